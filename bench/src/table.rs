@@ -1,0 +1,58 @@
+//! Tables for people: the first column flush left, the others flush right.
+
+use std::fmt;
+
+/// Rows of cells under a row of titles.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table of its titles.
+    pub fn new<const N: usize>(titles: [&str; N]) -> Self {
+        Self {
+            rows: vec![titles.map(str::to_owned).to_vec()],
+        }
+    }
+
+    /// Appends a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let width = self.width(column);
+                line.push_str(&if column == 0 {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("  {cell:>width$}")
+                });
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(["kernel", "µs"]);
+        table.row(["f".to_owned(), "12.5".to_owned()]);
+        assert_eq!(table.to_string(), "kernel    µs\nf       12.5\n");
+    }
+}

@@ -1,0 +1,28 @@
+//! How the compile helper is started and how it ends.
+//!
+//! `faasw-compiler --isa LEVEL`, with three descriptors open and its resource
+//! limits set; environment and standard input do not matter. A report is
+//! written last and in one piece, so whoever finds none need not look at the
+//! artifact: the helper was killed by its limits, or failed.
+
+/// Names the instruction set to compile for, as the next argument.
+pub const ISA_FLAG: &str = "--isa";
+
+/// Descriptor with the bytes as uploaded; only read, from offset 0.
+pub const INPUT_FD: i32 = 3;
+/// Descriptor that gets the artifact; an empty file.
+pub const OUTPUT_FD: i32 = 4;
+/// Descriptor that gets the report.
+pub const REPORT_FD: i32 = 5;
+
+/// Most bytes of an upload, above what language engines need by a factor of ten.
+pub const INPUT_MAX: u64 = 256 << 20;
+
+/// The report has been written, whatever it says.
+pub const EXIT_REPORTED: i32 = 0;
+/// Arguments or descriptors are not as this module says; nothing was done.
+pub const EXIT_USAGE: i32 = 64;
+/// Out of memory. There is no report.
+pub const EXIT_MEMORY: i32 = 70;
+/// The report could not be written.
+pub const EXIT_IO: i32 = 74;

@@ -1,0 +1,34 @@
+//! The compilation itself.
+
+use faasw_abi::isa::Isa;
+use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
+use faasw_runtime::engine;
+use wasmtime::Engine;
+
+/// Compiles a valid binary of a known kind.
+///
+/// The code is only made, never loaded: that happens in the guest alone.
+pub fn compile(wasm: &[u8], kind: FunctionKind, isa: Isa) -> Result<Vec<u8>, Refusal> {
+    let engine = engine::compile_config(isa)
+        .and_then(|config| Engine::new(&config))
+        .map_err(|error| {
+            Refusal::new(
+                RefusalKind::Internal,
+                format!("the compiler cannot be set up: {error:#}"),
+            )
+        })?;
+    match kind {
+        FunctionKind::CgiModule => engine.precompile_module(wasm),
+        FunctionKind::HttpComponent | FunctionKind::CliComponent => {
+            engine.precompile_component(wasm)
+        }
+    }
+    // The binary is valid under every proposal, so what is left is a proposal
+    // that the engine lacks or a limit of the compiler.
+    .map_err(|error| {
+        Refusal::new(
+            RefusalKind::Unsupported,
+            format!("it is valid WebAssembly, but cannot be compiled here: {error:#}"),
+        )
+    })
+}

@@ -1,0 +1,156 @@
+//! The rules for components: `wasi:http` handlers and WASI 0.2 commands.
+
+use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
+use faasw_runtime::supported::{CLI_EXPORT, HTTP_EXPORT};
+use wasmparser::{
+    component_types::{ComponentAnyTypeId, ComponentEntityType, ComponentInstanceType},
+    types::TypesRef,
+};
+
+use crate::{
+    advice,
+    inspect::{Outline, Role},
+    interface::InterfaceName,
+    supported::Supported,
+};
+
+/// What a component exports to be called, and what it is then. The first that
+/// is found decides: a component with both serves HTTP.
+const ENTRY_POINTS: [(&str, &str, FunctionKind); 2] = [
+    (HTTP_EXPORT, "handle", FunctionKind::HttpComponent),
+    (CLI_EXPORT, "run", FunctionKind::CliComponent),
+];
+
+/// What handlers of WASI 0.3 export.
+const HANDLER_0_3: &str = "wasi:http/handler";
+
+/// Finds out whether a valid component is a function.
+pub fn inspect(
+    types: TypesRef<'_>,
+    outline: &Outline<'_>,
+    supported: &Supported,
+) -> Result<Role, Refusal> {
+    let exports = &outline.component_exports;
+    let entry_point = entry_point(types, exports);
+    // One of another WASI imports much of that too, which is beside the point.
+    if entry_point.is_none()
+        && let Some(name) = entry_point_of_another_wasi(exports)
+    {
+        return Err(Refusal::new(
+            RefusalKind::Unsupported,
+            format!(
+                "this component exports {name}, which is not WASI 0.2; build it to export \
+                 {HTTP_EXPORT}@0.2 (for Rust: wasm32-wasip2)"
+            ),
+        ));
+    }
+    let imports = imports(types, &outline.component_imports, supported)?;
+    let kind = entry_point.unwrap_or_else(|| Err(library(exports)))?;
+    Ok(Role { kind, imports })
+}
+
+/// What the component is by its entry point, if it exports one at all.
+fn entry_point(types: TypesRef<'_>, exports: &[&str]) -> Option<Result<FunctionKind, Refusal>> {
+    ENTRY_POINTS.iter().find_map(|(path, function, kind)| {
+        let name = exports.iter().find(|name| {
+            InterfaceName::parse(name).is_some_and(|name| name.is_wasi_0_2_of(path))
+        })?;
+        let exported = types.component_item_for_export(name).map(|item| item.ty);
+        Some(match instance(types, exported) {
+            Some(instance) if instance.exports.contains_key(*function) => Ok(*kind),
+            _ => Err(advice::not_a_function(format!(
+                "this component exports {name}, but without the function `{function}`"
+            ))),
+        })
+    })
+}
+
+fn entry_point_of_another_wasi<'a>(exports: &[&'a str]) -> Option<&'a str> {
+    exports.iter().copied().find(|name| {
+        let path = name.split_once('@').map_or(*name, |(path, _)| path);
+        path == HANDLER_0_3 || ENTRY_POINTS.iter().any(|(entry, ..)| path == *entry)
+    })
+}
+
+fn library(exports: &[&str]) -> Refusal {
+    if exports.is_empty() {
+        return advice::not_a_function("this component exports nothing");
+    }
+    advice::not_a_function(format!(
+        "this component is a library: it exports {}",
+        advice::some_of(exports.iter().copied())
+    ))
+}
+
+/// The names of all functions imported, if every import is supported.
+fn imports(
+    types: TypesRef<'_>,
+    names: &[&str],
+    supported: &Supported,
+) -> Result<Vec<String>, Refusal> {
+    let mut known = Vec::new();
+    let mut unknown = Vec::new();
+    for name in names {
+        let entity = types.component_item_for_import(name).map(|item| item.ty);
+        let Some(instance) = instance(types, entity) else {
+            unknown.push(lone_import(name, entity));
+            continue;
+        };
+        let offered = supported.interface(name);
+        if offered.is_none() {
+            unknown.push((*name).to_owned());
+        }
+        for (item_name, item) in &instance.exports {
+            let full = format!("{name}#{item_name}");
+            match item.ty {
+                ComponentEntityType::Func(_) => {
+                    if offered.is_some_and(|offered| offered.functions.contains(item_name)) {
+                        known.push(full);
+                    } else {
+                        unknown.push(full);
+                    }
+                }
+                // Other types are structural: they come with the functions.
+                ComponentEntityType::Type {
+                    created: ComponentAnyTypeId::Resource(_),
+                    ..
+                } => {
+                    if offered.is_some_and(|offered| !offered.types.contains(item_name)) {
+                        unknown.push(format!("{full} (resource)"));
+                    }
+                }
+                ComponentEntityType::Type { .. } => {}
+                // No interface of WASI 0.2 has any other item.
+                _ => unknown.push(full),
+            }
+        }
+    }
+    if unknown.is_empty() {
+        Ok(known)
+    } else {
+        Err(advice::unknown_imports(unknown))
+    }
+}
+
+/// An import that is not an interface. Types, too, have no name in the linker.
+fn lone_import(name: &str, entity: Option<ComponentEntityType>) -> String {
+    let what = match entity {
+        Some(ComponentEntityType::Func(_)) | None => return name.to_owned(),
+        Some(ComponentEntityType::Module(_)) => "core module",
+        Some(ComponentEntityType::Value(_)) => "value",
+        Some(ComponentEntityType::Type { .. }) => "type",
+        Some(ComponentEntityType::Instance(_)) => "instance",
+        Some(ComponentEntityType::Component(_)) => "component",
+    };
+    format!("{name} ({what})")
+}
+
+fn instance(
+    types: TypesRef<'_>,
+    entity: Option<ComponentEntityType>,
+) -> Option<&ComponentInstanceType> {
+    match entity? {
+        ComponentEntityType::Instance(id) => types.get(id),
+        _ => None,
+    }
+}

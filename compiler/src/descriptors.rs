@@ -1,0 +1,90 @@
+//! The three descriptors that the helper is started with.
+
+use std::{
+    fs::File,
+    io::Write,
+    os::{
+        fd::{BorrowedFd, FromRawFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+};
+
+use faasw_compile_report::{
+    Refusal, RefusalKind,
+    contract::{INPUT_FD, INPUT_MAX, OUTPUT_FD, REPORT_FD},
+};
+
+/// Input, output and report.
+#[derive(Debug)]
+pub struct Descriptors {
+    input: File,
+    output: File,
+    report: File,
+}
+
+impl Descriptors {
+    /// Takes them over from whoever started this process. To be called once,
+    /// before anything is opened that could get their numbers.
+    pub fn take() -> Result<Self, String> {
+        Ok(Self {
+            input: take(INPUT_FD)?,
+            output: take(OUTPUT_FD)?,
+            report: take(REPORT_FD)?,
+        })
+    }
+
+    /// The upload.
+    pub fn read_input(&self) -> Result<Vec<u8>, Refusal> {
+        let bytes = self
+            .input
+            .metadata()
+            .map_err(failed("read the upload"))?
+            .len();
+        if bytes > INPUT_MAX {
+            return Err(Refusal::new(
+                RefusalKind::Unsupported,
+                format!(
+                    "the file has {} MiB, more than the {} MiB that a function may have",
+                    bytes >> 20,
+                    INPUT_MAX >> 20
+                ),
+            ));
+        }
+        // Read at an offset: the descriptor's own position is shared with the node's.
+        let mut upload = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+        self.input
+            .read_exact_at(&mut upload, 0)
+            .map_err(failed("read the upload"))?;
+        Ok(upload)
+    }
+
+    /// Leaves the artifact in the output.
+    pub fn write_output(&self, code: &[u8]) -> Result<(), Refusal> {
+        self.output
+            .write_all_at(code, 0)
+            .map_err(failed("write the artifact"))
+    }
+
+    /// Leaves the report, in one piece and as the last thing.
+    pub fn write_report(&mut self, json: &[u8]) -> Result<(), String> {
+        self.report
+            .write_all(json)
+            .map_err(|error| format!("cannot write the report: {error}"))
+    }
+}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> Refusal + '_ {
+    move |error| Refusal::new(RefusalKind::Internal, format!("cannot {what}: {error}"))
+}
+
+fn take(number: i32) -> Result<File, String> {
+    // SAFETY: the number is not negative, and the borrow ends with the question
+    // whether it is open at all.
+    let open = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
+    if open.is_err() {
+        return Err(format!("descriptor {number} is not open"));
+    }
+    // SAFETY: it is open, and nothing else owns it: it was open before this
+    // process opened anything, and each number is taken once.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(number) }))
+}

@@ -1,0 +1,47 @@
+//! What running out of memory does: end the process, quickly and quietly.
+//!
+//! The helper's address space is limited from outside, so a failing allocation
+//! is what a hostile upload is expected to reach. The standard answer prints,
+//! aborts and may leave a core file of the tenant's data; unwinding would
+//! allocate again. So the allocator itself exits.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use faasw_compile_report::contract::EXIT_MEMORY;
+
+/// The system's allocator, whose failures end the process.
+pub struct ExitingAllocator;
+
+impl ExitingAllocator {
+    fn checked(pointer: *mut u8) -> *mut u8 {
+        if pointer.is_null() {
+            // SAFETY: `_exit` takes any number, runs nothing and does not return.
+            unsafe { libc::_exit(EXIT_MEMORY) }
+        }
+        pointer
+    }
+}
+
+// SAFETY: every call is passed on to `System` with the caller's own arguments,
+// whose contract is the same; what it returns is returned, or nothing is.
+unsafe impl GlobalAlloc for ExitingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps `GlobalAlloc::alloc`'s contract.
+        Self::checked(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps `GlobalAlloc::alloc_zeroed`'s contract.
+        Self::checked(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller keeps `GlobalAlloc::realloc`'s contract.
+        Self::checked(unsafe { System.realloc(pointer, layout, size) })
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps `GlobalAlloc::dealloc`'s contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}

@@ -1,0 +1,71 @@
+//! Names of component interfaces (`wasi:http/types@0.2.6`) and when two of them fit.
+
+use semver::Version;
+
+/// An interface's name, apart from its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceName<'a> {
+    /// `namespace:package/interface`.
+    pub path: &'a str,
+    /// Its version, where it has one.
+    pub version: Option<Version>,
+}
+
+impl<'a> InterfaceName<'a> {
+    /// Takes a name apart; `None` where what follows the `@` is no version.
+    pub fn parse(name: &'a str) -> Option<Self> {
+        Some(match name.split_once('@') {
+            Some((path, version)) => Self {
+                path,
+                version: Some(Version::parse(version).ok()?),
+            },
+            None => Self {
+                path: name,
+                version: None,
+            },
+        })
+    }
+
+    /// Whether this is any release of WASI 0.2, the only WASI of components here.
+    ///
+    /// Within it, the linker takes every version for every other: functions
+    /// were added, never changed. Release candidates are not part of it.
+    pub fn is_wasi_0_2(&self) -> bool {
+        self.path.starts_with("wasi:")
+            && self.version.as_ref().is_some_and(|version| {
+                version.major == 0 && version.minor == 2 && version.pre.is_empty()
+            })
+    }
+
+    /// Whether this is the interface `path` of any release of WASI 0.2.
+    pub fn is_wasi_0_2_of(&self, path: &str) -> bool {
+        self.path == path && self.is_wasi_0_2()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_wasi_0_2(name: &str) -> bool {
+        InterfaceName::parse(name).is_some_and(|name| name.is_wasi_0_2())
+    }
+
+    #[test]
+    fn every_release_of_wasi_0_2_is_the_same_to_us_and_nothing_else_is() {
+        for name in ["wasi:io/poll@0.2.0", "wasi:io/poll@0.2.99"] {
+            assert!(is_wasi_0_2(name), "{name}");
+        }
+        for name in [
+            "wasi:io/poll",
+            "wasi:io/poll@0.3.0",
+            "wasi:io/poll@0.1.0",
+            "wasi:io/poll@1.2.0",
+            "wasi:io/poll@0.2.0-rc-2023-11-10",
+            "wasi:io/poll@two",
+            "acme:io/poll@0.2.0",
+        ] {
+            assert!(!is_wasi_0_2(name), "{name}");
+        }
+    }
+}

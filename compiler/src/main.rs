@@ -1,0 +1,100 @@
+//! `faasw-compiler`, the compile helper as a process.
+//!
+//! [`faasw_compile_report::contract`] says how it is started and how it ends.
+//! Exceeding a limit ends it on the spot and without a report, which is the
+//! reason for what is unusual here: the allocator that exits, and writing the
+//! report last.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod descriptors;
+mod exhaustion;
+
+use std::{
+    env,
+    panic::{self, AssertUnwindSafe},
+    process::ExitCode,
+};
+
+use faasw_abi::isa::Isa;
+use faasw_compile_report::{
+    CompileReport, Compiled, Refusal, RefusalKind,
+    contract::{EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG},
+};
+use faasw_compiler::Artifact;
+use rustix::time::{ClockId, clock_gettime};
+
+use descriptors::Descriptors;
+
+#[global_allocator]
+static ALLOCATOR: exhaustion::ExitingAllocator = exhaustion::ExitingAllocator;
+
+fn main() -> ExitCode {
+    let isa = match isa_argument() {
+        Ok(isa) => isa,
+        Err(message) => return end(EXIT_USAGE, &message),
+    };
+    let mut descriptors = match Descriptors::take() {
+        Ok(descriptors) => descriptors,
+        Err(message) => return end(EXIT_USAGE, &message),
+    };
+    let report = CompileReport {
+        result: run(&mut descriptors, isa),
+    };
+    let written = report
+        .to_json()
+        .map_err(|error| error.to_string())
+        .and_then(|json| descriptors.write_report(&json));
+    match written {
+        Ok(()) => exit_code(EXIT_REPORTED),
+        Err(message) => end(EXIT_IO, &message),
+    }
+}
+
+fn isa_argument() -> Result<Isa, String> {
+    let mut arguments = env::args().skip(1);
+    match (arguments.next(), arguments.next(), arguments.next()) {
+        (Some(flag), Some(isa), None) if flag == ISA_FLAG => {
+            isa.parse().map_err(|error| format!("{error}"))
+        }
+        _ => Err(format!(
+            "usage: faasw-compiler {ISA_FLAG} LEVEL; the node starts it, people do not"
+        )),
+    }
+}
+
+/// Compiles what is in the input and leaves the code in the output.
+fn run(descriptors: &mut Descriptors, isa: Isa) -> Result<Compiled, Refusal> {
+    let upload = descriptors.read_input()?;
+    // A panic of a parser or of the compiler is this one upload's trouble.
+    let compiled = panic::catch_unwind(AssertUnwindSafe(|| faasw_compiler::compile(&upload, isa)));
+    let Artifact { mut compiled, code } = compiled.unwrap_or_else(|_| {
+        Err(internal(
+            "the compiler panicked; this is a bug worth a report",
+        ))
+    })?;
+    descriptors.write_output(&code)?;
+    compiled.cpu_milliseconds = processor_milliseconds();
+    Ok(compiled)
+}
+
+fn processor_milliseconds() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    let milliseconds = used
+        .tv_sec
+        .saturating_mul(1000)
+        .saturating_add(used.tv_nsec / 1_000_000);
+    milliseconds.try_into().unwrap_or(0)
+}
+
+fn internal(message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalKind::Internal, message)
+}
+
+fn end(code: i32, message: &str) -> ExitCode {
+    eprintln!("faasw-compiler: {message}");
+    exit_code(code)
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}

@@ -1,0 +1,123 @@
+//! The imports that a component may have: what the runtime's WIT worlds import.
+//!
+//! The texts are the runtime's own, so a function that it learns to serve is
+//! accepted here without a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use faasw_compile_report::{Refusal, RefusalKind};
+use faasw_runtime::supported;
+use wit_parser::{Interface, Resolve, SourceMap, UnresolvedPackageGroup, WorldItem};
+
+use crate::interface::InterfaceName;
+
+/// Everything that a component may import.
+#[derive(Debug)]
+pub struct Supported {
+    /// By `namespace:package/interface`; all are of WASI 0.2.
+    interfaces: BTreeMap<String, Items>,
+}
+
+/// What an interface offers.
+#[derive(Debug)]
+pub struct Items {
+    /// Functions, spelled as components do (`[method]pollable.block`).
+    pub functions: BTreeSet<String>,
+    /// Types, resources among them.
+    pub types: BTreeSet<String>,
+}
+
+impl Supported {
+    /// Reads the runtime's worlds.
+    pub fn load() -> Result<Self, Refusal> {
+        Self::from_wit(supported::wit_files()).map_err(|message| {
+            Refusal::new(
+                RefusalKind::Internal,
+                format!("the supported interfaces cannot be read: {message}"),
+            )
+        })
+    }
+
+    /// Reads WIT files, of which the first holds the worlds.
+    fn from_wit(files: &[(&str, &str)]) -> Result<Self, String> {
+        let (worlds, packages) = files.split_first().ok_or("there are none")?;
+        let packages = packages.iter().map(parse).collect::<Result<_, _>>()?;
+        let mut resolve = Resolve::default();
+        let main = resolve
+            .push_groups(parse(worlds)?, packages)
+            .map_err(|error| error.to_string())?;
+        let mut interfaces = BTreeMap::new();
+        for (_, world) in &resolve.worlds {
+            if world.package != Some(main) {
+                continue;
+            }
+            for item in world.imports.values() {
+                if let WorldItem::Interface { id, .. } = item
+                    && let Some(interface) = resolve.interfaces.get(*id)
+                    && let Some(name) = resolve.id_of(*id)
+                    && let Some(name) = InterfaceName::parse(&name)
+                {
+                    interfaces.insert(name.path.to_owned(), Items::of(interface));
+                }
+            }
+        }
+        Ok(Self { interfaces })
+    }
+
+    /// What the interface of that name offers, or `None` if it is not supported.
+    pub fn interface(&self, name: &str) -> Option<&Items> {
+        let name = InterfaceName::parse(name)?;
+        if !name.is_wasi_0_2() {
+            return None;
+        }
+        self.interfaces.get(name.path)
+    }
+}
+
+impl Items {
+    fn of(interface: &Interface) -> Self {
+        Self {
+            functions: interface.functions.keys().cloned().collect(),
+            types: interface.types.keys().cloned().collect(),
+        }
+    }
+}
+
+fn parse((name, text): &(&str, &str)) -> Result<UnresolvedPackageGroup, String> {
+    let mut source = SourceMap::new();
+    source.push_str(name, *text);
+    source
+        .parse()
+        .map_err(|(_, error)| format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_release_of_an_interface_is_offered() {
+        let supported = Supported::load().unwrap();
+        for name in ["wasi:io/poll@0.2.0", "wasi:io/poll@0.2.200"] {
+            let items = supported.interface(name).unwrap();
+            assert!(items.functions.contains("[method]pollable.block"));
+            assert!(items.types.contains("pollable"));
+        }
+        assert!(supported.interface("wasi:io/poll@0.3.0").is_none());
+    }
+
+    #[test]
+    fn what_a_function_exports_is_not_offered_to_it() {
+        let supported = Supported::load().unwrap();
+        assert!(
+            supported
+                .interface("wasi:http/outgoing-handler@0.2.0")
+                .is_some()
+        );
+        assert!(
+            supported
+                .interface("wasi:http/incoming-handler@0.2.0")
+                .is_none()
+        );
+    }
+}

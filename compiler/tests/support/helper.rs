@@ -1,0 +1,171 @@
+//! Runs the built helper as the node's spawner does: three descriptors, limits,
+//! nothing else.
+
+use std::{
+    fs::File,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            fs::FileExt,
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
+    process::{Command, ExitStatus, Stdio},
+};
+
+use faasw_compile_report::{
+    CompileReport, Compiled, Refusal,
+    contract::{INPUT_FD, ISA_FLAG, OUTPUT_FD, REPORT_FD},
+};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::fcntl_dupfd_cloexec,
+    process::{Resource, Rlimit, setrlimit},
+};
+
+/// Lowest number of a descriptor that the child's numbers cannot run into.
+const CLEAR_OF_CONTRACT: i32 = 10;
+
+/// How the helper is started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Arguments.
+    pub arguments: Vec<String>,
+    /// Descriptor numbers that the child gets.
+    pub descriptors: Vec<i32>,
+    /// Processor seconds, then SIGXCPU.
+    pub cpu_seconds: Option<u64>,
+    /// Most bytes of address space.
+    pub address_space: Option<u64>,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self {
+            arguments: vec![ISA_FLAG.to_owned(), "x86-64-v3".to_owned()],
+            descriptors: vec![INPUT_FD, OUTPUT_FD, REPORT_FD],
+            cpu_seconds: None,
+            address_space: None,
+        }
+    }
+}
+
+/// What the helper left behind.
+#[derive(Debug)]
+pub struct Run {
+    pub status: ExitStatus,
+    pub artifact: Vec<u8>,
+    pub report: Vec<u8>,
+    pub diagnostics: String,
+}
+
+impl Run {
+    /// The report's result; there must be one.
+    pub fn result(&self) -> Result<Compiled, Refusal> {
+        assert_eq!(self.status.code(), Some(0), "{}", self.diagnostics);
+        CompileReport::parse(&self.report).unwrap().result
+    }
+
+    /// The refusal; nothing may have been compiled.
+    pub fn refusal(&self) -> Refusal {
+        let refusal = self.result().expect_err("the upload was compiled");
+        assert!(
+            self.artifact.is_empty(),
+            "a refused upload left an artifact"
+        );
+        refusal
+    }
+
+    /// How it ended without a report, as one number: exit code or negated signal.
+    pub fn end_without_report(&self) -> i32 {
+        assert!(
+            self.report.is_empty(),
+            "a helper that was cut off left a report"
+        );
+        match self.status.signal() {
+            Some(signal) => -signal,
+            None => self.status.code().unwrap(),
+        }
+    }
+}
+
+/// Compiles `upload` without limits.
+pub fn compile(upload: &[u8]) -> Run {
+    start(upload, &Start::default())
+}
+
+/// Runs the helper on `upload`.
+pub fn start(upload: &[u8], start: &Start) -> Run {
+    let files = [memory_file(upload), memory_file(&[]), memory_file(&[])];
+    let [input, output, report] = &files;
+    let given: Vec<(i32, i32)> = [(input, INPUT_FD), (output, OUTPUT_FD), (report, REPORT_FD)]
+        .into_iter()
+        .filter(|(_, number)| start.descriptors.contains(number))
+        .map(|(file, number)| (file.as_raw_fd(), number))
+        .collect();
+    // What the tests themselves were started with must not take a number's place.
+    let withheld: Vec<i32> = [INPUT_FD, OUTPUT_FD, REPORT_FD]
+        .into_iter()
+        .filter(|number| !start.descriptors.contains(number))
+        .collect();
+    let limits = [
+        (Resource::Cpu, start.cpu_seconds),
+        (Resource::As, start.address_space),
+        // A core file of a killed helper helps nobody.
+        (Resource::Core, Some(0)),
+    ];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faasw-compiler"));
+    command
+        .args(&start.arguments)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    // SAFETY: between fork and exec only system calls are made, and nothing is
+    // allocated; the descriptors are open until the command has run.
+    unsafe {
+        command.pre_exec(move || {
+            for (file, number) in &given {
+                if libc::dup2(*file, *number) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            for number in &withheld {
+                libc::close(*number);
+            }
+            for (resource, limit) in limits {
+                if limit.is_some() {
+                    setrlimit(
+                        resource,
+                        Rlimit {
+                            current: limit,
+                            maximum: limit.map(|limit| limit + 1),
+                        },
+                    )?;
+                }
+            }
+            Ok(())
+        });
+    }
+    let done = command.output().unwrap();
+    Run {
+        status: done.status,
+        artifact: contents(output),
+        report: contents(report),
+        diagnostics: String::from_utf8_lossy(&done.stderr).into_owned(),
+    }
+}
+
+fn memory_file(contents: &[u8]) -> File {
+    let memfd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+    let clear: OwnedFd = fcntl_dupfd_cloexec(&memfd, CLEAR_OF_CONTRACT).unwrap();
+    let file = File::from(clear);
+    file.write_all_at(contents, 0).unwrap();
+    file
+}
+
+fn contents(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.metadata().unwrap().len().try_into().unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}

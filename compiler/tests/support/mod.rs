@@ -1,0 +1,6 @@
+//! What the tests of the compile helper share.
+
+pub mod fixtures;
+pub mod generate;
+pub mod helper;
+pub mod random;

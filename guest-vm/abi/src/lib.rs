@@ -1,0 +1,32 @@
+//! Everything that both sides of the VM boundary agree on.
+//!
+//! The host side (pool, shell) and the guest side (kernel, runtime) are built
+//! apart, from different workspaces; this crate is the only thing they share.
+//! It is `no_std`, allocates nothing that a peer's length could size, and every
+//! layout in it is pinned by a compile-time assertion.
+//!
+//! - [`memory_map`]: where things are in guest-physical space.
+//! - [`boot`]: the page through which the host tells the guest who it is.
+//! - [`mailbox`]: the only memory that both sides write.
+//! - [`doorbell`]: the port the guest rings and what each ring means.
+//! - [`isa`]: the instruction sets that functions are compiled for.
+//! - [`wire`]: how request and response heads are spelled as bytes.
+//! - [`outcome`]: how a run of a function can end.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod boot;
+pub mod doorbell;
+pub mod isa;
+pub mod mailbox;
+pub mod memory_map;
+pub mod outcome;
+pub mod wire;
+
+/// Version of everything in this crate.
+///
+/// Raise it with every change of a layout or of a meaning; a guest that finds
+/// another number in its boot page refuses to start.
+pub const ABI_VERSION: u32 = 1;

@@ -1,0 +1,362 @@
+//! How request heads, response heads and seed configurations are spelled.
+//!
+//! Integers are little-endian; a string is a `u32` length and that many bytes;
+//! a list is a `u32` count and its items. [`Reader`] checks every length
+//! against what is left, so a count never sizes an allocation by itself.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What is wrong with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// It ends before what it announces.
+    Truncated,
+    /// Something follows its end.
+    TrailingBytes,
+    /// A number has no meaning here.
+    BadValue,
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "the message ends before what it announces",
+            Self::TrailingBytes => "bytes follow the end of the message",
+            Self::BadValue => "a number in the message has no meaning",
+        })
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// A name and a value, both as bytes: headers, environment variables.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// The head of a request as the function sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestHead {
+    /// Method, as sent.
+    pub method: Vec<u8>,
+    /// `http` or `https`.
+    pub scheme: Vec<u8>,
+    /// Host and port, as the client named them; may be empty.
+    pub authority: Vec<u8>,
+    /// Path and query that the function sees; begins with `/`.
+    pub path_and_query: Vec<u8>,
+    /// The part of the path that led to the function (`/name`), CGI's SCRIPT_NAME.
+    pub script_name: Vec<u8>,
+    /// The client's address without its port, CGI's REMOTE_ADDR.
+    pub remote_address: Vec<u8>,
+    /// `HTTP/1.1` and the like, CGI's SERVER_PROTOCOL.
+    pub protocol: Vec<u8>,
+    /// Header fields in order, names in lower case.
+    pub headers: Vec<Pair>,
+}
+
+/// The head of a response as the function made it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// Status code, 100 to 999 unless the guest lies.
+    pub status: u16,
+    /// Header fields in order.
+    pub headers: Vec<Pair>,
+    /// Trailer fields in order.
+    pub trailers: Vec<Pair>,
+}
+
+/// What a function is, which decides how it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FunctionKind {
+    /// A component that exports `wasi:http/incoming-handler`.
+    HttpComponent = 1,
+    /// A component that exports `wasi:cli/run`, called in CGI style.
+    CliComponent = 2,
+    /// A WASI preview 1 command module, called in CGI style.
+    CgiModule = 3,
+}
+
+impl FunctionKind {
+    /// The kind that a number stands for.
+    #[must_use]
+    pub fn from_u8(value: u8) -> Option<Self> {
+        [Self::HttpComponent, Self::CliComponent, Self::CgiModule]
+            .into_iter()
+            .find(|kind| *kind as u8 == value)
+    }
+}
+
+/// What the guest must know to make a seed of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedConfig {
+    /// How the function is called.
+    pub kind: FunctionKind,
+    /// Most bytes of all linear memories and tables together.
+    pub memory_limit: u64,
+    /// Program arguments, the name first.
+    pub arguments: Vec<Vec<u8>>,
+    /// Environment of the function; CGI variables come on top.
+    pub environment: Vec<Pair>,
+}
+
+/// Appends to a message.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn count(&mut self, count: usize) {
+        // A length above u32::MAX cannot fit any mailbox area; saturating makes
+        // the reader refuse it instead of this side panicking.
+        self.bytes
+            .extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+    }
+
+    fn string(&mut self, string: &[u8]) {
+        self.count(string.len());
+        self.bytes.extend_from_slice(string);
+    }
+
+    fn pairs(&mut self, pairs: &[Pair]) {
+        self.count(pairs.len());
+        for (name, value) in pairs {
+            self.string(name);
+            self.string(value);
+        }
+    }
+}
+
+/// Takes a message apart, front to back.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Begins at the front of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(WireError::Truncated)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (taken, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(WireError::Truncated)?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    fn count(&mut self) -> Result<usize, WireError> {
+        usize::try_from(u32::from_le_bytes(self.array()?)).map_err(|_| WireError::BadValue)
+    }
+
+    fn string(&mut self) -> Result<Vec<u8>, WireError> {
+        let length = self.count()?;
+        Ok(self.take(length)?.to_vec())
+    }
+
+    fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let count = self.count()?;
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    fn pairs(&mut self) -> Result<Vec<Pair>, WireError> {
+        self.list(|reader| Ok((reader.string()?, reader.string()?)))
+    }
+
+    fn end(self) -> Result<(), WireError> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(WireError::TrailingBytes)
+        }
+    }
+}
+
+impl RequestHead {
+    /// The head as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        for string in [
+            &self.method,
+            &self.scheme,
+            &self.authority,
+            &self.path_and_query,
+            &self.script_name,
+            &self.remote_address,
+            &self.protocol,
+        ] {
+            writer.string(string);
+        }
+        writer.pairs(&self.headers);
+        writer.bytes
+    }
+
+    /// The head that `bytes` spell.
+    ///
+    /// # Errors
+    /// When they are not exactly one head.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let head = Self {
+            method: reader.string()?,
+            scheme: reader.string()?,
+            authority: reader.string()?,
+            path_and_query: reader.string()?,
+            script_name: reader.string()?,
+            remote_address: reader.string()?,
+            protocol: reader.string()?,
+            headers: reader.pairs()?,
+        };
+        reader.end()?;
+        Ok(head)
+    }
+}
+
+impl ResponseHead {
+    /// The head as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.bytes.extend_from_slice(&self.status.to_le_bytes());
+        writer.pairs(&self.headers);
+        writer.pairs(&self.trailers);
+        writer.bytes
+    }
+
+    /// The head that `bytes` spell. Names and values are not looked at.
+    ///
+    /// # Errors
+    /// When they are not exactly one head.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let head = Self {
+            status: u16::from_le_bytes(reader.array()?),
+            headers: reader.pairs()?,
+            trailers: reader.pairs()?,
+        };
+        reader.end()?;
+        Ok(head)
+    }
+}
+
+impl SeedConfig {
+    /// The configuration as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.bytes.push(self.kind as u8);
+        writer
+            .bytes
+            .extend_from_slice(&self.memory_limit.to_le_bytes());
+        writer.count(self.arguments.len());
+        for argument in &self.arguments {
+            writer.string(argument);
+        }
+        writer.pairs(&self.environment);
+        writer.bytes
+    }
+
+    /// The configuration that `bytes` spell.
+    ///
+    /// # Errors
+    /// When they are not exactly one configuration.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let [kind] = reader.array()?;
+        let config = Self {
+            kind: FunctionKind::from_u8(kind).ok_or(WireError::BadValue)?,
+            memory_limit: u64::from_le_bytes(reader.array()?),
+            arguments: reader.list(Reader::string)?,
+            environment: reader.pairs()?,
+        };
+        reader.end()?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn pair(name: &str, value: &[u8]) -> Pair {
+        (name.as_bytes().to_vec(), value.to_vec())
+    }
+
+    fn response() -> ResponseHead {
+        ResponseHead {
+            status: 200,
+            headers: vec![pair("x-a", b"1"), pair("x-a", &[0xe9])],
+            trailers: vec![pair("x-t", b"")],
+        }
+    }
+
+    #[test]
+    fn heads_and_configurations_survive_the_trip() {
+        let request = RequestHead {
+            method: b"GET".to_vec(),
+            scheme: b"http".to_vec(),
+            authority: b"localhost:1".to_vec(),
+            path_and_query: b"/a?b".to_vec(),
+            script_name: b"/f".to_vec(),
+            remote_address: b"::1".to_vec(),
+            protocol: b"HTTP/1.1".to_vec(),
+            headers: vec![pair("accept", b"*/*")],
+        };
+        assert_eq!(RequestHead::decode(&request.encode()).unwrap(), request);
+        assert_eq!(
+            ResponseHead::decode(&response().encode()).unwrap(),
+            response()
+        );
+        let config = SeedConfig {
+            kind: FunctionKind::CgiModule,
+            memory_limit: 1 << 27,
+            arguments: vec![b"f".to_vec()],
+            environment: vec![pair("A", b"b")],
+        };
+        assert_eq!(SeedConfig::decode(&config.encode()).unwrap(), config);
+    }
+
+    #[test]
+    fn every_prefix_of_a_message_is_refused() {
+        let bytes = response().encode();
+        for end in 0..bytes.len() {
+            assert_eq!(
+                ResponseHead::decode(&bytes[..end]),
+                Err(WireError::Truncated)
+            );
+        }
+        let mut longer = bytes;
+        longer.push(0);
+        assert_eq!(ResponseHead::decode(&longer), Err(WireError::TrailingBytes));
+    }
+
+    #[test]
+    fn a_lying_count_is_refused_without_allocating_for_it() {
+        let mut bytes = vec![200, 0];
+        bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(ResponseHead::decode(&bytes), Err(WireError::Truncated));
+    }
+}

@@ -1,0 +1,185 @@
+//! Frames: who owns which page of RAM.
+//!
+//! Two kinds, taken from opposite ends so that they never mix in a 2 MiB page:
+//!
+//! ```text
+//! FRAMES                                                     RAM end
+//!   | small: one 4 KiB frame after the other →  …  ← large: 2 MiB each |
+//! ```
+//!
+//! Small frames hold page tables and the odd ends of linear memories; large
+//! ones hold memory that a function grows by megabytes, so that one fault on
+//! either side brings in 2 MiB. Free frames are linked through their first word,
+//! which costs no memory of its own. Frames never handed out are zero because
+//! the host makes them so; frames given back are zeroed when handed out again.
+
+use core::ptr;
+
+use faasw_abi::memory_map::{FRAMES, LARGE_PAGE, PAGE, TABLE_ZONE, TABLE_ZONE_END};
+
+use crate::single::Single;
+
+/// Guest-physical address of a frame; also a pointer, since RAM is mapped one to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame(u64);
+
+impl Frame {
+    /// Its address.
+    pub fn address(self) -> u64 {
+        self.0
+    }
+
+    /// The frame at `address`, which must come from a page-table entry of ours.
+    pub fn at(address: u64) -> Self {
+        Self(address)
+    }
+
+    fn zero(self, bytes: u64) {
+        // SAFETY: the frame is free, so nothing refers to it, and all RAM is mapped writable.
+        unsafe {
+            ptr::write_bytes(
+                ptr::with_exposed_provenance_mut::<u8>(self.0 as usize),
+                0,
+                bytes as usize,
+            );
+        }
+    }
+}
+
+/// A list of free frames, linked through their first words; 0 ends it.
+struct FreeList(u64);
+
+impl FreeList {
+    fn put(&mut self, frame: Frame) {
+        // SAFETY: the frame is free; its first word is the link.
+        unsafe {
+            ptr::write(
+                ptr::with_exposed_provenance_mut::<u64>(frame.0 as usize),
+                self.0,
+            );
+        }
+        self.0 = frame.0;
+    }
+
+    fn take(&mut self) -> Option<Frame> {
+        if self.0 == 0 {
+            return None;
+        }
+        let frame = Frame(self.0);
+        // SAFETY: every frame on the list has its link in its first word.
+        self.0 = unsafe { ptr::read(ptr::with_exposed_provenance::<u64>(frame.0 as usize)) };
+        Some(frame)
+    }
+}
+
+struct Frames {
+    next_small: u64,
+    /// End of the 2 MiB page that small frames are being cut from.
+    small_end: u64,
+    next_table: u64,
+    large_end: u64,
+    free_small: FreeList,
+    free_large: FreeList,
+}
+
+static STATE: Single<Frames> = Single::new(Frames {
+    next_small: 0,
+    small_end: 0,
+    next_table: 0,
+    large_end: 0,
+    free_small: FreeList(0),
+    free_large: FreeList(0),
+});
+
+/// Takes possession of RAM up to `ram_bytes`, a multiple of a large page.
+pub fn init(ram_bytes: u64) {
+    // SAFETY: the closure calls nothing that comes back here.
+    unsafe {
+        STATE.with(|frames| {
+            frames.next_small = FRAMES;
+            frames.small_end = FRAMES;
+            frames.next_table = TABLE_ZONE;
+            frames.large_end = ram_bytes;
+        });
+    }
+}
+
+impl Frames {
+    fn small(&mut self) -> Option<Frame> {
+        if let Some(frame) = self.free_small.take() {
+            frame.zero(PAGE);
+            return Some(frame);
+        }
+        if self.next_small == self.small_end {
+            if self.small_end + LARGE_PAGE > self.large_end {
+                return None;
+            }
+            self.small_end += LARGE_PAGE;
+        }
+        let frame = Frame(self.next_small);
+        self.next_small += PAGE;
+        Some(frame)
+    }
+
+    fn large(&mut self) -> Option<Frame> {
+        if let Some(frame) = self.free_large.take() {
+            frame.zero(LARGE_PAGE);
+            return Some(frame);
+        }
+        self.large_run(1)
+    }
+
+    fn large_run(&mut self, count: u64) -> Option<Frame> {
+        let start = self.large_end.checked_sub(count.checked_mul(LARGE_PAGE)?)?;
+        if start < self.small_end {
+            return None;
+        }
+        self.large_end = start;
+        Some(Frame(start))
+    }
+
+    fn table(&mut self) -> Option<Frame> {
+        if self.next_table < TABLE_ZONE_END {
+            let frame = Frame(self.next_table);
+            self.next_table += PAGE;
+            return Some(frame);
+        }
+        self.small()
+    }
+}
+
+/// A zeroed 4 KiB frame; `None` when RAM is used up.
+pub fn small() -> Option<Frame> {
+    // SAFETY: the closure calls nothing that comes back here.
+    unsafe { STATE.with(Frames::small) }
+}
+
+/// A zeroed 2 MiB frame; `None` when RAM is used up.
+pub fn large() -> Option<Frame> {
+    // SAFETY: as above.
+    unsafe { STATE.with(Frames::large) }
+}
+
+/// `count` zeroed 2 MiB frames in a row; `None` when there are not.
+pub fn large_run(count: u64) -> Option<Frame> {
+    // SAFETY: as above.
+    unsafe { STATE.with(|frames| frames.large_run(count)) }
+}
+
+/// A zeroed frame for a page table, packed with the others as long as they fit.
+pub fn table() -> Option<Frame> {
+    // SAFETY: as above.
+    unsafe { STATE.with(Frames::table) }
+}
+
+/// Gives a 4 KiB frame back. Nothing may refer to it any more.
+pub fn free_small(frame: Frame) {
+    // SAFETY: as above.
+    unsafe { STATE.with(|frames| frames.free_small.put(frame)) }
+}
+
+/// Gives a 2 MiB frame back. Nothing may refer to it any more.
+pub fn free_large(frame: Frame) {
+    // SAFETY: as above.
+    unsafe { STATE.with(|frames| frames.free_large.put(frame)) }
+}

@@ -1,0 +1,50 @@
+//! The kernel heap: what Wasmtime and the runtime allocate.
+//!
+//! It begins with the window of the memory map and takes whole 2 MiB frames as
+//! it needs more, so that what initialisation touches lies together.
+
+use core::alloc::Layout;
+use core::ptr;
+
+use faasw_abi::memory_map::{HEAP, HEAP_END, LARGE_PAGE, PAGE};
+use spinning_top::RawSpinlock;
+use talc::TalcLock;
+use talc::base::{Talc, binning::Binning};
+use talc::source::Source;
+
+use crate::frames;
+
+#[global_allocator]
+static ALLOCATOR: TalcLock<RawSpinlock, FromFrames> = TalcLock::new(FromFrames { begun: false });
+
+/// Hands the allocator the heap window first, then frames.
+#[derive(Debug)]
+struct FromFrames {
+    begun: bool,
+}
+
+// SAFETY: `acquire` neither allocates nor reaches the allocator but through `talc`.
+unsafe impl Source for FromFrames {
+    fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
+        let (start, bytes) = if !talc.source.begun {
+            talc.source.begun = true;
+            (HEAP, HEAP_END - HEAP)
+        } else {
+            // The allocator keeps a little of each stretch for itself.
+            let wanted = (layout.size() as u64).checked_add(PAGE).ok_or(())?;
+            let count = wanted.div_ceil(LARGE_PAGE);
+            let start = frames::large_run(count).ok_or(())?;
+            (start.address(), count * LARGE_PAGE)
+        };
+        // SAFETY: the window and every frame are mapped writable and belong to
+        // nobody else.
+        unsafe {
+            talc.claim(
+                ptr::with_exposed_provenance_mut(start as usize),
+                bytes as usize,
+            )
+        }
+        .map(|_| ())
+        .ok_or(())
+    }
+}

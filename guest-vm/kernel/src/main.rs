@@ -1,0 +1,196 @@
+//! The guest: a kernel of a few hundred lines that hosts the faasw runtime.
+//!
+//! It runs at privilege level 3 with its own page tables; ring 0 holds only the
+//! exception stubs of [`trap`]. Life of a guest, each arrow a ring of the
+//! doorbell after which it may be in another VM:
+//!
+//! ```text
+//! boot ─ load code ─▶ Loaded ─ instantiate ─▶ Ready ─ handle request ─▶ Done
+//!                 early freeze            late freeze
+//! ```
+//!
+//! - [`start`]: first instructions, memory functions, panics.
+//! - [`trap`]: exceptions and Wasm traps.
+//! - [`frames`], [`paging`], [`heap`]: memory.
+//! - [`wasmtime_hooks`]: what Wasmtime's custom platform calls.
+//! - [`host`]: boot page, mailbox, doorbell.
+//! - [`instance`]: clock, entropy and the runtime's platform.
+//! - [`cpu`]: what the processor can do.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod cpu;
+mod frames;
+mod heap;
+mod host;
+mod instance;
+mod paging;
+mod single;
+mod start;
+mod trap;
+mod wasmtime_hooks;
+
+use alloc::sync::Arc;
+use alloc::vec;
+use core::ptr::{self, NonNull};
+
+use faasw_abi::boot::{BootPage, FLAG_NX};
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox;
+use faasw_abi::memory_map::CODE;
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::{RequestHead, SeedConfig};
+use faasw_runtime::failure::Failure;
+use faasw_runtime::function::{Loaded, Prepared, Ready};
+use wasmtime::{CustomCodeMemory, Engine};
+
+use crate::instance::Instance;
+
+/// Where `_start` goes.
+#[unsafe(no_mangle)]
+extern "C" fn guest_main() -> ! {
+    let boot = host::boot_page();
+    host::check_boot_page(&boot);
+    frames::init(boot.ram_bytes);
+    paging::init(boot.flags & FLAG_NX != 0);
+    let prepared = match prepare(&boot) {
+        Ok(prepared) => prepared,
+        Err(failure) => refuse(&failure),
+    };
+    let ready = match instantiate(prepared) {
+        Ok(ready) => ready,
+        Err(failure) => refuse(&failure),
+    };
+    serve(ready)
+}
+
+/// The code of a function is executable where the host has put it.
+struct CodeInPlace;
+
+impl CustomCodeMemory for CodeInPlace {
+    fn required_alignment(&self) -> usize {
+        4096
+    }
+
+    fn publish_executable(&self, _: *const u8, _: usize) -> wasmtime::Result<()> {
+        Ok(())
+    }
+
+    fn unpublish_executable(&self, _: *const u8, _: usize) -> wasmtime::Result<()> {
+        Ok(())
+    }
+}
+
+/// Everything up to the early freeze point.
+fn prepare(boot: &BootPage) -> Result<Prepared<Instance>, Failure> {
+    let mut platform = Instance::new();
+    let config = match SeedConfig::decode(&take_request_head()) {
+        Ok(config) => config,
+        Err(error) => host::fatal(format_args!("the seed's configuration: {error}")),
+    };
+    // The configuration came by the way of a request; this instance has none.
+    platform.forget_request();
+    let mut settings = faasw_runtime::engine::config();
+    settings.with_custom_code_memory(Some(Arc::new(CodeInPlace)));
+    // SAFETY: the answers come from this CPU.
+    unsafe { settings.detect_host_feature(cpu::has) };
+    let engine = match Engine::new(&settings) {
+        Ok(engine) => engine,
+        Err(error) => host::fatal(format_args!("the engine does not start: {error:?}")),
+    };
+    let code = NonNull::slice_from_raw_parts(
+        match NonNull::new(ptr::with_exposed_provenance_mut::<u8>(CODE as usize)) {
+            Some(start) => start,
+            None => host::fatal(format_args!("the code has no address")),
+        },
+        boot.code_bytes as usize,
+    );
+    // SAFETY: the host has placed an artifact of the compile helper there, on a
+    // page boundary, read-only and for as long as the VM lives.
+    let loaded = unsafe { Loaded::from_raw(&engine, code, config.kind) }?;
+    Prepared::new(&engine, loaded, config, platform).map_err(|unready| unready.failure)
+}
+
+/// From the early freeze point to the late one.
+fn instantiate(mut prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure> {
+    ring_with_time(Ring::Loaded, prepared.platform());
+    prepared.platform_mut().resume();
+    let resumed = prepared.platform().age();
+    let mut ready = prepared.instantiate().map_err(|unready| unready.failure)?;
+    let draws = ready.draws();
+    let drawn = host::write_report(format_args!("{draws}"));
+    let (bits, entropy) = (draws.bits(), draws.entropy_bytes());
+    host::update_header(|header| {
+        header.draws = bits;
+        header.entropy_drawn = u32::try_from(entropy).unwrap_or(u32::MAX);
+        header.report_len = drawn;
+        header.init_nanoseconds = ready.platform().age().saturating_sub(resumed);
+    });
+    if ready.platform().has_request() {
+        // Forked at the early freeze point: the request is waiting already.
+        return Ok(ready);
+    }
+    ring_with_time(Ring::Ready, ready.platform());
+    ready.platform_mut().resume();
+    Ok(ready)
+}
+
+/// The one request of this instance, and the end.
+fn serve(mut ready: Ready<Instance>) -> ! {
+    let request = match RequestHead::decode(&take_request_head()) {
+        Ok(request) => request,
+        Err(error) => host::fatal(format_args!("the request head: {error}")),
+    };
+    let begun = ready.platform().age();
+    let answered = ready.handle(request);
+    let ended = ready.platform().age();
+    let (outcome, exit_code, report) = match &answered {
+        Ok(()) => (Outcome::Response, 0, ""),
+        Err(failure) => (failure.outcome, failure.exit_code, failure.report.as_str()),
+    };
+    let report = host::write_report(format_args!("{report}"));
+    let platform = ready.platform();
+    host::update_header(|header| {
+        header.outcome = outcome as u32;
+        header.exit_code = exit_code;
+        header.report_len = report;
+        header.response_body_len = platform.body_sent() as u32;
+        header.init_nanoseconds = begun;
+        header.exec_nanoseconds = ended.saturating_sub(begun);
+        header.memory_peak = ready.memory_peak();
+        header.memory_denied = u32::from(ready.memory_denied());
+    });
+    loop {
+        host::ring(Ring::Done);
+    }
+}
+
+/// Ends a guest whose function never got ready.
+fn refuse(failure: &Failure) -> ! {
+    let report = host::write_report(format_args!("{}", failure.report));
+    host::update_header(|header| {
+        header.outcome = failure.outcome as u32;
+        header.exit_code = failure.exit_code;
+        header.report_len = report;
+    });
+    loop {
+        host::ring(Ring::Done);
+    }
+}
+
+fn ring_with_time(why: Ring, platform: &Instance) {
+    use faasw_runtime::platform::Platform as _;
+    let now = platform.monotonic();
+    host::update_header(|header| header.monotonic_nanoseconds = now);
+    host::ring(why);
+}
+
+fn take_request_head() -> alloc::vec::Vec<u8> {
+    let length = host::header().request_head_len as usize;
+    let mut bytes = vec![0; length.min(mailbox::REQUEST_HEAD.size as usize)];
+    let read = host::read_area(mailbox::REQUEST_HEAD, 0, &mut bytes);
+    bytes.truncate(read);
+    bytes
+}

@@ -1,0 +1,277 @@
+//! What a command writes, as a response (RFC 3875, section 6).
+//!
+//! The header block is looked for until it ends or is seen to be none; then
+//! the rest goes to the platform as it is written. Output without a header
+//! block is the body of a plain-text response.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::mem;
+
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::{Pair, ResponseHead};
+
+use crate::failure::Failure;
+use crate::headers;
+use crate::platform::{Platform, SendError};
+
+/// Most bytes of a header block. What is longer is taken for a body.
+const MAX_BLOCK: usize = 64 << 10;
+
+/// Most bytes of a field name.
+const MAX_NAME: usize = 256;
+
+/// What a command has written so far.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// The header block may not be complete yet.
+    Block { bytes: Vec<u8>, seen: Seen },
+    /// The head is known; the body is being sent.
+    Body { head: ResponseHead, sent: u64 },
+    /// There is a header block, and it says something that cannot be.
+    Bad(String),
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self::Block {
+            bytes: Vec::new(),
+            seen: Seen::default(),
+        }
+    }
+}
+
+impl Output {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// When the platform does not take the body.
+    pub(crate) fn write(
+        &mut self,
+        new: &[u8],
+        platform: &mut impl Platform,
+    ) -> Result<(), SendError> {
+        match self {
+            Self::Block { bytes, seen } => {
+                bytes.extend_from_slice(new);
+                let decision = match scan(bytes, seen) {
+                    Scan::More if bytes.len() <= MAX_BLOCK => return Ok(()),
+                    Scan::More | Scan::NoBlock => None,
+                    Scan::Block { end } => Some(end),
+                };
+                let bytes = mem::take(bytes);
+                self.begin_body(&bytes, decision, platform)
+            }
+            Self::Body { sent, .. } => {
+                platform.send_body(new)?;
+                *sent = sent.saturating_add(new.len() as u64);
+                Ok(())
+            }
+            Self::Bad(_) => Ok(()),
+        }
+    }
+
+    /// The command ended well: sends the head of its response.
+    ///
+    /// # Errors
+    /// When there is no response, or none that could be passed on.
+    pub(crate) fn finish(
+        mut self,
+        is_head: bool,
+        platform: &mut impl Platform,
+    ) -> Result<(), Failure> {
+        if let Self::Block { bytes, .. } = &mut self {
+            let bytes = mem::take(bytes);
+            if bytes.is_empty() {
+                return Err(Failure::new(
+                    Outcome::NoResponse,
+                    "the function wrote nothing to its standard output",
+                ));
+            }
+            self.begin_body(&bytes, None, platform)
+                .map_err(Failure::refused)?;
+        }
+        match self {
+            Self::Body { mut head, sent } => {
+                // A length that is not the body's would break the framing.
+                head.headers.retain(|(name, value)| {
+                    name != b"content-length"
+                        || headers::content_length(value)
+                            .is_some_and(|length| length == sent || is_head && sent == 0)
+                });
+                platform.send_head(&head).map_err(Failure::refused)
+            }
+            Self::Bad(report) => Err(Failure::new(Outcome::BadResponse, report)),
+            // begin_body left this state.
+            Self::Block { .. } => Ok(()),
+        }
+    }
+
+    /// Leaves the header block, which ends at `block_end` if there is one.
+    fn begin_body(
+        &mut self,
+        bytes: &[u8],
+        block_end: Option<usize>,
+        platform: &mut impl Platform,
+    ) -> Result<(), SendError> {
+        let (block, body) = bytes
+            .split_at_checked(block_end.unwrap_or(0))
+            .unwrap_or((&[], bytes));
+        let head = if block.is_empty() {
+            Ok(plain_text())
+        } else {
+            head(block)
+        };
+        *self = match head {
+            Ok(head) => Self::Body {
+                head,
+                sent: body.len() as u64,
+            },
+            Err(report) => Self::Bad(report),
+        };
+        if matches!(self, Self::Body { .. }) && !body.is_empty() {
+            platform.send_body(body)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known about the front of the output.
+enum Scan {
+    /// It may still become a header block.
+    More,
+    /// It is none.
+    NoBlock,
+    /// It is one, with its blank line `end` bytes long.
+    Block { end: usize },
+}
+
+/// How much of the output was looked at already, so that a command that writes
+/// byte by byte is not looked at from the front each time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// One past the last line that is a well-formed field.
+    fields: usize,
+    /// One past the last byte known to be no line end.
+    bytes: usize,
+}
+
+/// Looks at what was not seen yet.
+fn scan(bytes: &[u8], seen: &mut Seen) -> Scan {
+    loop {
+        let new = bytes.get(seen.bytes..).unwrap_or_default();
+        let Some(length) = new.iter().position(|byte| *byte == b'\n') else {
+            seen.bytes = bytes.len();
+            let line = bytes.get(seen.fields..).unwrap_or_default();
+            return if may_become_field(line) {
+                Scan::More
+            } else {
+                Scan::NoBlock
+            };
+        };
+        let end = seen.bytes + length;
+        let line = trim_end(bytes.get(seen.fields..end).unwrap_or_default());
+        seen.fields = end + 1;
+        seen.bytes = end + 1;
+        if line.is_empty() {
+            let block = bytes.get(..seen.fields).unwrap_or_default();
+            return if fields(block).any(|(name, _)| is_cgi_field(&name)) {
+                Scan::Block { end: seen.fields }
+            } else {
+                Scan::NoBlock
+            };
+        }
+        if field(line).is_none() {
+            return Scan::NoBlock;
+        }
+    }
+}
+
+/// Whether the front of a line can be the front of a field or of a blank line.
+/// Lets text, markup and JSON through at once instead of gathering them.
+fn may_become_field(front: &[u8]) -> bool {
+    let name = front
+        .iter()
+        .take(MAX_NAME)
+        .position(|byte| !headers::is_token_byte(*byte));
+    match name.and_then(|end| front.split_at_checked(end)) {
+        Some((name, after)) => {
+            (!name.is_empty() && after.starts_with(b":")) || (name.is_empty() && after == b"\r")
+        }
+        None => front.len() < MAX_NAME,
+    }
+}
+
+/// A block has at least one of these (RFC 3875, section 6.2); without the rule
+/// any text that begins with `word: …` and a blank line would be one.
+fn is_cgi_field(name: &[u8]) -> bool {
+    [b"content-type".as_slice(), b"location", b"status"].contains(&name)
+}
+
+fn trim_end(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// The field that a line spells, its name in lower case.
+fn field(line: &[u8]) -> Option<Pair> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let (name, value) = line.split_at_checked(colon)?;
+    let value = value.get(1..)?.trim_ascii();
+    (headers::is_name(name) && headers::is_value(value))
+        .then(|| (name.to_ascii_lowercase(), value.to_vec()))
+}
+
+fn fields(block: &[u8]) -> impl Iterator<Item = Pair> {
+    block
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| field(trim_end(line)))
+}
+
+/// The head that a header block spells, or what is wrong with it.
+fn head(block: &[u8]) -> Result<ResponseHead, String> {
+    let mut head = ResponseHead::default();
+    let mut status = None;
+    for (name, value) in fields(block) {
+        if name == b"status" {
+            status = Some(parse_status(&value)?);
+        } else if !headers::is_forbidden(&name) {
+            head.headers.push((name, value));
+        }
+    }
+    let redirects = head.headers.iter().any(|(name, _)| name == b"location");
+    head.status = status.unwrap_or(if redirects { 302 } else { 200 });
+    Ok(head)
+}
+
+/// The code of a `Status` field: three digits, and a phrase that is not used.
+fn parse_status(value: &[u8]) -> Result<u16, String> {
+    let code = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+    str::from_utf8(code)
+        .ok()
+        .filter(|code| code.len() == 3)
+        .and_then(|code| code.parse().ok())
+        .filter(|code| (200..1000).contains(code))
+        .ok_or_else(|| {
+            format!(
+                "the function's Status field is '{}'; it must begin with a code from 200 to 999",
+                String::from_utf8_lossy(value)
+            )
+        })
+}
+
+/// The head of output that has none.
+fn plain_text() -> ResponseHead {
+    ResponseHead {
+        status: 200,
+        headers: vec![(
+            b"content-type".to_vec(),
+            b"text/plain; charset=utf-8".to_vec(),
+        )],
+        trailers: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! What a function read before the freeze, so that the node can say what a
+//! seed made after instantiation would share between requests.
+//!
+//! Host functions record each read of entropy, clock and environment; the
+//! record closes when the first request begins.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_ENVIRONMENT, DRAW_INSECURE};
+
+/// The kind of thing that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Entropy,
+    Insecure,
+    Clock,
+    Environment,
+}
+
+impl Kind {
+    fn bit(self) -> u32 {
+        match self {
+            Self::Entropy => DRAW_ENTROPY,
+            Self::Insecure => DRAW_INSECURE,
+            Self::Clock => DRAW_CLOCK,
+            Self::Environment => DRAW_ENVIRONMENT,
+        }
+    }
+}
+
+/// All reads through one import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Draw {
+    import: &'static str,
+    kind: Kind,
+    count: u64,
+    bytes: u64,
+}
+
+/// What a function read before the freeze.
+///
+/// Its `Display` is one line an import, in the order of their first use:
+/// `wasi:random/random#get-random-bytes: 32 bytes`.
+#[derive(Clone, Debug, Default)]
+pub struct Draws {
+    draws: Vec<Draw>,
+    closed: bool,
+}
+
+impl Draws {
+    /// The kinds of reads, as `DRAW_*` bits of [`faasw_abi::mailbox`].
+    #[must_use]
+    pub fn bits(&self) -> u32 {
+        self.draws
+            .iter()
+            .fold(0, |bits, draw| bits | draw.kind.bit())
+    }
+
+    /// Bytes of entropy drawn, the cryptographic kind only.
+    #[must_use]
+    pub fn entropy_bytes(&self) -> u64 {
+        self.draws
+            .iter()
+            .filter(|draw| draw.kind == Kind::Entropy)
+            .fold(0, |sum, draw| sum.saturating_add(draw.bytes))
+    }
+
+    /// Whether nothing was read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.draws.is_empty()
+    }
+
+    /// Records a read of `bytes` bytes (0 where bytes mean nothing) through `import`.
+    pub(crate) fn record(&mut self, kind: Kind, import: &'static str, bytes: usize) {
+        if self.closed {
+            return;
+        }
+        let bytes = bytes as u64;
+        match self.draws.iter_mut().find(|draw| draw.import == import) {
+            Some(draw) => {
+                draw.count += 1;
+                draw.bytes = draw.bytes.saturating_add(bytes);
+            }
+            None => self.draws.push(Draw {
+                import,
+                kind,
+                count: 1,
+                bytes,
+            }),
+        }
+    }
+
+    /// The first request begins: what is read from now on is the request's own.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+}
+
+impl fmt::Display for Draws {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, draw) in self.draws.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            let (number, unit) = match draw.kind {
+                Kind::Entropy | Kind::Insecure => (draw.bytes, "byte"),
+                Kind::Clock | Kind::Environment => (draw.count, "read"),
+            };
+            let plural = if number == 1 { "" } else { "s" };
+            write!(f, "{}: {number} {unit}{plural}", draw.import)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn reads_add_up_by_import_until_the_first_request() {
+        let mut draws = Draws::default();
+        assert!(draws.is_empty());
+        draws.record(Kind::Entropy, "a#bytes", 32);
+        draws.record(Kind::Clock, "b#now", 0);
+        draws.record(Kind::Clock, "b#now", 0);
+        draws.record(Kind::Entropy, "a#bytes", 8);
+        draws.close();
+        draws.record(Kind::Environment, "c#get", 0);
+        assert_eq!(draws.to_string(), "a#bytes: 40 bytes\nb#now: 2 reads");
+        assert_eq!(draws.bits(), DRAW_ENTROPY | DRAW_CLOCK);
+        assert_eq!(draws.entropy_bytes(), 40);
+    }
+}

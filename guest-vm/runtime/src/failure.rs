@@ -1,0 +1,239 @@
+//! How a run that did not end with a response is told.
+//!
+//! Host functions end a run with an `Ended`; Wasmtime ends it with a trap. Both
+//! become a [`Failure`], whose report is what the function's owner reads.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt::{self, Write};
+use core::mem;
+
+use faasw_abi::mailbox::REPORT;
+use faasw_abi::outcome::Outcome;
+use wasmtime::component::ResourceTableError;
+use wasmtime::{Error, FrameInfo, WasmBacktrace};
+
+use crate::memory::{MemoryLimit, StartMemoryTooLarge};
+use crate::platform::SendError;
+
+/// Most bytes of one function name in a report; mangled ones can be very long.
+const MAX_NAME: usize = 200;
+
+/// A run that did not end with a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened, for the caller of the function.
+    pub outcome: Outcome,
+    /// The code that the function exited with; 0 where it did not exit.
+    pub exit_code: u32,
+    /// What happened, for the owner of the function. At most as long as the
+    /// mailbox's report area.
+    pub report: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report)
+    }
+}
+
+impl core::error::Error for Failure {}
+
+/// A failure before the function was ready, and the platform, given back so
+/// that the caller can report it.
+#[derive(Debug)]
+pub struct Unready<P> {
+    /// The platform that was to be used.
+    pub platform: P,
+    /// What went wrong.
+    pub failure: Failure,
+}
+
+/// A host function's way to end the run; travels through Wasm as an error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ended {
+    /// The function asked to exit.
+    Exit(u32),
+    /// A part of the response was not taken.
+    Refused(SendError),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exited with code {code}"),
+            Self::Refused(SendError::HeadTooLarge) => {
+                f.write_str("the response's head is larger than the limit")
+            }
+            Self::Refused(SendError::BodyTooLarge) => {
+                f.write_str("the response's body is larger than the limit")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Ended {}
+
+impl Failure {
+    /// A failure with a report and no exit code.
+    pub(crate) fn new(outcome: Outcome, report: impl Into<String>) -> Self {
+        Self {
+            outcome,
+            exit_code: 0,
+            report: bounded(report.into()),
+        }
+    }
+
+    /// The function could not be loaded, linked or instantiated.
+    pub(crate) fn load(error: &Error, memory: Option<&MemoryLimit>) -> Self {
+        let mut report = describe(error);
+        if !error.is::<StartMemoryTooLarge>() {
+            note_memory(&mut report, memory);
+        }
+        Self::new(Outcome::LoadFailed, report)
+    }
+
+    /// The call of the function ended with `error`, which is no exit with code 0.
+    pub(crate) fn run(error: &Error, memory: &MemoryLimit) -> Self {
+        if let Some(ended) = error.downcast_ref::<Ended>() {
+            return match *ended {
+                Ended::Exit(code) => Self::exit(code),
+                Ended::Refused(refusal) => Self::refused(refusal),
+            };
+        }
+        let mut report = describe(error);
+        note_memory(&mut report, Some(memory));
+        Self::new(Outcome::Trap, report)
+    }
+
+    /// The function exited.
+    pub(crate) fn exit(code: u32) -> Self {
+        Self {
+            exit_code: code,
+            ..Self::new(Outcome::Exit, Ended::Exit(code).to_string())
+        }
+    }
+
+    /// The platform did not take a part of the response.
+    pub(crate) fn refused(refusal: SendError) -> Self {
+        Self::new(
+            Outcome::ResponseTooLarge,
+            Ended::Refused(refusal).to_string(),
+        )
+    }
+}
+
+/// The error in words; for one that Wasm ran into, with the innermost frames.
+fn describe(error: &Error) -> String {
+    let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() else {
+        return format!("{error:#}");
+    };
+    let mut report = match error.downcast_ref() {
+        Some(ResourceTableError::Full) => "the function holds too many resources".to_string(),
+        Some(ResourceTableError::HasChildren) => {
+            "the function dropped a resource before its children".to_string()
+        }
+        _ => error.root_cause().to_string(),
+    };
+    // Writing to a string cannot fail.
+    let mut frames = backtrace
+        .frames()
+        .iter()
+        .map(|frame| Frame(frame).to_string());
+    let Some(mut function) = frames.next() else {
+        return report;
+    };
+    let _ = write!(report, " in function '{function}'");
+    let mut repeated = 0;
+    for caller in frames {
+        if caller == function {
+            // Endless recursion is told once.
+            repeated += 1;
+            continue;
+        }
+        note_repeated(&mut report, mem::take(&mut repeated));
+        let _ = write!(report, "\n  called by '{caller}'");
+        function = caller;
+    }
+    note_repeated(&mut report, repeated);
+    report
+}
+
+fn note_repeated(report: &mut String, times: usize) {
+    if times > 0 {
+        let _ = write!(report, "\n  called by itself, {times} times or more");
+    }
+}
+
+/// Says so where a refused growth may be what the function failed over.
+fn note_memory(report: &mut String, memory: Option<&MemoryLimit>) {
+    if let Some(memory) = memory.filter(|memory| memory.denied()) {
+        // In front: a long backtrace must not push it out of the report.
+        report.insert_str(
+            0,
+            &format!("memory limit of {} was reached\n", memory.limit_text()),
+        );
+    }
+}
+
+/// A frame by its function's name, or by its number where names were stripped.
+struct Frame<'a>(&'a FrameInfo);
+
+impl fmt::Display for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.func_name() {
+            Some(name) => f.write_str(prefix(name, MAX_NAME)),
+            None => write!(f, "#{}", self.0.func_index()),
+        }
+    }
+}
+
+/// The report, cut to what the mailbox holds.
+fn bounded(report: String) -> String {
+    let most = usize::try_from(REPORT.size).unwrap_or(usize::MAX);
+    if report.len() <= most {
+        report
+    } else {
+        prefix(&report, most).to_string()
+    }
+}
+
+/// The longest prefix of at most `most` bytes that ends between characters.
+fn prefix(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
+    end.and_then(|end| text.get(..end)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_cut_between_characters() {
+        assert_eq!(prefix("abc", 2), "ab");
+        assert_eq!(prefix("aé", 2), "a");
+        assert_eq!(prefix("aé", 9), "aé");
+        let failure = Failure::new(Outcome::Trap, "é".repeat(4000));
+        assert_eq!(failure.report.len(), 4096);
+    }
+
+    #[test]
+    fn an_exit_keeps_its_code() {
+        let error = Error::from(Ended::Exit(7));
+        let failure = Failure::run(&error, &MemoryLimit::new(0));
+        assert_eq!((failure.outcome, failure.exit_code), (Outcome::Exit, 7));
+        assert_eq!(failure.report, "exited with code 7");
+    }
+
+    #[test]
+    fn a_refused_growth_is_named_before_the_trap() {
+        use wasmtime::ResourceLimiter;
+        let mut memory = MemoryLimit::new(1 << 20);
+        memory.started();
+        assert!(!memory.memory_growing(0, 2 << 20, None).unwrap());
+        let failure = Failure::run(&Error::msg("boom"), &memory);
+        assert_eq!(failure.report, "memory limit of 1 MiB was reached\nboom");
+    }
+}

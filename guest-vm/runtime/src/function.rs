@@ -1,0 +1,340 @@
+//! The steps of a function, from code in memory to an answered request.
+//!
+//! ```text
+//! Loaded ──► Prepared ──► Ready ──► handle
+//!            early freeze  late freeze
+//! ```
+//!
+//! Each step consumes the one before. Nothing of the function's own code has
+//! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs and waits
+//! for its one request.
+
+use alloc::format;
+use core::mem;
+use core::ptr::NonNull;
+
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
+use wasmtime::component::{self, Component, Resource};
+use wasmtime::error::Context;
+use wasmtime::{Engine, Error, InstancePre, Module, Result, Store, TypedFunc};
+
+use crate::cgi::{self, Output};
+use crate::draws::Draws;
+use crate::failure::{Ended, Failure, Unready};
+use crate::http::{IncomingRequest, ResponseOutparam};
+use crate::platform::Platform;
+use crate::state::{State, Stdio};
+use crate::supported::{CLI_EXPORT, HTTP_EXPORT, WASI_VERSION};
+use crate::{wasip1, wasip2};
+
+/// Most bytes that a component can pass to one host call. More than any stream
+/// permits in one write; a list that is larger is refused before it is copied.
+const HOSTCALL_BYTES: usize = 1 << 20;
+
+/// Most handles that all instances of a component may hold together.
+const MAX_HANDLES: usize = 64 << 10;
+
+/// A function's code, found in memory and checked against the engine.
+pub struct Loaded {
+    code: Code,
+    kind: FunctionKind,
+}
+
+enum Code {
+    Component(Component),
+    Module(Module),
+}
+
+impl Loaded {
+    /// Takes the compiled code at `code` for a function of kind `kind`.
+    ///
+    /// # Errors
+    /// When the code was made with other settings than `engine` has.
+    ///
+    /// # Safety
+    /// `code` must come from the compile helper; it must begin on a page, and
+    /// stay, unchanged, for ever. That the settings are [`crate::engine`]'s
+    /// and the processor has the instruction set is checked.
+    pub unsafe fn from_raw(
+        engine: &Engine,
+        code: NonNull<[u8]>,
+        kind: FunctionKind,
+    ) -> Result<Self, Failure> {
+        let code = match kind {
+            FunctionKind::HttpComponent | FunctionKind::CliComponent => {
+                // SAFETY: the caller's promise is what Wasmtime asks for.
+                unsafe { Component::deserialize_raw(engine, code) }.map(Code::Component)
+            }
+            FunctionKind::CgiModule => {
+                // SAFETY: the caller's promise is what Wasmtime asks for.
+                unsafe { Module::deserialize_raw(engine, code) }.map(Code::Module)
+            }
+        };
+        match code {
+            Ok(code) => Ok(Self { code, kind }),
+            Err(error) => Err(Failure::load(&error, None)),
+        }
+    }
+}
+
+/// A function with its imports linked and its store made, of which nothing has run.
+pub struct Prepared<P: 'static> {
+    store: Store<State<P>>,
+    linked: Linked<P>,
+    kind: FunctionKind,
+}
+
+enum Linked<P: 'static> {
+    Component(component::InstancePre<State<P>>),
+    Module(InstancePre<State<P>>),
+}
+
+impl<P: Platform> Linked<P> {
+    fn new(engine: &Engine, code: &Code) -> Result<Self> {
+        Ok(match code {
+            Code::Component(component) => {
+                Self::Component(wasip2::linker(engine)?.instantiate_pre(component)?)
+            }
+            Code::Module(module) => Self::Module(wasip1::linker(engine)?.instantiate_pre(module)?),
+        })
+    }
+}
+
+impl<P: Platform> Prepared<P> {
+    /// Links the function and makes its store.
+    ///
+    /// # Errors
+    /// When it imports something that there is not, or something of another type.
+    pub fn new(
+        engine: &Engine,
+        loaded: Loaded,
+        config: SeedConfig,
+        platform: P,
+    ) -> Result<Self, Unready<P>> {
+        let linked = match Linked::new(engine, &loaded.code) {
+            Ok(linked) => linked,
+            Err(error) => {
+                return Err(Unready {
+                    platform,
+                    failure: Failure::load(&error, None),
+                });
+            }
+        };
+        let stdio = match loaded.kind {
+            FunctionKind::HttpComponent => Stdio::Log,
+            FunctionKind::CliComponent | FunctionKind::CgiModule => {
+                Stdio::Command(Output::default())
+            }
+        };
+        let mut store = Store::new(engine, State::new(config, stdio, platform));
+        store.limiter(|state| &mut state.memory);
+        store.set_hostcall_fuel(HOSTCALL_BYTES);
+        store.set_max_component_handles(MAX_HANDLES);
+        Ok(Self {
+            store,
+            linked,
+            kind: loaded.kind,
+        })
+    }
+
+    /// Instantiates the function: runs what it runs before any request.
+    ///
+    /// # Errors
+    /// When that traps or exits, when the function needs more memory than it
+    /// may have, or when it does not export what its kind calls.
+    pub fn instantiate(mut self) -> Result<Ready<P>, Unready<P>> {
+        match Entry::find(&mut self.store, &self.linked, self.kind) {
+            Ok(entry) => {
+                self.store.data_mut().memory.started();
+                Ok(Ready {
+                    store: self.store,
+                    entry,
+                })
+            }
+            Err(error) => {
+                let state = self.store.into_data();
+                Err(Unready {
+                    failure: Failure::load(&error, Some(&state.memory)),
+                    platform: state.platform,
+                })
+            }
+        }
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &P {
+        &self.store.data().platform
+    }
+
+    /// The platform.
+    pub fn platform_mut(&mut self) -> &mut P {
+        &mut self.store.data_mut().platform
+    }
+}
+
+/// What answers a request.
+#[derive(Clone)]
+enum Entry {
+    Http(component::TypedFunc<(Resource<IncomingRequest>, Resource<ResponseOutparam>), ()>),
+    Cli(component::TypedFunc<(), (Result<(), ()>,)>),
+    Cgi(TypedFunc<(), ()>),
+}
+
+impl Entry {
+    /// Instantiates the function and finds its entry.
+    fn find<P: Platform>(
+        store: &mut Store<State<P>>,
+        linked: &Linked<P>,
+        kind: FunctionKind,
+    ) -> Result<Self> {
+        match linked {
+            Linked::Module(linked) => {
+                let instance = linked.instantiate(&mut *store)?;
+                let start = instance.get_typed_func(store, "_start");
+                Ok(Self::Cgi(start.context("the module is no command")?))
+            }
+            Linked::Component(linked) => {
+                let instance = linked.instantiate(&mut *store)?;
+                Ok(match kind {
+                    FunctionKind::HttpComponent => {
+                        Self::Http(exported(store, instance, HTTP_EXPORT, "handle")?)
+                    }
+                    FunctionKind::CliComponent | FunctionKind::CgiModule => {
+                        Self::Cli(exported(store, instance, CLI_EXPORT, "run")?)
+                    }
+                })
+            }
+        }
+    }
+}
+
+/// A function of an interface that a component exports, in any compatible version.
+fn exported<P, Arguments, Results>(
+    store: &mut Store<State<P>>,
+    instance: component::Instance,
+    interface: &str,
+    function: &str,
+) -> Result<component::TypedFunc<Arguments, Results>>
+where
+    P: Platform,
+    Arguments: component::ComponentNamedList + component::Lower,
+    Results: component::ComponentNamedList + component::Lift,
+{
+    let versioned = format!("{interface}@{WASI_VERSION}");
+    let index = instance
+        .get_export_index(&mut *store, None, &versioned)
+        .and_then(|interface| instance.get_export_index(&mut *store, Some(&interface), function));
+    match index {
+        Some(index) => instance.get_typed_func(store, index),
+        None => wasmtime::bail!(
+            "the component does not export {interface}#{function}, version {WASI_VERSION} or lower"
+        ),
+    }
+}
+
+/// An instantiated function that waits for its request.
+pub struct Ready<P: 'static> {
+    store: Store<State<P>>,
+    entry: Entry,
+}
+
+impl<P: Platform> Ready<P> {
+    /// Answers one request; its response is at the platform when this returns.
+    ///
+    /// A function instance serves one request: what a second call finds is
+    /// whatever the first left behind.
+    ///
+    /// # Errors
+    /// When there is no whole response; nothing the platform took then counts.
+    pub fn handle(&mut self, request: RequestHead) -> Result<(), Failure> {
+        let state = self.store.data_mut();
+        state.draws.close();
+        state.exchange.begin(&request);
+        match self.entry.clone() {
+            Entry::Http(handle) => self.handle_http(handle, request),
+            Entry::Cli(run) => {
+                self.handle_command(&request, |store| match run.call(store, ())? {
+                    (Ok(()),) => Ok(()),
+                    (Err(()),) => Err(Ended::Exit(1).into()),
+                })
+            }
+            Entry::Cgi(start) => self.handle_command(&request, |store| start.call(store, ())),
+        }
+    }
+
+    fn handle_http(
+        &mut self,
+        handle: component::TypedFunc<(Resource<IncomingRequest>, Resource<ResponseOutparam>), ()>,
+        request: RequestHead,
+    ) -> Result<(), Failure> {
+        let table = &mut self.store.data_mut().table;
+        let called = table
+            .push(IncomingRequest::from(request))
+            .and_then(|request| Ok((request, table.push(ResponseOutparam)?)))
+            .map_err(Error::from)
+            .and_then(|arguments| handle.call(&mut self.store, arguments));
+        self.ended_well(called)?;
+        let state = self.store.data_mut();
+        state.exchange.conclude(&mut state.platform)
+    }
+
+    fn handle_command(
+        &mut self,
+        request: &RequestHead,
+        run: impl FnOnce(&mut Store<State<P>>) -> Result<()>,
+    ) -> Result<(), Failure> {
+        let state = self.store.data_mut();
+        let variables = cgi::variables(request);
+        state
+            .environment
+            .retain(|(name, _)| !variables.iter().any(|(other, _)| name == other));
+        state.environment.extend(variables);
+        let ran = run(&mut self.store);
+        self.ended_well(ran)?;
+        let state = self.store.data_mut();
+        let Stdio::Command(output) = mem::replace(&mut state.stdio, Stdio::Log) else {
+            return Err(Failure::new(
+                Outcome::GuestFailed,
+                "the command has answered a request already",
+            ));
+        };
+        output.finish(request.method == b"HEAD", &mut state.platform)
+    }
+
+    /// Exiting with code 0 is as good as returning.
+    fn ended_well(&self, result: Result<()>) -> Result<(), Failure> {
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) => match error.downcast_ref() {
+                Some(Ended::Exit(0)) => Ok(()),
+                _ => Err(Failure::run(&error, &self.store.data().memory)),
+            },
+        }
+    }
+
+    /// What the function read before its first request.
+    pub fn draws(&self) -> &Draws {
+        &self.store.data().draws
+    }
+
+    /// The largest sum of all linear memories and tables so far, in bytes.
+    pub fn memory_peak(&self) -> u64 {
+        self.store.data().memory.peak()
+    }
+
+    /// Whether a memory was refused to grow beyond the limit.
+    pub fn memory_denied(&self) -> bool {
+        self.store.data().memory.denied()
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &P {
+        &self.store.data().platform
+    }
+
+    /// The platform.
+    pub fn platform_mut(&mut self) -> &mut P {
+        &mut self.store.data_mut().platform
+    }
+}

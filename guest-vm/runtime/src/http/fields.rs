@@ -1,0 +1,288 @@
+//! `wasi:http/types.fields`: headers and trailers.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use faasw_abi::wire::Pair;
+use wasmtime::component::{Resource, ResourceTableError};
+use wasmtime::{Error, Result};
+
+use crate::headers;
+use crate::platform::Platform;
+use crate::state::State;
+use crate::wasip2::bindings::wasi::http::types::{self, HeaderError};
+
+/// Most bytes of one `fields`, counted as [`cost`] does. Twice what a mailbox
+/// takes, so that a whole incoming head can be cloned and added to.
+const MAX_FIELDS: usize = 128 << 10;
+
+/// Most bytes of fields that a function may make in one request; bounds what
+/// thousands of `fields` resources could hold together.
+const MAX_FIELD_BYTES: usize = 16 << 20;
+
+/// Added to each field's length, so that empty fields cost something as well.
+const FIELD_OVERHEAD: usize = 32;
+
+fn cost((name, value): &Pair) -> usize {
+    name.len() + value.len() + FIELD_OVERHEAD
+}
+
+/// Why fields could not be changed.
+pub enum HeaderFailure {
+    /// The function is told.
+    Told(HeaderError),
+    /// The function broke the rules.
+    Trap(Error),
+}
+
+impl From<HeaderError> for HeaderFailure {
+    fn from(error: HeaderError) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl From<Error> for HeaderFailure {
+    fn from(error: Error) -> Self {
+        Self::Trap(error)
+    }
+}
+
+impl From<ResourceTableError> for HeaderFailure {
+    fn from(error: ResourceTableError) -> Self {
+        Self::Trap(error.into())
+    }
+}
+
+/// Header or trailer fields, in order, names in lower case.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    entries: Arc<Vec<Pair>>,
+    mutable: bool,
+}
+
+impl Fields {
+    /// Empty fields that the function may change.
+    fn new() -> Self {
+        Self {
+            entries: Arc::default(),
+            mutable: true,
+        }
+    }
+
+    /// What a function sees of the headers that a client sent.
+    pub(super) fn received(headers: &[Pair]) -> Self {
+        let seen = headers
+            .iter()
+            .filter(|(name, _)| !headers::is_forbidden(name))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+        Self {
+            entries: Arc::new(seen.collect()),
+            mutable: false,
+        }
+    }
+
+    /// The same fields, which the function can no longer change.
+    pub(super) fn frozen(self) -> Self {
+        Self {
+            mutable: false,
+            ..self
+        }
+    }
+
+    /// The fields as they go over the wire.
+    pub(super) fn into_pairs(self) -> Vec<Pair> {
+        Arc::unwrap_or_clone(self.entries)
+    }
+
+    /// What `content-length` says, where it says a number.
+    pub(super) fn content_length(&self) -> Option<u64> {
+        self.values(b"content-length")
+            .next()
+            .and_then(headers::content_length)
+    }
+
+    fn values(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
+        self.entries
+            .iter()
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_slice())
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        self.values(name).next().is_some()
+    }
+
+    /// The fields, to change them.
+    fn change(&mut self) -> Result<&mut Vec<Pair>, HeaderError> {
+        if self.mutable {
+            Ok(Arc::make_mut(&mut self.entries))
+        } else {
+            Err(HeaderError::Immutable)
+        }
+    }
+
+    /// Puts `values` in place of whatever the name had; the bytes it cost.
+    fn set(&mut self, name: &str, values: Vec<Vec<u8>>) -> Result<usize, HeaderError> {
+        let name = checked_name(name)?;
+        let one_at_most = name == b"content-length";
+        if one_at_most && values.len() > 1 || !values.iter().all(|value| checked(&name, value)) {
+            return Err(HeaderError::InvalidSyntax);
+        }
+        let entries = self.change()?;
+        entries.retain(|(other, _)| *other != name);
+        let mut added = 0;
+        for value in values {
+            let pair = (name.clone(), value);
+            added += cost(&pair);
+            entries.push(pair);
+        }
+        Ok(added)
+    }
+
+    /// Adds a value to those that the name has; the bytes it cost.
+    fn append(&mut self, name: &str, value: Vec<u8>) -> Result<usize, HeaderError> {
+        let name = checked_name(name)?;
+        // Two lengths would frame the message twice.
+        let second_length = name == b"content-length" && self.has(&name);
+        if second_length || !checked(&name, &value) {
+            return Err(HeaderError::InvalidSyntax);
+        }
+        let pair = (name, value);
+        let added = cost(&pair);
+        self.change()?.push(pair);
+        Ok(added)
+    }
+
+    fn delete(&mut self, name: &str) -> Result<(), HeaderError> {
+        let name = checked_name(name)?;
+        self.change()?.retain(|(other, _)| *other != name);
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        self.entries.iter().map(cost).sum()
+    }
+}
+
+/// The name in lower case, if a function may use it.
+fn checked_name(name: &str) -> Result<Vec<u8>, HeaderError> {
+    let name = name.as_bytes();
+    if !headers::is_name(name) {
+        return Err(HeaderError::InvalidSyntax);
+    }
+    if headers::is_forbidden(name) {
+        return Err(HeaderError::Forbidden);
+    }
+    Ok(name.to_ascii_lowercase())
+}
+
+fn checked(name: &[u8], value: &[u8]) -> bool {
+    headers::is_value(value)
+        && (name != b"content-length" || headers::content_length(value).is_some())
+}
+
+impl<P: Platform> State<P> {
+    /// Counts `added` bytes that were added to `fields`, now `size` bytes.
+    fn count_fields(&mut self, size: usize, added: usize) -> Result<(), Error> {
+        if size > MAX_FIELDS {
+            wasmtime::bail!("wasi:http/types: fields of more than {MAX_FIELDS} bytes");
+        }
+        self.exchange.field_bytes = self.exchange.field_bytes.saturating_add(added);
+        if self.exchange.field_bytes > MAX_FIELD_BYTES {
+            wasmtime::bail!(
+                "wasi:http/types: more than {MAX_FIELD_BYTES} bytes of fields in one request"
+            );
+        }
+        Ok(())
+    }
+
+    fn change_fields(
+        &mut self,
+        fields: &Resource<Fields>,
+        change: impl FnOnce(&mut Fields) -> Result<usize, HeaderError>,
+    ) -> Result<(), HeaderFailure> {
+        let fields = self.table.get_mut(fields)?;
+        // A shared list is copied by its first change.
+        let copied = if Arc::get_mut(&mut fields.entries).is_none() {
+            fields.size()
+        } else {
+            0
+        };
+        let added = change(fields)?;
+        let size = fields.size();
+        Ok(self.count_fields(size, added.saturating_add(copied))?)
+    }
+}
+
+impl<P: Platform> types::HostFields for State<P> {
+    fn new(&mut self) -> Result<Resource<Fields>> {
+        Ok(self.table.push(Fields::new())?)
+    }
+
+    fn from_list(
+        &mut self,
+        entries: Vec<(String, Vec<u8>)>,
+    ) -> Result<Resource<Fields>, HeaderFailure> {
+        let mut fields = Fields::new();
+        for (name, value) in entries {
+            fields.append(&name, value)?;
+        }
+        let size = fields.size();
+        self.count_fields(size, size)?;
+        Ok(self.table.push(fields)?)
+    }
+
+    fn get(&mut self, fields: Resource<Fields>, name: String) -> Result<Vec<Vec<u8>>> {
+        let fields = self.table.get(&fields)?;
+        Ok(fields.values(name.as_bytes()).map(<[u8]>::to_vec).collect())
+    }
+
+    fn has(&mut self, fields: Resource<Fields>, name: String) -> Result<bool> {
+        Ok(self.table.get(&fields)?.has(name.as_bytes()))
+    }
+
+    fn set(
+        &mut self,
+        fields: Resource<Fields>,
+        name: String,
+        value: Vec<Vec<u8>>,
+    ) -> Result<(), HeaderFailure> {
+        self.change_fields(&fields, |fields| fields.set(&name, value))
+    }
+
+    fn delete(&mut self, fields: Resource<Fields>, name: String) -> Result<(), HeaderFailure> {
+        self.change_fields(&fields, |fields| fields.delete(&name).map(|()| 0))
+    }
+
+    fn append(
+        &mut self,
+        fields: Resource<Fields>,
+        name: String,
+        value: Vec<u8>,
+    ) -> Result<(), HeaderFailure> {
+        self.change_fields(&fields, |fields| fields.append(&name, value))
+    }
+
+    fn entries(&mut self, fields: Resource<Fields>) -> Result<Vec<(String, Vec<u8>)>> {
+        let fields = self.table.get(&fields)?;
+        Ok(fields
+            .entries
+            .iter()
+            .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.clone()))
+            .collect())
+    }
+
+    fn clone(&mut self, fields: Resource<Fields>) -> Result<Resource<Fields>> {
+        let copy = Fields {
+            mutable: true,
+            ..self.table.get(&fields)?.clone()
+        };
+        Ok(self.table.push(copy)?)
+    }
+
+    fn drop(&mut self, fields: Resource<Fields>) -> Result<()> {
+        self.table.delete(fields)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! `wasi:http/types`: the incoming request and its body.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use faasw_abi::wire::RequestHead;
+use wasmtime::Result;
+use wasmtime::component::Resource;
+
+use super::fields::Fields;
+use crate::platform::Platform;
+use crate::state::State;
+use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme};
+use crate::wasip2::poll::Pollable;
+use crate::wasip2::streams::InputStream;
+
+/// The request that the function is to answer.
+#[derive(Debug)]
+pub struct IncomingRequest {
+    method: Method,
+    scheme: Option<Scheme>,
+    authority: Option<String>,
+    path_with_query: Option<String>,
+    headers: Fields,
+    body_taken: bool,
+}
+
+/// The request's body.
+#[derive(Debug, Default)]
+pub struct IncomingBody {
+    stream_taken: bool,
+}
+
+/// The trailers behind the request's body. There never are any: the gateway
+/// does not pass trailers on.
+#[derive(Debug, Default)]
+pub struct FutureTrailers {
+    taken: bool,
+}
+
+fn text(bytes: Vec<u8>) -> Option<String> {
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn method(name: Vec<u8>) -> Method {
+    match name.as_slice() {
+        b"GET" => Method::Get,
+        b"HEAD" => Method::Head,
+        b"POST" => Method::Post,
+        b"PUT" => Method::Put,
+        b"DELETE" => Method::Delete,
+        b"CONNECT" => Method::Connect,
+        b"OPTIONS" => Method::Options,
+        b"TRACE" => Method::Trace,
+        b"PATCH" => Method::Patch,
+        _ => Method::Other(text(name).unwrap_or_default()),
+    }
+}
+
+fn scheme(name: Vec<u8>) -> Option<Scheme> {
+    match name.as_slice() {
+        b"http" => Some(Scheme::Http),
+        b"https" => Some(Scheme::Https),
+        _ => text(name).map(Scheme::Other),
+    }
+}
+
+impl From<RequestHead> for IncomingRequest {
+    fn from(head: RequestHead) -> Self {
+        Self {
+            method: method(head.method),
+            scheme: scheme(head.scheme),
+            authority: text(head.authority),
+            path_with_query: text(head.path_and_query),
+            headers: Fields::received(&head.headers),
+            body_taken: false,
+        }
+    }
+}
+
+impl<P: Platform> types::HostIncomingRequest for State<P> {
+    fn method(&mut self, request: Resource<IncomingRequest>) -> Result<Method> {
+        Ok(self.table.get(&request)?.method.clone())
+    }
+
+    fn path_with_query(&mut self, request: Resource<IncomingRequest>) -> Result<Option<String>> {
+        Ok(self.table.get(&request)?.path_with_query.clone())
+    }
+
+    fn scheme(&mut self, request: Resource<IncomingRequest>) -> Result<Option<Scheme>> {
+        Ok(self.table.get(&request)?.scheme.clone())
+    }
+
+    fn authority(&mut self, request: Resource<IncomingRequest>) -> Result<Option<String>> {
+        Ok(self.table.get(&request)?.authority.clone())
+    }
+
+    fn headers(&mut self, request: Resource<IncomingRequest>) -> Result<Resource<Fields>> {
+        let headers = self.table.get(&request)?.headers.clone();
+        Ok(self.table.push(headers)?)
+    }
+
+    fn consume(
+        &mut self,
+        request: Resource<IncomingRequest>,
+    ) -> Result<Result<Resource<IncomingBody>, ()>> {
+        let request = self.table.get_mut(&request)?;
+        if core::mem::replace(&mut request.body_taken, true) {
+            return Ok(Err(()));
+        }
+        Ok(Ok(self.table.push(IncomingBody::default())?))
+    }
+
+    fn drop(&mut self, request: Resource<IncomingRequest>) -> Result<()> {
+        self.table.delete(request)?;
+        Ok(())
+    }
+}
+
+impl<P: Platform> types::HostIncomingBody for State<P> {
+    fn stream(
+        &mut self,
+        body: Resource<IncomingBody>,
+    ) -> Result<Result<Resource<InputStream>, ()>> {
+        let taken = &mut self.table.get_mut(&body)?.stream_taken;
+        if core::mem::replace(taken, true) {
+            return Ok(Err(()));
+        }
+        Ok(Ok(self
+            .table
+            .push_child(InputStream::RequestBody, &body)?))
+    }
+
+    fn finish(&mut self, body: Resource<IncomingBody>) -> Result<Resource<FutureTrailers>> {
+        self.table.delete(body)?;
+        Ok(self.table.push(FutureTrailers::default())?)
+    }
+
+    fn drop(&mut self, body: Resource<IncomingBody>) -> Result<()> {
+        self.table.delete(body)?;
+        Ok(())
+    }
+}
+
+impl<P: Platform> types::HostFutureTrailers for State<P> {
+    fn subscribe(&mut self, trailers: Resource<FutureTrailers>) -> Result<Resource<Pollable>> {
+        self.table.get(&trailers)?;
+        Ok(self.table.push(Pollable::Ready)?)
+    }
+
+    fn get(
+        &mut self,
+        trailers: Resource<FutureTrailers>,
+    ) -> Result<Option<Result<Result<Option<Resource<Fields>>, ErrorCode>, ()>>> {
+        let taken = &mut self.table.get_mut(&trailers)?.taken;
+        Ok(Some(if core::mem::replace(taken, true) {
+            Err(())
+        } else {
+            Ok(Ok(None))
+        }))
+    }
+
+    fn drop(&mut self, trailers: Resource<FutureTrailers>) -> Result<()> {
+        self.table.delete(trailers)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! `wasi:http/types`: the response, its body, and setting it.
+
+use wasmtime::Result;
+use wasmtime::component::Resource;
+
+use super::bodies::BodyId;
+use super::error::{HttpFailure, spell};
+use super::exchange::Answer;
+use super::fields::Fields;
+use crate::failure::Ended;
+use crate::platform::Platform;
+use crate::state::State;
+use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode};
+use crate::wasip2::streams::OutputStream;
+
+/// A response in the making.
+#[derive(Debug)]
+pub struct OutgoingResponse {
+    status: u16,
+    headers: Fields,
+    body: Option<BodyId>,
+}
+
+/// The right to answer, once.
+#[derive(Debug)]
+pub struct ResponseOutparam;
+
+/// The body of a message that the function makes.
+#[derive(Debug)]
+pub struct OutgoingBody {
+    pub(super) id: BodyId,
+    pub(super) stream_taken: bool,
+}
+
+impl OutgoingBody {
+    pub(super) fn new(id: BodyId) -> Self {
+        Self {
+            id,
+            stream_taken: false,
+        }
+    }
+}
+
+impl<P: Platform> types::HostOutgoingResponse for State<P> {
+    fn new(&mut self, headers: Resource<Fields>) -> Result<Resource<OutgoingResponse>> {
+        let headers = self.table.delete(headers)?.frozen();
+        Ok(self.table.push(OutgoingResponse {
+            status: 200,
+            headers,
+            body: None,
+        })?)
+    }
+
+    fn status_code(&mut self, response: Resource<OutgoingResponse>) -> Result<u16> {
+        Ok(self.table.get(&response)?.status)
+    }
+
+    fn set_status_code(
+        &mut self,
+        response: Resource<OutgoingResponse>,
+        status_code: u16,
+    ) -> Result<Result<(), ()>> {
+        let response = self.table.get_mut(&response)?;
+        if !(100..1000).contains(&status_code) {
+            return Ok(Err(()));
+        }
+        response.status = status_code;
+        Ok(Ok(()))
+    }
+
+    fn headers(&mut self, response: Resource<OutgoingResponse>) -> Result<Resource<Fields>> {
+        let headers = self.table.get(&response)?.headers.clone();
+        Ok(self.table.push(headers)?)
+    }
+
+    fn body(
+        &mut self,
+        response: Resource<OutgoingResponse>,
+    ) -> Result<Result<Resource<OutgoingBody>, ()>> {
+        let response = self.table.get_mut(&response)?;
+        if response.body.is_some() {
+            return Ok(Err(()));
+        }
+        let id = self
+            .exchange
+            .bodies
+            .create(response.headers.content_length());
+        response.body = Some(id);
+        Ok(Ok(self.table.push(OutgoingBody::new(id))?))
+    }
+
+    fn drop(&mut self, response: Resource<OutgoingResponse>) -> Result<()> {
+        if let Some(body) = self.table.delete(response)?.body {
+            self.exchange.bodies.abandon(body);
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform> types::HostResponseOutparam for State<P> {
+    fn send_informational(
+        &mut self,
+        _outparam: Resource<ResponseOutparam>,
+        _status: u16,
+        headers: Resource<Fields>,
+    ) -> Result<(), HttpFailure> {
+        self.table.delete(headers)?;
+        Err(ErrorCode::InternalError(None).into())
+    }
+
+    fn set(
+        &mut self,
+        param: Resource<ResponseOutparam>,
+        response: Result<Resource<OutgoingResponse>, ErrorCode>,
+    ) -> Result<()> {
+        self.table.delete(param)?;
+        self.exchange.answer = Some(match response {
+            Err(code) => Answer::Error(spell(&code)),
+            Ok(response) => {
+                let response = self.table.delete(response)?;
+                if let Some(body) = response.body {
+                    self.exchange
+                        .bodies
+                        .send(body, &mut self.platform)
+                        .map_err(Ended::Refused)?;
+                }
+                Answer::Response {
+                    status: response.status,
+                    headers: response.headers,
+                    body: response.body,
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn drop(&mut self, outparam: Resource<ResponseOutparam>) -> Result<()> {
+        self.table.delete(outparam)?;
+        Ok(())
+    }
+}
+
+impl<P: Platform> types::HostOutgoingBody for State<P> {
+    fn write(
+        &mut self,
+        body: Resource<OutgoingBody>,
+    ) -> Result<Result<Resource<OutputStream>, ()>> {
+        let outgoing = self.table.get_mut(&body)?;
+        if core::mem::replace(&mut outgoing.stream_taken, true) {
+            return Ok(Err(()));
+        }
+        let stream = OutputStream::Body(outgoing.id);
+        Ok(Ok(self.table.push_child(stream, &body)?))
+    }
+
+    fn finish(
+        &mut self,
+        body: Resource<OutgoingBody>,
+        trailers: Option<Resource<Fields>>,
+    ) -> Result<(), HttpFailure> {
+        let body = self.table.delete(body)?;
+        let trailers = match trailers {
+            Some(trailers) => self.table.delete(trailers)?.into_pairs(),
+            None => alloc::vec::Vec::new(),
+        };
+        let is_head = self.exchange.is_head;
+        self.exchange
+            .bodies
+            .finish(body.id, trailers, is_head)
+            .map_err(|mismatch| ErrorCode::HttpResponseBodySize(Some(mismatch.written)).into())
+    }
+
+    fn drop(&mut self, body: Resource<OutgoingBody>) -> Result<()> {
+        let body = self.table.delete(body)?;
+        self.exchange.bodies.truncate(body.id);
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! The incoming request.
+
+use super::*;
+
+#[test]
+fn the_request_and_its_parts_are_taken_once() {
+    let mut function = function();
+    function.platform.request_body = b"abc".to_vec();
+    let request = IncomingRequest::from(RequestHead {
+        method: b"POST".to_vec(),
+        scheme: b"https".to_vec(),
+        path_and_query: b"/p".to_vec(),
+        ..RequestHead::default()
+    });
+    let request = function.table.push(request).unwrap();
+    let state = &mut function;
+    assert!(matches!(
+        HostIncomingRequest::method(state, again(&request)).unwrap(),
+        Method::Post
+    ));
+    assert!(matches!(
+        HostIncomingRequest::scheme(state, again(&request)).unwrap(),
+        Some(Scheme::Https)
+    ));
+    assert_eq!(
+        HostIncomingRequest::authority(state, again(&request)).unwrap(),
+        None
+    );
+    let body = state.consume(again(&request)).unwrap().unwrap();
+    assert!(state.consume(again(&request)).unwrap().is_err());
+    let stream = state.stream(again(&body)).unwrap().unwrap();
+    assert!(state.stream(again(&body)).unwrap().is_err());
+
+    assert_eq!(state.read(again(&stream), 0).ok().unwrap(), b"");
+    assert_eq!(state.read(again(&stream), 2).ok().unwrap(), b"ab");
+    assert_eq!(state.skip(again(&stream), u64::MAX).ok().unwrap(), 1);
+    assert!(matches!(
+        state.blocking_read(again(&stream), 1),
+        Err(StreamFailure::Closed)
+    ));
+
+    // The stream is a child: its body cannot be finished before it is dropped.
+    assert!(HostIncomingBody::finish(state, again(&body)).is_err());
+    HostInputStream::drop(state, stream).unwrap();
+    let trailers = HostIncomingBody::finish(state, body).unwrap();
+    let taken = HostFutureTrailers::get(state, again(&trailers)).unwrap();
+    assert!(matches!(taken, Some(Ok(Ok(None)))));
+    let taken = HostFutureTrailers::get(state, trailers).unwrap();
+    assert!(matches!(taken, Some(Err(()))));
+}

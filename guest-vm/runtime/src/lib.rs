@@ -1,0 +1,42 @@
+//! Runs one WebAssembly function over a [`platform::Platform`].
+//!
+//! The guest kernel and the native tests use it the same way, top to bottom:
+//! [`function::Loaded`] (compiled code found in memory), [`function::Prepared`]
+//! (linked, nothing has run: the early freeze point), [`function::Ready`]
+//! (instantiated: the late freeze point), [`function::Ready::handle`] (one
+//! request).
+//!
+//! - [`engine`]: settings shared with the compile helper.
+//! - [`function`]: the steps above.
+//! - [`platform`]: what the runtime needs from below.
+//! - [`failure`]: how a run that went wrong is told.
+//! - [`draws`]: what a function read before the freeze.
+//! - [`supported`]: every import that a function may have.
+//! - `testing` (feature): a platform over plain memory.
+//!
+//! Inside, one module a family of host functions: `wasip1` (core modules),
+//! `wasip2` (components), `http` (`wasi:http`), and `cgi` (how commands answer
+//! requests). `state` is what they all work on; `memory` bounds what the
+//! function allocates.
+#![no_std]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod cgi;
+pub mod draws;
+pub mod engine;
+pub mod failure;
+pub mod function;
+mod headers;
+mod http;
+mod memory;
+pub mod platform;
+mod state;
+pub mod supported;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod wasip1;
+mod wasip2;

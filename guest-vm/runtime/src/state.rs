@@ -1,0 +1,135 @@
+//! What all host functions work on: one function's side of the store.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use faasw_abi::wire::{Pair, SeedConfig};
+use wasmtime::Result;
+use wasmtime::component::ResourceTable;
+
+use crate::cgi::Output;
+use crate::draws::{Draws, Kind};
+use crate::failure::Ended;
+use crate::http::Exchange;
+use crate::memory::MemoryLimit;
+use crate::platform::{LogStream, Platform};
+use crate::wasip1::Descriptors;
+
+/// Most resources that a component may hold at one time.
+const MAX_RESOURCES: usize = 16 << 10;
+
+/// Most random bytes that one call may ask for.
+const MAX_RANDOM: u64 = 1 << 20;
+
+/// Bytes taken from the request body at a time.
+const READ_CHUNK: usize = 4 << 10;
+
+/// Where a function's standard output goes and what its standard input is.
+#[derive(Debug)]
+pub(crate) enum Stdio {
+    /// Output is log, input is empty.
+    Log,
+    /// A command in CGI style: output is the response, input the request body.
+    Command(Output),
+}
+
+/// One function's side of the store.
+pub(crate) struct State<P> {
+    pub(crate) platform: P,
+    pub(crate) table: ResourceTable,
+    pub(crate) memory: MemoryLimit,
+    pub(crate) draws: Draws,
+    pub(crate) arguments: Vec<Vec<u8>>,
+    /// The function's own environment; of commands, during a request, also the
+    /// CGI variables.
+    pub(crate) environment: Vec<Pair>,
+    pub(crate) stdio: Stdio,
+    /// The descriptors of a core module.
+    pub(crate) descriptors: Descriptors,
+    /// The `wasi:http` request in progress.
+    pub(crate) exchange: Exchange,
+}
+
+impl<P: Platform> State<P> {
+    /// The state of a function of which nothing has run.
+    pub(crate) fn new(config: SeedConfig, stdio: Stdio, platform: P) -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_RESOURCES);
+        Self {
+            platform,
+            table,
+            memory: MemoryLimit::new(config.memory_limit),
+            draws: Draws::default(),
+            arguments: config.arguments,
+            environment: config.environment,
+            stdio,
+            descriptors: Descriptors::default(),
+            exchange: Exchange::default(),
+        }
+    }
+
+    /// Takes at most `most` bytes of the request body; none means its end.
+    ///
+    /// Room grows with what is there, not with what was asked for, so that a
+    /// large request for a small body touches few pages.
+    pub(crate) fn read_body(&mut self, most: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut chunk = [0; READ_CHUNK];
+        while bytes.len() < most {
+            let wanted = READ_CHUNK.min(most - bytes.len());
+            let room = chunk.get_mut(..wanted).unwrap_or_default();
+            let taken = self.platform.read_body(room);
+            let Some(read) = room.get(..taken).filter(|read| !read.is_empty()) else {
+                break;
+            };
+            bytes.extend_from_slice(read);
+        }
+        bytes
+    }
+
+    /// Writes to standard output.
+    ///
+    /// # Errors
+    /// The end of the run, when the response grows too large.
+    pub(crate) fn write_stdout(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        match &mut self.stdio {
+            Stdio::Log => self.platform.log(LogStream::Out, bytes),
+            Stdio::Command(output) => output
+                .write(bytes, &mut self.platform)
+                .map_err(Ended::Refused)?,
+        }
+        Ok(())
+    }
+
+    /// Writes to standard error.
+    pub(crate) fn write_stderr(&mut self, bytes: &[u8]) {
+        self.platform.log(LogStream::Err, bytes);
+    }
+
+    /// `count` random bytes for the import of that name.
+    ///
+    /// # Errors
+    /// A trap when `count` is above what one call may ask for.
+    pub(crate) fn random(
+        &mut self,
+        kind: Kind,
+        import: &'static str,
+        count: u64,
+    ) -> Result<Vec<u8>> {
+        let Some(length) = usize::try_from(count).ok().filter(|_| count <= MAX_RANDOM) else {
+            wasmtime::bail!("{import}: {count} bytes asked for; at most {MAX_RANDOM} a call");
+        };
+        let mut bytes = vec![0; length];
+        self.platform.random(&mut bytes);
+        self.draws.record(kind, import, length);
+        Ok(bytes)
+    }
+
+    /// A random number for the import of that name.
+    pub(crate) fn random_u64(&mut self, kind: Kind, import: &'static str) -> u64 {
+        let mut bytes = [0; size_of::<u64>()];
+        self.platform.random(&mut bytes);
+        self.draws.record(kind, import, bytes.len());
+        u64::from_le_bytes(bytes)
+    }
+}

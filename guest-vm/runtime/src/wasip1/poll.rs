@@ -1,0 +1,170 @@
+//! `poll_oneoff`. The standard streams are always ready; clocks make it wait.
+
+use alloc::vec::Vec;
+
+use wasmtime::{Caller, Linker, Result};
+
+use super::clock::Clock;
+use super::descriptors::Stream;
+use super::errno::{Errno, Halt};
+use super::memory::{Memory, call, item};
+use super::{MODULE, unsigned};
+use crate::platform::Platform;
+use crate::state::State;
+
+/// Most subscriptions in one call; there are three descriptors to wait for.
+const MAX_SUBSCRIPTIONS: u32 = 1024;
+
+/// Bytes of a subscription and of an event.
+const SUBSCRIPTION: u32 = 48;
+const EVENT: u32 = 32;
+
+/// `eventtype`s.
+const CLOCK: u8 = 0;
+const FD_READ: u8 = 1;
+const FD_WRITE: u8 = 2;
+
+/// Bit of `subclockflags`: the timeout is a time, not a duration.
+const ABSOLUTE: u16 = 1;
+
+/// One thing to wait for.
+struct Subscription {
+    userdata: [u8; 8],
+    kind: u8,
+    until: Until,
+}
+
+/// When it happens.
+enum Until {
+    /// At once, with this error number (0 for none).
+    Now(u16),
+    /// When the monotonic clock reaches this, in nanoseconds.
+    At(u64),
+}
+
+impl Subscription {
+    fn read<P: Platform>(memory: &Memory<'_>, state: &State<P>, at: u32) -> Result<Self, Errno> {
+        // The whole of it must be there, padding and all.
+        memory.bytes(at, SUBSCRIPTION)?;
+        let field = |offset: u32| at.checked_add(offset).ok_or(Errno::Fault);
+        let [kind] = memory.read(field(8)?)?;
+        let id = memory.read_u32(field(16)?)?;
+        let until = match kind {
+            CLOCK => {
+                let timeout = u64::from_le_bytes(memory.read(field(24)?)?);
+                let flags = u16::from_le_bytes(memory.read(field(40)?)?);
+                match deadline(&state.platform, id, timeout, flags & ABSOLUTE != 0) {
+                    Ok(deadline) => Until::At(deadline),
+                    Err(errno) => Until::Now(errno as u16),
+                }
+            }
+            FD_READ | FD_WRITE => {
+                let fits = state
+                    .descriptors
+                    .get(id)
+                    .is_ok_and(|stream| (stream == Stream::Stdin) == (kind == FD_READ));
+                Until::Now(if fits { 0 } else { Errno::Badf as u16 })
+            }
+            _ => return Err(Errno::Inval),
+        };
+        Ok(Self {
+            userdata: memory.read(at)?,
+            kind,
+            until,
+        })
+    }
+
+    /// The event, if it has happened by `now`.
+    fn event(&self, now: u64) -> Option<[u8; EVENT as usize]> {
+        let error = match self.until {
+            Until::Now(error) => error,
+            Until::At(deadline) if deadline <= now => 0,
+            Until::At(_) => return None,
+        };
+        // userdata, error, type; of a descriptor then its bytes and flags: how
+        // many there are is not known, and 0 stands for that.
+        let mut event = [0; EVENT as usize];
+        let parts: [&[u8]; 3] = [&self.userdata, &error.to_le_bytes(), &[self.kind]];
+        for (to, from) in event.iter_mut().zip(parts.iter().copied().flatten()) {
+            *to = *from;
+        }
+        Some(event)
+    }
+}
+
+/// The deadline on the monotonic clock that a timeout means.
+fn deadline(platform: &impl Platform, id: u32, timeout: u64, absolute: bool) -> Result<u64, Errno> {
+    let clock = Clock::from_id(id)?;
+    let left = if absolute {
+        timeout.saturating_sub(clock.now(platform)?)
+    } else {
+        timeout
+    };
+    Ok(platform.monotonic().saturating_add(left))
+}
+
+fn poll<P: Platform>(
+    memory: &mut Memory<'_>,
+    state: &mut State<P>,
+    subscriptions_at: u32,
+    events_at: u32,
+    count: u32,
+    happened_at: u32,
+) -> Result<(), Halt> {
+    if count == 0 || count > MAX_SUBSCRIPTIONS {
+        return Err(Errno::Inval.into());
+    }
+    let subscriptions = (0..count)
+        .map(|index| {
+            Subscription::read(memory, state, item(subscriptions_at, index, SUBSCRIPTION)?)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let events = loop {
+        let now = state.platform.monotonic();
+        let events: Vec<_> = subscriptions
+            .iter()
+            .filter_map(|subscription| subscription.event(now))
+            .collect();
+        if !events.is_empty() {
+            break events;
+        }
+        let deadlines = subscriptions.iter().filter_map(|one| match one.until {
+            Until::At(deadline) => Some(deadline),
+            Until::Now(_) => None,
+        });
+        // None has happened, so all are deadlines, and there is at least one.
+        if let Some(earliest) = deadlines.min() {
+            state.platform.wait_until(earliest);
+        }
+    };
+    for (index, event) in (0..).zip(&events) {
+        memory.write(item(events_at, index, EVENT)?, event)?;
+    }
+    let happened = u32::try_from(events.len()).map_err(|_| Errno::Overflow)?;
+    Ok(memory.write_u32(happened_at, happened)?)
+}
+
+/// Adds the functions of this module.
+pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+    linker.func_wrap(
+        MODULE,
+        "poll_oneoff",
+        |caller: Caller<'_, State<P>>,
+         subscriptions: i32,
+         events: i32,
+         count: i32,
+         happened: i32| {
+            call(caller, |memory, state| {
+                poll(
+                    memory,
+                    state,
+                    unsigned(subscriptions),
+                    unsigned(events),
+                    unsigned(count),
+                    unsigned(happened),
+                )
+            })
+        },
+    )?;
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! What can be done with descriptors 0, 1 and 2: reading, writing, asking.
+
+use wasmtime::{Caller, Linker, Result};
+
+use super::descriptors::Stream;
+use super::errno::{Errno, Halt};
+use super::memory::{Memory, call, item};
+use super::{MODULE, unsigned};
+use crate::platform::Platform;
+use crate::state::State;
+
+/// Most buffers in one call, as POSIX systems have it.
+const MAX_BUFFERS: u32 = 1024;
+
+/// Bytes of a buffer's pointer and length.
+const BUFFER: u32 = 8;
+
+/// Most bytes moved in one call. Buffers may overlap, so their sum is not
+/// bounded by the memory that they are in; the rest is a short read or write.
+const MAX_TRANSFER: u32 = 1 << 20;
+
+/// `rights` of `fdstat`: reading, writing, polling.
+const RIGHT_READ: u64 = 1 << 1;
+const RIGHT_WRITE: u64 = 1 << 6;
+const RIGHT_POLL: u64 = 1 << 27;
+
+/// The buffers that a call names, cut to [`MAX_TRANSFER`] bytes in all.
+fn buffers(
+    memory: &Memory<'_>,
+    array: u32,
+    count: u32,
+) -> Result<impl Iterator<Item = Result<(u32, u32), Errno>>, Errno> {
+    if count > MAX_BUFFERS {
+        return Err(Errno::Inval);
+    }
+    let mut left = MAX_TRANSFER;
+    Ok((0..count).map(move |index| {
+        let at = item(array, index, BUFFER)?;
+        let pointer = memory.read_u32(at)?;
+        let length = memory.read_u32(at.checked_add(4).ok_or(Errno::Fault)?)?;
+        let length = length.min(left);
+        left -= length;
+        Ok((pointer, length))
+    }))
+}
+
+fn read<P: Platform>(
+    memory: &mut Memory<'_>,
+    state: &mut State<P>,
+    descriptor: u32,
+    array: u32,
+    count: u32,
+    read_at: u32,
+) -> Result<(), Halt> {
+    if state.descriptors.get(descriptor)? != Stream::Stdin {
+        return Err(Errno::Badf.into());
+    }
+    // Gathered first: reading writes to the memory that the array is in.
+    let buffers = buffers(memory, array, count)?.collect::<Result<alloc::vec::Vec<_>, _>>()?;
+    let mut total = 0;
+    for (pointer, length) in buffers {
+        let buffer = memory.bytes_mut(pointer, length)?;
+        if buffer.is_empty() {
+            continue;
+        }
+        let taken = state.platform.read_body(buffer);
+        total += u32::try_from(taken).map_err(|_| Errno::Overflow)?;
+        if taken < buffer.len() {
+            break;
+        }
+    }
+    Ok(memory.write_u32(read_at, total)?)
+}
+
+fn write<P: Platform>(
+    memory: &mut Memory<'_>,
+    state: &mut State<P>,
+    descriptor: u32,
+    array: u32,
+    count: u32,
+    written_at: u32,
+) -> Result<(), Halt> {
+    let stream = state.descriptors.get(descriptor)?;
+    let mut total = 0;
+    for buffer in buffers(memory, array, count)? {
+        let (pointer, length) = buffer?;
+        let bytes = memory.bytes(pointer, length)?;
+        match stream {
+            Stream::Stdin => return Err(Errno::Badf.into()),
+            Stream::Stdout => state.write_stdout(bytes)?,
+            Stream::Stderr => state.write_stderr(bytes),
+        }
+        total += length;
+    }
+    Ok(memory.write_u32(written_at, total)?)
+}
+
+/// `fdstat`: type, flags, rights. The type is "unknown", that of a pipe: with
+/// a terminal's, C libraries would write line by line.
+fn fdstat(stream: Stream) -> [u8; 24] {
+    let rights = match stream {
+        Stream::Stdin => RIGHT_READ | RIGHT_POLL,
+        Stream::Stdout | Stream::Stderr => RIGHT_WRITE | RIGHT_POLL,
+    };
+    let mut stat = [0; 24];
+    let (_, rights_base) = stat.split_at_mut(8);
+    if let Some(base) = rights_base.first_chunk_mut() {
+        *base = rights.to_le_bytes();
+    }
+    stat
+}
+
+/// Bytes of a `filestat`; all zero for a pipe.
+const FILESTAT: [u8; 64] = [0; 64];
+
+/// Adds the functions of this module.
+pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+    linker.func_wrap(
+        MODULE,
+        "fd_read",
+        |caller: Caller<'_, State<P>>, descriptor: i32, array: i32, count: i32, read_at: i32| {
+            call(caller, |memory, state| {
+                read(
+                    memory,
+                    state,
+                    unsigned(descriptor),
+                    unsigned(array),
+                    unsigned(count),
+                    unsigned(read_at),
+                )
+            })
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "fd_write",
+        |caller: Caller<'_, State<P>>, descriptor: i32, array: i32, count: i32, written: i32| {
+            call(caller, |memory, state| {
+                write(
+                    memory,
+                    state,
+                    unsigned(descriptor),
+                    unsigned(array),
+                    unsigned(count),
+                    unsigned(written),
+                )
+            })
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "fd_close",
+        |caller: Caller<'_, State<P>>, descriptor: i32| {
+            call(caller, |_, state| {
+                state.descriptors.close(unsigned(descriptor))?;
+                Ok(())
+            })
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "fd_renumber",
+        |caller: Caller<'_, State<P>>, from: i32, to: i32| {
+            call(caller, |_, state| {
+                Ok(state.descriptors.renumber(unsigned(from), unsigned(to))?)
+            })
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "fd_fdstat_get",
+        |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
+            call(caller, |memory, state| {
+                let stream = state.descriptors.get(unsigned(descriptor))?;
+                Ok(memory.write(unsigned(stat), &fdstat(stream))?)
+            })
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "fd_fdstat_set_flags",
+        |caller: Caller<'_, State<P>>, descriptor: i32, _flags: i32| {
+            call(caller, |_, state| {
+                // Non-blocking is what the streams are anyway.
+                state.descriptors.get(unsigned(descriptor))?;
+                Ok(())
+            })
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "fd_filestat_get",
+        |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
+            call(caller, |memory, state| {
+                state.descriptors.get(unsigned(descriptor))?;
+                Ok(memory.write(unsigned(stat), &FILESTAT)?)
+            })
+        },
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standard_streams_look_like_pipes() {
+        let stat = fdstat(Stream::Stdin);
+        assert_eq!(stat[0], 0);
+        assert_eq!(stat[8..16], (RIGHT_READ | RIGHT_POLL).to_le_bytes());
+        assert_eq!(stat[16..24], [0; 8]);
+    }
+}

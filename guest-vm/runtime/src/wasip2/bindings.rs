@@ -1,0 +1,38 @@
+//! What `bindgen!` makes of the world `implemented` in `wit/world.wit`.
+
+#![allow(
+    missing_docs,
+    clippy::all,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "generated; the WIT files document it"
+)]
+
+wasmtime::component::bindgen!({
+    path: "wit",
+    world: "faasw:runtime/implemented",
+    // Every function may trap: a handle that the table does not know is the
+    // function's fault and ends it.
+    imports: { default: trappable },
+    with: {
+        "wasi:io/error.error": crate::wasip2::streams::IoError,
+        "wasi:io/poll.pollable": crate::wasip2::poll::Pollable,
+        "wasi:io/streams.input-stream": crate::wasip2::streams::InputStream,
+        "wasi:io/streams.output-stream": crate::wasip2::streams::OutputStream,
+        "wasi:http/types.fields": crate::http::Fields,
+        "wasi:http/types.incoming-request": crate::http::IncomingRequest,
+        "wasi:http/types.incoming-body": crate::http::IncomingBody,
+        "wasi:http/types.future-trailers": crate::http::FutureTrailers,
+        "wasi:http/types.outgoing-response": crate::http::OutgoingResponse,
+        "wasi:http/types.response-outparam": crate::http::ResponseOutparam,
+        "wasi:http/types.outgoing-body": crate::http::OutgoingBody,
+        "wasi:http/types.outgoing-request": crate::http::OutgoingRequest,
+        "wasi:http/types.request-options": crate::http::RequestOptions,
+    },
+    trappable_error_type: {
+        "wasi:io/streams.stream-error" => crate::wasip2::streams::StreamFailure,
+        "wasi:http/types.header-error" => crate::http::HeaderFailure,
+        "wasi:http/types.error-code" => crate::http::HttpFailure,
+    },
+});

@@ -1,0 +1,43 @@
+//! WASI 0.2 for components, and the linker that holds all of it.
+//!
+//! Everything is defined once, at the newest 0.2 version. Wasmtime matches
+//! versions as semver does, so a component that imports 0.2.0, or several
+//! versions side by side, finds it.
+
+pub(crate) mod bindings;
+mod cli;
+mod clocks;
+pub(crate) mod poll;
+mod random;
+mod refused;
+pub(crate) mod streams;
+
+use core::marker::PhantomData;
+
+use wasmtime::component::{HasData, Linker};
+use wasmtime::{Engine, Result};
+
+use crate::platform::Platform;
+use crate::state::State;
+
+/// Tells the generated bindings that they work on the whole state.
+struct Whole<P>(PhantomData<P>);
+
+impl<P: Platform> HasData for Whole<P> {
+    type Data<'a> = &'a mut State<P>;
+}
+
+/// A linker with every import that a component may have.
+///
+/// # Errors
+/// When memory runs out; the names are distinct.
+pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
+    let mut linker = Linker::new(engine);
+    bindings::Implemented::add_to_linker::<_, Whole<P>>(
+        &mut linker,
+        &bindings::LinkOptions::default(),
+        |state| state,
+    )?;
+    refused::add_to_linker(&mut linker)?;
+    Ok(linker)
+}

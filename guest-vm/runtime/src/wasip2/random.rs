@@ -1,0 +1,48 @@
+//! `wasi:random`. The insecure kinds are as good as the secure one here, and
+//! as fresh: nothing is generated ahead, so no seed can freeze it.
+
+use alloc::vec::Vec;
+
+use wasmtime::Result;
+
+use super::bindings::wasi::random::{insecure, insecure_seed, random};
+use crate::draws::Kind;
+use crate::platform::Platform;
+use crate::state::State;
+
+impl<P: Platform> random::Host for State<P> {
+    fn get_random_bytes(&mut self, len: u64) -> Result<Vec<u8>> {
+        self.random(Kind::Entropy, "wasi:random/random#get-random-bytes", len)
+    }
+
+    fn get_random_u64(&mut self) -> Result<u64> {
+        Ok(self.random_u64(Kind::Entropy, "wasi:random/random#get-random-u64"))
+    }
+}
+
+impl<P: Platform> insecure::Host for State<P> {
+    fn get_insecure_random_bytes(&mut self, len: u64) -> Result<Vec<u8>> {
+        self.random(
+            Kind::Insecure,
+            "wasi:random/insecure#get-insecure-random-bytes",
+            len,
+        )
+    }
+
+    fn get_insecure_random_u64(&mut self) -> Result<u64> {
+        Ok(self.random_u64(
+            Kind::Insecure,
+            "wasi:random/insecure#get-insecure-random-u64",
+        ))
+    }
+}
+
+impl<P: Platform> insecure_seed::Host for State<P> {
+    fn insecure_seed(&mut self) -> Result<(u64, u64)> {
+        const IMPORT: &str = "wasi:random/insecure-seed#insecure-seed";
+        Ok((
+            self.random_u64(Kind::Insecure, IMPORT),
+            self.random_u64(Kind::Insecure, IMPORT),
+        ))
+    }
+}

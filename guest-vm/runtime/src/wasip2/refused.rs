@@ -1,0 +1,242 @@
+//! `wasi:filesystem` and `wasi:sockets`: linked, and refused.
+//!
+//! The libraries that toolchains link in import these whether a program uses
+//! them or not. Since no descriptor and no socket ever exists, most functions
+//! cannot be reached at all; they are defined by name only, and refuse in
+//! whatever way their type allows.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use wasmtime::component::types::{ComponentFunc, Type};
+use wasmtime::component::{Linker, Resource, ResourceType, Val};
+use wasmtime::{Result, StoreContextMut};
+
+use crate::platform::Platform;
+use crate::state::State;
+
+/// An interface whose every operation is refused.
+struct Refused {
+    /// Name with version.
+    interface: &'static str,
+    /// The resources it defines.
+    resources: &'static [&'static str],
+    /// Its functions, as components spell them.
+    functions: &'static [&'static str],
+    /// The case of its error enumeration that refuses.
+    code: &'static str,
+}
+
+/// The resources of these interfaces, none of which ever exists but networks.
+struct Absent;
+
+/// The one network there is; nothing can be reached through it.
+struct Network;
+
+const INTERFACES: [Refused; 9] = [
+    Refused {
+        interface: "wasi:filesystem/types@0.2.12",
+        resources: &["descriptor", "directory-entry-stream"],
+        functions: &[
+            "[method]descriptor.read-via-stream",
+            "[method]descriptor.write-via-stream",
+            "[method]descriptor.append-via-stream",
+            "[method]descriptor.advise",
+            "[method]descriptor.sync-data",
+            "[method]descriptor.get-flags",
+            "[method]descriptor.get-type",
+            "[method]descriptor.set-size",
+            "[method]descriptor.set-times",
+            "[method]descriptor.read",
+            "[method]descriptor.write",
+            "[method]descriptor.read-directory",
+            "[method]descriptor.sync",
+            "[method]descriptor.create-directory-at",
+            "[method]descriptor.stat",
+            "[method]descriptor.stat-at",
+            "[method]descriptor.set-times-at",
+            "[method]descriptor.link-at",
+            "[method]descriptor.open-at",
+            "[method]descriptor.readlink-at",
+            "[method]descriptor.remove-directory-at",
+            "[method]descriptor.rename-at",
+            "[method]descriptor.symlink-at",
+            "[method]descriptor.unlink-file-at",
+            "[method]descriptor.is-same-object",
+            "[method]descriptor.metadata-hash",
+            "[method]descriptor.metadata-hash-at",
+            "[method]directory-entry-stream.read-directory-entry",
+            "filesystem-error-code",
+        ],
+        code: "bad-descriptor",
+    },
+    Refused {
+        interface: "wasi:filesystem/preopens@0.2.12",
+        resources: &[],
+        functions: &["get-directories"],
+        code: "",
+    },
+    Refused {
+        interface: "wasi:sockets/network@0.2.12",
+        resources: &[],
+        functions: &[],
+        code: "",
+    },
+    Refused {
+        interface: "wasi:sockets/instance-network@0.2.12",
+        resources: &[],
+        functions: &[],
+        code: "",
+    },
+    Refused {
+        interface: "wasi:sockets/ip-name-lookup@0.2.12",
+        resources: &["resolve-address-stream"],
+        functions: &[
+            "[method]resolve-address-stream.resolve-next-address",
+            "[method]resolve-address-stream.subscribe",
+            "resolve-addresses",
+        ],
+        code: "access-denied",
+    },
+    Refused {
+        interface: "wasi:sockets/tcp@0.2.12",
+        resources: &["tcp-socket"],
+        functions: &[
+            "[method]tcp-socket.start-bind",
+            "[method]tcp-socket.finish-bind",
+            "[method]tcp-socket.start-connect",
+            "[method]tcp-socket.finish-connect",
+            "[method]tcp-socket.start-listen",
+            "[method]tcp-socket.finish-listen",
+            "[method]tcp-socket.accept",
+            "[method]tcp-socket.local-address",
+            "[method]tcp-socket.remote-address",
+            "[method]tcp-socket.is-listening",
+            "[method]tcp-socket.address-family",
+            "[method]tcp-socket.set-listen-backlog-size",
+            "[method]tcp-socket.keep-alive-enabled",
+            "[method]tcp-socket.set-keep-alive-enabled",
+            "[method]tcp-socket.keep-alive-idle-time",
+            "[method]tcp-socket.set-keep-alive-idle-time",
+            "[method]tcp-socket.keep-alive-interval",
+            "[method]tcp-socket.set-keep-alive-interval",
+            "[method]tcp-socket.keep-alive-count",
+            "[method]tcp-socket.set-keep-alive-count",
+            "[method]tcp-socket.hop-limit",
+            "[method]tcp-socket.set-hop-limit",
+            "[method]tcp-socket.receive-buffer-size",
+            "[method]tcp-socket.set-receive-buffer-size",
+            "[method]tcp-socket.send-buffer-size",
+            "[method]tcp-socket.set-send-buffer-size",
+            "[method]tcp-socket.subscribe",
+            "[method]tcp-socket.shutdown",
+        ],
+        code: "access-denied",
+    },
+    Refused {
+        interface: "wasi:sockets/tcp-create-socket@0.2.12",
+        resources: &[],
+        functions: &["create-tcp-socket"],
+        code: "access-denied",
+    },
+    Refused {
+        interface: "wasi:sockets/udp@0.2.12",
+        resources: &[
+            "udp-socket",
+            "incoming-datagram-stream",
+            "outgoing-datagram-stream",
+        ],
+        functions: &[
+            "[method]udp-socket.start-bind",
+            "[method]udp-socket.finish-bind",
+            "[method]udp-socket.stream",
+            "[method]udp-socket.local-address",
+            "[method]udp-socket.remote-address",
+            "[method]udp-socket.address-family",
+            "[method]udp-socket.unicast-hop-limit",
+            "[method]udp-socket.set-unicast-hop-limit",
+            "[method]udp-socket.receive-buffer-size",
+            "[method]udp-socket.set-receive-buffer-size",
+            "[method]udp-socket.send-buffer-size",
+            "[method]udp-socket.set-send-buffer-size",
+            "[method]udp-socket.subscribe",
+            "[method]incoming-datagram-stream.receive",
+            "[method]incoming-datagram-stream.subscribe",
+            "[method]outgoing-datagram-stream.check-send",
+            "[method]outgoing-datagram-stream.send",
+            "[method]outgoing-datagram-stream.subscribe",
+        ],
+        code: "access-denied",
+    },
+    Refused {
+        interface: "wasi:sockets/udp-create-socket@0.2.12",
+        resources: &[],
+        functions: &["create-udp-socket"],
+        code: "access-denied",
+    },
+];
+
+/// Adds every function of the refused interfaces.
+///
+/// # Errors
+/// When memory runs out; the names are distinct.
+pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+    for refused in &INTERFACES {
+        let mut instance = linker.instance(refused.interface)?;
+        for resource in refused.resources {
+            instance.resource(resource, ResourceType::host::<Absent>(), |_, _| Ok(()))?;
+        }
+        for function in refused.functions {
+            instance.func_new(function, |store, function, arguments, results| {
+                drop_handles(store, arguments)?;
+                refuse(refused.code, &function, results)
+            })?;
+        }
+    }
+    linker.instance("wasi:sockets/network@0.2.12")?.resource(
+        "network",
+        ResourceType::host::<Network>(),
+        |mut store, network| {
+            let network = Resource::<Network>::new_own(network);
+            store.data_mut().table.delete(network)?;
+            Ok(())
+        },
+    )?;
+    linker
+        .instance("wasi:sockets/instance-network@0.2.12")?
+        .func_wrap(
+            "instance-network",
+            |mut store: StoreContextMut<'_, State<P>>, (): ()| {
+                Ok((store.data_mut().table.push(Network)?,))
+            },
+        )?;
+    Ok(())
+}
+
+/// Gives back the handles that came as arguments; the dynamic interface leaves
+/// that to its user.
+fn drop_handles<P: Platform>(
+    mut store: StoreContextMut<'_, State<P>>,
+    arguments: &[Val],
+) -> Result<()> {
+    for argument in arguments {
+        if let Val::Resource(handle) = argument {
+            handle.resource_drop(&mut store)?;
+        }
+    }
+    Ok(())
+}
+
+/// Answers with the emptiest value that the function's type has.
+fn refuse(code: &str, function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
+    for (result, ty) in results.iter_mut().zip(function.results()) {
+        *result = match ty {
+            Type::Result(_) => Val::Result(Err(Some(Box::new(Val::Enum(code.to_string()))))),
+            Type::Option(_) => Val::Option(None),
+            Type::List(_) => Val::List(Vec::new()),
+            _ => wasmtime::bail!("functions have no files and no sockets"),
+        };
+    }
+    Ok(())
+}

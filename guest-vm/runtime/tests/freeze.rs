@@ -1,0 +1,144 @@
+//! What is known at the freeze points, and why a function does not get there.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_ENVIRONMENT};
+use faasw_abi::outcome::Outcome;
+use support::{CgiModule, HttpComponent, compile, fixture, get};
+
+/// Why the function does not get ready.
+#[track_caller]
+fn refusal(kind: faasw_abi::wire::FunctionKind, name: &str) -> String {
+    let code = compile(kind, &fixture(name));
+    match get(kind, "/").ready(&code) {
+        Ok(_) => panic!("{name} is ready"),
+        Err(failure) => {
+            assert_eq!(failure.outcome, Outcome::LoadFailed, "{failure}");
+            failure.report
+        }
+    }
+}
+
+#[test]
+fn draws_before_the_freeze_are_counted_by_import() {
+    let code = compile(HttpComponent, &fixture("fixtures/init-draws.wasm"));
+    let call = get(HttpComponent, "/").environment("A", "1");
+    let mut ready = call.ready(&code).unwrap();
+    assert_eq!(
+        ready.draws().bits(),
+        DRAW_ENTROPY | DRAW_CLOCK | DRAW_ENVIRONMENT
+    );
+    assert_eq!(ready.draws().entropy_bytes(), 16);
+    let told = ready.draws().to_string();
+    assert!(
+        told.contains("wasi:random/random#get-random-bytes: 16 bytes"),
+        "{told}"
+    );
+    assert!(
+        told.contains("wasi:clocks/monotonic-clock#now: 1 read"),
+        "{told}"
+    );
+
+    ready.handle(call.request.clone()).unwrap();
+    assert_eq!(ready.draws().to_string(), told, "requests do not count");
+    let body = String::from_utf8(ready.platform().response_body.clone()).unwrap();
+    assert!(body.contains("init-env 1\n"), "{body}");
+}
+
+#[test]
+fn a_function_that_draws_nothing_is_free_to_freeze() {
+    let code = compile(CgiModule, &fixture("fixtures/wat/hello.wasm"));
+    let ready = get(CgiModule, "/").ready(&code).unwrap();
+    assert!(ready.draws().is_empty());
+    assert_eq!(ready.draws().to_string(), "");
+}
+
+#[test]
+fn too_much_memory_at_the_start_names_both_sizes() {
+    let report = refusal(CgiModule, "fixtures/wat/big-memory.wasm");
+    assert_eq!(
+        report,
+        "function asks for 256 MiB at start; its memory limit is 128 MiB"
+    );
+}
+
+#[test]
+fn a_trap_at_the_start_names_its_function() {
+    let report = refusal(CgiModule, "fixtures/wat/start-trap.wasm");
+    assert!(report.contains("unreachable"), "{report}");
+    assert!(report.contains("trap_in_start"), "{report}");
+    let report = refusal(CgiModule, "fixtures/wat/data-out-of-range.wasm");
+    assert!(report.contains("out of bounds"), "{report}");
+}
+
+#[test]
+fn an_unknown_import_is_named() {
+    for (kind, name, import) in [
+        (CgiModule, "unknown-import", "env::mystery_call"),
+        (HttpComponent, "unknown-import-component", "acme:secret/api"),
+        (HttpComponent, "unknown-import-handler", "acme:secret/api"),
+    ] {
+        let report = refusal(kind, &format!("fixtures/wat/{name}.wasm"));
+        assert!(report.contains(import), "{report}");
+    }
+}
+
+#[test]
+fn a_missing_entry_is_named() {
+    let report = refusal(CgiModule, "fixtures/wat/no-start.wasm");
+    assert!(report.contains("_start"), "{report}");
+    let code = compile(HttpComponent, b"(component)");
+    let report = get(HttpComponent, "/").ready(&code).err().unwrap().report;
+    assert!(report.contains("wasi:http/incoming-handler"), "{report}");
+}
+
+#[test]
+fn what_is_no_compiled_code_is_refused() {
+    let failure = support::load(CgiModule, &[0; 64]).err().unwrap();
+    assert_eq!(failure.outcome, Outcome::LoadFailed);
+    let component = compile(HttpComponent, b"(component)");
+    assert!(support::load(CgiModule, &component).is_err());
+}
+
+#[test]
+fn the_platform_comes_back_from_a_failure() {
+    use faasw_runtime::function::Prepared;
+    use faasw_runtime::testing::MemoryPlatform;
+    let code = compile(CgiModule, &fixture("fixtures/wat/start-trap.wasm"));
+    let mut platform = MemoryPlatform::new(1);
+    platform.request_body = b"mine".to_vec();
+    let loaded = support::load(CgiModule, &code).unwrap();
+    let config = get(CgiModule, "/").config;
+    let mut prepared = Prepared::new(&support::ENGINE, loaded, config, platform).unwrap();
+    prepared.platform_mut().body_limit = 7;
+    let unready = prepared.instantiate().err().unwrap();
+    assert_eq!(unready.platform.request_body, b"mine");
+    assert_eq!(unready.platform.body_limit, 7);
+}
+
+#[test]
+fn code_for_the_higher_instruction_set_runs_where_the_processor_has_it() {
+    use faasw_abi::isa::Isa;
+    use faasw_runtime::engine::compile_config;
+    let compiler = wasmtime::Engine::new(&compile_config(Isa::V3).unwrap()).unwrap();
+    let hello = fixture("fixtures/wat/hello.wasm");
+    let code = support::compile_with(&compiler, CgiModule, &hello);
+    let has = std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("fma")
+        && std::arch::is_x86_feature_detected!("bmi2")
+        && std::arch::is_x86_feature_detected!("lzcnt");
+    match support::load(CgiModule, &code) {
+        Ok(_) => assert!(has),
+        Err(failure) => {
+            assert!(!has, "{failure}");
+            assert!(failure.report.contains("not available"), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Every import that is listed as supported is there.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use faasw_runtime::supported::{PREVIEW1, PREVIEW1_MODULE, WASI_VERSION, wit_files};
+use support::{CgiModule, CliComponent, HttpComponent, compile, get};
+use wit_component::ComponentEncoder;
+use wit_parser::{ManglingAndAbi, Resolve, UnresolvedPackageGroup};
+
+/// A component that imports everything of the WIT in `version` and exports `export`.
+fn component(version: &str, export: &str) -> Vec<u8> {
+    let mut resolve = Resolve::default();
+    let mut groups: Vec<UnresolvedPackageGroup> = wit_files()
+        .iter()
+        .map(|(name, text)| {
+            let text = text.replace(WASI_VERSION, version);
+            UnresolvedPackageGroup::parse(name, &text).unwrap()
+        })
+        .collect();
+    let text = format!(
+        "package test:all;
+         world all {{
+           include faasw:runtime/implemented;
+           include faasw:runtime/refused;
+           export {export}@{version};
+         }}"
+    );
+    let main = UnresolvedPackageGroup::parse("all.wit", &text).unwrap();
+    // In an order in which each comes after what it uses.
+    groups.rotate_left(1);
+    for group in groups {
+        resolve.push_group(group).unwrap();
+    }
+    let package = resolve.push_group(main).unwrap();
+    let world = resolve.select_world(&[package], None).unwrap();
+    let mut module = wit_component::dummy_module(&resolve, world, ManglingAndAbi::Standard32);
+    wit_component::embed_component_metadata(
+        &mut module,
+        &resolve,
+        world,
+        wit_component::StringEncoding::UTF8,
+    )
+    .unwrap();
+    ComponentEncoder::default()
+        .module(&module)
+        .unwrap()
+        .validate(true)
+        .encode()
+        .unwrap()
+}
+
+#[test]
+fn components_that_import_all_of_wasi_link_in_any_compatible_version() {
+    for version in [WASI_VERSION, "0.2.10", "0.2.3"] {
+        for (kind, export) in [
+            (HttpComponent, "wasi:http/incoming-handler"),
+            (CliComponent, "wasi:cli/run"),
+        ] {
+            let code = compile(kind, &component(version, export));
+            if let Err(failure) = get(kind, "/").ready(&code) {
+                panic!("{export}@{version}: {failure}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_release_candidate_is_another_version() {
+    let wat = r#"(component (import "wasi:io/poll@0.2.0-rc-2023-11-10" (instance
+        (export "pollable" (type (sub resource))))))"#;
+    let code = compile(HttpComponent, wat.as_bytes());
+    let report = get(HttpComponent, "/").ready(&code).err().unwrap().report;
+    assert!(
+        report.contains("wasi:io/poll@0.2.0-rc-2023-11-10"),
+        "{report}"
+    );
+}
+
+/// Parameters and results of every function, from the witx text of preview 1.
+const SIGNATURES: [(&str, &str); 46] = [
+    ("args_get", "ii"),
+    ("args_sizes_get", "ii"),
+    ("environ_get", "ii"),
+    ("environ_sizes_get", "ii"),
+    ("clock_res_get", "ii"),
+    ("clock_time_get", "iIi"),
+    ("fd_advise", "iIIi"),
+    ("fd_allocate", "iII"),
+    ("fd_close", "i"),
+    ("fd_datasync", "i"),
+    ("fd_fdstat_get", "ii"),
+    ("fd_fdstat_set_flags", "ii"),
+    ("fd_fdstat_set_rights", "iII"),
+    ("fd_filestat_get", "ii"),
+    ("fd_filestat_set_size", "iI"),
+    ("fd_filestat_set_times", "iIIi"),
+    ("fd_pread", "iiiIi"),
+    ("fd_prestat_get", "ii"),
+    ("fd_prestat_dir_name", "iii"),
+    ("fd_pwrite", "iiiIi"),
+    ("fd_read", "iiii"),
+    ("fd_readdir", "iiiIi"),
+    ("fd_renumber", "ii"),
+    ("fd_seek", "iIii"),
+    ("fd_sync", "i"),
+    ("fd_tell", "ii"),
+    ("fd_write", "iiii"),
+    ("path_create_directory", "iii"),
+    ("path_filestat_get", "iiiii"),
+    ("path_filestat_set_times", "iiiiIIi"),
+    ("path_link", "iiiiiii"),
+    ("path_open", "iiiiiIIii"),
+    ("path_readlink", "iiiiii"),
+    ("path_remove_directory", "iii"),
+    ("path_rename", "iiiiii"),
+    ("path_symlink", "iiiii"),
+    ("path_unlink_file", "iii"),
+    ("poll_oneoff", "iiii"),
+    ("proc_exit", "i"),
+    ("proc_raise", "i"),
+    ("sched_yield", ""),
+    ("random_get", "ii"),
+    ("sock_accept", "iii"),
+    ("sock_recv", "iiiiii"),
+    ("sock_send", "iiiii"),
+    ("sock_shutdown", "ii"),
+];
+
+#[test]
+fn a_module_that_imports_all_of_preview_1_links() {
+    let mut wat = String::from("(module\n");
+    for (name, parameters) in SIGNATURES {
+        assert!(PREVIEW1.contains(&name), "{name}");
+        let parameters: String = parameters
+            .chars()
+            .map(|letter| if letter == 'I' { "i64 " } else { "i32 " })
+            .collect();
+        let result = if name == "proc_exit" {
+            ""
+        } else {
+            "(result i32)"
+        };
+        wat += &format!(
+            "(import \"{PREVIEW1_MODULE}\" \"{name}\" (func (param {parameters}) {result}))\n"
+        );
+    }
+    wat += "(memory (export \"memory\") 1) (func (export \"_start\")))";
+    let code = compile(CgiModule, wat.as_bytes());
+    if let Err(failure) = get(CgiModule, "/").ready(&code) {
+        panic!("{failure}");
+    }
+}

@@ -1,0 +1,243 @@
+//! Compiles functions as the compile helper does and runs them natively.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, LazyLock};
+
+use faasw_abi::isa::Isa;
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig};
+use faasw_runtime::engine;
+use faasw_runtime::failure::Failure;
+use faasw_runtime::function::{Loaded, Prepared, Ready};
+use faasw_runtime::platform::LogStream;
+use faasw_runtime::testing::MemoryPlatform;
+use wasmtime::{CustomCodeMemory, Engine};
+
+pub use FunctionKind::{CgiModule, CliComponent, HttpComponent};
+
+const PAGE: usize = 4096;
+
+pub static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let mut config = engine::config();
+    config.with_custom_code_memory(Some(Arc::new(CodeInPlace)));
+    Engine::new(&config).unwrap()
+});
+
+/// Code is executable where it lies, as in the guest.
+struct CodeInPlace;
+
+impl CustomCodeMemory for CodeInPlace {
+    fn required_alignment(&self) -> usize {
+        PAGE
+    }
+
+    fn publish_executable(&self, _: *const u8, _: usize) -> wasmtime::Result<()> {
+        Ok(())
+    }
+
+    fn unpublish_executable(&self, _: *const u8, _: usize) -> wasmtime::Result<()> {
+        Ok(())
+    }
+}
+
+static COMPILER: LazyLock<Engine> =
+    LazyLock::new(|| Engine::new(&engine::compile_config(Isa::V2).unwrap()).unwrap());
+
+/// A built fixture of the repository.
+pub fn fixture(name: &str) -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Compiles Wasm, or WAT, with the compile helper's settings.
+pub fn compile(kind: FunctionKind, wasm: &[u8]) -> Vec<u8> {
+    compile_with(&COMPILER, kind, wasm)
+}
+
+pub fn compile_with(compiler: &Engine, kind: FunctionKind, wasm: &[u8]) -> Vec<u8> {
+    match kind {
+        HttpComponent | CliComponent => compiler.precompile_component(wasm).unwrap(),
+        CgiModule => compiler.precompile_module(wasm).unwrap(),
+    }
+}
+
+/// Loads compiled code the way the guest does: where it lies, on whole pages.
+pub fn load(kind: FunctionKind, code: &[u8]) -> Result<Loaded, Failure> {
+    // SAFETY: a new anonymous mapping overlays nothing.
+    let pages = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            code.len(),
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(pages, libc::MAP_FAILED);
+    let pages = NonNull::new(pages.cast::<u8>()).unwrap();
+    // SAFETY: the pages are new and as long as the code.
+    unsafe { ptr::copy_nonoverlapping(code.as_ptr(), pages.as_ptr(), code.len()) };
+    let code = NonNull::slice_from_raw_parts(pages, code.len());
+    // SAFETY: compiled by this process with the helper's settings; never unmapped.
+    unsafe { Loaded::from_raw(&ENGINE, code, kind) }
+}
+
+/// How a function is set up and called.
+pub struct Call {
+    pub config: SeedConfig,
+    pub request: RequestHead,
+    pub body: Vec<u8>,
+    pub body_limit: usize,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub struct Answer {
+    pub result: Result<(), Failure>,
+    pub head: Option<ResponseHead>,
+    pub body: Vec<u8>,
+    pub out: Vec<u8>,
+    pub err: Vec<u8>,
+    pub waits: usize,
+    pub memory_denied: bool,
+    pub memory_peak: u64,
+}
+
+pub fn bytes(text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
+}
+
+/// A GET of `path` for a function with 128 MiB and no environment.
+pub fn get(kind: FunctionKind, path: &str) -> Call {
+    Call {
+        config: SeedConfig {
+            kind,
+            memory_limit: 128 << 20,
+            arguments: vec![bytes("fn")],
+            environment: Vec::new(),
+        },
+        request: RequestHead {
+            method: bytes("GET"),
+            scheme: bytes("http"),
+            authority: bytes("example.org:8080"),
+            path_and_query: bytes(path),
+            script_name: bytes("/fn"),
+            remote_address: bytes("192.0.2.7"),
+            protocol: bytes("HTTP/1.1"),
+            headers: Vec::new(),
+        },
+        body: Vec::new(),
+        body_limit: 1 << 20,
+    }
+}
+
+impl Call {
+    pub fn method(mut self, method: &str) -> Self {
+        self.request.method = bytes(method);
+        self
+    }
+
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.request.headers.push((bytes(name), bytes(value)));
+        self
+    }
+
+    pub fn body(mut self, body: &[u8]) -> Self {
+        self.body = body.to_vec();
+        self
+    }
+
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.config.environment.push((bytes(name), bytes(value)));
+        self
+    }
+
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.config.memory_limit = bytes;
+        self
+    }
+
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.body_limit = bytes;
+        self
+    }
+
+    /// The function just before its request, or why it did not get there.
+    pub fn ready(&self, code: &[u8]) -> Result<Ready<MemoryPlatform>, Failure> {
+        let mut platform = MemoryPlatform::new(1);
+        platform.request_body = self.body.clone();
+        platform.body_limit = self.body_limit;
+        let loaded = load(self.config.kind, code)?;
+        Prepared::new(&ENGINE, loaded, self.config.clone(), platform)
+            .and_then(Prepared::instantiate)
+            .map_err(|unready| unready.failure)
+    }
+
+    /// Runs it.
+    pub fn run(self, code: &[u8]) -> Answer {
+        let mut ready = match self.ready(code) {
+            Ok(ready) => ready,
+            Err(failure) => panic!("not ready: {failure}"),
+        };
+        let result = ready.handle(self.request);
+        let platform = ready.platform();
+        Answer {
+            result,
+            head: platform.response_head.clone(),
+            body: platform.response_body.clone(),
+            out: platform.logged(LogStream::Out),
+            err: platform.logged(LogStream::Err),
+            waits: platform.waits.len(),
+            memory_denied: ready.memory_denied(),
+            memory_peak: ready.memory_peak(),
+        }
+    }
+}
+
+impl Answer {
+    /// The failure that must have come of it.
+    #[track_caller]
+    pub fn failure(&self, outcome: Outcome) -> &str {
+        match &self.result {
+            Ok(()) => panic!("a response where {outcome:?} was expected: {self:?}"),
+            Err(failure) => {
+                assert_eq!(failure.outcome, outcome, "{failure}");
+                &failure.report
+            }
+        }
+    }
+
+    /// The head that must have come of it.
+    #[track_caller]
+    pub fn head(&self) -> &ResponseHead {
+        if let Err(failure) = &self.result {
+            panic!("{:?}: {failure}", failure.outcome);
+        }
+        self.head.as_ref().expect("a head was sent")
+    }
+
+    /// The text that must have come of it, with status 200.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        assert_eq!(self.head().status, 200);
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The values of a response header.
+    #[track_caller]
+    pub fn header(&self, name: &str) -> Vec<&[u8]> {
+        values(&self.head().headers, name)
+    }
+}
+
+pub fn values<'a>(pairs: &'a [Pair], name: &str) -> Vec<&'a [u8]> {
+    pairs
+        .iter()
+        .filter(|(other, _)| other == name.as_bytes())
+        .map(|(_, value)| value.as_slice())
+        .collect()
+}

@@ -1,0 +1,178 @@
+//! Answers the admin API's requests.
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use serde::Serialize;
+
+use super::{NodeInfo, query};
+use crate::{
+    error::FunctionError,
+    failure::Failure,
+    message::{self, Body},
+    node::Node,
+    problem::Problem,
+    server::Handler,
+};
+
+/// Time for a client to send a module. It is the node's own user: patience
+/// costs nothing.
+const MODULE_TIME: Duration = Duration::from_secs(600);
+
+/// Answers the requests of the admin socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    node: Node,
+    gateway: Option<SocketAddr>,
+}
+
+/// Either is an answer; a problem is the shorter way out.
+type Answer = Result<Response<Body>, Problem>;
+
+impl Handler for Api {
+    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let head_only = parts.method == Method::HEAD;
+        self.dispatch(&parts, body)
+            .await
+            .unwrap_or_else(|problem| problem.response(head_only))
+    }
+}
+
+impl Api {
+    /// An API of a node whose gateway has this address.
+    pub(crate) fn new(node: Node, gateway: Option<SocketAddr>) -> Self {
+        Self { node, gateway }
+    }
+
+    async fn dispatch(&self, parts: &Parts, body: Incoming) -> Answer {
+        let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
+        let segments: Vec<&str> = path.split('/').collect();
+        match (&parts.method, segments.as_slice()) {
+            (&Method::GET, ["node"]) => self.node_info(),
+            (&Method::GET, ["functions"]) => json(&self.node.list()),
+            (&Method::PUT, ["functions", name]) => self.deploy(name, &parts.uri, body).await,
+            (&Method::DELETE, ["functions", name]) => self.remove(name).await,
+            (&Method::POST, ["functions", name, "invoke"]) => self.invoke(name, parts, body).await,
+            (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri),
+            (
+                _,
+                ["node" | "functions"] | ["functions", _] | ["functions", _, "invoke" | "logs"],
+            ) => Err(Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "wrong-method",
+                "Wrong method",
+                format!("{} is not for {}", parts.method, parts.uri.path()),
+            )),
+            _ => Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "unknown-path",
+                "No such path",
+                format!("the admin API has no {}", parts.uri.path()),
+            )),
+        }
+    }
+
+    fn node_info(&self) -> Answer {
+        json(&NodeInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            address: self.gateway,
+            data_dir: self.node.data_dir().unwrap_or(".".as_ref()).into(),
+            functions: self.node.list().len(),
+            module_limit: self.node.limits().module,
+        })
+    }
+
+    async fn deploy(&self, name: &str, uri: &Uri, body: Incoming) -> Answer {
+        let options = query::read_options(uri.query()).map_err(bad_query)?;
+        let limit = self.node.limits().module;
+        let module = message::collect(body, limit, MODULE_TIME, false)
+            .await
+            .map_err(|failure| match failure {
+                Failure::BodyTooLarge(limit) => Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "module-too-large",
+                    "The module is too large",
+                    format!("the module is larger than the {limit} bytes that are taken"),
+                ),
+                other => other.problem(),
+            })?;
+        let deployed = self.node.deploy(name, module, options).await;
+        json(&deployed.map_err(|error| error.problem().of_function(name))?)
+    }
+
+    async fn remove(&self, name: &str) -> Answer {
+        self.node
+            .remove(name)
+            .await
+            .map_err(|error| function_problem(&error, name))?;
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+
+    /// The response is the function's own, also where it is a problem.
+    async fn invoke(&self, name: &str, parts: &Parts, body: Incoming) -> Answer {
+        let asked = query::read_invocation(parts.uri.query()).map_err(bad_query)?;
+        // The node's own limit for bodies holds here as for everybody.
+        let limits = self.node.limits();
+        let body = message::collect(body, limits.request_body, limits.request_read, false)
+            .await
+            .map_err(|failure| failure.problem().of_function(name))?;
+        let mut request = Request::builder()
+            .method(asked.method.as_str())
+            .uri(asked.path)
+            .body(Full::<Bytes>::new(body))
+            .map_err(|error| bad_query(error.to_string()))?;
+        *request.headers_mut() = parts.headers.clone();
+        Ok(self.node.invoke(name, request).await)
+    }
+
+    fn logs(&self, name: &str, uri: &Uri) -> Answer {
+        let newest = query::read_lines(uri.query()).map_err(bad_query)?;
+        let lines = self.node.logs(name, newest);
+        json(&lines.map_err(|error| function_problem(&error, name))?)
+    }
+}
+
+fn json(value: &impl Serialize) -> Answer {
+    let mut text = serde_json::to_vec(value).map_err(|error| {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "platform-failure",
+            "The node failed",
+            format!("the answer cannot be written: {error}"),
+        )
+    })?;
+    text.push(b'\n');
+    let mut response = Response::new(Body::from(text));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    Ok(response)
+}
+
+fn bad_query(detail: String) -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "bad-query",
+        "Not a valid query",
+        detail,
+    )
+}
+
+fn function_problem(error: &FunctionError, name: &str) -> Problem {
+    match error {
+        FunctionError::Unknown(_) => Failure::UnknownFunction(name.into()).problem(),
+        FunctionError::Registry(error) => Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "platform-failure",
+            "The node failed",
+            error.to_string(),
+        ),
+    }
+    .of_function(name)
+}

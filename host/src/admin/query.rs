@@ -1,0 +1,164 @@
+//! The admin API's query parameters, both ways.
+
+use std::borrow::Cow;
+
+use form_urlencoded::Serializer;
+
+use crate::{options::FunctionOptions, spelling};
+
+/// Lines of a log that are given unless a number is asked for.
+const LOG_LINES: usize = 100;
+
+/// What an `invoke` asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Invocation {
+    pub(super) method: String,
+    /// Path and query that the function sees.
+    pub(super) path: String,
+}
+
+fn pairs(query: Option<&str>) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+}
+
+fn unknown(parameter: &str) -> String {
+    format!("there is no parameter {parameter:?} here")
+}
+
+/// Reads the options of a deployment; what is wrong is said in a sentence.
+pub(super) fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
+    let mut options = FunctionOptions::default();
+    for (parameter, value) in pairs(query) {
+        options = match &*parameter {
+            "memory" => options.memory(
+                value
+                    .parse()
+                    .map_err(|_| format!("memory={value} is not a number of bytes"))?,
+            ),
+            "timeout" => options.time_limit(
+                humantime::parse_duration(&value)
+                    .map_err(|error| format!("timeout={value} is not a duration: {error}"))?,
+            ),
+            "freeze" => options.freeze(spelling::freeze::parse(&value).ok_or_else(|| {
+                let words = spelling::freeze::WORDS.join(", ");
+                format!("freeze={value} is not one of {words}")
+            })?),
+            "env" => {
+                let (name, value) = value
+                    .split_once('=')
+                    .ok_or_else(|| format!("env={value} is not NAME=VALUE"))?;
+                options.env(name, value)
+            }
+            other => return Err(unknown(other)),
+        };
+    }
+    Ok(options)
+}
+
+/// Writes what [`read_options`] reads.
+pub(super) fn write_options(options: &FunctionOptions) -> String {
+    let mut query = Serializer::new(String::new());
+    query.append_pair("freeze", spelling::freeze::word(options.freeze_policy()));
+    if let Some(bytes) = options.own_memory() {
+        query.append_pair("memory", &bytes.to_string());
+    }
+    if let Some(limit) = options.own_time_limit() {
+        query.append_pair("timeout", &format!("{}us", limit.as_micros()));
+    }
+    for (name, value) in options.environment() {
+        query.append_pair("env", &format!("{name}={value}"));
+    }
+    query.finish()
+}
+
+/// Reads how a function is to be invoked.
+pub(super) fn read_invocation(query: Option<&str>) -> Result<Invocation, String> {
+    let mut invocation = Invocation {
+        method: "GET".into(),
+        path: "/".into(),
+    };
+    for (parameter, value) in pairs(query) {
+        match &*parameter {
+            "method" => invocation.method = value.into_owned(),
+            "path" if value.starts_with('/') => invocation.path = value.into_owned(),
+            "path" => return Err(format!("path={value} does not begin with /")),
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(invocation)
+}
+
+/// Writes what [`read_invocation`] reads.
+pub(super) fn write_invocation(invocation: &Invocation) -> String {
+    Serializer::new(String::new())
+        .append_pair("method", &invocation.method)
+        .append_pair("path", &invocation.path)
+        .finish()
+}
+
+/// Reads how many log lines are wanted.
+pub(super) fn read_lines(query: Option<&str>) -> Result<usize, String> {
+    let mut lines = LOG_LINES;
+    for (parameter, value) in pairs(query) {
+        match &*parameter {
+            "lines" => {
+                lines = value
+                    .parse()
+                    .map_err(|_| format!("lines={value} is not a number"))?;
+            }
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_pool::FreezePolicy;
+    use std::time::Duration;
+
+    #[test]
+    fn options_survive_the_query() {
+        for options in [
+            FunctionOptions::default(),
+            FunctionOptions::default()
+                .env("A", "ä=&%+ \n\x7f")
+                .env("B", "")
+                .memory(1 << 30)
+                .time_limit(Duration::from_micros(1_500_001))
+                .freeze(FreezePolicy::BeforeInit),
+        ] {
+            let query = write_options(&options);
+            assert_eq!(read_options(Some(&query)).unwrap(), options, "{query}");
+        }
+        assert_eq!(read_options(None).unwrap(), FunctionOptions::default());
+    }
+
+    #[test]
+    fn an_invocation_survives_the_query() {
+        let invocation = Invocation {
+            method: "PATCH".into(),
+            path: "/a b?c=d&e".into(),
+        };
+        let query = write_invocation(&invocation);
+        assert_eq!(read_invocation(Some(&query)).unwrap(), invocation);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (query, word) in [
+            ("memory=1k", "1k"),
+            ("timeout=5", "5"),
+            ("freeze=never", "before-init"),
+            ("env=A", "NAME=VALUE"),
+            ("memry=1", "memry"),
+        ] {
+            let error = read_options(Some(query)).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(read_invocation(Some("path=x")).is_err());
+        assert!(read_lines(Some("lines=-1")).is_err());
+        assert_eq!(read_lines(Some("lines=7")), Ok(7));
+    }
+}

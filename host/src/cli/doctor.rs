@@ -1,0 +1,146 @@
+//! `doctor`: what this host offers, and whether a function runs on it.
+
+use std::time::{Duration, Instant};
+
+use faasw::{
+    FunctionOptions, Node, Timing,
+    host::{Finding, State, findings},
+};
+use http::Request;
+use serde::Serialize;
+
+use super::{
+    args::Doctor,
+    exit::Exit,
+    output::{duration, print, print_json},
+};
+
+/// The function that is run as a test, and what it answers.
+const FUNCTION: &str = include_str!("self-test.wat");
+const ANSWER: &[u8] = b"from a microVM!\n\n";
+
+/// Everything that was found out.
+#[derive(Serialize)]
+struct Report {
+    findings: Vec<Found>,
+    stages: Vec<Stage>,
+    /// Why the self-test failed, if it did.
+    failure: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    what: &'static str,
+    state: &'static str,
+    detail: String,
+}
+
+/// A stage of the self-test that went well.
+#[derive(Serialize)]
+struct Stage {
+    stage: &'static str,
+    #[serde(rename = "us", serialize_with = "microseconds")]
+    took: Duration,
+}
+
+/// Prints what was found; fails when functions cannot run here.
+pub async fn doctor(args: Doctor) -> Result<(), Exit> {
+    let mut stages = Vec::new();
+    let failure = self_test(&mut stages).await.err();
+    let report = Report {
+        findings: findings().into_iter().map(Found::from).collect(),
+        stages,
+        failure,
+    };
+    if args.format.json {
+        print_json(&report)?;
+    } else {
+        print(report.text())?;
+    }
+    match report.failure {
+        None => Ok(()),
+        Some(_) => Err(Exit::reported()),
+    }
+}
+
+/// Compiles a function, makes its seed and sends it a request.
+async fn self_test(stages: &mut Vec<Stage>) -> Result<(), String> {
+    let mut done = |stage, took| stages.push(Stage { stage, took });
+    let begun = Instant::now();
+    let node = Node::builder().shells_ready(1).start().await;
+    let node = node.map_err(|error| error.to_string())?;
+    done("start the node", begun.elapsed());
+    let result = run(&node, &mut done).await;
+    node.shutdown().await;
+    result
+}
+
+async fn run(node: &Node, done: &mut impl FnMut(&'static str, Duration)) -> Result<(), String> {
+    let name = "self-test";
+    let deployed = node
+        .deploy(name, FUNCTION, FunctionOptions::default())
+        .await
+        .map_err(|error| error.to_string())?;
+    done("compile", deployed.compile_time.unwrap_or_default());
+    done("make the seed", deployed.seed_time);
+
+    let begun = Instant::now();
+    let request = Request::new(String::new());
+    let response = node.invoke(name, request).await;
+    let body = response.body().as_bytes();
+    if response.status() != 200 || body != ANSWER {
+        return Err(format!(
+            "the function answered {} with {:?}",
+            response.status(),
+            String::from_utf8_lossy(body)
+        ));
+    }
+    done("answer a request", begun.elapsed());
+    if let Some(timing) = response.extensions().get::<Timing>() {
+        done("  wait for a shell", timing.queue);
+        done("  fork", timing.fork);
+        done("  resume", timing.init);
+        done("  run the function", timing.exec);
+    }
+    Ok(())
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text = String::from("This host\n");
+        for Found {
+            what,
+            state,
+            detail,
+        } in &self.findings
+        {
+            text.push_str(&format!("  {state:4}  {what}: {detail}\n"));
+        }
+        text.push_str("Self-test\n");
+        for Stage { stage, took } in &self.stages {
+            text.push_str(&format!("  ok    {stage}: {}\n", duration(*took)));
+        }
+        if let Some(failure) = &self.failure {
+            text.push_str(&format!("  FAIL  {failure}\n"));
+        }
+        text
+    }
+}
+
+impl From<Finding> for Found {
+    fn from(finding: Finding) -> Self {
+        Self {
+            what: finding.what,
+            state: match finding.state {
+                State::Good => "good",
+                State::Poor => "poor",
+                State::Bad => "bad",
+            },
+            detail: finding.detail,
+        }
+    }
+}
+
+fn microseconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}

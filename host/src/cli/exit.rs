@@ -1,0 +1,137 @@
+//! How commands end: exit codes, and errors that say what to do next.
+
+use std::{fmt::Display, io::Write as _, process::ExitCode};
+
+use faasw::{FunctionName, PoolStartError, StartError, admin::ClientError};
+
+/// What `--help` says about exit codes.
+pub const HELP: &str = "\
+Exit codes:
+  0   it worked
+  1   it failed; the message says why
+  2   the command line is wrong
+  3   no node is running on the data directory
+  4   this host cannot run microVMs
+  22  invoke: the response has a status of 400 or more";
+
+const FAILURE: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_RUNNING: u8 = 3;
+const NO_MICROVMS: u8 = 4;
+/// As curl has it for `--fail`.
+const BAD_STATUS: u8 = 22;
+
+/// Why a command ends without success.
+#[derive(Debug)]
+pub struct Exit {
+    code: u8,
+    message: Option<String>,
+    /// What to do next.
+    hint: Option<String>,
+}
+
+impl Exit {
+    pub fn failure(message: impl Display) -> Self {
+        Self {
+            code: FAILURE,
+            message: Some(message.to_string()),
+            hint: None,
+        }
+    }
+
+    pub fn usage(message: impl Display) -> Self {
+        Self {
+            code: USAGE,
+            ..Self::failure(message)
+        }
+    }
+
+    /// An invocation that was answered, but badly; the answer says it all.
+    pub fn bad_status() -> Self {
+        Self {
+            code: BAD_STATUS,
+            message: None,
+            hint: None,
+        }
+    }
+
+    /// A failure that has been reported already.
+    pub fn reported() -> Self {
+        Self {
+            code: FAILURE,
+            message: None,
+            hint: None,
+        }
+    }
+
+    /// Puts in front which function it was, and what did not happen to it.
+    pub fn of(mut self, name: &FunctionName, what: &str) -> Self {
+        self.message = self
+            .message
+            .map(|message| format!("{name} {what}: {message}"));
+        self
+    }
+
+    pub fn hint(mut self, hint: impl Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Says to standard error what there is to say.
+    pub fn report(&self) -> ExitCode {
+        let mut stderr = std::io::stderr().lock();
+        // Nobody is left to tell if standard error is closed.
+        if let Some(message) = &self.message {
+            let _ = writeln!(stderr, "faasw: {message}");
+        }
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(stderr, "  {hint}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<StartError> for Exit {
+    fn from(error: StartError) -> Self {
+        let exit = Self::failure(&error);
+        match error {
+            StartError::Pool(
+                PoolStartError::KvmMissing
+                | PoolStartError::KvmPermission
+                | PoolStartError::KvmBroken(_)
+                | PoolStartError::KvmLacks(_)
+                | PoolStartError::IsaMissing(_),
+            ) => Self {
+                code: NO_MICROVMS,
+                ..exit
+            }
+            .hint("`faasw doctor` says what else this host offers or lacks"),
+            StartError::Listen { error, .. }
+                if error.kind() == std::io::ErrorKind::AddrInUse =>
+            {
+                exit.hint("stop the program that listens there, or choose another address: --listen 127.0.0.1:0 takes any free port")
+            }
+            StartError::Locked { .. } => {
+                exit.hint("stop that node, or choose another directory with --data-dir")
+            }
+            _ => exit,
+        }
+    }
+}
+
+impl From<ClientError> for Exit {
+    fn from(error: ClientError) -> Self {
+        let exit = Self::failure(&error);
+        match error {
+            ClientError::NotRunning(data_dir) => Self {
+                code: NOT_RUNNING,
+                ..exit
+            }
+            .hint(format_args!(
+                "start one with: faasw serve --data-dir {}",
+                data_dir.display()
+            )),
+            _ => exit,
+        }
+    }
+}

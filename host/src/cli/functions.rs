@@ -1,0 +1,61 @@
+//! `deploy`, `ls`, `rm` and `logs`: the running node's functions.
+
+use faasw::{FunctionName, FunctionOptions, admin::Client};
+
+use super::{
+    args::{Deploy, Logs, Ls, Rm},
+    exit::Exit,
+    output::{self, data_dir, print, print_json, read_module, say},
+};
+
+/// Makes a function of a file.
+pub async fn deploy(args: Deploy) -> Result<(), Exit> {
+    let name = match args.name {
+        Some(name) => name,
+        None => FunctionName::from_file(&args.file)
+            .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+    };
+    let client = Client::new(&data_dir(args.node)?);
+    let module = read_module(&args.file)?;
+    say(format_args!(
+        "{name}: deploying {}…",
+        output::size(module.len() as u64)
+    ));
+    let options = FunctionOptions::from(args.options);
+    let deployed = client
+        .deploy(&name, module, &options)
+        .await
+        .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;
+    if args.format.json {
+        return print_json(&deployed);
+    }
+    print(format!("{}\n", output::deployed(&deployed)))
+}
+
+/// Lists functions.
+pub async fn list(args: Ls) -> Result<(), Exit> {
+    let functions = Client::new(&data_dir(args.node)?).list().await?;
+    if args.format.json {
+        return print_json(&functions);
+    }
+    print(output::functions(&functions))
+}
+
+/// Removes a function.
+pub async fn remove(args: Rm) -> Result<(), Exit> {
+    Client::new(&data_dir(args.node)?)
+        .remove(&args.name)
+        .await?;
+    say(format_args!("{}: removed", args.name));
+    Ok(())
+}
+
+/// Prints a function's log.
+pub async fn logs(args: Logs) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let lines = client.logs(&args.name, args.lines).await?;
+    if args.format.json {
+        return print_json(&lines);
+    }
+    print(output::log_lines(&lines))
+}

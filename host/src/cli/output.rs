@@ -1,0 +1,173 @@
+//! Writing results and progress.
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use faasw::{Deployed, FunctionInfo, Limits, LogLine, spelling};
+use serde::Serialize;
+
+use super::{args::DataDir, exit::Exit};
+
+/// Writes to standard output. A reader that has gone away is no failure.
+pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Exit> {
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(bytes.as_ref())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Exit::failure(
+            format_args!("cannot write the output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a value as a line of JSON to standard output.
+pub fn print_json(value: &impl Serialize) -> Result<(), Exit> {
+    let mut text = serde_json::to_vec(value).map_err(Exit::failure)?;
+    text.push(b'\n');
+    print(text)
+}
+
+/// Writes a line to standard error, for people to follow.
+pub fn say(line: impl std::fmt::Display) {
+    // Progress that nobody can see is no reason to stop.
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Three significant digits and a unit, as people read durations.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        10.0.. => format!("{seconds:.1} s"),
+        1.0.. => format!("{seconds:.2} s"),
+        0.001.. => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{:.0} µs", seconds * 1e6),
+    }
+}
+
+/// Bytes as people read them.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+    }
+}
+
+/// A deployment, in one line or two.
+pub fn deployed(deployed: &Deployed) -> String {
+    let function = &deployed.function;
+    let name = &function.name;
+    let compiled = match deployed.compile_time {
+        Some(time) => format!("compiled in {}", duration(time)),
+        None => "was compiled before".into(),
+    };
+    let frozen = if function.frozen_after_init {
+        "after"
+    } else {
+        "before"
+    };
+    let mut text = format!(
+        "{name}: {compiled}; seed made in {}, frozen {frozen} initialisation",
+        duration(deployed.seed_time)
+    );
+    if let Some(notice) = &deployed.notice {
+        text.push_str(&format!("\n{name}: note: {notice}"));
+    }
+    text
+}
+
+/// Functions as a table.
+pub fn functions(functions: &[FunctionInfo]) -> String {
+    let width = |function: &FunctionInfo| function.name.as_str().len();
+    let width = functions.iter().map(width).max().unwrap_or(0).max(4);
+    let mut text = format!(
+        "{:width$}  {:14}  {:>9}  {:>8}  {:11}  {}\n",
+        "NAME", "KIND", "MEMORY", "TIMEOUT", "FROZEN", "DEPLOYED"
+    );
+    for function in functions {
+        let frozen = if function.frozen_after_init {
+            "after-init"
+        } else {
+            "before-init"
+        };
+        text.push_str(&format!(
+            "{:width$}  {:14}  {:>9}  {:>8}  {frozen:11}  {}\n",
+            function.name,
+            spelling::kind::word(function.kind),
+            size(function.memory),
+            duration(function.time_limit),
+            humantime::format_rfc3339_seconds(function.deployed),
+        ));
+    }
+    text
+}
+
+/// Log lines, one a line.
+pub fn log_lines(lines: &[LogLine]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Reads a module; one that no node takes is not even read.
+pub fn read_module(file: &Path) -> Result<Bytes, Exit> {
+    let failed = |error: io::Error| {
+        Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
+    };
+    let size = std::fs::metadata(file).map_err(failed)?.len();
+    let limit = Limits::default().module as u64;
+    if size > limit {
+        return Err(Exit::failure(format_args!(
+            "{} is {size} bytes; at most {limit} are taken",
+            file.display()
+        )));
+    }
+    std::fs::read(file).map(Bytes::from).map_err(failed)
+}
+
+/// The data directory of a command: what was given, or the user's.
+pub fn data_dir(given: DataDir) -> Result<PathBuf, Exit> {
+    let absolute = |variable| {
+        std::env::var_os(variable)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    given
+        .data_dir
+        .or_else(|| Some(absolute("XDG_STATE_HOME")?.join("faasw")))
+        .or_else(|| Some(absolute("HOME")?.join(".local/state/faasw")))
+        .ok_or_else(|| {
+            Exit::usage("this user has no state folder: give a directory with --data-dir")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes_are_for_people() {
+        for (micros, text) in [
+            (7, "7 µs"),
+            (1_500, "1.5 ms"),
+            (1_234_000, "1.23 s"),
+            (65_432_100, "65.4 s"),
+        ] {
+            assert_eq!(duration(Duration::from_micros(micros)), text);
+        }
+        for (bytes, text) in [(1023, "1023 B"), (2048, "2 KiB"), (128 << 20, "128.0 MiB")] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_huge_file_is_not_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        assert!(read_module(file.path()).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! The data directory: what a node keeps on disk, and that no other node does.
+//!
+//! ```text
+//! DATA_DIR/            0700
+//!   lock               held while a node runs; its text is the node's process id
+//!   registry.redb      functions and artifacts (registry)
+//!   modules/           what was deployed, by digest
+//!   artifacts/         what it was compiled to, by digest and generation
+//!   logs/              a log per function (log)
+//!   faasw.sock         0600, the admin API (admin)
+//! ```
+
+use std::{
+    fs::{self, DirBuilder, File, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use crate::error::StartError;
+
+/// A data directory that belongs to this node until dropped.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    /// The lock goes with the descriptor, also when the process is killed.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory if need be, and takes it for this node.
+    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+        private_folder(path).map_err(|error| cannot_use(path, error))?;
+        // Absolute, so that a later change of the working directory is harmless.
+        let path = fs::canonicalize(path).map_err(|error| cannot_use(path, error))?;
+        let lock = lock(&path)?;
+        let directory = Self { path, _lock: lock };
+        for folder in [directory.modules(), directory.artifacts(), directory.logs()] {
+            private_folder(&folder).map_err(|error| cannot_use(&folder, error))?;
+        }
+        Ok(directory)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join("registry.redb")
+    }
+
+    pub(crate) fn modules(&self) -> PathBuf {
+        self.path.join("modules")
+    }
+
+    pub(crate) fn artifacts(&self) -> PathBuf {
+        self.path.join("artifacts")
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    pub(crate) fn admin_socket(&self) -> PathBuf {
+        admin_socket(&self.path)
+    }
+}
+
+/// Where the node of a data directory has its admin socket.
+pub(crate) fn admin_socket(data_dir: &Path) -> PathBuf {
+    data_dir.join("faasw.sock")
+}
+
+fn cannot_use(path: &Path, error: io::Error) -> StartError {
+    StartError::DataDir {
+        path: path.into(),
+        error,
+    }
+}
+
+fn private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    // It may have been there before, open to others: modules, environment and
+    // logs are the user's own.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+}
+
+fn lock(directory: &Path) -> Result<File, StartError> {
+    let path = directory.join("lock");
+    let failed = |error| cannot_use(&path, error);
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // The other node may not have written it yet.
+            let _ = file.read_to_string(&mut pid);
+            let pid = pid.trim();
+            return Err(StartError::Locked {
+                path: directory.into(),
+                pid: if pid.is_empty() { "?" } else { pid }.into(),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    let pid = std::process::id();
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{pid}"))
+        .map_err(failed)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_directory_is_the_users_own() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let directory = DataDir::open(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&directory.modules()), 0o700);
+        assert_eq!(mode(&path.join("lock")), 0o600);
+    }
+
+    #[test]
+    fn a_second_node_is_told_which_process_has_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = DataDir::open(parent.path()).unwrap();
+        let refused = DataDir::open(parent.path()).unwrap_err().to_string();
+        let pid = std::process::id().to_string();
+        assert!(
+            refused.contains(&pid) && refused.contains("another node"),
+            "{refused}"
+        );
+        drop(first);
+        DataDir::open(parent.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("file");
+        fs::write(&file, "").unwrap();
+        let refused = DataDir::open(&file.join("sub")).unwrap_err().to_string();
+        assert!(refused.contains("file/sub"), "{refused}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The seam between the node and what runs functions.
+//!
+//! A node knows an [`Engine`] and what it hands out: [`Code`] from compiling,
+//! a [`Seed`] from making code ready. The pool is the engine of every real
+//! node; tests put a fake in its place, because the pool needs `/dev/kvm` and
+//! the rules of names, requests, storage and limits do not.
+
+use std::{fmt, future::Future, io, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use faasw_abi::wire::FunctionKind;
+use faasw_pool::{
+    Call, CompileError, Compiled, FreezeReport, FunctionSpec, InvokeError, PlatformError, Pool,
+    Reply, SeedError,
+};
+
+/// A boxed future: what an engine's calls return.
+pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What making a seed comes to.
+pub type SeedResult = Result<(Arc<dyn Seed>, FreezeReport), SeedError>;
+
+/// Compiles functions.
+pub trait Engine: fmt::Debug + Send + Sync {
+    /// What compiled code depends on beside its module, as part of a file
+    /// name: code of another generation is never loaded.
+    fn generation(&self) -> String;
+
+    /// Compiles a module. Dropping the future ends the work.
+    fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>>;
+
+    /// Takes code that [`Code::bytes`] gave earlier.
+    fn load<'a>(
+        &'a self,
+        kind: FunctionKind,
+        code: &'a [u8],
+    ) -> Running<'a, Result<Arc<dyn Code>, PlatformError>>;
+
+    /// Ends everything the engine started.
+    fn shutdown(&self) -> Running<'_, ()>;
+}
+
+/// A compiled function.
+pub trait Code: fmt::Debug + Send + Sync {
+    /// What the function is.
+    fn kind(&self) -> FunctionKind;
+
+    /// The code as bytes, for storing.
+    ///
+    /// # Errors
+    /// When the memory that holds it cannot be read.
+    fn bytes(&self) -> io::Result<Vec<u8>>;
+
+    /// Makes the code ready to serve requests.
+    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult>;
+}
+
+/// A function that is ready to serve requests.
+pub trait Seed: fmt::Debug + Send + Sync {
+    /// Runs one request in an instance of its own.
+    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>>;
+}
+
+impl Engine for Pool {
+    fn generation(&self) -> String {
+        // The version stands for Wasmtime's and for the settings of Cranelift,
+        // which change with it only.
+        format!("{}-{}", self.isa(), env!("CARGO_PKG_VERSION"))
+    }
+
+    fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
+        Box::pin(async {
+            let compiled = Self::compile(self, module).await?;
+            Ok(code_of(self, compiled))
+        })
+    }
+
+    fn load<'a>(
+        &'a self,
+        kind: FunctionKind,
+        code: &'a [u8],
+    ) -> Running<'a, Result<Arc<dyn Code>, PlatformError>> {
+        Box::pin(async move {
+            let compiled = self.load_code(kind, code).await?;
+            Ok(code_of(self, compiled))
+        })
+    }
+
+    fn shutdown(&self) -> Running<'_, ()> {
+        Box::pin(Self::shutdown(self))
+    }
+}
+
+/// The seam's view of the pool's code.
+fn code_of(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
+    Arc::new(PoolCode {
+        pool: pool.clone(),
+        compiled,
+    })
+}
+
+struct PoolCode {
+    pool: Pool,
+    compiled: Compiled,
+}
+
+impl Code for PoolCode {
+    fn kind(&self) -> FunctionKind {
+        self.compiled.kind
+    }
+
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        self.compiled.bytes()
+    }
+
+    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
+        Box::pin(async move {
+            let (seed, report) = self.pool.make_seed(spec, &self.compiled).await?;
+            let seed = PoolSeed {
+                pool: self.pool.clone(),
+                seed,
+            };
+            Ok((Arc::new(seed) as Arc<dyn Seed>, report))
+        })
+    }
+}
+
+impl fmt::Debug for PoolCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolCode").finish_non_exhaustive()
+    }
+}
+
+struct PoolSeed {
+    pool: Pool,
+    seed: faasw_pool::Seed,
+}
+
+impl Seed for PoolSeed {
+    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
+        Box::pin(self.pool.invoke(&self.seed, call))
+    }
+}
+
+impl fmt::Debug for PoolSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolSeed").finish_non_exhaustive()
+    }
+}

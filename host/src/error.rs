@@ -1,0 +1,104 @@
+//! Why a node did not start, or a deployment failed.
+//!
+//! Failures of requests are apart (`failure`): they become responses, not
+//! errors. Every message is complete and can be shown as it is.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use faasw_pool::{CompileError, SeedError};
+use thiserror::Error;
+
+use crate::{name::NameError, options::OptionsError, registry::RegistryError};
+
+/// Why a node did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The host cannot run microVMs.
+    #[error(transparent)]
+    Pool(#[from] faasw_pool::StartError),
+    /// The gateway's address cannot be had.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error("the data directory {path:?} cannot be used: {error}")]
+    DataDir {
+        /// The file or folder that fails.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// Another node has the data directory.
+    #[error(
+        "another node (process {pid}) uses the data directory {path:?}; each node needs its own"
+    )]
+    Locked {
+        /// The data directory.
+        path: PathBuf,
+        /// The other node's process, `?` if it did not say.
+        pid: String,
+    },
+    /// The admin API's socket cannot be made.
+    #[error("the admin socket {path:?} cannot be made: {error}")]
+    AdminSocket {
+        /// Where it would be.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The admin API was asked for, but it lives in a data directory.
+    #[error("the admin API needs a data directory: its socket is a file there")]
+    AdminNeedsDataDir,
+    /// The registry cannot be read.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// Why a deployment failed. What was deployed under the name before stays.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DeployError {
+    /// The name cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The options make no sense.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The module is larger than the node takes.
+    #[error("the module is {size} bytes; at most {limit} are taken")]
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// It was not compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// No seed could be made of it.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// It was not stored.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The node is shutting down.
+    #[error("the node is shutting down")]
+    ShuttingDown,
+}
+
+/// Why a function was not removed or its log not read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FunctionError {
+    /// There is none of that name.
+    #[error("there is no function named {0:?}")]
+    Unknown(String),
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}

@@ -1,0 +1,73 @@
+//! A serverless node in which every request runs as WebAssembly in a microVM
+//! of its own, forked from a snapshot.
+//!
+//! [`Node`] is the way in: [`Node::builder`] starts one inside this process,
+//! [`Node::deploy`] turns a module into a function, and [`Node::invoke`] turns
+//! an [`http::Request`] into an [`http::Response`]. The `faasw` program is a
+//! thin layer over the same library.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use faasw::{FunctionOptions, Limits, Node};
+//!
+//! let mut limits = Limits::default();
+//! limits.time = Duration::from_secs(2);
+//! let node = Node::builder()
+//!     .data_dir("/var/lib/edge")
+//!     .listen("127.0.0.1:8080".parse()?)
+//!     .limits(limits)
+//!     .start()
+//!     .await?;
+//! let module = std::fs::read("hello.wasm")?;
+//! let deployed = node.deploy("hello", module, FunctionOptions::default()).await?;
+//! println!("{} compiled in {:?}", deployed.function.name, deployed.compile_time);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Inside, top to bottom: `gateway` and [`admin`] take requests off their
+//! sockets (`server`), `node` looks functions up and runs them, `message` says
+//! what passes between clients and functions, `engine` is where the pool of
+//! microVMs begins. `registry`, `data_dir` and `log` keep things.
+
+pub mod admin;
+#[doc(hidden)]
+pub mod engine;
+pub mod spelling;
+
+/// What this host offers to a node.
+pub mod host {
+    pub use faasw_pool::{Finding, State, check_kvm, findings};
+}
+
+mod data_dir;
+mod digest;
+mod error;
+mod failure;
+mod gateway;
+mod limits;
+mod log;
+mod message;
+mod name;
+mod node;
+mod options;
+mod problem;
+mod registry;
+mod server;
+
+pub use digest::{Digest, DigestError};
+pub use error::{DeployError, FunctionError, StartError};
+pub use limits::Limits;
+pub use log::LogLine;
+pub use message::{Body, RemoteAddress};
+pub use name::{FunctionName, NameError};
+pub use node::{Deployed, Event, FunctionInfo, Node, NodeBuilder};
+pub use options::{FunctionOptions, OptionsError};
+pub use registry::RegistryError;
+
+pub use faasw_abi::wire::FunctionKind;
+pub use faasw_pool::{
+    CompileError, FreezePolicy, InvokeError, Isa, LogStream, PlatformError, SeedError,
+    StartError as PoolStartError, Timing,
+};

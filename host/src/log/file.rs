@@ -1,0 +1,111 @@
+//! A function's log on disk: a file, and the one before it.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::LogLine;
+use crate::name::FunctionName;
+
+/// Size at which a file becomes the old one and a new one begins, in bytes.
+/// A function's log takes at most twice this on disk.
+const ROTATE_AT: u64 = 4 << 20;
+
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    /// Opened with the first line: a function that logs nothing has no file.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    bytes: u64,
+}
+
+impl LogFile {
+    /// The function's file in `folder`.
+    pub(super) fn new(folder: &Path, name: &FunctionName) -> Self {
+        Self {
+            path: folder.join(format!("{name}.log")),
+            open: None,
+        }
+    }
+
+    /// Adds a line. One write call, so that a crash leaves whole lines.
+    pub(super) fn add(&mut self, line: &LogLine) -> io::Result<()> {
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => Open::append(&self.path)?,
+        };
+        if open.bytes >= ROTATE_AT {
+            fs::rename(&self.path, old(&self.path))?;
+            open = Open::append(&self.path)?;
+        }
+        let text = format!("{line}\n");
+        open.file.write_all(text.as_bytes())?;
+        open.bytes += text.len() as u64;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    /// Removes the file and the one before it.
+    pub(super) fn delete(self) {
+        for path in [&old(&self.path), &self.path] {
+            if let Err(error) = fs::remove_file(path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(?path, %error, "a log file of a removed function stays");
+            }
+        }
+    }
+}
+
+impl Open {
+    fn append(path: &Path) -> io::Result<Self> {
+        let file = File::options()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { file, bytes })
+    }
+}
+
+fn old(path: &Path) -> PathBuf {
+    path.with_extension("log.1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_pool::LogStream;
+    use std::{os::unix::fs::PermissionsExt as _, time::SystemTime};
+
+    #[test]
+    fn a_file_that_has_grown_makes_room_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = FunctionName::new("f").unwrap();
+        let mut file = LogFile::new(folder.path(), &name);
+        let text = [b'x'; 16 << 10];
+        let line = LogLine::new(SystemTime::now(), 1, LogStream::Out, &text);
+        for _ in 0..3 * ROTATE_AT / text.len() as u64 {
+            file.add(&line).unwrap();
+        }
+        let path = folder.path().join("f.log");
+        let (new, old) = (
+            fs::metadata(&path).unwrap(),
+            fs::metadata(old(&path)).unwrap(),
+        );
+        for size in [new.len(), old.len()] {
+            assert!(size > 0 && size < ROTATE_AT + (17 << 10), "{size}");
+        }
+        assert_eq!(new.permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}

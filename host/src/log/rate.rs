@@ -1,0 +1,90 @@
+//! How fast a function may write its log.
+
+use std::time::{Duration, Instant};
+
+/// Bytes that a function may write in a [`PERIOD`], and lines: a line costs
+/// time whatever its length.
+const BYTES: usize = 4 << 20;
+const LINES: usize = 10_000;
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Counts one function's lines, period by period.
+#[derive(Debug)]
+pub(super) struct Rate {
+    since: Instant,
+    bytes: usize,
+    lines: usize,
+    dropped: u64,
+}
+
+/// What becomes of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowance {
+    Taken,
+    /// It is the first taken after others were not.
+    TakenAfter {
+        dropped: u64,
+    },
+    Dropped,
+}
+
+impl Rate {
+    pub(super) fn starting(now: Instant) -> Self {
+        Self {
+            since: now,
+            bytes: 0,
+            lines: 0,
+            dropped: 0,
+        }
+    }
+
+    pub(super) fn take(&mut self, bytes: usize, now: Instant) -> Allowance {
+        if now.duration_since(self.since) >= PERIOD {
+            let dropped = self.dropped;
+            *self = Self::starting(now);
+            self.count(bytes);
+            return match dropped {
+                0 => Allowance::Taken,
+                dropped => Allowance::TakenAfter { dropped },
+            };
+        }
+        if self.lines >= LINES || self.bytes.saturating_add(bytes) > BYTES {
+            self.dropped += 1;
+            return Allowance::Dropped;
+        }
+        self.count(bytes);
+        Allowance::Taken
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.lines += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_lines_are_dropped_until_the_next_period() {
+        let start = Instant::now();
+        let mut rate = Rate::starting(start);
+        for _ in 0..LINES {
+            assert_eq!(rate.take(1, start), Allowance::Taken);
+        }
+        assert_eq!(rate.take(1, start), Allowance::Dropped);
+        assert_eq!(rate.take(1, start), Allowance::Dropped);
+        let later = start + PERIOD;
+        assert_eq!(rate.take(1, later), Allowance::TakenAfter { dropped: 2 });
+        assert_eq!(rate.take(1, later), Allowance::Taken);
+    }
+
+    #[test]
+    fn so_are_too_many_bytes() {
+        let start = Instant::now();
+        let mut rate = Rate::starting(start);
+        assert_eq!(rate.take(BYTES, start), Allowance::Taken);
+        assert_eq!(rate.take(1, start), Allowance::Dropped);
+    }
+}

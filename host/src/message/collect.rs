@@ -1,0 +1,148 @@
+//! Taking in a request's body, up to a limit.
+
+use std::{pin::pin, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::failure::Failure;
+
+/// How much of a body that is too large is read and thrown away, and for how
+/// long, so that a client that sends before it listens still gets its answer
+/// instead of a reset connection.
+const DRAIN_BYTES: usize = 16 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// Reads a whole body of at most `limit` bytes within `patience`.
+///
+/// `may_refuse_unread` says that the client asked before sending (`Expect:
+/// 100-continue`): a body announced as too large is then not even begun.
+pub(crate) async fn collect<B>(
+    body: B,
+    limit: usize,
+    patience: Duration,
+    may_refuse_unread: bool,
+) -> Result<Bytes, Failure>
+where
+    B: Body,
+    B::Error: std::fmt::Display,
+{
+    let announced = body.size_hint().lower();
+    if may_refuse_unread && announced > limit as u64 {
+        return Err(Failure::BodyTooLarge(limit));
+    }
+    let deadline = Instant::now() + patience;
+    let mut body = pin!(body);
+    let mut whole = BytesMut::new();
+    loop {
+        let frame = match timeout_at(deadline, body.frame()).await {
+            Err(_) => return Err(Failure::BodyTimeout(patience)),
+            Ok(None) => return Ok(whole.freeze()),
+            Ok(Some(Err(error))) => return Err(Failure::BodyUnreadable(error.to_string())),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        // A frame that is not data holds trailers, which no function sees yet.
+        let Ok(mut data) = frame.into_data() else {
+            continue;
+        };
+        let size = bytes::Buf::remaining(&data);
+        if size > limit - whole.len() {
+            discard(body).await;
+            return Err(Failure::BodyTooLarge(limit));
+        }
+        let data = bytes::Buf::copy_to_bytes(&mut data, size);
+        if whole.is_empty() && body.is_end_stream() {
+            return Ok(data);
+        }
+        whole.extend_from_slice(&data);
+    }
+}
+
+/// Reads what is left of a body that nobody wants, within bounds.
+pub(crate) async fn discard<B: Body>(body: B) {
+    let mut body = pin!(body);
+    let mut left = DRAIN_BYTES;
+    let all = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, bytes::Buf::remaining);
+            let Some(rest) = left.checked_sub(size) else {
+                return;
+            };
+            left = rest;
+        }
+    };
+    // Whether it ended or not, the answer is the same.
+    let _ = timeout(DRAIN_TIME, all).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn in_parts(parts: &[&'static [u8]]) -> impl Body<Data = Bytes, Error = std::io::Error> {
+        struct Parts(Vec<Bytes>);
+        impl Body for Parts {
+            type Data = Bytes;
+            type Error = std::io::Error;
+            fn poll_frame(
+                mut self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+                std::task::Poll::Ready(self.0.pop().map(|part| Ok(http_body::Frame::data(part))))
+            }
+        }
+        Parts(
+            parts
+                .iter()
+                .rev()
+                .map(|part| Bytes::from_static(part))
+                .collect(),
+        )
+    }
+
+    #[tokio::test]
+    async fn a_body_up_to_the_limit_arrives_whole() {
+        for (body, whole) in [
+            (&[] as &[&'static [u8]], &b""[..]),
+            (&[b"abc", b"de"], b"abcde"),
+        ] {
+            let collected = collect(in_parts(body), 5, PATIENCE, false).await.unwrap();
+            assert_eq!(collected, whole);
+        }
+        let full = collect(Full::new(Bytes::from_static(b"abcde")), 5, PATIENCE, false);
+        assert_eq!(full.await.unwrap(), "abcde");
+    }
+
+    #[tokio::test]
+    async fn a_larger_body_is_refused_announced_or_not() {
+        let parts = collect(in_parts(&[b"abc", b"def"]), 5, PATIENCE, false).await;
+        assert!(matches!(parts, Err(Failure::BodyTooLarge(5))));
+        for asked in [false, true] {
+            let full = Full::new(Bytes::from_static(b"abcdef"));
+            let refused = collect(full, 5, PATIENCE, asked).await;
+            assert!(matches!(refused, Err(Failure::BodyTooLarge(5))));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for_forever() {
+        struct Never;
+        impl Body for Never {
+            type Data = Bytes;
+            type Error = std::convert::Infallible;
+            fn poll_frame(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+                std::task::Poll::Pending
+            }
+        }
+        let refused = collect(Never, 5, PATIENCE, false).await;
+        assert!(matches!(refused, Err(Failure::BodyTimeout(PATIENCE))));
+    }
+}

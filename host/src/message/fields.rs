@@ -1,0 +1,72 @@
+//! Header fields that concern one connection only and never pass through.
+//!
+//! RFC 9110, section 7.6.1: those that `Connection` names, and a list of old
+//! acquaintances that also count when it does not. A function neither sees
+//! them nor sets them, so it cannot forge a message's framing.
+
+use http::{HeaderMap, HeaderName, header};
+
+/// Fields of one connection, in lower case, whether `Connection` names them or not.
+const HOP_BY_HOP: [&str; 10] = [
+    "connection",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Tells the fields of one connection from those that pass through.
+pub(super) struct ConnectionFields {
+    named: Vec<HeaderName>,
+}
+
+impl ConnectionFields {
+    /// Reads what `Connection` names. Tokens that are no field names are ignored.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let named = headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+            .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+            .collect();
+        Self { named }
+    }
+
+    /// Whether a field ends with its connection.
+    pub(super) fn contain(&self, name: &HeaderName) -> bool {
+        HOP_BY_HOP.contains(&name.as_str()) || self.named.contains(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn what_connection_names_goes_with_it() {
+        let mut headers = HeaderMap::new();
+        headers.append("connection", HeaderValue::from_static("close, X-Private"));
+        headers.append("connection", HeaderValue::from_static(" x-other ,, (bad)"));
+        let fields = ConnectionFields::of(&headers);
+        for (name, stays) in [
+            ("x-private", false),
+            ("x-other", false),
+            ("connection", false),
+            ("transfer-encoding", false),
+            ("x-public", true),
+            ("content-type", true),
+        ] {
+            assert_eq!(
+                !fields.contain(&HeaderName::from_static(name)),
+                stays,
+                "{name}"
+            );
+        }
+    }
+}

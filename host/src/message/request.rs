@@ -1,0 +1,195 @@
+//! The request as its function sees it.
+//!
+//! The path is the function's own: whoever routes the request (the gateway, an
+//! embedding program) has taken the name off. Fields of the connection and
+//! those that talk to the node are removed, and `Content-Length` says what the
+//! body really is.
+
+use std::net::IpAddr;
+
+use faasw_abi::wire::{Pair, RequestHead};
+use http::{HeaderMap, header, request::Parts};
+
+use super::{fields::ConnectionFields, timing};
+use crate::{failure::Failure, limits::Limits};
+
+/// The client's address, as an extension of a request; without it the function
+/// sees none. The gateway sets it; a program that embeds the library may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteAddress(pub IpAddr);
+
+/// Refuses a head that is larger than the node takes.
+pub(crate) fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Failure> {
+    let count = headers.len();
+    if count > limits.request_fields {
+        return Err(Failure::HeadTooLarge {
+            size: count,
+            unit: "fields",
+            limit: limits.request_fields,
+        });
+    }
+    let size = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if size > limits.request_head {
+        return Err(Failure::HeadTooLarge {
+            size,
+            unit: "bytes",
+            limit: limits.request_head,
+        });
+    }
+    Ok(())
+}
+
+/// The head of a request to the function `name`, whose body is `body_bytes` long.
+pub(crate) fn request_head(name: &str, parts: &Parts, body_bytes: usize) -> RequestHead {
+    let uri = &parts.uri;
+    let authority = match (uri.authority(), parts.headers.get(header::HOST)) {
+        (Some(authority), _) => authority.as_str().as_bytes(),
+        (None, Some(host)) => host.as_bytes(),
+        (None, None) => b"",
+    };
+    let path_and_query = match uri.path_and_query().map(|path| path.as_str()) {
+        None | Some("") => "/".into(),
+        Some(path) if path.starts_with('/') => path.into(),
+        // A query alone, as `Uri` allows it, or the `*` of OPTIONS.
+        Some(path) => format!("/{path}"),
+    };
+    let remote_address = parts
+        .extensions
+        .get::<RemoteAddress>()
+        .map(|RemoteAddress(address)| address.to_string())
+        .unwrap_or_default();
+    RequestHead {
+        method: parts.method.as_str().into(),
+        scheme: uri.scheme_str().unwrap_or("http").into(),
+        authority: authority.into(),
+        path_and_query: path_and_query.into_bytes(),
+        script_name: format!("/{name}").into_bytes(),
+        remote_address: remote_address.into_bytes(),
+        protocol: format!("{:?}", parts.version).into_bytes(),
+        headers: visible_fields(&parts.headers, body_bytes),
+    }
+}
+
+fn visible_fields(headers: &HeaderMap, body_bytes: usize) -> Vec<Pair> {
+    let connection = ConnectionFields::of(headers);
+    let mut fields: Vec<Pair> = headers
+        .iter()
+        .filter(|(name, _)| {
+            !connection.contain(name)
+                && !matches!(**name, header::CONTENT_LENGTH | header::EXPECT)
+                && **name != timing::ASKING
+        })
+        .map(|(name, value)| (name.as_str().into(), value.as_bytes().into()))
+        .collect();
+    let announced = headers.contains_key(header::CONTENT_LENGTH)
+        || headers.contains_key(header::TRANSFER_ENCODING);
+    if announced || body_bytes > 0 {
+        fields.push((b"content-length".to_vec(), body_bytes.to_string().into()));
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn parts(request: http::request::Builder) -> Parts {
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn field<'a>(head: &'a RequestHead, name: &str) -> Option<&'a [u8]> {
+        let found = head
+            .headers
+            .iter()
+            .find(|(other, _)| other == name.as_bytes());
+        found.map(|(_, value)| value.as_slice())
+    }
+
+    #[test]
+    fn the_function_sees_the_request_without_its_connection() {
+        let parts = parts(
+            Request::post("/a/b?c=d")
+                .header("Host", "example.org:81")
+                .header("X-Multi", "1")
+                .header("X-Multi", "2")
+                .header("Connection", "x-hop")
+                .header("X-Hop", "gone")
+                .header("Transfer-Encoding", "chunked")
+                .header("Expect", "100-continue")
+                .header("X-Faasw-Timing", "1")
+                .extension(RemoteAddress("::1".parse().unwrap())),
+        );
+        let head = request_head("f", &parts, 5);
+        assert_eq!(head.method, b"POST");
+        assert_eq!(head.scheme, b"http");
+        assert_eq!(head.authority, b"example.org:81");
+        assert_eq!(head.path_and_query, b"/a/b?c=d");
+        assert_eq!(head.script_name, b"/f");
+        assert_eq!(head.remote_address, b"::1");
+        assert_eq!(head.protocol, b"HTTP/1.1");
+        let pair = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        assert_eq!(
+            head.headers,
+            [
+                pair("host", "example.org:81"),
+                pair("x-multi", "1"),
+                pair("x-multi", "2"),
+                pair("content-length", "5"),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_content_length_is_the_bodys_own() {
+        let lying = parts(Request::post("/").header("content-length", "99"));
+        assert_eq!(
+            field(&request_head("f", &lying, 3), "content-length"),
+            Some(&b"3"[..])
+        );
+        let none = parts(Request::get("/"));
+        assert_eq!(field(&request_head("f", &none, 0), "content-length"), None);
+    }
+
+    #[test]
+    fn every_path_begins_with_a_slash() {
+        for (uri, path) in [
+            ("http://host", "/"),
+            ("http://host?q", "/?q"),
+            ("*", "/*"),
+            ("/x", "/x"),
+        ] {
+            let head = request_head("f", &parts(Request::get(uri)), 0);
+            assert_eq!(
+                String::from_utf8(head.path_and_query).unwrap(),
+                path,
+                "{uri}"
+            );
+        }
+    }
+
+    #[test]
+    fn large_heads_are_refused_by_count_and_by_size() {
+        let limits = Limits {
+            request_fields: 2,
+            request_head: 10,
+            ..Limits::default()
+        };
+        let fits = parts(Request::get("/").header("a", "12").header("b", "12345"));
+        check_size(&fits.headers, &limits).unwrap();
+        let many = parts(
+            Request::get("/")
+                .header("a", "")
+                .header("b", "")
+                .header("c", ""),
+        );
+        let large = parts(Request::get("/").header("a", "1234567890"));
+        for (parts, unit) in [(many, "fields"), (large, "bytes")] {
+            let refused = check_size(&parts.headers, &limits).unwrap_err();
+            assert!(refused.to_string().contains(unit), "{refused}");
+        }
+    }
+}

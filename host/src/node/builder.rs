@@ -1,0 +1,193 @@
+//! Starting a node.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use faasw_pool::{Isa, Pool, PoolOptions};
+use tokio::net::{TcpListener, UnixListener};
+
+use super::{
+    Event, Node, Observer,
+    core::{Core, Disk},
+};
+use crate::{
+    admin, data_dir::DataDir, engine::Engine, error::StartError, gateway, limits::Limits,
+    registry::Registry, server::Servers,
+};
+
+/// Options of a node that is about to start.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a node runs only after `start`"]
+pub struct NodeBuilder {
+    data_dir: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+    admin: bool,
+    limits: Limits,
+    pool: PoolOptions,
+    observer: Observer,
+}
+
+impl NodeBuilder {
+    /// Keeps functions, code and logs in this directory, which belongs to one
+    /// node at a time. Without it they live in memory and end with the node.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Serves `http://ADDRESS/NAME/…`. Port 0 takes any free one; see [`Node::address`].
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
+    /// Serves the admin API on a Unix socket in the data directory, for the
+    /// command line and [`crate::admin::Client`].
+    pub fn admin(mut self, on: bool) -> Self {
+        self.admin = on;
+        self
+    }
+
+    /// Sets the node's limits. Bodies cannot be larger than the 1 MiB of a mailbox.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits.within_mailbox();
+        self
+    }
+
+    /// Sets how many shells wait for requests.
+    pub fn shells_ready(mut self, count: usize) -> Self {
+        self.pool.shells_ready = count;
+        self
+    }
+
+    /// Sets how many instances run at once; requests beyond that are answered
+    /// with 503.
+    pub fn max_instances(mut self, count: usize) -> Self {
+        self.pool.max_instances = count;
+        self
+    }
+
+    /// Sets the instruction set that functions are compiled for: the best that
+    /// this CPU has, unless set.
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.pool.isa = Some(isa);
+        self
+    }
+
+    /// Is called for every [`Event`], on whatever thread it happens. It should
+    /// not block.
+    pub fn observe(mut self, tell: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
+        self.observer = Observer::new(tell);
+        self
+    }
+
+    /// Starts the node on the current tokio runtime.
+    ///
+    /// # Errors
+    /// When the host cannot run microVMs, an address is taken, or the data
+    /// directory cannot be used.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime that drives I/O and time.
+    pub async fn start(self) -> Result<Node, StartError> {
+        // First of all, so that a host that cannot run anything is left untouched.
+        faasw_pool::check_kvm()?;
+        let prepared = self.prepare().await?;
+        let pool = Pool::start(PoolOptions {
+            compile_cpu: self.limits.compile_cpu,
+            compile_memory: self.limits.compile_memory,
+            instantiation_time: self.limits.instantiation,
+            ..self.pool
+        })
+        .await?;
+        prepared.run(Arc::new(pool)).await
+    }
+
+    /// Starts the node on another engine than the pool: a seam for tests.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::start`], but for the host.
+    #[doc(hidden)]
+    pub async fn start_on(self, engine: Arc<dyn Engine>) -> Result<Node, StartError> {
+        self.prepare().await?.run(engine).await
+    }
+
+    /// Takes everything that can be refused, before processes start.
+    async fn prepare(&self) -> Result<Prepared, StartError> {
+        if self.admin && self.data_dir.is_none() {
+            return Err(StartError::AdminNeedsDataDir);
+        }
+        let gateway = match self.listen {
+            Some(address) => Some(
+                TcpListener::bind(address)
+                    .await
+                    .map_err(|error| StartError::Listen { address, error })?,
+            ),
+            None => None,
+        };
+        let directory = self.data_dir.as_deref().map(DataDir::open).transpose()?;
+        let admin = match &directory {
+            Some(directory) if self.admin => Some(admin::listen(&directory.admin_socket())?),
+            _ => None,
+        };
+        let disk = directory
+            .map(|directory| {
+                let registry = Registry::open(&directory)?;
+                Ok::<_, StartError>(Disk {
+                    directory,
+                    registry,
+                })
+            })
+            .transpose()?;
+        Ok(Prepared {
+            gateway,
+            admin,
+            disk,
+            limits: self.limits.clone(),
+            observer: self.observer.clone(),
+        })
+    }
+}
+
+/// A node that lacks only its engine.
+struct Prepared {
+    gateway: Option<TcpListener>,
+    admin: Option<UnixListener>,
+    disk: Option<Disk>,
+    limits: Limits,
+    observer: Observer,
+}
+
+impl Prepared {
+    async fn run(self, engine: Arc<dyn Engine>) -> Result<Node, StartError> {
+        let core = match Core::new(engine.clone(), self.limits, self.observer, self.disk) {
+            Ok(core) => Arc::new(core),
+            Err(error) => {
+                engine.shutdown().await;
+                return Err(error.into());
+            }
+        };
+        // The servers get handles without servers: a listener must not keep
+        // the node that should end it.
+        let inner = Node {
+            core: core.clone(),
+            servers: Arc::default(),
+        };
+        let mut servers = Servers::default();
+        if let Some(listener) = self.gateway {
+            servers.gateway(listener, gateway::Gateway::new(inner.clone()), &core.limits);
+        }
+        if let Some(listener) = self.admin {
+            servers.admin(
+                listener,
+                admin::Api::new(inner, servers.gateway_address()),
+                &core.limits,
+            );
+        }
+        let waking = core.clone();
+        servers.background(async move { waking.wake_all().await });
+        Ok(Node {
+            core,
+            servers: Arc::new(servers),
+        })
+    }
+}

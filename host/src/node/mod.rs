@@ -1,0 +1,149 @@
+//! The node: functions in, responses out.
+//!
+//! [`Node`] is what embedding programs, the gateway and the admin API hold; all
+//! three go the same way. Its parts: [`NodeBuilder`] starts one, `core` holds
+//! what they share, `deploy` and `invoke` are the two ways through it.
+
+mod builder;
+mod core;
+mod deploy;
+mod info;
+mod invoke;
+mod observer;
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use http::{Request, Response};
+
+pub use builder::NodeBuilder;
+pub use info::{Deployed, FunctionInfo};
+pub use observer::Event;
+
+pub(crate) use observer::Observer;
+
+use self::core::Core;
+use crate::{
+    error::{DeployError, FunctionError},
+    limits::Limits,
+    log::LogLine,
+    message::Body,
+    options::FunctionOptions,
+    server::Servers,
+};
+
+/// A node: it deploys functions and runs each request in a microVM of its own.
+///
+/// Clones are handles of the same node. It ends with [`Node::shutdown`], or
+/// abruptly when the last handle is dropped. Any number of nodes can live in
+/// one process.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use faasw::{FunctionOptions, Node};
+///
+/// let node = Node::builder().start().await?;
+/// let module = std::fs::read("hello.wasm")?;
+/// node.deploy("hello", module, FunctionOptions::default()).await?;
+///
+/// let request = http::Request::get("/").body(String::new())?;
+/// let response = node.invoke("hello", request).await;
+/// println!("{} {:?}", response.status(), response.body().as_bytes());
+///
+/// node.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Node {
+    core: Arc<Core>,
+    servers: Arc<Servers>,
+}
+
+impl Node {
+    /// Begins a node: in memory only and without a listener unless told otherwise.
+    pub fn builder() -> NodeBuilder {
+        NodeBuilder::default()
+    }
+
+    /// Makes a function of a module: a component, a WASI preview 1 command, or
+    /// the text form of either.
+    ///
+    /// A function of that name is replaced at the end; requests under way
+    /// finish on the old one. Dropping the future before that stops the work.
+    ///
+    /// # Errors
+    /// When name, options or module are refused, or the platform fails. A
+    /// function that was there before stays.
+    pub async fn deploy(
+        &self,
+        name: &str,
+        module: impl Into<Bytes>,
+        options: FunctionOptions,
+    ) -> Result<Deployed, DeployError> {
+        self.core.deploy(name, module.into(), options).await
+    }
+
+    /// Runs a request in an instance of the function.
+    ///
+    /// The request's path is the one the function sees. There is always a
+    /// response: a failure is a problem body (RFC 9457) with a status of 400
+    /// or more. A response of the function carries a [`crate::Timing`] among
+    /// its extensions.
+    pub async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body,
+        B::Error: std::fmt::Display,
+    {
+        self.core.invoke(name, request).await
+    }
+
+    /// Removes a function and its log. Requests under way finish.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the registry fails.
+    pub async fn remove(&self, name: &str) -> Result<(), FunctionError> {
+        self.core.remove(name).await
+    }
+
+    /// All functions, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<FunctionInfo> {
+        self.core.list()
+    }
+
+    /// The newest lines of a function's log, oldest first; at most `newest`.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn logs(&self, name: &str, newest: usize) -> Result<Vec<LogLine>, FunctionError> {
+        self.core.logs(name, newest)
+    }
+
+    /// The gateway's address, if it has one: the port is the real one also
+    /// when 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.servers.gateway_address()
+    }
+
+    /// The data directory, if the node has one.
+    #[must_use]
+    pub fn data_dir(&self) -> Option<&Path> {
+        self.core.disk.as_ref().map(|disk| disk.directory.path())
+    }
+
+    /// The node's limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.core.limits
+    }
+
+    /// Ends the node: new requests are refused, those under way have
+    /// [`Limits::shutdown`] to finish, then every process ends.
+    pub async fn shutdown(&self) {
+        self.core.end();
+        self.servers.stop(self.core.limits.shutdown).await;
+        self.core.engine.shutdown().await;
+    }
+}

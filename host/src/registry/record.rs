@@ -1,0 +1,53 @@
+//! What the registry's store holds, as JSON so that a later version can add to it.
+
+use std::time::{Duration, SystemTime};
+
+use faasw_abi::wire::FunctionKind;
+use faasw_pool::FreezeReport;
+use serde::{Deserialize, Serialize};
+
+use crate::{digest::Digest, options::FunctionOptions, spelling};
+
+/// A function as it was deployed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FunctionRecord {
+    /// Of its module.
+    pub(crate) digest: Digest,
+    #[serde(with = "spelling::kind")]
+    pub(crate) kind: FunctionKind,
+    pub(crate) options: FunctionOptions,
+    pub(crate) deployed: SystemTime,
+    pub(crate) freeze: FreezeRecord,
+}
+
+/// What was found out when its seed was made at deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FreezeRecord {
+    pub(crate) after_init: bool,
+    pub(crate) drew_entropy: bool,
+    pub(crate) drawn: String,
+    #[serde(rename = "instantiation_us", with = "spelling::microseconds")]
+    pub(crate) instantiation: Duration,
+    pub(crate) layer_bytes: u64,
+}
+
+/// Compiled code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ArtifactRecord {
+    #[serde(with = "spelling::kind")]
+    pub(super) kind: FunctionKind,
+    /// Of the code.
+    pub(super) digest: Digest,
+}
+
+impl From<&FreezeReport> for FreezeRecord {
+    fn from(report: &FreezeReport) -> Self {
+        Self {
+            after_init: report.after_init,
+            drew_entropy: report.drew_entropy,
+            drawn: report.drawn.clone(),
+            instantiation: report.instantiation,
+            layer_bytes: report.layer_bytes,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The admin API over its real socket, with functions that are not in VMs.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use bytes::Bytes;
+use faasw::{
+    FreezePolicy, FunctionName, FunctionOptions, Limits,
+    admin::{Client, ClientError},
+};
+use http::{Request, StatusCode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+fn name(name: &str) -> FunctionName {
+    FunctionName::new(name).unwrap()
+}
+
+fn refused(error: ClientError) -> (StatusCode, String) {
+    match error {
+        ClientError::Refused { status, detail } => (status, detail),
+        other => panic!("not a refusal: {other}"),
+    }
+}
+
+/// Sends bytes to the socket; the answer is read to its end.
+async fn raw(data_dir: &Path, request: &str) -> String {
+    let socket = data_dir.join("faasw.sock");
+    let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+    let text = format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_function_lives_and_dies_by_the_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let client = Client::new(folder.path());
+
+    let options = FunctionOptions::default()
+        .env("A", "b c&d")
+        .memory(1 << 20)
+        .freeze(FreezePolicy::AfterInit);
+    let module = Bytes::from_static(b"draws");
+    let deployed = client.deploy(&name("g"), module, &options).await.unwrap();
+    assert_eq!(deployed.function.freeze, FreezePolicy::AfterInit);
+    assert!(deployed.compile_time.is_some());
+    assert_eq!(client.list().await.unwrap(), node.list());
+    assert_eq!(node.list()[1].memory, 1 << 20);
+
+    let request = Request::put("/p?q=r")
+        .header("x-a", "1")
+        .body(Bytes::from_static(b"data"));
+    let answer = client.invoke(&name("g"), request.unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let text = String::from_utf8(answer.body().to_vec()).unwrap();
+    assert!(
+        text.starts_with("PUT /p?q=r /g ") && text.ends_with("\n\ndata"),
+        "{text}"
+    );
+    assert!(text.contains("\nx-a: 1\n"), "{text}");
+
+    let request = Request::get("/log").body(Bytes::new()).unwrap();
+    client.invoke(&name("g"), request).await.unwrap();
+    let lines = client.logs(&name("g"), 1).await.unwrap();
+    assert_eq!(lines[0].text, "hello log");
+    let log = fs::read_to_string(folder.path().join("logs/g.log")).unwrap();
+    assert!(log.ends_with(" 42 out hello log\n"), "{log}");
+
+    client.remove(&name("g")).await.unwrap();
+    assert_eq!(node.list().len(), 1);
+    assert!(!folder.path().join("logs/g.log").exists());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn refusals_are_problems_that_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut limits = Limits::default();
+    limits.module = 100;
+    let builder = common::builder()
+        .data_dir(folder.path())
+        .admin(true)
+        .limits(limits);
+    let node = common::start(builder).await;
+    let client = Client::new(folder.path());
+    let options = FunctionOptions::default();
+    for (module, status, word) in [
+        ("bad", 422, "not WebAssembly"),
+        ("bad import", 422, "env::mystery"),
+        ("trap", 422, "trap_here"),
+        (&"x".repeat(101), 413, "101 bytes"),
+    ] {
+        let module = Bytes::copy_from_slice(module.as_bytes());
+        let (found, detail) = refused(
+            client
+                .deploy(&name("g"), module, &options)
+                .await
+                .unwrap_err(),
+        );
+        assert_eq!(found, status);
+        assert!(detail.contains(word), "{detail}");
+    }
+    let tiny = options.memory(1);
+    let (status, detail) = refused(
+        client
+            .deploy(&name("g"), Bytes::new(), &tiny)
+            .await
+            .unwrap_err(),
+    );
+    assert_eq!((status.as_u16(), detail.contains("1 bytes")), (400, true));
+    let (status, detail) = refused(client.remove(&name("nothere")).await.unwrap_err());
+    assert_eq!(
+        (status.as_u16(), detail.contains("\"nothere\"")),
+        (404, true)
+    );
+    refused(client.logs(&name("nothere"), 1).await.unwrap_err());
+    // A failed deployment of a new function leaves no log behind.
+    assert!(!folder.path().join("logs/g.log").exists());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn paths_methods_and_parameters_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    for (request, status) in [
+        ("GET /", 404),
+        ("GET /v1/", 404),
+        ("GET /v2/node", 404),
+        ("GET /v1/functions/f/x", 404),
+        ("POST /v1/node", 405),
+        ("GET /v1/functions/f", 405),
+        ("DELETE /v1/functions", 405),
+        ("PUT /v1/functions/Bad", 400),
+        ("PUT /v1/functions/g?memory=much", 400),
+        ("PUT /v1/functions/g?color=red", 400),
+        ("GET /v1/functions/f/logs?lines=x", 400),
+        ("POST /v1/functions/f/invoke?path=nope", 400),
+        ("POST /v1/functions/f/invoke?method=G@T", 400),
+        ("POST /v1/functions/nothere/invoke", 404),
+        ("POST /v1/functions/f/invoke?path=/teapot", 418),
+        ("GET /v1/node", 200),
+    ] {
+        let answer = raw(folder.path(), request).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{request}: {answer}"
+        );
+        if status >= 400 && status != 418 {
+            assert!(answer.contains("application/problem+json"), "{answer}");
+        }
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_socket_is_the_users_own_and_a_leftover_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("faasw.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let client = Client::new(folder.path());
+    assert!(matches!(
+        client.list().await,
+        Err(ClientError::NotRunning(_))
+    ));
+    let node = common::node_in(folder.path()).await;
+    let mode = fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let info = client.node().await.unwrap();
+    assert_eq!((info.pid, info.functions), (std::process::id(), 1));
+    assert_eq!(info.address, node.address());
+    node.shutdown().await;
+    assert!(matches!(
+        client.list().await,
+        Err(ClientError::NotRunning(_))
+    ));
+}

@@ -1,0 +1,220 @@
+//! The program's client commands against a node without VMs, and what it says
+//! where it cannot run one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+fn faasw(words: &[&str], data_dir: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_faasw"))
+        .args(words)
+        .env("FAASW_DATA_DIR", data_dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deploy_ls_invoke_logs_and_rm_work_on_the_running_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let module = folder.path().join("My_Func.wasm");
+    std::fs::write(&module, "draws").unwrap();
+    let run = |words: &[&str]| faasw(words, folder.path());
+
+    let module = module.to_str().unwrap();
+    let deployed = run(&[
+        "deploy",
+        module,
+        "--env",
+        "A=b",
+        "--memory",
+        "64",
+        "--timeout",
+        "2s",
+    ]);
+    assert_eq!(code(&deployed), 0, "{deployed:?}");
+    assert!(
+        stdout(&deployed).starts_with("my-func: compiled in "),
+        "{deployed:?}"
+    );
+    assert!(
+        stdout(&deployed).contains("--freeze after-init"),
+        "{deployed:?}"
+    );
+
+    let listed = stdout(&run(&["ls"]));
+    assert!(
+        listed.lines().any(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            words.starts_with(&[
+                "my-func",
+                "http-component",
+                "64.0",
+                "MiB",
+                "2.00",
+                "s",
+                "before-init",
+            ])
+        }),
+        "{listed}"
+    );
+    let listed: serde_json::Value = serde_json::from_str(&stdout(&run(&["ls", "--json"]))).unwrap();
+    assert_eq!(listed[1]["name"], "my-func");
+    assert_eq!(listed[1]["environment"][0], "A");
+
+    let words = [
+        "invoke", "my-func", "--path", "/p?q", "-H", "X-A: 1", "-d", "data", "-v",
+    ];
+    let invoked = run(&words);
+    assert_eq!(code(&invoked), 0);
+    assert!(stdout(&invoked).starts_with("POST /p?q "), "{invoked:?}");
+    assert!(stdout(&invoked).ends_with("\n\ndata"), "{invoked:?}");
+    assert!(stderr(&invoked).starts_with("200 OK\n"), "{invoked:?}");
+    assert!(
+        stderr(&invoked).contains("\nserver-timing: queue;dur="),
+        "{invoked:?}"
+    );
+
+    run(&["invoke", "my-func", "--path", "/log"]);
+    let logs = stdout(&run(&["logs", "my-func", "-n", "1"]));
+    assert!(logs.ends_with(" 42 out hello log\n"), "{logs}");
+
+    assert_eq!(code(&run(&["rm", "my-func"])), 0);
+    let gone = run(&["rm", "my-func"]);
+    assert_eq!(code(&gone), 1);
+    assert!(
+        stderr(&gone).contains("no function named \"my-func\""),
+        "{gone:?}"
+    );
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_an_error_shows_in_the_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let run = |words: &[&str]| faasw(words, folder.path());
+    let teapot = run(&["invoke", "f", "--path", "/teapot"]);
+    assert_eq!(
+        (code(&teapot), stdout(&teapot).as_str()),
+        (22, "short and stout")
+    );
+    let trapped = run(&["invoke", "f", "--path", "/trap", "--json"]);
+    assert_eq!(code(&trapped), 22);
+    let printed: serde_json::Value = serde_json::from_str(&stdout(&trapped)).unwrap();
+    assert_eq!(printed["status"], 502);
+    assert!(printed["body"].as_str().unwrap().contains("trap_here"));
+    assert_eq!(code(&run(&["invoke", "nothere"])), 22);
+    assert_eq!(code(&run(&["invoke", "f", "--path", "nope"])), 2);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_is_refused_is_named_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let module = folder.path().join("m.wasm");
+    std::fs::write(&module, "bad import").unwrap();
+    let refused = faasw(&["deploy", module.to_str().unwrap()], folder.path());
+    assert_eq!(code(&refused), 1);
+    assert!(
+        stderr(&refused).contains("m was not deployed: the import env::mystery"),
+        "{refused:?}"
+    );
+    let missing = faasw(&["deploy", "/nonexistent/m.wasm"], folder.path());
+    assert_eq!(code(&missing), 1);
+    assert!(
+        stderr(&missing).contains("/nonexistent/m.wasm cannot be read"),
+        "{missing:?}"
+    );
+    node.shutdown().await;
+}
+
+#[test]
+fn without_a_node_clients_say_how_to_start_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [&["ls"][..], &["rm", "f"], &["invoke", "f"], &["logs", "f"]] {
+        let output = faasw(words, folder.path());
+        assert_eq!(code(&output), 3, "{output:?}");
+        let expected = format!("faasw serve --data-dir {}", folder.path().display());
+        assert!(stderr(&output).contains(&expected), "{output:?}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [
+        &["up"][..],
+        &["up", "a.wasm", "b.wasm", "--name", "x"],
+        &["deploy", "__.wasm"],
+        &["rm", "Not-A-Name"],
+        &["frobnicate"],
+    ] {
+        assert_eq!(code(&faasw(words, folder.path())), 2, "{words:?}");
+    }
+}
+
+#[test]
+fn help_says_what_exit_codes_mean() {
+    let help = stdout(&faasw(&["--help"], Path::new("/")));
+    for line in [
+        "3   no node is running",
+        "4   this host cannot run microVMs",
+        "22  invoke",
+    ] {
+        assert!(help.contains(line), "{help}");
+    }
+}
+
+#[test]
+fn without_kvm_nothing_runs_and_the_cure_is_named() {
+    if Path::new("/dev/kvm").exists() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let module = folder.path().join("m.wat");
+    std::fs::write(&module, "(module)").unwrap();
+    let data_dir = folder.path().join("data");
+    let up = faasw(
+        &["up", module.to_str().unwrap(), "--listen", "127.0.0.1:0"],
+        &data_dir,
+    );
+    let serve = faasw(&["serve", "--listen", "127.0.0.1:0"], &data_dir);
+    for output in [&up, &serve] {
+        assert_eq!(code(output), 4, "{output:?}");
+        assert!(stderr(output).contains("/dev/kvm is missing"), "{output:?}");
+        assert!(stderr(output).contains("firmware"), "{output:?}");
+    }
+    assert!(!data_dir.exists());
+    let doctor = faasw(&["doctor", "--json"], &data_dir);
+    assert_eq!(code(&doctor), 1);
+    let report: serde_json::Value = serde_json::from_str(&stdout(&doctor)).unwrap();
+    assert!(
+        report["failure"].as_str().unwrap().contains("/dev/kvm"),
+        "{report}"
+    );
+}

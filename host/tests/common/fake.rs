@@ -1,0 +1,213 @@
+//! An engine whose functions behave by path, without a VM.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use faasw::engine::{Code, Engine, Running, Seed, SeedResult};
+use faasw::{FunctionKind, LogStream};
+use faasw_abi::wire::ResponseHead;
+use faasw_pool::{
+    Call, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply, SeedError,
+    Timing,
+};
+
+/// Counts what it is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct FakeEngine {
+    pub compiled: Arc<AtomicUsize>,
+    pub loaded: Arc<AtomicUsize>,
+    pub seeds: Arc<AtomicUsize>,
+    /// Part of its generation.
+    pub version: usize,
+}
+
+impl Engine for FakeEngine {
+    fn generation(&self) -> String {
+        format!("fake-{}", self.version)
+    }
+
+    /// Modules that begin with `bad` are refused; those with `slow` take long.
+    fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
+        Box::pin(async move {
+            self.compiled.fetch_add(1, Ordering::Relaxed);
+            if module.starts_with(b"slow") {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            if module.starts_with(b"bad import") {
+                return Err(CompileError::UnknownImports {
+                    message: "the import env::mystery is not supported".into(),
+                    imports: vec!["env::mystery".into()],
+                });
+            }
+            if module.starts_with(b"bad") {
+                return Err(CompileError::Malformed("not WebAssembly".into()));
+            }
+            Ok(self.code(module.to_vec()))
+        })
+    }
+
+    fn load<'a>(
+        &'a self,
+        _kind: FunctionKind,
+        code: &'a [u8],
+    ) -> Running<'a, Result<Arc<dyn Code>, PlatformError>> {
+        self.loaded.fetch_add(1, Ordering::Relaxed);
+        let code = self.code(code.to_vec());
+        Box::pin(async { Ok(code) })
+    }
+
+    fn shutdown(&self) -> Running<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+impl FakeEngine {
+    fn code(&self, bytes: Vec<u8>) -> Arc<dyn Code> {
+        Arc::new(FakeCode {
+            bytes,
+            seeds: self.seeds.clone(),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct FakeCode {
+    bytes: Vec<u8>,
+    seeds: Arc<AtomicUsize>,
+}
+
+impl Code for FakeCode {
+    fn kind(&self) -> FunctionKind {
+        FunctionKind::HttpComponent
+    }
+
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(self.bytes.clone())
+    }
+
+    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
+        Box::pin(async {
+            self.seeds.fetch_add(1, Ordering::Relaxed);
+            spec.log.line(0, LogStream::Err, b"initialising");
+            if self.bytes.starts_with(b"trap") {
+                return Err(SeedError::Function(trap()));
+            }
+            let drew_entropy = self.bytes.starts_with(b"draws");
+            let report = FreezeReport {
+                after_init: !drew_entropy,
+                drew_entropy,
+                drawn: "wasi:random/random get-random-bytes: 16 bytes".into(),
+                instantiation: Duration::from_micros(70),
+                layer_bytes: 1 << 20,
+            };
+            let seed = FakeSeed {
+                module: String::from_utf8_lossy(&self.bytes).into_owned(),
+                spec: spec.clone(),
+            };
+            Ok((Arc::new(seed) as Arc<dyn Seed>, report))
+        })
+    }
+}
+
+#[derive(Debug)]
+struct FakeSeed {
+    module: String,
+    spec: FunctionSpec,
+}
+
+fn trap() -> InvokeError {
+    InvokeError::Trap {
+        report: "wasm `unreachable` in trap_here".into(),
+    }
+}
+
+impl Seed for FakeSeed {
+    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
+        Box::pin(async move {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let path = text(&call.head.path_and_query);
+            let (status, headers, body) = match path.as_str() {
+                "/trap" => {
+                    call.log.line(42, LogStream::Err, b"about to trap");
+                    return Err(trap());
+                }
+                "/exit" => return Err(InvokeError::Exit { code: 7 }),
+                "/none" => return Err(InvokeError::NoResponse),
+                "/slow" => {
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    (200, vec![], "slow".into())
+                }
+                "/endless" => {
+                    tokio::time::sleep(call.time_limit).await;
+                    return Err(InvokeError::TimedOut(call.time_limit));
+                }
+                "/busy" => return Err(InvokeError::OverCapacity(4)),
+                "/broken" => return Err(PlatformError::SpawnerGone.into()),
+                "/teapot" => (418, vec![("x-tea", "green")], "short and stout".into()),
+                "/bad-status" => (99, vec![], String::new()),
+                "/lies" => (200, vec![("content-length", "99")], "x".into()),
+                "/forged" => (
+                    200,
+                    vec![("transfer-encoding", "chunked"), ("connection", "upgrade")],
+                    "0\r\n\r\n".into(),
+                ),
+                "/large" => (200, vec![], "x".repeat(1 << 20)),
+                "/log" => {
+                    call.log.line(42, LogStream::Out, b"hello log");
+                    (204, vec![], String::new())
+                }
+                "/length" => (200, vec![], call.body.len().to_string()),
+                "/module" => (200, vec![], self.module.clone()),
+                "/env" => (200, vec![], format!("{:?}", self.spec.environment)),
+                _ => (200, vec![("content-type", "text/plain")], echo(&call)),
+            };
+            let pair = |(name, value): (&str, &str)| (name.into(), value.into());
+            Ok(Reply {
+                head: ResponseHead {
+                    status,
+                    headers: headers.into_iter().map(pair).collect(),
+                    trailers: vec![],
+                },
+                body: body.into(),
+                timing: Timing {
+                    instance: 42,
+                    fork: Duration::from_micros(250),
+                    exec: Duration::from_micros(1_500),
+                    ..Timing::default()
+                },
+            })
+        })
+    }
+}
+
+/// Request line, client, header fields and body, as the function sees them.
+fn echo(call: &Call) -> String {
+    let head = &call.head;
+    let mut text = String::new();
+    for part in [
+        &head.method,
+        &head.path_and_query,
+        &head.script_name,
+        &head.remote_address,
+    ] {
+        text.push_str(&String::from_utf8_lossy(part));
+        text.push(' ');
+    }
+    for (name, value) in &head.headers {
+        let (name, value) = (
+            String::from_utf8_lossy(name),
+            String::from_utf8_lossy(value),
+        );
+        text.push_str(&format!("\n{name}: {value}"));
+    }
+    text.push_str("\n\n");
+    text.push_str(&String::from_utf8_lossy(&call.body));
+    text
+}

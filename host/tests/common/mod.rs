@@ -1,0 +1,45 @@
+//! What the tests with a fake engine share.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub mod fake;
+pub mod raw;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use faasw::{FunctionOptions, Node, NodeBuilder};
+
+pub use fake::FakeEngine;
+
+/// `seconds`, times how much slower than metal this machine is said to be by
+/// `FAASW_TEST_SLOWNESS`.
+pub fn patience(seconds: u64) -> Duration {
+    let slowness = std::env::var("FAASW_TEST_SLOWNESS").ok();
+    let slowness = slowness.and_then(|text| text.parse().ok()).unwrap_or(1);
+    Duration::from_secs(seconds) * slowness
+}
+
+/// A builder whose node serves on a free port.
+pub fn builder() -> NodeBuilder {
+    Node::builder().listen("127.0.0.1:0".parse().unwrap())
+}
+
+/// A node in memory, on the fake engine, with the function `f`.
+pub async fn node() -> Node {
+    start(builder()).await
+}
+
+/// A node with a data directory and an admin socket, with the function `f`.
+pub async fn node_in(data_dir: &Path) -> Node {
+    start(builder().data_dir(data_dir).admin(true)).await
+}
+
+pub async fn start(builder: NodeBuilder) -> Node {
+    let node = builder
+        .start_on(Arc::new(FakeEngine::default()))
+        .await
+        .unwrap();
+    node.deploy("f", "module f", FunctionOptions::default())
+        .await
+        .unwrap();
+    node
+}

@@ -1,0 +1,173 @@
+//! What the tests in real microVMs share: one node per program, and the rule
+//! that without KVM nothing passes silently.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub mod process;
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        LazyLock, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use faasw::{Deployed, FunctionOptions, Limits, Node};
+use libtest_mimic::{Arguments, Trial};
+use tokio::runtime::Runtime;
+
+use crate::common::{
+    patience,
+    raw::{self, RawResponse},
+};
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A file of the repository, such as `fixtures/http-probe.wasm`.
+pub fn file(path: &str) -> Vec<u8> {
+    std::fs::read(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A node in this program, on real KVM, with its gateway.
+pub struct Bench {
+    runtime: Runtime,
+    pub node: Node,
+    pub address: SocketAddr,
+    deployed: Mutex<HashMap<String, Deployed>>,
+}
+
+/// The node that most tests of a program share: starting one takes seconds
+/// where KVM is emulated.
+pub static BENCH: LazyLock<Bench> = LazyLock::new(|| {
+    SHARED.store(true, Ordering::Relaxed);
+    Bench::start(Node::builder(), limits())
+});
+
+/// Whether there is a shared node to end.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// The default limits, with times for a slow machine.
+pub fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.time = patience(10);
+    limits.compile_cpu = patience(120);
+    limits.instantiation = patience(60);
+    limits
+}
+
+impl Bench {
+    pub fn start(builder: faasw::NodeBuilder, limits: Limits) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let builder = builder
+            .limits(limits)
+            .shells_ready(2)
+            .listen("127.0.0.1:0".parse().unwrap());
+        let node = runtime.block_on(builder.start()).unwrap();
+        Self {
+            address: node.address().unwrap(),
+            runtime,
+            node,
+            deployed: Mutex::default(),
+        }
+    }
+
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Deploys once per name.
+    pub fn function(&self, name: &str, path: &str, options: FunctionOptions) -> Deployed {
+        let mut deployed = self
+            .deployed
+            .lock()
+            .unwrap_or_else(|error| error.into_inner());
+        if let Some(done) = deployed.get(name) {
+            return done.clone();
+        }
+        let done = self.block_on(self.node.deploy(name, file(path), options));
+        let done = done.unwrap_or_else(|error| panic!("{name}: {error}"));
+        deployed.insert(name.into(), done.clone());
+        done
+    }
+
+    /// The component with a behaviour for every path.
+    pub fn probe(&self) {
+        let options = FunctionOptions::default().env("COLOUR", "green");
+        self.function("probe", "fixtures/http-probe.wasm", options);
+    }
+
+    /// The same as a command in CGI style.
+    pub fn cgi(&self) {
+        let options = FunctionOptions::default().env("COLOUR", "green");
+        self.function("cgi", "fixtures/cgi-probe.wasm", options);
+    }
+
+    pub fn get(&self, path: &str) -> RawResponse {
+        self.block_on(raw::get(self.address, path))
+    }
+
+    /// The body of an answer that must be good.
+    pub fn text(&self, path: &str) -> String {
+        let answer = self.get(path);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.body
+    }
+
+    /// `headers` end in line breaks.
+    pub fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> RawResponse {
+        self.block_on(raw::request(self.address, method, path, headers, body))
+    }
+
+    /// The texts of a function's log.
+    pub fn log(&self, name: &str) -> Vec<String> {
+        let lines = self.node.logs(name, usize::MAX).unwrap();
+        lines.into_iter().map(|line| line.text).collect()
+    }
+
+    pub fn end(&self) {
+        self.block_on(self.node.shutdown());
+    }
+}
+
+/// A test and its name.
+pub type Test = (&'static str, fn());
+
+/// Runs tests one after the other; without KVM each counts as ignored, loudly.
+pub fn main(tests: &[Test]) {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let missing = faasw::host::check_kvm().err();
+    let trials = tests.iter().map(|(name, test)| {
+        if missing.is_some() && !arguments.list {
+            eprintln!("SKIPPED (no /dev/kvm): {name}");
+        }
+        let test = *test;
+        let run = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(*name, run).with_ignored_flag(missing.is_some())
+    });
+    if let Some(why) = &missing {
+        eprintln!("{why}");
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    if SHARED.load(Ordering::Relaxed) {
+        BENCH.end();
+    }
+    conclusion.exit();
+}
+
+/// Lists tests by their functions.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), $name as fn())),*]
+    };
+}

@@ -1,0 +1,169 @@
+//! The program in a process of its own.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::root;
+use crate::common::{
+    patience,
+    raw::{self, RawResponse},
+};
+
+pub fn faasw(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faasw"));
+    command
+        .args(words)
+        .current_dir(root())
+        .env_remove("FAASW_DATA_DIR");
+    command
+}
+
+pub fn get(address: SocketAddr, path: &str) -> RawResponse {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(raw::get(address, path))
+}
+
+/// A node in a process of its own; killed when dropped.
+pub struct Running {
+    pub child: Child,
+    pub stdout: BufReader<ChildStdout>,
+    stderr: Arc<Mutex<String>>,
+}
+
+impl Running {
+    pub fn start(words: &[&str]) -> Self {
+        let mut child = faasw(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let said = Arc::new(Mutex::new(String::new()));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let stderr = said.clone();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                stderr.lock().unwrap().push_str(&format!("{line}\n"));
+            }
+        });
+        Self {
+            child,
+            stdout,
+            stderr: said,
+        }
+    }
+
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    /// The next line of standard output; empty at its end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Waits until standard error has `text`.
+    pub fn said(&self, text: &str) {
+        let begun = Instant::now();
+        while !self.stderr().contains(text) {
+            assert!(
+                begun.elapsed() < patience(60),
+                "no {text:?} in {}",
+                self.stderr()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The address of a node that was started with `--json`.
+    pub fn address(&mut self) -> SocketAddr {
+        let line = self.line();
+        let ready: serde_json::Value = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{error}: {line:?} {}", self.stderr()));
+        ready["address"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let kill = Command::new("kill")
+            .args(["-s", name, &self.child.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Asks the node to stop; its exit code.
+    pub fn stop(mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(
+                begun.elapsed() < patience(30),
+                "it does not stop: {}",
+                self.stderr()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The processes that descend from `ancestor`, by their parents in /proc.
+pub fn descendants(ancestor: u32) -> Vec<u32> {
+    let mut parents = HashMap::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        if let Some(parent) = parent.and_then(|text| text.trim().parse().ok()) {
+            parents.insert(pid, parent);
+        }
+    }
+    let is_below = |pid: u32| {
+        let mut at = pid;
+        while let Some(parent) = parents.get(&at) {
+            if *parent == ancestor {
+                return true;
+            }
+            at = *parent;
+        }
+        false
+    };
+    parents
+        .keys()
+        .copied()
+        .filter(|pid| is_below(*pid))
+        .collect()
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    // A zombie has ended; only its parent has not looked yet.
+    status
+        .lines()
+        .any(|line| line.starts_with("State:") && !line.contains('Z'))
+}

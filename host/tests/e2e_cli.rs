@@ -1,0 +1,292 @@
+//! The program as people run it, on real KVM: `up`, `serve` and its clients,
+//! `doctor`, restarts, and what is left when a node dies.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+mod e2e;
+
+use std::{
+    io::Read as _,
+    path::Path,
+    process::{Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::patience;
+use e2e::process::{Running, descendants, faasw, get, is_alive};
+
+fn run(words: &[&str], data_dir: &Path) -> Output {
+    faasw(words)
+        .env("FAASW_DATA_DIR", data_dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn good(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn up_prints_one_line_to_paste_and_that_works() {
+    let words = [
+        "up",
+        "examples/hello/hello.wasm",
+        "fixtures/wat/hello.wasm",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    // Two files of one name are refused before anything starts.
+    let refused = faasw(&words).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+
+    let mut up = Running::start(&["up", "examples/hello/hello.wasm", "--listen", "127.0.0.1:0"]);
+    let line = up.line();
+    let url = line
+        .strip_prefix("  curl http://")
+        .and_then(|rest| rest.strip_suffix("/hello/\n"));
+    let address = url
+        .unwrap_or_else(|| panic!("{line:?} {}", up.stderr()))
+        .parse()
+        .unwrap();
+    assert!(
+        get(address, "/hello/")
+            .body
+            .starts_with("Hello from a microVM")
+    );
+    assert_eq!(get(address, "/healthz").status, 200);
+    for text in [
+        "hello: compiling ",
+        "hello: making its seed",
+        "hello: compiled in ",
+        "ready on ",
+    ] {
+        up.said(text);
+    }
+    assert_eq!(up.stop("TERM"), Some(0));
+}
+
+fn up_shows_the_functions_logs() {
+    let words = [
+        "up",
+        "fixtures/cgi-probe.wasm",
+        "--name",
+        "probe",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ];
+    let mut up = Running::start(&words);
+    let address = up.address();
+    assert_eq!(get(address, "/probe/stderr").status, 200);
+    up.said("probe | stderr first");
+    get(address, "/probe/trap");
+    up.said("probe | the function trapped: ");
+    let mut rest = String::new();
+    up.signal("INT");
+    up.stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert_eq!(up.child.wait().unwrap().code(), Some(0));
+}
+
+fn a_taken_port_is_said_with_the_next_step() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = faasw(&["up", "fixtures/wat/hello.wasm", "--listen", &address])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains(&address) && stderr.contains("--listen 127.0.0.1:0"),
+        "{stderr}"
+    );
+}
+
+fn a_file_that_is_not_deployed_ends_up() {
+    let words = [
+        "up",
+        "fixtures/wat/unknown-import.wasm",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let output = faasw(&words).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("unknown-import was not deployed"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("mystery_call"), "{stderr}");
+}
+
+fn serve_and_its_clients_work_and_functions_survive_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    let words = [
+        "serve",
+        "--data-dir",
+        data_dir,
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ];
+    let mut node = Running::start(&words);
+    node.address();
+    let run = |words: &[&str]| run(words, folder.path());
+    let deployed = good(run(&[
+        "deploy",
+        "fixtures/cgi-probe.wasm",
+        "-e",
+        "A=b",
+        "--timeout",
+        "600s",
+    ]));
+    assert!(
+        deployed.starts_with("cgi-probe: compiled in "),
+        "{deployed}"
+    );
+
+    let invoked = run(&[
+        "invoke",
+        "cgi-probe",
+        "--path",
+        "/env?x",
+        "-d",
+        "data",
+        "-v",
+    ]);
+    let stderr = String::from_utf8_lossy(&invoked.stderr).into_owned();
+    assert!(stderr.contains("server-timing: queue;dur="), "{stderr}");
+    let seen = good(invoked);
+    for line in [
+        "A=b",
+        "REQUEST_METHOD=POST",
+        "QUERY_STRING=x",
+        "CONTENT_LENGTH=4",
+    ] {
+        assert!(
+            seen.lines().any(|other| other == line),
+            "no {line} in {seen}"
+        );
+    }
+    assert_eq!(
+        run(&["invoke", "cgi-probe", "--path", "/trap"])
+            .status
+            .code(),
+        Some(22)
+    );
+    let log = good(run(&["logs", "cgi-probe"]));
+    assert!(log.contains("trap_unreachable"), "{log}");
+
+    // Another node on the same directory is told whose it is.
+    let pid = node.child.id().to_string();
+    let second = run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&second.stderr).contains(&pid),
+        "{second:?}"
+    );
+
+    node.stop("KILL");
+    assert_eq!(run(&["ls"]).status.code(), Some(3));
+    let mut node = Running::start(&words);
+    let address = node.address();
+    assert_eq!(get(address, "/cgi-probe/count").body, "1\n");
+    let seen = good(run(&["invoke", "cgi-probe", "--path", "/env"]));
+    assert!(seen.contains("A=b\n"), "{seen}");
+    let listed: serde_json::Value = serde_json::from_str(&good(run(&["ls", "--json"]))).unwrap();
+    assert_eq!(listed[0]["time_limit_us"], 600_000_000_u64);
+    good(run(&["rm", "cgi-probe"]));
+    assert_eq!(get(address, "/cgi-probe/count").status, 404);
+    assert_eq!(node.stop("INT"), Some(0));
+}
+
+fn nothing_is_left_of_a_killed_node() {
+    // Not SEGV: the standard library's handler swallows one that was sent.
+    for signal in ["KILL", "ABRT", "TERM"] {
+        let words = [
+            "up",
+            "fixtures/wat/loop.wasm",
+            "--listen",
+            "127.0.0.1:0",
+            "--timeout",
+            "1h",
+            "--json",
+        ];
+        let mut up = Running::start(&words);
+        let address = up.address();
+        // One instance at work, the others waiting.
+        let busy = thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async move {
+                let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                let request = b"GET /loop/ HTTP/1.1\r\nHost: h\r\n\r\n";
+                stream.writable().await.unwrap();
+                stream.try_write(request).unwrap();
+                stream
+            })
+        });
+        let _stream = busy.join().unwrap();
+        thread::sleep(patience(1) / 4);
+        let below = descendants(up.child.id());
+        assert!(!below.is_empty(), "no shells");
+        up.signal(signal);
+        if signal == "TERM" {
+            // Asked politely it waits for the request; the second time it does not.
+            thread::sleep(patience(1) / 4);
+            up.signal(signal);
+        }
+        up.child.wait().unwrap();
+        let begun = Instant::now();
+        let left = |pids: &[u32]| {
+            pids.iter()
+                .copied()
+                .filter(|pid| is_alive(*pid))
+                .collect::<Vec<_>>()
+        };
+        while !left(&below).is_empty() {
+            assert!(
+                begun.elapsed() < patience(1),
+                "{signal}: left {:?} of {below:?}",
+                left(&below)
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn doctor_runs_a_guest() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = good(run(&["doctor"], folder.path()));
+    for line in [
+        "KVM",
+        "ok    compile",
+        "ok    make the seed",
+        "ok    answer a request",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    let report: serde_json::Value =
+        serde_json::from_str(&good(run(&["doctor", "--json"], folder.path()))).unwrap();
+    assert!(report["failure"].is_null(), "{report}");
+}
+
+fn main() {
+    e2e::main(tests![
+        up_prints_one_line_to_paste_and_that_works,
+        up_shows_the_functions_logs,
+        a_taken_port_is_said_with_the_next_step,
+        a_file_that_is_not_deployed_ends_up,
+        serve_and_its_clients_work_and_functions_survive_a_kill,
+        nothing_is_left_of_a_killed_node,
+        doctor_runs_a_guest,
+    ]);
+}

@@ -1,0 +1,366 @@
+//! Limits and bad input in real microVMs: each breach is answered with the
+//! right status and a problem body that names the limit or the trap, is in the
+//! log, and harms nobody else.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+mod e2e;
+
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
+
+use common::{
+    patience,
+    raw::{self, RawResponse},
+};
+use e2e::{BENCH, Bench, file, limits};
+use faasw::{CompileError, DeployError, FunctionOptions, Node};
+
+/// Asserts that a failure is answered as it should be, is in the function's
+/// log, and that the node serves the next request.
+fn fails(path: &str, status: u16, slug: &str, words: &[&str]) {
+    let answer = BENCH.get(path);
+    assert_eq!(answer.status, status, "{path}: {answer:?}");
+    assert_eq!(
+        answer.problem("type"),
+        format!("urn:faasw:problem:{slug}"),
+        "{path}"
+    );
+    let name = path.split('/').nth(1).unwrap();
+    assert_eq!(answer.problem("function"), name);
+    let detail = answer.problem("detail");
+    for word in words {
+        assert!(detail.contains(word), "{path}: no {word:?} in {detail:?}");
+    }
+    let log = BENCH.log(name);
+    let first = detail.lines().next().unwrap();
+    assert!(
+        log.iter().any(|line| line == first),
+        "{path}: no {first:?} in {log:?}"
+    );
+    is_healthy();
+}
+
+fn is_healthy() {
+    BENCH.function(
+        "healthy",
+        "fixtures/wat/hello.wasm",
+        FunctionOptions::default(),
+    );
+    assert_eq!(BENCH.get("/healthy/").status, 200);
+}
+
+/// A small function with a short time limit.
+fn fixture(name: &str) {
+    let options = FunctionOptions::default().time_limit(patience(1));
+    BENCH.function(name, &format!("fixtures/wat/{name}.wasm"), options);
+}
+
+fn every_trap_is_named() {
+    BENCH.probe();
+    for (trap, function) in [
+        ("unreachable", "trap_unreachable"),
+        ("oob", "trap_oob"),
+        ("div0", "trap_div0"),
+        ("indirect", "trap_indirect"),
+        ("recurse", "trap_recurse"),
+        ("recurse-memory", "trap_recurse_memory"),
+    ] {
+        fails(&format!("/probe/trap/{trap}"), 502, "trapped", &[function]);
+    }
+    for (fixture_name, function) in [
+        ("unreachable", "trap_unreachable"),
+        ("oob", "trap_oob"),
+        ("div0", "trap_div0"),
+        ("indirect", "trap_indirect"),
+        ("null-indirect", "trap_null_indirect"),
+        ("recurse", "trap_recurse"),
+    ] {
+        fixture(fixture_name);
+        fails(&format!("/{fixture_name}/"), 502, "trapped", &[function]);
+    }
+    BENCH.function("c", "fixtures/cgi-c.wasm", FunctionOptions::default());
+    fails("/c/trap", 502, "trapped", &["trap_from_c"]);
+}
+
+fn recursion_through_the_host_ends() {
+    BENCH.probe();
+    fails("/probe/host-recurse", 502, "trapped", &["host_recurse"]);
+}
+
+fn a_panic_is_a_trap_with_its_message_in_the_log() {
+    BENCH.probe();
+    fails("/probe/panic", 502, "trapped", &[]);
+    let log = BENCH.log("probe");
+    assert!(
+        log.iter()
+            .any(|line| line.contains("the probe panics on purpose")),
+        "{log:?}"
+    );
+}
+
+fn an_endless_loop_is_cut_off_at_its_time_limit() {
+    fixture("loop");
+    let limit = format!("{} s", patience(1).as_secs_f64());
+    let begun = Instant::now();
+    fails("/loop/", 504, "timed-out", &[&limit]);
+    assert!(begun.elapsed() >= patience(1), "{:?}", begun.elapsed());
+    let options = FunctionOptions::default().time_limit(patience(1));
+    BENCH.function("probe-short", "fixtures/http-probe.wasm", options);
+    fails("/probe-short/loop", 504, "timed-out", &[&limit]);
+    fails("/probe-short/sleep/3600000", 504, "timed-out", &[&limit]);
+}
+
+fn the_default_time_limit_is_ten_seconds() {
+    assert_eq!(faasw::Limits::default().time, Duration::from_secs(10));
+    assert_eq!(faasw::Limits::default().memory, 128 << 20);
+}
+
+fn endless_allocation_ends_at_the_memory_limit() {
+    BENCH.probe();
+    fails(
+        "/probe/alloc",
+        502,
+        "trapped",
+        &["alloc_until_failure", "128 MiB"],
+    );
+    fixture("grow-forever");
+    fails(
+        "/grow-forever/",
+        502,
+        "trapped",
+        &["grow_until_refused", "128 MiB"],
+    );
+    let options = FunctionOptions::default().memory(16 << 20);
+    BENCH.function("small", "fixtures/wat/grow-forever.wasm", options);
+    fails("/small/", 502, "trapped", &["16 MiB"]);
+}
+
+fn an_exit_without_a_response_is_named_by_its_code() {
+    BENCH.probe();
+    BENCH.cgi();
+    fixture("exit7");
+    fails("/exit7/", 502, "exited", &["code 7"]);
+    fails("/cgi/exit/9", 502, "exited", &["code 9"]);
+    fails("/probe/exit/1", 502, "exited", &["code 1"]);
+}
+
+fn no_response_is_told_apart() {
+    BENCH.probe();
+    fixture("nothing");
+    fails("/probe/no-response", 502, "no-response", &[]);
+    fails("/nothing/", 502, "no-response", &[]);
+}
+
+fn a_response_that_is_cut_short_is_not_passed_on() {
+    BENCH.probe();
+    fails("/probe/drop-body/100", 502, "trapped", &["trap_after_head"]);
+    fails(
+        "/probe/body/5?content-length=9",
+        502,
+        "bad-response",
+        &["5 of 9 bytes"],
+    );
+    fails("/probe/body/1048577", 502, "response-too-large", &[]);
+}
+
+fn statuses_outside_http_are_not_passed_on() {
+    BENCH.probe();
+    for status in [100, 199, 600, 999] {
+        let answer = BENCH.get(&format!("/probe/status/{status}"));
+        assert_eq!(answer.status, 502, "{status}: {answer:?}");
+    }
+    is_healthy();
+}
+
+fn large_requests_are_refused() {
+    BENCH.probe();
+    let large = "x".repeat((1 << 20) + 1);
+    let answer = BENCH.request("POST", "/probe/echo", "", &large);
+    assert_eq!(answer.status, 413);
+    assert!(answer.problem("detail").contains("1048576"));
+    let field = format!("X-Long: {}\r\n", "x".repeat(40 << 10));
+    let answer = BENCH.request("GET", "/probe/hello", &field, "");
+    assert_eq!(answer.status, 431);
+    assert_eq!(answer.problem("function"), "probe");
+    is_healthy();
+}
+
+fn a_flood_of_log_lines_is_bounded() {
+    fixture("flood");
+    let answer = BENCH.get("/flood/");
+    assert_eq!(answer.status, 504, "{answer:?}");
+    let lines = BENCH.node.logs("flood", usize::MAX).unwrap();
+    assert!(!lines.is_empty() && lines.len() <= 1000, "{}", lines.len());
+    is_healthy();
+}
+
+/// Deploys what must be refused, with all of `words` in the reason.
+fn refused(what: &str, module: Vec<u8>, words: &[&str]) -> DeployError {
+    let deploying = BENCH
+        .node
+        .deploy("refused", module, FunctionOptions::default());
+    let error = BENCH.block_on(deploying).expect_err(what);
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "{what}: no {word:?} in {text:?}");
+    }
+    assert_eq!(BENCH.get("/refused/").status, 404);
+    error
+}
+
+fn modules_that_cannot_run_are_refused_with_the_reason() {
+    let wat = |name: &str| file(&format!("fixtures/wat/{name}.wasm"));
+    refused(
+        "unknown import",
+        wat("unknown-import"),
+        &["env", "mystery_call"],
+    );
+    for component in ["unknown-import-component", "unknown-import-handler"] {
+        refused(component, wat(component), &["acme:secret/api@1.0.0"]);
+    }
+    refused("no start", wat("no-start"), &["_start"]);
+    refused("start trap", wat("start-trap"), &["trap_in_start"]);
+    refused("data out of range", wat("data-out-of-range"), &[]);
+    refused("big memory", wat("big-memory"), &["128 MiB"]);
+    is_healthy();
+}
+
+fn files_that_are_not_modules_are_refused() {
+    let probe = file("fixtures/http-probe.wasm");
+    refused("truncated", probe[..probe.len() / 2].to_vec(), &[]);
+    refused("only a header", probe[..8].to_vec(), &[]);
+    refused("nothing", Vec::new(), &[]);
+    refused("text", b"hello".to_vec(), &[]);
+    // A generator of its own: the same bytes in every run.
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    });
+    let noise: Vec<u8> = noise.take(100_000).collect();
+    refused("noise", noise.clone(), &[]);
+    refused("noise behind a header", [&probe[..8], &noise].concat(), &[]);
+    let huge = refused("huge", vec![0; (64 << 20) + 1], &["67108864"]);
+    assert!(matches!(huge, DeployError::TooLarge { .. }));
+    is_healthy();
+}
+
+fn a_memory_limit_that_no_guest_can_have_is_refused() {
+    let options = FunctionOptions::default().memory(64 << 30);
+    let deploying = BENCH
+        .node
+        .deploy("refused", file("fixtures/wat/hello.wasm"), options);
+    let text = BENCH.block_on(deploying).unwrap_err().to_string();
+    assert!(text.contains("65536 MiB"), "{text}");
+}
+
+/// The text of a module that takes Cranelift long: one function of additions
+/// that all depend on each other.
+fn long_to_compile() -> Vec<u8> {
+    let mut text = String::from(
+        "(module (memory (export \"memory\") 1) (func (export \"_start\") (local i64 i64 i64 i64)",
+    );
+    for number in 0..400_000_u64 {
+        let (to, from) = (number % 4, (number + 1) % 4);
+        let _ = write!(
+            text,
+            "(local.set {to} (i64.rotl (i64.add (local.get {to}) (local.get {from})) (i64.const {number})))"
+        );
+    }
+    text.push_str("))");
+    text.into_bytes()
+}
+
+fn compiling_has_limits() {
+    let mut tight = limits();
+    tight.compile_cpu = Duration::from_secs(1);
+    let short = Bench::start(Node::builder(), tight.clone());
+    let deploying = short
+        .node
+        .deploy("long", long_to_compile(), FunctionOptions::default());
+    let error = short.block_on(deploying).unwrap_err();
+    assert!(
+        matches!(error, DeployError::Compile(CompileError::CpuLimit(_))),
+        "{error}"
+    );
+    assert!(error.to_string().contains("1 s"), "{error}");
+    short.end();
+
+    tight.compile_cpu = limits().compile_cpu;
+    tight.compile_memory = 96 << 20;
+    let small = Bench::start(Node::builder(), tight);
+    let deploying = small
+        .node
+        .deploy("large", long_to_compile(), FunctionOptions::default());
+    let error = small.block_on(deploying).unwrap_err();
+    assert!(
+        matches!(error, DeployError::Compile(CompileError::MemoryLimit(_))),
+        "{error}"
+    );
+    assert!(error.to_string().contains("96 MiB"), "{error}");
+    small.end();
+}
+
+fn a_full_node_says_when_to_try_again() {
+    let bench = Bench::start(Node::builder().max_instances(1), limits());
+    let options = FunctionOptions::default().time_limit(patience(3));
+    bench.function("loop", "fixtures/wat/loop.wasm", options);
+    bench.function(
+        "hello",
+        "fixtures/wat/hello.wasm",
+        FunctionOptions::default(),
+    );
+    let answers: Vec<RawResponse> = bench.block_on(async {
+        let busy = tokio::spawn(raw::get(bench.address, "/loop/"));
+        tokio::time::sleep(patience(1)).await;
+        let refused = raw::get(bench.address, "/hello/").await;
+        vec![busy.await.unwrap(), refused]
+    });
+    assert_eq!(answers[0].status, 504);
+    assert_eq!(answers[1].status, 503);
+    assert_eq!(
+        answers[1].problem("type"),
+        "urn:faasw:problem:over-capacity"
+    );
+    assert!(answers[1].header("retry-after").is_some());
+    // The place is free again when the ended instance's process is gone.
+    let begun = Instant::now();
+    while bench.get("/hello/").status != 200 {
+        assert!(begun.elapsed() < patience(10), "still full");
+    }
+    bench.end();
+}
+
+fn main() {
+    let tests = tests![
+        every_trap_is_named,
+        recursion_through_the_host_ends,
+        a_panic_is_a_trap_with_its_message_in_the_log,
+        an_endless_loop_is_cut_off_at_its_time_limit,
+        the_default_time_limit_is_ten_seconds,
+        endless_allocation_ends_at_the_memory_limit,
+        an_exit_without_a_response_is_named_by_its_code,
+        no_response_is_told_apart,
+        a_response_that_is_cut_short_is_not_passed_on,
+        statuses_outside_http_are_not_passed_on,
+        large_requests_are_refused,
+        a_flood_of_log_lines_is_bounded,
+        modules_that_cannot_run_are_refused_with_the_reason,
+        files_that_are_not_modules_are_refused,
+        a_memory_limit_that_no_guest_can_have_is_refused,
+        compiling_has_limits,
+        a_full_node_says_when_to_try_again,
+    ];
+    e2e::main(tests);
+}

@@ -1,0 +1,270 @@
+//! The gateway over real sockets, with functions that are not in VMs.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::raw::{get, request, send};
+use faasw::{FunctionOptions, Limits};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_reaches_its_function_without_the_name_in_its_path() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let answer = request(address, "POST", "/f/a/b?c=d", "X-One: 1\r\n", "body").await;
+    assert_eq!(answer.status, 200);
+    assert!(
+        answer.body.starts_with("POST /a/b?c=d /f 127.0.0.1 "),
+        "{}",
+        answer.body
+    );
+    assert!(answer.body.contains("\nx-one: 1\n") && answer.body.ends_with("\n\nbody"));
+    assert!(answer.header("date").is_some());
+    for path in ["/f", "/f/"] {
+        assert!(get(address, path).await.body.starts_with("GET / "));
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_answers_for_itself() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let health = get(address, "/healthz").await;
+    assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
+    for path in ["/", "/nothere/", "//f", "/v1/node", "/F"] {
+        let answer = get(address, path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert_eq!(answer.problem("type"), "urn:faasw:problem:unknown-function");
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_failure_is_a_problem_and_the_next_request_is_well() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let options = FunctionOptions::default().time_limit(Duration::from_millis(50));
+    node.deploy("quick", "module", options).await.unwrap();
+    for (path, status, slug, word) in [
+        ("/f/trap", 502, "trapped", "trap_here"),
+        ("/f/exit", 502, "exited", "code 7"),
+        ("/f/none", 502, "no-response", "without a response"),
+        ("/quick/endless", 504, "timed-out", "0.05 s"),
+        ("/f/busy", 503, "over-capacity", "4 instances"),
+        ("/f/broken", 500, "platform-failure", "log"),
+        ("/f/bad-status", 502, "bad-response", "99"),
+        ("/f/lies", 502, "bad-response", "content-length"),
+    ] {
+        let answer = get(address, path).await;
+        assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.problem("type"), format!("urn:faasw:problem:{slug}"));
+        assert!(
+            answer.problem("detail").contains(word),
+            "{path}: {}",
+            answer.body
+        );
+        assert_eq!(answer.problem("function"), path.split('/').nth(1).unwrap());
+        assert_eq!(answer.header("retry-after").is_some(), status == 503);
+        assert_eq!(get(address, "/f/").await.status, 200);
+    }
+    let trapped = get(address, "/f/trap").await;
+    assert_eq!(trapped.problem("instance"), "urn:faasw:instance:42");
+    let log = node.logs("f", 100).unwrap();
+    for text in [
+        "about to trap",
+        "the function trapped: wasm `unreachable` in trap_here",
+    ] {
+        assert!(
+            log.iter()
+                .any(|line| line.text == text && line.instance == 42),
+            "{log:?}"
+        );
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_taken_up_to_the_limit_however_it_is_sent() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let fits = "x".repeat(1 << 20);
+    let answer = request(address, "POST", "/f/length", "", &fits).await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "1048576"));
+    // The answer has a limit of its own.
+    let echoed = request(address, "POST", "/f/", "", &fits).await;
+    assert_eq!(echoed.status, 502);
+    assert_eq!(
+        echoed.problem("type"),
+        "urn:faasw:problem:response-too-large"
+    );
+
+    let large = "x".repeat((1 << 20) + 1);
+    let announced = request(address, "POST", "/f/", "", &large).await;
+    let chunked = format!(
+        "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n",
+        large.len()
+    );
+    let chunked = send(address, chunked.as_bytes()).await;
+    let asked_first =
+        "POST /f/ HTTP/1.1\r\nHost: h\r\nContent-Length: 9999999\r\nExpect: 100-continue\r\n\r\n";
+    let asked_first = send(address, asked_first.as_bytes()).await;
+    for answer in [announced, chunked, asked_first] {
+        assert_eq!(answer.status, 413);
+        assert!(
+            answer.problem("detail").contains("1048576 bytes"),
+            "{}",
+            answer.body
+        );
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_arrive_as_one_body_with_its_length() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let text = "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    let answer = send(address, text.as_bytes()).await;
+    assert!(
+        answer.body.contains("\ncontent-length: 5\n"),
+        "{}",
+        answer.body
+    );
+    assert!(!answer.body.contains("transfer-encoding") && answer.body.ends_with("\n\nabcde"));
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_is_too_large_is_431() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let long = format!("X-Long: {}\r\n", "x".repeat(40 << 10));
+    let many: String = (0..120)
+        .map(|number| format!("X-{number}: 1\r\n"))
+        .collect();
+    for (headers, word) in [(long, "bytes"), (many, "fields")] {
+        let answer = request(address, "GET", "/f/", &headers, "").await;
+        assert_eq!(answer.status, 431);
+        assert!(answer.problem("detail").contains(word), "{}", answer.body);
+    }
+    // Beyond what hyper itself reads there is no body, but still an answer.
+    let endless = format!("X-Long: {}\r\n", "x".repeat(1 << 20));
+    assert_eq!(
+        request(address, "GET", "/f/", &endless, "").await.status,
+        431
+    );
+    assert_eq!(get(address, "/f/").await.status, 200);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_cannot_touch_the_framing() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let forged = get(address, "/f/forged").await;
+    assert_eq!(forged.header("transfer-encoding"), None);
+    assert_eq!(forged.header("connection"), Some("close"));
+    assert_eq!(forged.header("content-length"), Some("5"));
+    assert_eq!(forged.body, "0\r\n\r\n");
+
+    let head = request(address, "HEAD", "/f/teapot", "", "").await;
+    assert_eq!((head.status, head.body.as_str()), (418, ""));
+    assert_eq!(head.header("content-length"), Some("15"));
+    let problem = request(address, "HEAD", "/f/trap", "", "").await;
+    assert_eq!((problem.status, problem.body.as_str()), (502, ""));
+    let empty = get(address, "/f/log").await;
+    assert_eq!((empty.status, empty.header("content-length")), (204, None));
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn timing_is_for_those_who_ask() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let asked = request(address, "GET", "/f/", "X-Faasw-Timing: 1\r\n", "").await;
+    let timing = asked.header("server-timing").unwrap();
+    assert!(timing.starts_with("queue;dur=0.0"), "{timing}");
+    assert!(
+        timing.ends_with(", fork;dur=0.250, init;dur=0.000, exec;dur=1.500"),
+        "{timing}"
+    );
+    assert!(!asked.body.contains("x-faasw-timing"), "{}", asked.body);
+    assert_eq!(get(address, "/f/").await.header("server-timing"), None);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_are_not_waited_for() {
+    let mut limits = Limits::default();
+    limits.request_read = Duration::from_millis(200);
+    let node = common::start(common::builder().limits(limits)).await;
+    let address = node.address().unwrap();
+    let body = "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nab";
+    assert_eq!(send(address, body.as_bytes()).await.status, 408);
+    // A head that never ends is no request: the connection just closes.
+    let head = tokio::net::TcpStream::connect(address).await.unwrap();
+    let closed = async {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let mut head = head;
+        head.write_all(b"GET /f/ HTTP/1.1\r\nHo").await.unwrap();
+        let mut rest = Vec::new();
+        let _ = head.read_to_end(&mut rest).await;
+    };
+    tokio::time::timeout(Duration::from_secs(30), closed)
+        .await
+        .expect("the connection closes");
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_not_http_do_no_harm() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 tls? no\r\n\r\n"[..],
+        b"GET /f/ HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"GET /f/ HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\nA\x00: b\r\n\r\n",
+        b"GET /\x80 HTTP/9.9\r\n\r\n",
+    ] {
+        let answer = send(address, bytes).await;
+        assert!((400..500).contains(&answer.status), "{answer:?}");
+    }
+    assert_eq!(get(address, "/f/").await.status, 200);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_lets_requests_finish_and_takes_no_more() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    let slow = tokio::spawn(async move { get(address, "/f/slow").await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    node.shutdown().await;
+    assert_eq!(slow.await.unwrap().body, "slow");
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    let refused = node.invoke("f", http::Request::new(String::new())).await;
+    assert_eq!(refused.status(), 503);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_last_handle_ends_the_node() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    assert_eq!(get(address, "/healthz").await.status, 200);
+    drop(node);
+    for _ in 0..100 {
+        if tokio::net::TcpStream::connect(address).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the listener is still there");
+}

@@ -1,0 +1,30 @@
+//! The executables that faasw carries with it.
+//!
+//! Each is a program of its own, because each runs where the others must not:
+//! the guest inside the VM, the shell around it, the compile helper next to
+//! both. The build script builds them with the cargo that builds this crate.
+
+#![forbid(unsafe_code)]
+
+/// The guest: a static ELF image for the addresses of the memory map.
+pub static GUEST: &[u8] = include_bytes!(env!("FAASW_GUEST"));
+
+/// The spawner and its shells: a Linux executable.
+pub static SHELL: &[u8] = include_bytes!(env!("FAASW_SHELL"));
+
+/// The compile helper: a Linux executable.
+pub static COMPILER: &[u8] = include_bytes!(env!("FAASW_COMPILER"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_an_elf_image_for_this_machine() {
+        const X86_64: [u8; 2] = 62_u16.to_le_bytes();
+        for part in [GUEST, SHELL, COMPILER] {
+            assert_eq!(&part[..4], b"\x7fELF");
+            assert_eq!(part[18..20], X86_64);
+        }
+    }
+}

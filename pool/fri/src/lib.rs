@@ -1,0 +1,25 @@
+//! The Function Runtime Interface: what node, spawner and shells say to each other.
+//!
+//! Every message is one packet of a `SOCK_SEQPACKET` Unix socket: a header and
+//! a body whose size its kind fixes. Descriptors travel only downwards, to the
+//! spawner and to shells; whoever reads from a shell gives the kernel no room
+//! for descriptors, so none can arrive.
+//!
+//! ```text
+//!   node ── SpawnShell, SpawnHelper, Kill ──▶ spawner      (descriptors attached)
+//!   node ◀── Spawned, SpawnFailed, Ended ──── spawner
+//!   node ── Fork, Activate, Resume, Seal ───▶ shell        (descriptors with Fork)
+//!   node ◀── Prepared, Rang, Sealed, Failed ── shell
+//! ```
+//!
+//! `destroy` is no message: a shell is killed by its parent, whatever it does.
+//! The design's `create` is [`messages::SpawnShell`]; a boot is a fork of a
+//! layer that holds a fresh guest image, mapped shared instead of private.
+
+#![forbid(unsafe_code)]
+
+pub mod messages;
+mod socket;
+
+pub use messages::{Kind, Message};
+pub use socket::{FDS_MAX, FriError, Packet, pair, receive, receive_from_untrusted, send};

@@ -1,0 +1,341 @@
+//! The messages, each of a fixed size.
+
+use faasw_abi::boot::Activation;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First word of every packet.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x01");
+
+/// What a packet holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// [`SpawnShell`].
+    SpawnShell = 1,
+    /// [`SpawnHelper`].
+    SpawnHelper = 2,
+    /// [`Kill`].
+    Kill = 3,
+    /// [`Spawned`].
+    Spawned = 4,
+    /// [`SpawnFailed`].
+    SpawnFailed = 5,
+    /// [`Ended`].
+    Ended = 6,
+    /// [`Fork`].
+    Fork = 16,
+    /// [`Activate`].
+    Activate = 17,
+    /// [`Resume`].
+    Resume = 18,
+    /// [`Seal`].
+    Seal = 19,
+    /// [`Prepared`].
+    Prepared = 32,
+    /// [`Rang`].
+    Rang = 33,
+    /// [`Sealed`].
+    Sealed = 34,
+    /// [`Failed`].
+    Failed = 35,
+}
+
+impl Kind {
+    /// The kind that a number stands for.
+    #[must_use]
+    pub fn from_u32(value: u32) -> Option<Self> {
+        [
+            Self::SpawnShell,
+            Self::SpawnHelper,
+            Self::Kill,
+            Self::Spawned,
+            Self::SpawnFailed,
+            Self::Ended,
+            Self::Fork,
+            Self::Activate,
+            Self::Resume,
+            Self::Seal,
+            Self::Prepared,
+            Self::Rang,
+            Self::Sealed,
+            Self::Failed,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u32 == value)
+    }
+}
+
+/// A message of the interface.
+pub trait Message: IntoBytes + FromBytes + Immutable + KnownLayout {
+    /// Its kind.
+    const KIND: Kind;
+}
+
+/// What begins every packet.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PacketHeader {
+    /// [`MAGIC`]; its last byte is the version.
+    pub magic: u32,
+    /// [`Kind`] as a number.
+    pub kind: u32,
+}
+
+macro_rules! message {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+        impl Message for $name {
+            const KIND: Kind = Kind::$name;
+        }
+    };
+}
+
+message! {
+    /// Node to spawner: make a shell that talks over the one attached descriptor.
+    SpawnShell {
+        /// Comes back in the answer.
+        token: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: run the compile helper. Attached: input, output, report.
+    SpawnHelper {
+        /// Comes back in the answer.
+        token: u64,
+        /// Limit of CPU time, in seconds.
+        cpu_seconds: u64,
+        /// Limit of address space, in bytes.
+        memory_bytes: u64,
+        /// [`faasw_abi::isa::Isa`] as a number.
+        isa: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: end a process that it made. Unknown tokens are ignored,
+    /// since the process may have just ended.
+    Kill {
+        /// Token the process was made with.
+        token: u64,
+    }
+}
+
+message! {
+    /// Spawner to node: the process runs.
+    Spawned {
+        /// Token of the request.
+        token: u64,
+        /// Its process number.
+        pid: u64,
+    }
+}
+
+message! {
+    /// Spawner to node: there is no such process.
+    SpawnFailed {
+        /// Token of the request.
+        token: u64,
+        /// The system's error number.
+        errno: u64,
+    }
+}
+
+message! {
+    /// Spawner to node: a process has ended and was reaped.
+    Ended {
+        /// Token it was made with.
+        token: u64,
+        /// Signal that ended it, or 0.
+        signal: u64,
+        /// Exit code, where no signal ended it.
+        code: u64,
+    }
+}
+
+/// Most extents a layer can have in one [`Fork`].
+pub const EXTENTS_MAX: usize = 16;
+
+/// A stretch of guest-physical RAM, in bytes; `end` is exclusive.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FriExtent {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+/// A vCPU's state, as the bytes of KVM's own structures. The node keeps it
+/// unread: it comes from a shell and goes to shells of the same function.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VcpuState {
+    /// `struct kvm_regs`.
+    pub regs: [u8; 144],
+    /// `struct kvm_sregs`.
+    pub sregs: [u8; 312],
+    /// `struct kvm_xcrs`.
+    pub xcrs: [u8; 392],
+    /// `struct kvm_xsave`, without AVX-512 and later state, which guests do not have.
+    pub xsave: [u8; 4096],
+}
+
+impl std::fmt::Debug for VcpuState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VcpuState")
+    }
+}
+
+/// [`Fork::sharing`]: writes go to the layer itself. Only for making a seed.
+pub const SHARED: u64 = 1;
+/// [`Fork::sharing`]: writes go to private copies.
+pub const PRIVATE: u64 = 2;
+
+message! {
+    /// Node to shell: become an instance of this layer and state. Attached: the
+    /// layer, the mailbox, and the compiled code. Only once in a shell's life.
+    Fork {
+        /// RAM of the guest, in bytes.
+        ram_bytes: u64,
+        /// Compiled code, in bytes.
+        code_bytes: u64,
+        /// [`SHARED`] or [`PRIVATE`].
+        sharing: u64,
+        /// How many of `extents` count.
+        extent_count: u64,
+        /// Where the layer has pages; everything else is fresh zeroed memory.
+        extents: [FriExtent; EXTENTS_MAX],
+        /// State to start from.
+        state: VcpuState,
+    }
+}
+
+message! {
+    /// Node to shell: run, as this instance. The shell fills in entropy and clocks.
+    Activate {
+        /// Number of the instance.
+        instance: u64,
+        /// Monotonic time that it continues from, in nanoseconds.
+        monotonic_nanoseconds: u64,
+    }
+}
+
+message! {
+    /// Node to shell: go on after a ring.
+    Resume {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
+    /// Node to shell: hand over the vCPU's state and end.
+    Seal {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
+    /// Shell to node: a VM is ready to be forked into.
+    Prepared {
+        /// Time it took to make, in nanoseconds.
+        nanoseconds: u64,
+    }
+}
+
+message! {
+    /// Shell to node: the guest rang for something that the shell does not do itself.
+    Rang {
+        /// Value the guest wrote to the doorbell.
+        ring: u64,
+        /// Time that the last [`Fork`] took, in nanoseconds.
+        fork_nanoseconds: u64,
+        /// Time since the last [`Activate`], in nanoseconds.
+        run_nanoseconds: u64,
+        /// Exits from the VM to the shell since then.
+        exits: u64,
+        /// Page faults that KVM fixed for this vCPU, since the VM was made.
+        page_faults: u64,
+    }
+}
+
+message! {
+    /// Shell to node: the state at the freeze point.
+    Sealed {
+        /// The state.
+        state: VcpuState,
+    }
+}
+
+message! {
+    /// Shell to node: the VM cannot go on.
+    Failed {
+        /// One of [`Failure`] as a number.
+        failure: u64,
+        /// Error number or exit reason, by failure.
+        detail: u64,
+        /// Instruction pointer of the guest, where it has one.
+        instruction: u64,
+    }
+}
+
+/// What a shell found that it cannot go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Failure {
+    /// Making the VM failed; detail: error number.
+    Create = 1,
+    /// Mapping or restoring the seed failed; detail: error number.
+    Fork = 2,
+    /// `KVM_RUN` failed; detail: error number.
+    Run = 3,
+    /// The guest left for a reason that no guest of ours has; detail: KVM exit reason.
+    Exit = 4,
+    /// The guest shut down (triple fault).
+    Shutdown = 5,
+    /// A message came that does not fit here; detail: its kind.
+    Message = 6,
+}
+
+impl Failure {
+    /// The failure that a number stands for.
+    #[must_use]
+    pub fn from_u64(value: u64) -> Option<Self> {
+        [
+            Self::Create,
+            Self::Fork,
+            Self::Run,
+            Self::Exit,
+            Self::Shutdown,
+            Self::Message,
+        ]
+        .into_iter()
+        .find(|failure| *failure as u64 == value)
+    }
+}
+
+// Activation travels in parts; this pins that it still has those parts.
+const _: () = assert!(
+    size_of::<Activation>() == 72,
+    "the activation changed: see whether Activate must change too"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_survives_the_packet_and_nothing_else_does() {
+        let known: Vec<u32> = (0..200).filter(|n| Kind::from_u32(*n).is_some()).collect();
+        assert_eq!(known, [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 32, 33, 34, 35]);
+        for number in known {
+            assert_eq!(Kind::from_u32(number).unwrap() as u32, number);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Packets over sockets: sending, receiving, and telling good ones from bad.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::messages::{Fork, Kind, MAGIC, Message, PacketHeader};
+
+/// Most descriptors with one packet.
+pub const FDS_MAX: usize = 3;
+
+/// The largest packet: a fork.
+const PACKET_MAX: usize = size_of::<PacketHeader>() + size_of::<Fork>();
+
+/// Why a packet could not be sent or received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FriError {
+    /// The other side is gone.
+    Closed,
+    /// The system refused; `AGAIN` where the socket does not block.
+    System(Errno),
+    /// What came is not a packet of this interface.
+    Malformed,
+}
+
+impl std::fmt::Display for FriError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the other side has closed its end"),
+            Self::System(errno) => errno.fmt(f),
+            Self::Malformed => f.write_str("not a packet of this interface"),
+        }
+    }
+}
+
+impl std::error::Error for FriError {}
+
+impl From<Errno> for FriError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::PIPE | Errno::CONNRESET => Self::Closed,
+            other => Self::System(other),
+        }
+    }
+}
+
+/// A received packet.
+pub struct Packet {
+    bytes: [u8; PACKET_MAX],
+    length: usize,
+    fds: [Option<OwnedFd>; FDS_MAX],
+}
+
+impl std::fmt::Debug for Packet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packet")
+            .field("kind", &self.kind())
+            .finish()
+    }
+}
+
+impl Packet {
+    fn header(&self) -> Option<PacketHeader> {
+        let (header, _) = PacketHeader::read_from_prefix(self.bytes.get(..self.length)?).ok()?;
+        Some(header)
+    }
+
+    /// What it holds; `None` when that is nothing of this interface.
+    #[must_use]
+    pub fn kind(&self) -> Option<Kind> {
+        let header = self.header()?;
+        (header.magic == MAGIC)
+            .then(|| Kind::from_u32(header.kind))
+            .flatten()
+    }
+
+    /// The message, when it is of this type and exactly as long.
+    ///
+    /// # Errors
+    /// [`FriError::Malformed`] otherwise.
+    pub fn message<M: Message>(&self) -> Result<M, FriError> {
+        if self.kind() != Some(M::KIND) {
+            return Err(FriError::Malformed);
+        }
+        let body = self
+            .bytes
+            .get(size_of::<PacketHeader>()..self.length)
+            .ok_or(FriError::Malformed)?;
+        M::read_from_bytes(body).map_err(|_| FriError::Malformed)
+    }
+
+    /// Takes the descriptors that came along.
+    pub fn take_fds(&mut self) -> [Option<OwnedFd>; FDS_MAX] {
+        std::mem::take(&mut self.fds)
+    }
+}
+
+/// Two connected sockets, closed on exec.
+///
+/// # Errors
+/// The system's.
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// Sends a message and up to [`FDS_MAX`] descriptors as one packet.
+///
+/// # Errors
+/// [`FriError::Closed`] when nobody is there to take it.
+pub fn send<M: Message>(
+    socket: impl AsFd,
+    message: &M,
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), FriError> {
+    let header = PacketHeader {
+        magic: MAGIC,
+        kind: M::KIND as u32,
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(FriError::Malformed);
+    }
+    rustix::net::sendmsg(
+        socket,
+        &[
+            IoSlice::new(header.as_bytes()),
+            IoSlice::new(message.as_bytes()),
+        ],
+        &mut ancillary,
+        flags | SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}
+
+fn receive_into(
+    socket: impl AsFd,
+    flags: RecvFlags,
+    ancillary: &mut RecvAncillaryBuffer<'_>,
+) -> Result<Packet, FriError> {
+    let mut packet = Packet {
+        bytes: [0; PACKET_MAX],
+        length: 0,
+        fds: Default::default(),
+    };
+    let received = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut packet.bytes)],
+        ancillary,
+        flags | RecvFlags::CMSG_CLOEXEC,
+    )?;
+    if received.bytes == 0 {
+        return Err(FriError::Closed);
+    }
+    if received
+        .flags
+        .intersects(rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC)
+    {
+        return Err(FriError::Malformed);
+    }
+    packet.length = received.bytes;
+    let mut slots = packet.fds.iter_mut();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            for fd in rights {
+                // A surplus descriptor is closed right here by being dropped.
+                if let Some(slot) = slots.next() {
+                    *slot = Some(fd);
+                }
+            }
+        }
+    }
+    Ok(packet)
+}
+
+/// Receives a packet and its descriptors from a side that is trusted to send some.
+///
+/// # Errors
+/// [`FriError::Closed`] at the end, [`FriError::Malformed`] for what no message
+/// can look like.
+pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    receive_into(socket, flags, &mut RecvAncillaryBuffer::new(&mut space))
+}
+
+/// Receives a packet from a side that must not send descriptors: the kernel is
+/// given no room for them and drops them.
+///
+/// # Errors
+/// As [`receive`]; also [`FriError::Malformed`] when descriptors were attached.
+pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
+    receive_into(socket, flags, &mut RecvAncillaryBuffer::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{Resume, SpawnShell};
+
+    #[test]
+    fn a_message_arrives_as_it_was_sent() {
+        let (a, b) = pair().unwrap();
+        send(
+            &a,
+            &SpawnShell { token: 7 },
+            &[a.as_fd()],
+            SendFlags::empty(),
+        )
+        .unwrap();
+        let mut packet = receive(&b, RecvFlags::empty()).unwrap();
+        assert_eq!(packet.kind(), Some(Kind::SpawnShell));
+        assert_eq!(packet.message::<SpawnShell>().unwrap().token, 7);
+        assert_eq!(packet.take_fds().iter().flatten().count(), 1);
+    }
+
+    #[test]
+    fn a_message_is_not_taken_for_another() {
+        let (a, b) = pair().unwrap();
+        send(&a, &SpawnShell { token: 7 }, &[], SendFlags::empty()).unwrap();
+        let packet = receive(&b, RecvFlags::empty()).unwrap();
+        assert_eq!(
+            packet.message::<Resume>().map(|_| ()),
+            Err(FriError::Malformed)
+        );
+    }
+
+    #[test]
+    fn packets_of_a_wrong_size_or_magic_are_refused() {
+        let (a, b) = pair().unwrap();
+        for bytes in [&[1_u8; 3][..], &[0; 16], &[0xff; 8000]] {
+            rustix::net::send(&a, bytes, SendFlags::empty()).unwrap();
+            let packet = receive_from_untrusted(&b, RecvFlags::empty());
+            assert!(!matches!(packet, Ok(packet) if packet.message::<SpawnShell>().is_ok()));
+        }
+    }
+
+    #[test]
+    fn descriptors_from_an_untrusted_side_do_not_arrive() {
+        let (a, b) = pair().unwrap();
+        send(
+            &a,
+            &SpawnShell { token: 7 },
+            &[a.as_fd()],
+            SendFlags::empty(),
+        )
+        .unwrap();
+        assert!(matches!(
+            receive_from_untrusted(&b, RecvFlags::empty()),
+            Err(FriError::Malformed)
+        ));
+    }
+
+    #[test]
+    fn the_end_of_the_other_side_is_seen() {
+        let (a, b) = pair().unwrap();
+        drop(a);
+        assert!(matches!(
+            receive(&b, RecvFlags::empty()),
+            Err(FriError::Closed)
+        ));
+    }
+}

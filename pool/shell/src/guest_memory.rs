@@ -1,0 +1,187 @@
+//! The guest's memory as this process maps it.
+//!
+//! RAM is one stretch of addresses for one memory slot, put together from the
+//! seed's layer and fresh memory:
+//!
+//! ```text
+//!   guest-physical 0                                         ram_bytes
+//!   | layer (memfd, private) | fresh (anonymous) | layer | fresh |
+//! ```
+//!
+//! A layer's holes are mapped fresh too: touching a hole of a memfd would
+//! allocate a page in the layer first and copy it then.
+//!
+//! No reference to guest memory is ever made: the guest may write it at any
+//! time. What the shell reads or writes there is copied by volatile accesses.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+
+use faasw_abi::boot::{Activation, BootPage};
+use faasw_abi::mailbox::{Header, MAILBOX_BYTES};
+use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, SMALL_FRAME_WINDOW};
+use faasw_fri::messages::FriExtent;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// A mapping that lives as long as the shell: a shell maps once and then ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: u64,
+}
+
+impl Mapping {
+    /// Its address in this process.
+    pub fn address(self) -> u64 {
+        self.start.addr().get() as u64
+    }
+
+    /// Its size.
+    pub fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// The address of `size` bytes at `offset`, if they lie within.
+    fn at(self, offset: u64, size: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(size as u64)?;
+        // SAFETY: offset + size lies within the mapping.
+        (end <= self.bytes).then(|| unsafe { self.start.as_ptr().add(offset as usize) })
+    }
+}
+
+fn map(
+    address: *mut u8,
+    bytes: u64,
+    protection: ProtFlags,
+    flags: MapFlags,
+    file: Option<(BorrowedFd<'_>, u64)>,
+) -> Result<Mapping, Errno> {
+    let length = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
+    // SAFETY: the address is null or lies in a stretch that this module reserved.
+    let start = unsafe {
+        match file {
+            Some((fd, offset)) => {
+                rustix::mm::mmap(address.cast(), length, protection, flags, fd, offset)
+            }
+            None => rustix::mm::mmap_anonymous(address.cast(), length, protection, flags),
+        }
+    }?;
+    let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+    Ok(Mapping { start, bytes })
+}
+
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Reserves `bytes`, aligned to a large page so that both sides can map huge.
+fn reserve(bytes: u64) -> Result<Mapping, Errno> {
+    let room = bytes.checked_add(LARGE_PAGE).ok_or(Errno::NOMEM)?;
+    let whole = map(
+        ptr::null_mut(),
+        room,
+        ProtFlags::empty(),
+        MapFlags::PRIVATE | MapFlags::NORESERVE,
+        None,
+    )?;
+    let skip = whole.address().next_multiple_of(LARGE_PAGE) - whole.address();
+    let start = whole.at(skip, bytes as usize).ok_or(Errno::NOMEM)?;
+    Ok(Mapping {
+        start: NonNull::new(start).ok_or(Errno::FAULT)?,
+        bytes,
+    })
+}
+
+/// RAM whose every write goes to the layer itself: for making a seed.
+pub fn shared_ram(layer: BorrowedFd<'_>, ram_bytes: u64) -> Result<Mapping, Errno> {
+    let ram = reserve(ram_bytes)?;
+    map(
+        ram.start.as_ptr(),
+        ram_bytes,
+        READ_WRITE,
+        MapFlags::SHARED | MapFlags::FIXED,
+        Some((layer, 0)),
+    )?;
+    Ok(ram)
+}
+
+/// RAM that begins as the layer's extents and is private from then on.
+pub fn private_ram(
+    layer: BorrowedFd<'_>,
+    ram_bytes: u64,
+    extents: &[FriExtent],
+) -> Result<Mapping, Errno> {
+    let ram = reserve(ram_bytes)?;
+    map(
+        ram.start.as_ptr(),
+        ram_bytes,
+        READ_WRITE,
+        MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+        None,
+    )?;
+    let large_from = FRAMES + SMALL_FRAME_WINDOW;
+    if let Some(large) = ram.at(large_from, ram_bytes.saturating_sub(large_from) as usize) {
+        // A host without huge pages serves small ones: slower, not wrong.
+        // SAFETY: advice on a mapping made above.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                large.cast(),
+                (ram_bytes - large_from) as usize,
+                Advice::LinuxHugepage,
+            )
+        };
+    }
+    for extent in extents {
+        let bytes = extent.end.checked_sub(extent.start).ok_or(Errno::INVAL)?;
+        let start = ram.at(extent.start, bytes as usize).ok_or(Errno::INVAL)?;
+        map(
+            start,
+            bytes,
+            READ_WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+            Some((layer, extent.start)),
+        )?;
+    }
+    Ok(ram)
+}
+
+/// The mailbox.
+pub fn mailbox(fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
+    let mailbox = reserve(MAILBOX_BYTES)?;
+    map(
+        mailbox.start.as_ptr(),
+        MAILBOX_BYTES,
+        READ_WRITE,
+        MapFlags::SHARED | MapFlags::FIXED,
+        Some((fd, 0)),
+    )
+}
+
+/// Compiled code, which nobody writes.
+pub fn code(fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
+    let code = reserve(bytes)?;
+    map(
+        code.start.as_ptr(),
+        bytes,
+        ProtFlags::READ,
+        MapFlags::SHARED | MapFlags::FIXED,
+        Some((fd, 0)),
+    )
+}
+
+/// Tells the guest who it is.
+pub fn write_activation(ram: Mapping, activation: &Activation) {
+    let offset = BOOT_PAGE + std::mem::offset_of!(BootPage, activation) as u64;
+    if let Some(at) = ram.at(offset, size_of::<Activation>()) {
+        // SAFETY: in bounds and aligned; the vCPU is not running.
+        unsafe { ptr::write_volatile(at.cast(), *activation) }
+    }
+}
+
+/// How long the guest says it has nothing to do, in nanoseconds.
+pub fn wait_wanted(mailbox: Mapping) -> u64 {
+    let offset = std::mem::offset_of!(Header, wait_nanoseconds) as u64;
+    mailbox.at(offset, size_of::<u64>()).map_or(0, |at| {
+        // SAFETY: in bounds and aligned; every bit pattern is a number.
+        unsafe { ptr::read_volatile(at.cast()) }
+    })
+}

@@ -1,0 +1,94 @@
+//! Starting the compile helper: limits, three descriptors, and exec.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use faasw_abi::isa::Isa;
+use faasw_fri::messages::SpawnHelper;
+use rustix::process::{Pid, Resource, Rlimit};
+
+use crate::spawner::{child_of, close_from, end_with_parent, unblock_signals};
+
+/// First of the descriptors that the helper finds its input, output and report at.
+const FIRST_FD: i32 = 3;
+
+/// Seconds between the signal that CPU time is used up and the end.
+const CPU_GRACE: u64 = 2;
+
+/// Starts the helper with input, output and report at descriptors 3, 4 and 5.
+///
+/// # Errors
+/// When it cannot be forked, or the order names no instruction set.
+pub fn spawn(program: &OwnedFd, order: &SpawnHelper, fds: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
+    let isa = Isa::from_u64(order.isa).ok_or(io::ErrorKind::InvalidInput)?;
+    let arguments = [
+        c"faasw-compiler".to_owned(),
+        c"--isa".to_owned(),
+        CString::new(isa.name())?,
+    ];
+    let parent = rustix::process::getpid();
+    // SAFETY: this process has one thread, so the child may do anything.
+    match unsafe { libc::fork() } {
+        0 => {
+            if end_with_parent(parent) {
+                let _ = become_helper(program, order, fds, &arguments);
+            }
+            // SAFETY: ends this process without running anything.
+            unsafe { libc::_exit(127) }
+        }
+        pid => child_of(pid),
+    }
+}
+
+fn become_helper(
+    program: &OwnedFd,
+    order: &SpawnHelper,
+    fds: [BorrowedFd<'_>; 3],
+    arguments: &[CString; 3],
+) -> io::Result<()> {
+    // Compiling is never urgent; requests that run meanwhile are.
+    // SAFETY: changes this process's priority only.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+    let limit = |most: u64, grace: u64| Rlimit {
+        current: Some(most),
+        maximum: Some(most.saturating_add(grace)),
+    };
+    rustix::process::setrlimit(Resource::Cpu, limit(order.cpu_seconds, CPU_GRACE))?;
+    rustix::process::setrlimit(Resource::As, limit(order.memory_bytes, 0))?;
+    rustix::process::setrlimit(Resource::Core, limit(0, 0))?;
+    // Out of the way of the numbers they are to get, then into place.
+    let mut program = rustix::io::fcntl_dupfd_cloexec(program, FIRST_FD + 10)?;
+    let mut parked = Vec::new();
+    for fd in fds {
+        parked.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
+    }
+    for (number, fd) in (FIRST_FD..).zip(&parked) {
+        // SAFETY: what had this number is not used again in this process.
+        if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    const PROGRAM_FD: i32 = FIRST_FD + 3;
+    // SAFETY: as above; the copy closes on exec.
+    if unsafe { libc::dup3(program.as_raw_fd(), PROGRAM_FD, libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Not dropped: their numbers are closed wholesale below.
+    std::mem::forget(parked);
+    program = {
+        let fd = program.as_fd().as_raw_fd();
+        std::mem::forget(program);
+        close_from(PROGRAM_FD + 1);
+        debug_assert!(fd > PROGRAM_FD);
+        // SAFETY: PROGRAM_FD was made above and has no other owner.
+        unsafe { std::os::fd::FromRawFd::from_raw_fd(PROGRAM_FD) }
+    };
+    unblock_signals();
+    let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    let environment = [std::ptr::null()];
+    // SAFETY: both arrays end with null and outlive the call.
+    unsafe { libc::fexecve(program.as_raw_fd(), pointers.as_ptr(), environment.as_ptr()) };
+    Err(io::Error::last_os_error())
+}

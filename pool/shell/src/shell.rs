@@ -1,0 +1,264 @@
+//! A shell: a process with one VM that becomes one instance and then ends.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use faasw_abi::boot::Activation;
+use faasw_abi::doorbell::Ring;
+use faasw_abi::memory_map::RAM_MAX;
+use faasw_fri::messages::{
+    Activate, Failed, Failure, Fork, PRIVATE, Prepared, Rang, SHARED, Sealed,
+};
+use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::clock;
+use crate::guest_memory::{self, Mapping};
+use crate::spawner::{end_with_parent, name_process, unblock_signals};
+use crate::vm::{Stop, Template, Vm};
+
+/// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
+/// again if it wants more, and the node's time limit holds meanwhile.
+const WAIT_MAX: u64 = 3_600_000_000_000;
+
+/// Why a shell ends.
+enum End {
+    /// The node is done with it, or gone.
+    Dismissed,
+    /// It cannot go on; the node has been told if it could be.
+    Failed,
+}
+
+/// What a shell has once it is an instance.
+struct Instance {
+    ram: Mapping,
+    mailbox: Mapping,
+}
+
+struct Shell<'a> {
+    socket: OwnedFd,
+    template: &'a Template,
+    vm: Vm,
+    instance: Option<Instance>,
+    fork_nanoseconds: u64,
+    activated: u64,
+    exits: u64,
+}
+
+/// Lives as a shell; answers with the exit code.
+pub fn run(socket: OwnedFd, template: &Template) -> i32 {
+    let parent = rustix::process::getppid();
+    if !parent.is_some_and(end_with_parent) {
+        return 1;
+    }
+    name_process(c"faasw-shell");
+    unblock_signals();
+    let started = clock::monotonic();
+    let vm = match Vm::new(template) {
+        Ok(vm) => vm,
+        Err(errno) => {
+            report(&socket, Failure::Create, errno.raw_os_error() as u64, 0);
+            return 1;
+        }
+    };
+    let mut shell = Shell {
+        socket,
+        template,
+        vm,
+        instance: None,
+        fork_nanoseconds: 0,
+        activated: started,
+        exits: 0,
+    };
+    let prepared = Prepared {
+        nanoseconds: clock::monotonic() - started,
+    };
+    let end = shell.tell(&prepared).and_then(|()| shell.serve());
+    match end {
+        Err(End::Failed) => 1,
+        Ok(()) | Err(End::Dismissed) => 0,
+    }
+}
+
+fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
+    let message = Failed {
+        failure: failure as u64,
+        detail,
+        instruction,
+    };
+    // A node that is gone needs no report.
+    let _ = send(socket, &message, &[], SendFlags::empty());
+}
+
+impl Shell<'_> {
+    fn tell<M: Message>(&self, message: &M) -> Result<(), End> {
+        send(&self.socket, message, &[], SendFlags::empty()).map_err(|_| End::Dismissed)
+    }
+
+    fn fail(&self, failure: Failure, detail: u64) -> End {
+        report(&self.socket, failure, detail, self.vm.instruction());
+        End::Failed
+    }
+
+    fn fail_system(&self, failure: Failure, errno: Errno) -> End {
+        self.fail(failure, errno.raw_os_error() as u64)
+    }
+
+    fn serve(&mut self) -> Result<(), End> {
+        loop {
+            let packet = match receive(&self.socket, RecvFlags::empty()) {
+                Ok(packet) => packet,
+                Err(FriError::Closed) => return Ok(()),
+                Err(_) => return Err(self.fail(Failure::Message, 0)),
+            };
+            let kind = packet.kind();
+            match (kind, &self.instance) {
+                (Some(Kind::Fork), None) => self.fork(packet)?,
+                (Some(Kind::Activate), Some(instance)) => {
+                    let order = packet
+                        .message::<Activate>()
+                        .map_err(|_| self.fail(Failure::Message, 0))?;
+                    self.activate(&order, instance.ram);
+                    self.run()?;
+                }
+                (Some(Kind::Resume), Some(_)) => self.run()?,
+                (Some(Kind::Seal), Some(_)) => {
+                    let state = self
+                        .vm
+                        .save()
+                        .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+                    return self.tell(&Sealed { state });
+                }
+                _ => return Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
+            }
+        }
+    }
+
+    /// Becomes an instance (the sfork of Catalyzer, §5: map the template's
+    /// memory copy-on-write, restore its state).
+    fn fork(&mut self, mut packet: Packet) -> Result<(), End> {
+        let started = clock::monotonic();
+        let order = packet
+            .message::<Fork>()
+            .map_err(|_| self.fail(Failure::Message, 0))?;
+        let [Some(layer), Some(mailbox), Some(code)] = packet.take_fds() else {
+            return Err(self.fail(Failure::Message, 0));
+        };
+        let forked = self.map_and_restore(&order, &layer, &mailbox, &code);
+        self.instance = Some(forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?);
+        self.fork_nanoseconds = clock::monotonic() - started;
+        Ok(())
+    }
+
+    fn map_and_restore(
+        &self,
+        order: &Fork,
+        layer: &OwnedFd,
+        mailbox: &OwnedFd,
+        code: &OwnedFd,
+    ) -> Result<Instance, Errno> {
+        if order.ram_bytes > RAM_MAX {
+            return Err(Errno::INVAL);
+        }
+        let extents = usize::try_from(order.extent_count)
+            .ok()
+            .and_then(|count| order.extents.get(..count))
+            .ok_or(Errno::INVAL)?;
+        let ram = match order.sharing {
+            SHARED => guest_memory::shared_ram(layer.as_fd(), order.ram_bytes)?,
+            PRIVATE => guest_memory::private_ram(layer.as_fd(), order.ram_bytes, extents)?,
+            _ => return Err(Errno::INVAL),
+        };
+        let mailbox = guest_memory::mailbox(mailbox.as_fd())?;
+        let code = guest_memory::code(code.as_fd(), order.code_bytes)?;
+        self.vm.place(ram, mailbox, code)?;
+        self.vm.restore(&order.state)?;
+        Ok(Instance { ram, mailbox })
+    }
+
+    fn activate(&mut self, order: &Activate, ram: Mapping) {
+        let mut entropy = [0; 32];
+        fill_with_entropy(&mut entropy);
+        let wall = clock::wall();
+        guest_memory::write_activation(
+            ram,
+            &Activation {
+                instance: order.instance,
+                entropy,
+                wall_seconds: wall.as_secs(),
+                wall_nanoseconds: u64::from(wall.subsec_nanos()),
+                monotonic_nanoseconds: order.monotonic_nanoseconds,
+                tsc_khz: self.template.tsc_khz(),
+            },
+        );
+        self.activated = clock::monotonic();
+        self.exits = 0;
+    }
+
+    /// Runs the guest until it rings for the node.
+    fn run(&mut self) -> Result<(), End> {
+        loop {
+            let stop = self
+                .vm
+                .run()
+                .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+            self.exits += 1;
+            match stop {
+                Stop::Rang(value) if value == Ring::Wait as u32 => self.wait()?,
+                Stop::Rang(value) => return self.tell(&self.rang(value)),
+                Stop::Shutdown => return Err(self.fail(Failure::Shutdown, 0)),
+                Stop::Other(reason) => return Err(self.fail(Failure::Exit, u64::from(reason))),
+            }
+        }
+    }
+
+    fn rang(&self, value: u32) -> Rang {
+        Rang {
+            ring: u64::from(value),
+            fork_nanoseconds: self.fork_nanoseconds,
+            run_nanoseconds: clock::monotonic() - self.activated,
+            exits: self.exits,
+            page_faults: self.vm.page_faults(),
+        }
+    }
+
+    /// Sleeps for the guest. The socket is watched, so that a node that goes
+    /// away ends the wait; a message in the middle of a wait breaks the rules.
+    fn wait(&self) -> Result<(), End> {
+        let wanted = self
+            .instance
+            .as_ref()
+            .map_or(0, |instance| guest_memory::wait_wanted(instance.mailbox))
+            .min(WAIT_MAX);
+        let timeout = Timespec {
+            tv_sec: (wanted / 1_000_000_000) as i64,
+            tv_nsec: (wanted % 1_000_000_000) as i64,
+        };
+        let mut events = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut events, Some(&timeout)) {
+            // Woken early: the guest asks again.
+            Ok(0) | Err(Errno::INTR) => Ok(()),
+            Ok(_) => match receive(&self.socket, RecvFlags::PEEK) {
+                Err(FriError::Closed) => Err(End::Dismissed),
+                _ => Err(self.fail(Failure::Message, 0)),
+            },
+            Err(errno) => Err(self.fail_system(Failure::Run, errno)),
+        }
+    }
+}
+
+/// Fills `out` from the system's generator.
+fn fill_with_entropy(out: &mut [u8; 32]) {
+    let mut filled = 0;
+    while let Some(rest) = out.get_mut(filled..)
+        && !rest.is_empty()
+    {
+        match rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            // Without entropy no instance may run, and the call exists since Linux 3.17.
+            Err(_) => std::process::abort(),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What this host offers.
+
+use std::io::ErrorKind;
+
+use faasw_abi::isa::Isa;
+use kvm_ioctls::{Cap, Kvm};
+
+use crate::error::StartError;
+
+/// The KVM interface version that exists.
+const KVM_API: i32 = 12;
+
+/// How good a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it should be.
+    Good,
+    /// It works without, slower or with less protection.
+    Poor,
+    /// It does not work without.
+    Bad,
+}
+
+/// Something found out about the host.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: &'static str,
+    /// How good it is.
+    pub state: State,
+    /// What was found, and what is done about it.
+    pub detail: String,
+}
+
+/// Whether KVM can be used at all.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn check_kvm() -> Result<(), StartError> {
+    open_kvm().map(|_| ())
+}
+
+fn open_kvm() -> Result<Kvm, StartError> {
+    if let Err(error) = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+    {
+        return Err(match error.kind() {
+            ErrorKind::NotFound => StartError::KvmMissing,
+            ErrorKind::PermissionDenied => StartError::KvmPermission,
+            // No driver stands behind the device file.
+            _ if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
+                StartError::KvmMissing
+            }
+            _ => StartError::KvmBroken(error),
+        });
+    }
+    let broken = |error: kvm_ioctls::Error| StartError::KvmBroken(error.into());
+    let kvm = Kvm::new().map_err(broken)?;
+    if kvm.get_api_version() != KVM_API {
+        return Err(StartError::KvmLacks("API version 12"));
+    }
+    for (cap, name) in [
+        (Cap::UserMemory, "user memory regions"),
+        (Cap::ReadonlyMem, "read-only memory slots"),
+        (Cap::ImmediateExit, "immediate exits"),
+        (Cap::Xcrs, "extended control registers"),
+    ] {
+        if !kvm.check_extension(cap) {
+            return Err(StartError::KvmLacks(name));
+        }
+    }
+    Ok(kvm)
+}
+
+/// The best instruction set that this CPU has all of.
+fn best_isa() -> Option<Isa> {
+    use std::arch::is_x86_feature_detected as has;
+    let v2 = has!("sse3")
+        && has!("ssse3")
+        && has!("sse4.1")
+        && has!("sse4.2")
+        && has!("popcnt")
+        && has!("cmpxchg16b");
+    let v3 =
+        has!("avx") && has!("avx2") && has!("fma") && has!("bmi1") && has!("bmi2") && has!("lzcnt");
+    v2.then_some(if v3 { Isa::V3 } else { Isa::V2 })
+}
+
+/// The instruction set to compile for.
+///
+/// # Errors
+/// When this CPU does not have what was asked for, or not even the least.
+pub fn choose_isa(wanted: Option<Isa>) -> Result<Isa, StartError> {
+    let best = best_isa();
+    let wanted = wanted.or(best).unwrap_or(Isa::V2);
+    if best.is_some_and(|best| wanted <= best) {
+        Ok(wanted)
+    } else {
+        Err(StartError::IsaMissing(wanted.name()))
+    }
+}
+
+/// Looks at everything that matters.
+#[must_use]
+pub fn findings() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut note = |what, state, detail: String| {
+        findings.push(Finding {
+            what,
+            state,
+            detail,
+        });
+    };
+    match open_kvm() {
+        Err(error) => note("KVM", State::Bad, error.to_string()),
+        Ok(kvm) => {
+            note("KVM", State::Good, "/dev/kvm works".to_owned());
+            let prefault = kvm.check_extension_raw(PRE_FAULT_MEMORY) > 0;
+            let (state, detail) = if prefault {
+                (
+                    State::Good,
+                    "second-level page tables can be filled in advance",
+                )
+            } else {
+                (
+                    State::Poor,
+                    "KVM_PRE_FAULT_MEMORY is missing: page tables fill on demand, which is slower",
+                )
+            };
+            note("prefill", state, detail.to_owned());
+        }
+    }
+    match choose_isa(None) {
+        Ok(Isa::V3) => note(
+            "CPU",
+            State::Good,
+            "functions are compiled for x86-64-v3".to_owned(),
+        ),
+        Ok(isa) => note(
+            "CPU",
+            State::Poor,
+            format!("functions are compiled for {isa}: this CPU lacks AVX2, FMA or BMI"),
+        ),
+        Err(error) => note("CPU", State::Bad, error.to_string()),
+    }
+    let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    match huge {
+        Ok(setting) if !setting.contains("[never]") => note(
+            "huge pages",
+            State::Good,
+            "memory that functions grow comes in pages of 2 MiB".to_owned(),
+        ),
+        _ => note(
+            "huge pages",
+            State::Poor,
+            "transparent huge pages are off: memory that functions grow comes in pages of 4 KiB"
+                .to_owned(),
+        ),
+    }
+    findings
+}
+
+/// `KVM_CAP_PRE_FAULT_MEMORY`, which the bindings do not name yet.
+const PRE_FAULT_MEMORY: std::ffi::c_ulong = 236;

@@ -1,0 +1,177 @@
+//! What can go wrong, and whose fault it is.
+//!
+//! An error says whose doing it is by its type: [`StartError`] is the host's,
+//! [`CompileError`] and [`SeedError`] are a deployment's, [`InvokeError`] is a
+//! request's. Every message is complete: it can be shown to a user as it is.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Why a pool could not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// There is no `/dev/kvm`.
+    #[error(
+        "/dev/kvm is missing: this host offers no hardware virtualisation to programs. Enable virtualisation in the firmware (or nested virtualisation for this VM), then load the kvm_intel or kvm_amd module"
+    )]
+    KvmMissing,
+    /// `/dev/kvm` may not be opened.
+    #[error(
+        "/dev/kvm cannot be opened: permission denied. Add this user to the group that owns it (usually: sudo usermod -aG kvm $USER, then log in again)"
+    )]
+    KvmPermission,
+    /// `/dev/kvm` is there but does not work.
+    #[error("/dev/kvm does not work: {0}")]
+    KvmBroken(std::io::Error),
+    /// KVM lacks something the pool cannot do without.
+    #[error("this host's KVM lacks {0}, which faasw needs; a newer kernel has it")]
+    KvmLacks(&'static str),
+    /// The CPU lacks the instruction set that functions are compiled for.
+    #[error("this CPU does not have all of {0}")]
+    IsaMissing(&'static str),
+    /// The spawner could not be started.
+    #[error("the spawner process could not be started: {0}")]
+    Spawner(std::io::Error),
+}
+
+/// Why a function was not compiled.
+#[derive(Debug, Error)]
+pub enum CompileError {
+    /// It is not WebAssembly, or damaged.
+    #[error("{0}")]
+    Malformed(String),
+    /// It imports what no function can have here.
+    #[error("{message}")]
+    UnknownImports {
+        /// The whole message, names included.
+        message: String,
+        /// Full names of the imports.
+        imports: Vec<String>,
+    },
+    /// It is sound, but nothing that faasw can run.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Compiling took more CPU time than allowed.
+    #[error("compiling took more than the limit of {} s of CPU time", .0.as_secs())]
+    CpuLimit(Duration),
+    /// Compiling took more memory than allowed.
+    #[error("compiling took more than the limit of {} MiB of memory", .0 >> 20)]
+    MemoryLimit(u64),
+    /// The helper failed for another reason.
+    #[error("the compile helper failed: {0}")]
+    Helper(String),
+    /// The platform failed.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+}
+
+/// Why no seed could be made of a compiled function.
+#[derive(Debug, Error)]
+pub enum SeedError {
+    /// The function's memory limit is more than a guest can have.
+    #[error("a memory limit of {} MiB is more than the {} MiB a function can have", wanted >> 20, most >> 20)]
+    MemoryTooLarge {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Most bytes possible.
+        most: u64,
+    },
+    /// Environment and arguments do not fit.
+    #[error("environment and arguments take {0} bytes; at most {1} fit")]
+    ConfigTooLarge(usize, u64),
+    /// The function failed while it was instantiated.
+    #[error("{0}")]
+    Function(InvokeError),
+    /// The platform failed.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+}
+
+/// Why a request got no response from its function.
+#[derive(Debug, Error, Clone)]
+pub enum InvokeError {
+    /// The request does not fit a mailbox.
+    #[error("the request {part} is {size} bytes; at most {limit} are taken")]
+    RequestTooLarge {
+        /// `head` or `body`.
+        part: &'static str,
+        /// Its size in bytes.
+        size: usize,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The function trapped.
+    #[error("the function trapped: {report}")]
+    Trap {
+        /// The trap, the Wasm function it happened in, and a backtrace.
+        report: String,
+    },
+    /// The function exited.
+    #[error("the function exited with code {code} before it gave a response")]
+    Exit {
+        /// Exit code.
+        code: u32,
+    },
+    /// The function returned without a response.
+    #[error("the function returned without a response")]
+    NoResponse,
+    /// The response does not fit.
+    #[error("the function's response is too large: {report}")]
+    ResponseTooLarge {
+        /// What was too large, and the limit.
+        report: String,
+    },
+    /// The function answered with an error code of its own.
+    #[error("the function answered with an error: {report}")]
+    FunctionError {
+        /// The error code.
+        report: String,
+    },
+    /// The response breaks the rules of HTTP or CGI.
+    #[error("the function's response is not valid: {report}")]
+    BadResponse {
+        /// Which rule.
+        report: String,
+    },
+    /// The function could not be loaded or instantiated in its VM.
+    #[error("the function could not be instantiated: {report}")]
+    LoadFailed {
+        /// Why.
+        report: String,
+    },
+    /// The function ran longer than its wall time limit.
+    #[error("the function ran longer than its limit of {} s", .0.as_secs_f64())]
+    TimedOut(Duration),
+    /// The guest broke a rule of the VM boundary, or its kernel failed.
+    #[error("the function's microVM failed: {0}")]
+    GuestFailed(String),
+    /// No room for another instance right now.
+    #[error("the node is at its capacity of {0} instances")]
+    OverCapacity(usize),
+    /// The platform failed.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+}
+
+/// A failure of the node itself: nothing the function or its caller did.
+#[derive(Debug, Error, Clone)]
+pub enum PlatformError {
+    /// A shell process ended by itself.
+    #[error("the shell process ended unexpectedly: {0}")]
+    ShellEnded(String),
+    /// A shell or the spawner said something that has no meaning.
+    #[error("protocol violation: {0}")]
+    Protocol(String),
+    /// The spawner is gone.
+    #[error("the spawner process has ended")]
+    SpawnerGone,
+    /// A system call failed.
+    #[error("{what}: {error}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The system's answer.
+        error: rustix::io::Errno,
+    },
+}

@@ -1,0 +1,110 @@
+//! What a function is to the pool, and what goes in and out of a run.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
+
+/// When a function's seed is frozen (DESIGN, freeze policy).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FreezePolicy {
+    /// After instantiation, unless that drew entropy; then before it.
+    #[default]
+    Auto,
+    /// Before instantiation: each request instantiates anew.
+    BeforeInit,
+    /// After instantiation, whatever it drew: requests share that state.
+    AfterInit,
+}
+
+/// Everything that a function version is made of, but for its code.
+#[derive(Clone, Debug)]
+pub struct FunctionSpec {
+    /// The function's name, which is also its program argument 0.
+    pub name: String,
+    /// Most bytes of all its linear memories together.
+    pub memory_limit: u64,
+    /// Its environment.
+    pub environment: Vec<Pair>,
+    /// When its seed is frozen.
+    pub freeze: FreezePolicy,
+    /// Where goes what it logs while it is instantiated.
+    pub log: Arc<dyn LogSink>,
+}
+
+/// What was found out while a seed was made.
+#[derive(Clone, Debug)]
+pub struct FreezeReport {
+    /// Whether the seed is frozen after instantiation.
+    pub after_init: bool,
+    /// Whether instantiation drew entropy.
+    pub drew_entropy: bool,
+    /// What instantiation drew, by import, one line each; empty when nothing.
+    pub drawn: String,
+    /// What instantiation takes, which each request pays when `after_init` is false.
+    pub instantiation: Duration,
+    /// Size of the seed's memory layer in bytes (pages that exist).
+    pub layer_bytes: u64,
+}
+
+/// A request as the pool takes it.
+#[derive(Debug)]
+pub struct Call {
+    /// Its head, already in the form that the function sees.
+    pub head: RequestHead,
+    /// Its body.
+    pub body: Bytes,
+    /// Wall time that the function may take, from the fork to the response.
+    pub time_limit: Duration,
+    /// Where log lines go.
+    pub log: Arc<dyn LogSink>,
+}
+
+/// A function's response.
+#[derive(Debug)]
+pub struct Reply {
+    /// Status, headers and trailers, as the function made them: not validated.
+    pub head: ResponseHead,
+    /// The body.
+    pub body: Bytes,
+    /// Where the time went.
+    pub timing: Timing,
+}
+
+/// Where the time of a request went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// The instance's number.
+    pub instance: u64,
+    /// Waiting for a shell.
+    pub queue: Duration,
+    /// Turning the shell into an instance.
+    pub fork: Duration,
+    /// In the guest, from its resumption to the handler; the guest's word.
+    pub init: Duration,
+    /// In the handler; the guest's word.
+    pub exec: Duration,
+    /// From the doorbell's first ring to the last, as the shell measured.
+    pub run: Duration,
+    /// Exits from the VM to its shell.
+    pub exits: u64,
+    /// Page faults that KVM fixed for the VM, over its whole life.
+    pub page_faults: u64,
+}
+
+/// Which stream a log line came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+    /// The node, about this instance.
+    Node,
+}
+
+/// Takes a function's log, line by line.
+pub trait LogSink: Send + Sync + std::fmt::Debug {
+    /// One line without its line break; at most 16 KiB, longer ones come in parts.
+    fn line(&self, instance: u64, stream: LogStream, line: &[u8]);
+}

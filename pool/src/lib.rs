@@ -1,0 +1,45 @@
+//! Shells, seeds and instances.
+//!
+//! The pool owns every process that faasw starts: the spawner, the shells that
+//! the spawner forks, and the compile helper. Above it the node knows functions
+//! and requests; below it a shell knows one VM.
+//!
+//! A request goes one way down: [`Pool::invoke`] takes a ready shell, sends it
+//! `fork` and `activate`, waits for the doorbell, and copies the response out
+//! of the mailbox. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
+//!
+//! - `pool`: what the node calls. `error`, `function`: its words.
+//! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
+//! - `boot_image`, `seed`, `code`: what instances are made of.
+//! - `mailbox`, `run`, `log_lines`: following an instance.
+//! - `compile`, `executable`: the compile helper.
+//! - `doctor`: what the host offers.
+
+#![deny(unsafe_code)]
+
+mod boot_image;
+mod code;
+mod compile;
+mod doctor;
+mod error;
+mod executable;
+mod function;
+mod log_lines;
+mod mailbox;
+mod pool;
+mod run;
+mod seed;
+mod shell;
+mod spawner;
+mod stock;
+mod watch;
+
+pub use doctor::{Finding, State, check_kvm, findings};
+pub use error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
+pub use faasw_abi::isa::Isa;
+pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
+pub use function::{
+    Call, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, Timing,
+};
+pub use pool::{Compiled, Pool, PoolOptions};
+pub use seed::Seed;

@@ -1,0 +1,298 @@
+//! The pool: what the node calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use faasw_abi::isa::Isa;
+use faasw_abi::wire::FunctionKind;
+use tokio::sync::Semaphore;
+
+use crate::code::{self, Code};
+use crate::compile::{self, Limits};
+use crate::doctor;
+use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
+use crate::function::{Call, FreezeReport, FunctionSpec, Reply, Timing};
+use crate::log_lines::LogLines;
+use crate::mailbox::Mailbox;
+use crate::run;
+use crate::seed::{self, Seed};
+use crate::shell::{Report, Shell};
+use crate::spawner::Spawner;
+use crate::stock::Stock;
+
+/// How a pool is set up.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Shells kept ready.
+    pub shells_ready: usize,
+    /// Most instances at once.
+    pub max_instances: usize,
+    /// Instruction set of compiled functions; `None` for the best this CPU has.
+    pub isa: Option<Isa>,
+    /// CPU time that compiling a function may take.
+    pub compile_cpu: Duration,
+    /// Address space that compiling a function may take, in bytes.
+    pub compile_memory: u64,
+    /// Wall time that instantiating a function may take when it is deployed.
+    pub instantiation_time: Duration,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self {
+            shells_ready: 4,
+            max_instances: 256,
+            isa: None,
+            compile_cpu: Duration::from_secs(120),
+            compile_memory: 2 << 30,
+            instantiation_time: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A compiled function.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// How it is called.
+    pub kind: FunctionKind,
+    /// Full names of its imports; empty when it was loaded instead of compiled.
+    pub imports: Vec<String>,
+    /// CPU time that compiling took; zero when it was loaded.
+    pub cpu: Duration,
+    code: Arc<Code>,
+}
+
+impl Compiled {
+    /// A copy of the artifact, for keeping.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bytes(&self) -> std::io::Result<Vec<u8>> {
+        Ok(self.code.read()?)
+    }
+
+    /// Size of the artifact in bytes.
+    #[must_use]
+    pub fn code_bytes(&self) -> u64 {
+        self.code.bytes()
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    stock: Arc<Stock>,
+    options: PoolOptions,
+    isa: Isa,
+    instances: Arc<Semaphore>,
+    compiling: Semaphore,
+    next_instance: AtomicU64,
+}
+
+/// Shells, seeds and instances of one node. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+/// Compilations at once: each uses all CPUs by itself.
+const COMPILATIONS: usize = 1;
+
+impl Pool {
+    /// Starts a pool. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When this host cannot run guests; the message says what to do.
+    pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
+        doctor::check_kvm()?;
+        let isa = doctor::choose_isa(options.isa)?;
+        let spawner = Spawner::start().map_err(StartError::Spawner)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                stock: Stock::start(spawner, options.shells_ready),
+                isa,
+                instances: Arc::new(Semaphore::new(options.max_instances)),
+                compiling: Semaphore::new(COMPILATIONS),
+                next_instance: AtomicU64::new(1),
+                options,
+            }),
+        })
+    }
+
+    /// Instruction set of the functions that it compiles.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.inner.isa
+    }
+
+    /// Compiles an upload in the compile helper. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// What is wrong with the upload, or which limit it met.
+    pub async fn compile(&self, wasm: Bytes) -> Result<Compiled, CompileError> {
+        let _turn = self.inner.compiling.acquire().await;
+        let limits = Limits {
+            cpu: self.inner.options.compile_cpu,
+            memory: self.inner.options.compile_memory,
+        };
+        let spawner = self.inner.stock.spawner()?;
+        let (report, code) = compile::compile(&spawner, wasm, self.inner.isa, limits).await?;
+        Ok(Compiled {
+            kind: report.kind,
+            imports: report.imports,
+            cpu: Duration::from_millis(report.cpu_milliseconds),
+            code: Arc::new(code),
+        })
+    }
+
+    /// Takes an artifact that [`Compiled::bytes`] gave, by a pool of the same
+    /// version and instruction set.
+    ///
+    /// # Errors
+    /// The system's, or `FBIG` when it is empty or too large.
+    pub async fn load_code(
+        &self,
+        kind: FunctionKind,
+        artifact: &[u8],
+    ) -> Result<Compiled, PlatformError> {
+        let system = |error| PlatformError::System {
+            what: "the artifact could not be loaded",
+            error,
+        };
+        let file = code::writable().map_err(system)?;
+        let mut rest = artifact;
+        while !rest.is_empty() {
+            let written = rustix::io::write(&file, rest).map_err(system)?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        Ok(Compiled {
+            kind,
+            imports: Vec::new(),
+            cpu: Duration::ZERO,
+            code: Arc::new(Code::seal(file).map_err(system)?),
+        })
+    }
+
+    /// Makes the seed that instances of a function are forked from.
+    ///
+    /// # Errors
+    /// When the function cannot be loaded or instantiated; platform errors.
+    pub async fn make_seed(
+        &self,
+        spec: &FunctionSpec,
+        function: &Compiled,
+    ) -> Result<(Seed, FreezeReport), SeedError> {
+        seed::make(
+            &self.inner.stock,
+            spec,
+            function.kind,
+            &function.code,
+            self.inner.options.instantiation_time,
+        )
+        .await
+    }
+
+    /// Runs one request in a fresh instance, which is destroyed afterwards.
+    ///
+    /// Dropping the future ends the instance.
+    ///
+    /// # Errors
+    /// Why there is no response.
+    pub async fn invoke(&self, seed: &Seed, call: Call) -> Result<Reply, InvokeError> {
+        let arrived = Instant::now();
+        let capacity = self.inner.options.max_instances;
+        let room = self
+            .inner
+            .instances
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| InvokeError::OverCapacity(capacity))?;
+        let mailbox = Mailbox::new()?;
+        mailbox.put(&call.head.encode(), &call.body)?;
+        drop(call.body);
+        let shell = self.inner.stock.take().await?;
+        let queue = arrived.elapsed();
+        let instance = self.inner.next_instance.fetch_add(1, Ordering::Relaxed);
+        let mut running = Running {
+            shell,
+            mailbox,
+            log: LogLines::new(call.log, instance),
+        };
+        let ran = tokio::time::timeout(call.time_limit, running.run(seed, instance)).await;
+        let Running {
+            shell,
+            mailbox,
+            mut log,
+        } = running;
+        let result = match ran {
+            Ok(Ok(report)) => run::result(&mailbox).map(|response| (response, report)),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(InvokeError::TimedOut(call.time_limit)),
+        };
+        match result {
+            Ok(((head, body), report)) => {
+                let header = mailbox.header()?;
+                log.take(&mailbox.drain_log()?);
+                // Early destroy (AFaaS §4.3): the client does not wait for it,
+                // but the place is taken until the process is gone.
+                tokio::spawn(async move {
+                    shell.destroy().await;
+                    drop(room);
+                });
+                Ok(Reply {
+                    head,
+                    body,
+                    timing: Timing {
+                        instance,
+                        queue,
+                        fork: report.fork,
+                        init: Duration::from_nanos(header.init_nanoseconds).min(report.run),
+                        exec: Duration::from_nanos(header.exec_nanoseconds).min(report.run),
+                        run: report.run,
+                        exits: report.exits,
+                        page_faults: report.page_faults,
+                    },
+                })
+            }
+            Err(error) => {
+                // Only a guest that has stopped leaves a log that is whole.
+                shell.destroy().await;
+                if let Ok(records) = mailbox.drain_log() {
+                    log.take(&records);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the spawner and with it every process of this pool.
+    pub async fn shutdown(&self) {
+        self.inner.stock.stop().await;
+    }
+}
+
+/// An instance at work.
+struct Running {
+    shell: Shell,
+    mailbox: Mailbox,
+    log: LogLines,
+}
+
+impl Running {
+    async fn run(&mut self, seed: &Seed, instance: u64) -> Result<Report, InvokeError> {
+        self.shell
+            .fork(seed.layer(), &self.mailbox, seed.code(), seed.state())
+            .await?;
+        self.shell
+            .activate(instance, seed.monotonic_nanoseconds())
+            .await?;
+        let (ring, report) = run::next_stop(&mut self.shell, &self.mailbox, &mut self.log).await?;
+        match ring {
+            faasw_abi::doorbell::Ring::Done => Ok(report),
+            other => Err(InvokeError::GuestFailed(format!(
+                "it rang {other:?} in the middle of a request"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The node's side of a shell: the Function Runtime Interface as calls.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use faasw_abi::doorbell::Ring;
+use faasw_fri::messages::{
+    Activate, EXTENTS_MAX, Failed, Failure, Fork, FriExtent, PRIVATE, Prepared, Rang, Resume,
+    SHARED, Seal, Sealed, VcpuState,
+};
+use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
+use faasw_seedtree::{Extent, Layer, LayerBuilder};
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::code::Code;
+use crate::error::PlatformError;
+use crate::mailbox::Mailbox;
+use crate::spawner::{Process, Spawner};
+use crate::watch::{into_io, watch};
+use std::sync::Arc;
+
+/// What a shell says.
+#[derive(Debug)]
+pub enum Event {
+    /// The guest rang.
+    Rang(Report),
+    /// The VM cannot go on. The text says why.
+    Failed(String),
+}
+
+/// A ring of the doorbell, and what the shell measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Why the guest rang; `None` for a value that has no meaning.
+    pub ring: Option<Ring>,
+    /// Time that turning the shell into an instance took.
+    pub fork: Duration,
+    /// Time since the activation.
+    pub run: Duration,
+    /// Exits from the VM since then.
+    pub exits: u64,
+    /// Page faults that KVM fixed since the VM was made.
+    pub page_faults: u64,
+}
+
+/// A shell process. Dropping it ends it.
+#[derive(Debug)]
+pub struct Shell {
+    process: Process,
+    socket: AsyncFd<OwnedFd>,
+}
+
+fn protocol(error: impl std::fmt::Display) -> PlatformError {
+    PlatformError::Protocol(error.to_string())
+}
+
+impl Shell {
+    /// Makes a shell and waits until its VM is there.
+    ///
+    /// # Errors
+    /// When it cannot be made, or fails to make its VM.
+    pub async fn make(spawner: &Arc<Spawner>) -> Result<Self, PlatformError> {
+        let system = |error| PlatformError::System {
+            what: "a socket pair could not be made",
+            error,
+        };
+        let (ours, theirs) = faasw_fri::pair().map_err(system)?;
+        let socket = watch(ours).map_err(protocol)?;
+        let process = spawner.shell(theirs).await?;
+        let mut shell = Self { process, socket };
+        let packet = shell.receive().await?;
+        match packet.kind() {
+            Some(Kind::Prepared) => packet.message::<Prepared>().map_err(protocol)?,
+            Some(Kind::Failed) => return Err(PlatformError::ShellEnded(failure(&packet))),
+            _ => return Err(protocol("a new shell did not say that it is ready")),
+        };
+        Ok(shell)
+    }
+
+    /// Makes the shell run in `ram` itself: whatever the guest writes stays there.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn boot(
+        &self,
+        ram: &LayerBuilder,
+        mailbox: &Mailbox,
+        code: &Code,
+        state: VcpuState,
+    ) -> Result<(), PlatformError> {
+        let order = fork_order(ram.bytes(), SHARED, &[], code, state);
+        self.tell(&order, &[ram.as_fd(), mailbox.as_fd(), code.as_fd()])
+            .await
+    }
+
+    /// Makes the shell an instance of a layer and a state.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn fork(
+        &self,
+        layer: &Layer,
+        mailbox: &Mailbox,
+        code: &Code,
+        state: VcpuState,
+    ) -> Result<(), PlatformError> {
+        let order = fork_order(layer.bytes(), PRIVATE, layer.extents(), code, state);
+        self.tell(&order, &[layer.as_fd(), mailbox.as_fd(), code.as_fd()])
+            .await
+    }
+
+    /// Lets the guest run as instance number `instance`.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn activate(
+        &self,
+        instance: u64,
+        monotonic_nanoseconds: u64,
+    ) -> Result<(), PlatformError> {
+        let order = Activate {
+            instance,
+            monotonic_nanoseconds,
+        };
+        self.tell(&order, &[]).await
+    }
+
+    /// Lets the guest go on after a ring.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn resume(&self) -> Result<(), PlatformError> {
+        self.tell(&Resume { reserved: 0 }, &[]).await
+    }
+
+    /// Takes the vCPU's state, and ends the shell, so that nobody has the
+    /// layer mapped any more.
+    ///
+    /// # Errors
+    /// When the shell fails or says anything else.
+    pub async fn seal(mut self) -> Result<VcpuState, PlatformError> {
+        self.tell(&Seal { reserved: 0 }, &[]).await?;
+        let packet = self.receive().await?;
+        if packet.kind() == Some(Kind::Failed) {
+            return Err(PlatformError::ShellEnded(failure(&packet)));
+        }
+        let Sealed { state } = packet.message().map_err(protocol)?;
+        self.process.ended().await?;
+        Ok(state)
+    }
+
+    /// Waits for the shell to say something.
+    ///
+    /// # Errors
+    /// When it ends instead, or says what makes no sense.
+    pub async fn event(&mut self) -> Result<Event, PlatformError> {
+        let packet = self.receive().await?;
+        match packet.kind() {
+            Some(Kind::Rang) => {
+                let rang: Rang = packet.message().map_err(protocol)?;
+                Ok(Event::Rang(Report {
+                    ring: u32::try_from(rang.ring).ok().and_then(Ring::from_u32),
+                    fork: Duration::from_nanos(rang.fork_nanoseconds),
+                    run: Duration::from_nanos(rang.run_nanoseconds),
+                    exits: rang.exits,
+                    page_faults: rang.page_faults,
+                }))
+            }
+            Some(Kind::Failed) => Ok(Event::Failed(failure(&packet))),
+            _ => Err(protocol("the shell said what it may not say now")),
+        }
+    }
+
+    /// Asks for its end and waits until it has come.
+    pub async fn destroy(mut self) {
+        self.process.kill();
+        // An error says that the spawner is gone, and its shells with it.
+        let _ = self.process.ended().await;
+    }
+
+    async fn tell<M: Message>(
+        &self,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), PlatformError> {
+        self.socket
+            .async_io(Interest::WRITABLE, |socket| {
+                send(socket, message, fds, SendFlags::empty()).map_err(into_io)
+            })
+            .await
+            .map_err(|error| PlatformError::ShellEnded(error.to_string()))
+    }
+
+    /// A packet from the shell. It may send no descriptors: there is no room for them.
+    async fn receive(&mut self) -> Result<Packet, PlatformError> {
+        let received = self
+            .socket
+            .async_io(Interest::READABLE, |socket| {
+                match receive_from_untrusted(socket, RecvFlags::DONTWAIT) {
+                    Err(FriError::Malformed) => Ok(None),
+                    received => received.map(Some).map_err(into_io),
+                }
+            })
+            .await;
+        match received {
+            Ok(Some(packet)) => Ok(packet),
+            Ok(None) => Err(protocol("the shell sent what is no packet")),
+            Err(_) => Err(PlatformError::ShellEnded(
+                self.process.ended().await?.to_string(),
+            )),
+        }
+    }
+}
+
+fn fork_order(
+    ram_bytes: u64,
+    sharing: u64,
+    extents: &[Extent],
+    code: &Code,
+    state: VcpuState,
+) -> Fork {
+    let mut order = Fork {
+        ram_bytes,
+        code_bytes: code.mapped_bytes(),
+        sharing,
+        extent_count: 0,
+        extents: [FriExtent::default(); EXTENTS_MAX],
+        state,
+    };
+    for (slot, extent) in order.extents.iter_mut().zip(extents) {
+        *slot = FriExtent {
+            start: extent.start,
+            end: extent.end,
+        };
+        order.extent_count += 1;
+    }
+    order
+}
+
+/// What a [`Failed`] packet means, in words.
+fn failure(packet: &Packet) -> String {
+    let Ok(Failed {
+        failure,
+        detail,
+        instruction,
+    }) = packet.message()
+    else {
+        return "its report makes no sense".to_owned();
+    };
+    let errno = || {
+        i32::try_from(detail).map_or_else(
+            |_| format!("error {detail}"),
+            |errno| std::io::Error::from_raw_os_error(errno).to_string(),
+        )
+    };
+    match Failure::from_u64(failure) {
+        Some(Failure::Create) => format!("the VM could not be made: {}", errno()),
+        Some(Failure::Fork) => format!("the seed could not be mapped: {}", errno()),
+        Some(Failure::Run) => format!("the VM stopped at {instruction:#x}: {}", errno()),
+        Some(Failure::Exit) => {
+            format!("the guest left its VM at {instruction:#x} for KVM reason {detail}")
+        }
+        Some(Failure::Shutdown) => format!("the guest shut down near {instruction:#x}"),
+        Some(Failure::Message) => format!("the shell was sent message {detail} out of order"),
+        None => "its report makes no sense".to_owned(),
+    }
+}

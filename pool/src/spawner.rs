@@ -1,0 +1,340 @@
+//! The node's side of the spawner: asking for processes, and knowing when they end.
+//!
+//! Dropping a [`Process`] ends it. So whatever becomes of a request (an error,
+//! a timeout, a dropped future), its process goes with it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
+use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{oneshot, watch as signal};
+
+use crate::error::PlatformError;
+use crate::executable;
+use crate::watch::{into_io, watch};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Signal that ended it, or 0.
+    pub signal: u64,
+    /// Exit code, where no signal ended it.
+    pub code: u64,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { signal: 0, code } => write!(f, "it exited with code {code}"),
+            Self { signal, .. } => write!(f, "signal {signal} ended it"),
+        }
+    }
+}
+
+/// What is known of a process that was asked for.
+struct Expected {
+    spawned: Option<oneshot::Sender<Result<u64, Errno>>>,
+    ended: Option<oneshot::Sender<Exit>>,
+}
+
+/// The running spawner.
+pub struct Spawner {
+    socket: AsyncFd<OwnedFd>,
+    expected: Mutex<HashMap<u64, Expected>>,
+    next_token: AtomicU64,
+    gone: AtomicBool,
+    /// Closed when the spawner was reaped.
+    reaped: signal::Receiver<()>,
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawner").finish_non_exhaustive()
+    }
+}
+
+impl Spawner {
+    /// Starts one. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start() -> io::Result<Arc<Self>> {
+        let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
+        let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
+        let (ours, theirs) = faasw_fri::pair()?;
+        let child = start_program(&program, &theirs, &helper)?;
+        drop(theirs);
+        let (reaped_sender, reaped) = signal::channel(());
+        let spawner = Arc::new(Self {
+            socket: watch(ours)?,
+            expected: Mutex::new(HashMap::new()),
+            next_token: AtomicU64::new(1),
+            gone: AtomicBool::new(false),
+            reaped,
+        });
+        tokio::spawn(listen(Arc::downgrade(&spawner), child, reaped_sender));
+        Ok(spawner)
+    }
+
+    /// Whether it has ended; its processes have then ended too.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Ends it, and with it every process that it made; waits until it is reaped.
+    pub async fn stop(&self) {
+        let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
+        // The channel never changes; it closes.
+        let _ = self.reaped.clone().changed().await;
+    }
+
+    /// Makes a shell that talks over `socket`.
+    ///
+    /// # Errors
+    /// When the spawner is gone or could not fork.
+    pub async fn shell(self: &Arc<Self>, socket: OwnedFd) -> Result<Process, PlatformError> {
+        let token = self.token();
+        self.make(token, &SpawnShell { token }, &[socket.as_fd()])
+            .await
+    }
+
+    /// Runs the compile helper; `order.token` is filled in here.
+    ///
+    /// # Errors
+    /// When the spawner is gone or could not fork.
+    pub async fn helper(
+        self: &Arc<Self>,
+        order: SpawnHelper,
+        fds: [BorrowedFd<'_>; 3],
+    ) -> Result<Process, PlatformError> {
+        let token = self.token();
+        self.make(token, &SpawnHelper { token, ..order }, &fds)
+            .await
+    }
+
+    fn token(&self) -> u64 {
+        self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn make<M: Message>(
+        self: &Arc<Self>,
+        token: u64,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Process, PlatformError> {
+        let (spawned_sender, spawned) = oneshot::channel();
+        let (ended_sender, ended) = oneshot::channel();
+        self.expected().insert(
+            token,
+            Expected {
+                spawned: Some(spawned_sender),
+                ended: Some(ended_sender),
+            },
+        );
+        // From here on dropping this ends whatever was made of the request.
+        let mut process = Process {
+            token,
+            spawner: self.clone(),
+            ended,
+            exit: None,
+        };
+        self.tell(message, fds).await?;
+        match spawned.await {
+            Ok(Ok(pid)) => {
+                tracing::trace!(token, pid, "process made");
+                Ok(process)
+            }
+            Ok(Err(error)) => {
+                process.exit = Some(None);
+                Err(PlatformError::System {
+                    what: "a process could not be made",
+                    error,
+                })
+            }
+            Err(_) => Err(PlatformError::SpawnerGone),
+        }
+    }
+
+    async fn tell<M: Message>(
+        &self,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), PlatformError> {
+        if self.is_gone() {
+            return Err(PlatformError::SpawnerGone);
+        }
+        self.socket
+            .async_io(Interest::WRITABLE, |socket| {
+                send(socket, message, fds, SendFlags::empty()).map_err(into_io)
+            })
+            .await
+            .map_err(|_| PlatformError::SpawnerGone)
+    }
+
+    /// Asks for a process's end. Never waits: the socket's buffer is far larger
+    /// than what is ever under way, and a spawner that does not read is gone.
+    fn kill(&self, token: u64) {
+        let _ = send(
+            self.socket.get_ref(),
+            &Kill { token },
+            &[],
+            SendFlags::empty(),
+        );
+    }
+
+    fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
+        // The map is whole between any two statements.
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what the spawner said.
+    fn hear(&self, packet: &Packet) -> Result<(), FriError> {
+        match packet.kind() {
+            Some(Kind::Spawned) => {
+                let Spawned { token, pid } = packet.message()?;
+                if let Some(waiting) = self.spawned_sender(token) {
+                    let _ = waiting.send(Ok(pid));
+                }
+            }
+            Some(Kind::SpawnFailed) => {
+                let SpawnFailed { token, errno } = packet.message()?;
+                if let Some(waiting) = self.spawned_sender(token) {
+                    let errno = i32::try_from(errno).unwrap_or(0);
+                    let _ = waiting.send(Err(Errno::from_raw_os_error(errno)));
+                }
+                self.expected().remove(&token);
+            }
+            Some(Kind::Ended) => {
+                let Ended {
+                    token,
+                    signal,
+                    code,
+                } = packet.message()?;
+                let expected = self.expected().remove(&token);
+                if let Some(waiting) = expected.and_then(|expected| expected.ended) {
+                    let _ = waiting.send(Exit { signal, code });
+                }
+            }
+            _ => return Err(FriError::Malformed),
+        }
+        Ok(())
+    }
+
+    fn spawned_sender(&self, token: u64) -> Option<oneshot::Sender<Result<u64, Errno>>> {
+        self.expected().get_mut(&token)?.spawned.take()
+    }
+
+    /// Notes the end of the spawner: everyone who waits for it learns by the
+    /// end of their channel.
+    fn end(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.expected().clear();
+    }
+}
+
+/// Listens to the spawner until it ends, then reaps it.
+async fn listen(spawner: std::sync::Weak<Spawner>, mut child: Child, _reaped: signal::Sender<()>) {
+    loop {
+        let Some(listening) = spawner.upgrade() else {
+            break;
+        };
+        let heard = listening
+            .socket
+            .async_io(Interest::READABLE, |socket| {
+                receive_from_untrusted(socket, RecvFlags::DONTWAIT).map_err(into_io)
+            })
+            .await
+            .map_err(|error| error.to_string())
+            .and_then(|packet| listening.hear(&packet).map_err(|error| error.to_string()));
+        if let Err(error) = heard {
+            tracing::debug!(%error, "the spawner is gone");
+            listening.end();
+            break;
+        }
+    }
+    // Its socket is closed, so it ends at once if it has not.
+    let _ = tokio::task::spawn_blocking(move || {
+        let _ = child.kill();
+        child.wait()
+    })
+    .await;
+}
+
+#[expect(
+    unsafe_code,
+    reason = "the child's descriptors must be at fixed numbers before exec"
+)]
+fn start_program(program: &OwnedFd, socket: &OwnedFd, helper: &OwnedFd) -> io::Result<Child> {
+    /// Where the spawner looks for its socket; the helper's program is next to it.
+    const FIRST_FD: i32 = 3;
+    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+    // Numbers that the moves below cannot overwrite.
+    let socket = rustix::io::fcntl_dupfd_cloexec(socket, FIRST_FD + 10)?;
+    let helper = rustix::io::fcntl_dupfd_cloexec(helper, FIRST_FD + 10)?;
+    let sources = [socket.as_raw_fd(), helper.as_raw_fd()];
+    let mut command = Command::new(path);
+    command
+        .arg0("faasw-spawner")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    // SAFETY: between fork and exec only dup2 is called, which is safe there.
+    unsafe {
+        command.pre_exec(move || {
+            for (number, source) in (FIRST_FD..).zip(sources) {
+                if libc::dup2(source, number) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// A process that the spawner made. Dropping it ends it.
+#[derive(Debug)]
+pub struct Process {
+    token: u64,
+    spawner: Arc<Spawner>,
+    ended: oneshot::Receiver<Exit>,
+    /// How it ended, once that is known; the inner `None` says that nobody knows.
+    exit: Option<Option<Exit>>,
+}
+
+impl Process {
+    /// Asks for its end; [`Process::ended`] says when it has come.
+    pub fn kill(&self) {
+        self.spawner.kill(self.token);
+    }
+
+    /// Waits until it has ended and was reaped; may be asked again.
+    ///
+    /// # Errors
+    /// When the spawner is gone, and the process with it.
+    pub async fn ended(&mut self) -> Result<Exit, PlatformError> {
+        if self.exit.is_none() {
+            self.exit = Some((&mut self.ended).await.ok());
+        }
+        self.exit.flatten().ok_or(PlatformError::SpawnerGone)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            self.kill();
+        }
+    }
+}

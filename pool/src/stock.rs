@@ -1,0 +1,109 @@
+//! Shells made ahead of need.
+//!
+//! Making a VM takes far longer than forking into one, so a few are kept ready
+//! (Catalyzer's sandbox Zygotes, §4.2; AFaaS §4.2). A shell that was taken is
+//! replaced in the background, one at a time.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::error::PlatformError;
+use crate::shell::Shell;
+use crate::spawner::Spawner;
+
+/// The stock, and the spawner that fills it.
+#[derive(Debug)]
+pub struct Stock {
+    spawner: Mutex<Arc<Spawner>>,
+    ready: Mutex<VecDeque<Shell>>,
+    wanted: usize,
+    taken: Notify,
+}
+
+impl Stock {
+    /// A stock that keeps `wanted` shells ready. Must be called inside a tokio runtime.
+    pub fn start(spawner: Arc<Spawner>, wanted: usize) -> Arc<Self> {
+        let stock = Arc::new(Self {
+            spawner: Mutex::new(spawner),
+            ready: Mutex::new(VecDeque::new()),
+            wanted,
+            taken: Notify::new(),
+        });
+        tokio::spawn(refill(Arc::downgrade(&stock)));
+        stock
+    }
+
+    /// The spawner; another one when the last has ended.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
+        let mut spawner = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        if spawner.is_gone() {
+            tracing::warn!("the spawner has ended; starting another");
+            self.clear();
+            *spawner = Spawner::start().map_err(|_| PlatformError::SpawnerGone)?;
+        }
+        Ok(spawner.clone())
+    }
+
+    /// A shell: a ready one, or one made now.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub async fn take(&self) -> Result<Shell, PlatformError> {
+        // Also replaces a spawner that is gone, and with it its dead shells.
+        let spawner = self.spawner()?;
+        let ready = self.lock().pop_front();
+        self.taken.notify_one();
+        match ready {
+            Some(shell) => Ok(shell),
+            None => Shell::make(&spawner).await,
+        }
+    }
+
+    /// Ends the spawner, and with it every process that it made.
+    pub async fn stop(&self) {
+        self.clear();
+        let spawner = self
+            .spawner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        spawner.stop().await;
+    }
+
+    /// Ends the shells that are ready.
+    fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Shell>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fill(&self) -> Result<(), PlatformError> {
+        while self.lock().len() < self.wanted {
+            let shell = Shell::make(&self.spawner()?).await?;
+            self.lock().push_back(shell);
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the stock filled for as long as it exists.
+async fn refill(stock: Weak<Stock>) {
+    loop {
+        let Some(stock) = stock.upgrade() else { return };
+        if let Err(error) = stock.fill().await {
+            // The next request makes its own shell and reports what is wrong.
+            tracing::warn!(%error, "no shell could be made ahead");
+        }
+        // Waits without keeping the stock alive: whoever drops it notifies.
+        let taken = stock.clone();
+        drop(stock);
+        taken.taken.notified().await;
+    }
+}

@@ -1,0 +1,187 @@
+//! Layers: guest memory in a file that ends up sealed.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::extent::{Extent, coalesce};
+
+/// Extents are widened to this, so that both sides can map them huge.
+const EXTENT_UNIT: u64 = 2 << 20;
+
+/// Guest memory that is still being written.
+#[derive(Debug)]
+pub struct LayerBuilder {
+    file: OwnedFd,
+    bytes: u64,
+}
+
+impl LayerBuilder {
+    /// `bytes` of zeroed guest memory. Pages exist once they are touched.
+    ///
+    /// # Errors
+    /// The system's, when it has no memory or descriptors.
+    pub fn new(name: &str, bytes: u64) -> Result<Self, Errno> {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, bytes)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok(Self { file, bytes })
+    }
+
+    /// Size in bytes, holes included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes `content` at `offset`.
+    ///
+    /// # Errors
+    /// The system's; `FBIG` or the like beyond the end.
+    pub fn write(&self, mut offset: u64, mut content: &[u8]) -> Result<(), Errno> {
+        while !content.is_empty() {
+            let written = rustix::io::pwrite(&self.file, content, offset)?;
+            content = content.get(written..).unwrap_or_default();
+            offset += written as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes it immutable. Nobody may have it mapped for writing any more: the
+    /// kernel refuses the seal otherwise.
+    ///
+    /// # Errors
+    /// `BUSY` while a writable mapping exists; others of the system.
+    pub fn freeze(self, most_extents: usize) -> Result<Layer, Errno> {
+        rustix::fs::fcntl_add_seals(&self.file, SealFlags::WRITE | SealFlags::SEAL)?;
+        let data = self.data()?;
+        Ok(Layer {
+            file: reopen_read_only(&self.file)?,
+            bytes: self.bytes,
+            data_bytes: data.iter().map(|extent| extent.bytes()).sum(),
+            extents: coalesce(&data, EXTENT_UNIT, most_extents),
+        })
+    }
+
+    /// Where pages exist.
+    fn data(&self) -> Result<Vec<Extent>, Errno> {
+        let mut data = Vec::new();
+        let mut at = 0;
+        while at < self.bytes {
+            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => break,
+                Err(errno) => return Err(errno),
+            };
+            let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
+            data.push(Extent { start, end });
+            at = end;
+        }
+        Ok(data)
+    }
+}
+
+impl AsFd for LayerBuilder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Frozen guest memory. Its descriptor is read-only and its file write-sealed.
+#[derive(Debug)]
+pub struct Layer {
+    file: OwnedFd,
+    bytes: u64,
+    data_bytes: u64,
+    extents: Vec<Extent>,
+}
+
+impl Layer {
+    /// Size in bytes, holes included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of the pages that existed when it was frozen.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Where an instance must map the layer; elsewhere it is all zeroes.
+    #[must_use]
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+}
+
+impl AsFd for Layer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The same file through a descriptor that cannot write.
+///
+/// # Errors
+/// The system's.
+fn reopen_read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    use std::os::fd::AsRawFd;
+    rustix::fs::open(
+        format!("/proc/self/fd/{}", file.as_raw_fd()),
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_layer_keeps_what_was_written_and_refuses_more() {
+        let builder = LayerBuilder::new("test", 64 << 20).unwrap();
+        builder.write(5 << 20, b"here").unwrap();
+        builder.write(40 << 20, b"there").unwrap();
+        let writer = builder.file.try_clone().unwrap();
+        let layer = builder.freeze(16).unwrap();
+        assert_eq!(
+            layer.extents(),
+            [
+                Extent {
+                    start: 4 << 20,
+                    end: 6 << 20
+                },
+                Extent {
+                    start: 40 << 20,
+                    end: 42 << 20
+                }
+            ]
+        );
+        assert_eq!(layer.data_bytes(), 8192);
+        let mut read = [0; 4];
+        rustix::io::pread(&layer, &mut read, 5 << 20).unwrap();
+        assert_eq!(&read, b"here");
+        assert_eq!(rustix::io::pwrite(&writer, b"x", 0), Err(Errno::PERM));
+        assert_eq!(rustix::io::pwrite(&layer, b"x", 0), Err(Errno::BADF));
+        assert!(rustix::fs::ftruncate(&writer, 0).is_err());
+    }
+
+    #[test]
+    fn an_empty_layer_has_no_extents() {
+        let layer = LayerBuilder::new("test", 4 << 20)
+            .unwrap()
+            .freeze(16)
+            .unwrap();
+        assert!(layer.extents().is_empty());
+        assert_eq!(layer.data_bytes(), 0);
+    }
+
+    #[test]
+    fn nothing_can_be_written_beyond_the_end() {
+        let builder = LayerBuilder::new("test", 4096).unwrap();
+        assert!(builder.write(4090, b"0123456789").is_err());
+    }
+}
