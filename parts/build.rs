@@ -9,6 +9,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sha2::{Digest, Sha256};
+
 struct Part {
     /// Environment variable that names the built file to the crate.
     variable: &'static str,
@@ -72,13 +74,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("the crate has no parent folder")?
         .to_owned();
     let target = parts_target()?;
+    let mut digest = Sha256::new();
     for part in PARTS {
         for source in part.sources {
             println!("cargo:rerun-if-changed={}", root.join(source).display());
         }
         let built = build(&part, &root, &target)?;
         println!("cargo:rustc-env={}={}", part.variable, built.display());
+        digest.update(std::fs::read(&built)?);
     }
+    let digest = digest.finalize();
+    let short: String = digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    println!("cargo:rustc-env=FAASW_PARTS_DIGEST={short}");
     println!("cargo:rerun-if-changed=build.rs");
     Ok(())
 }

@@ -63,9 +63,7 @@ pub trait Seed: fmt::Debug + Send + Sync {
 
 impl Engine for Pool {
     fn generation(&self) -> String {
-        // The version stands for Wasmtime's and for the settings of Cranelift,
-        // which change with it only.
-        format!("{}-{}", self.isa(), env!("CARGO_PKG_VERSION"))
+        Self::generation(self)
     }
 
     fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {

@@ -40,6 +40,11 @@ fn fails(path: &str, status: u16, slug: &str, words: &[&str]) {
     for word in words {
         assert!(detail.contains(word), "{path}: no {word:?} in {detail:?}");
     }
+    let instance = answer.problem("instance");
+    assert!(
+        instance.starts_with("urn:faasw:instance:"),
+        "{path}: {instance}"
+    );
     let log = BENCH.log(name);
     let first = detail.lines().next().unwrap();
     assert!(

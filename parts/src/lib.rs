@@ -15,6 +15,10 @@ pub static SHELL: &[u8] = include_bytes!(env!("FAASW_SHELL"));
 /// The compile helper: a Linux executable.
 pub static COMPILER: &[u8] = include_bytes!(env!("FAASW_COMPILER"));
 
+/// Sixteen hexadecimal digits that change with any of the parts: what one build
+/// of them compiled, another does not load.
+pub static DIGEST: &str = env!("FAASW_PARTS_DIGEST");
+
 #[cfg(test)]
 mod tests {
     use super::*;

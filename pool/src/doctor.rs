@@ -1,6 +1,7 @@
 //! What this host offers.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 
 use faasw_abi::isa::Isa;
 use kvm_ioctls::{Cap, Kvm};
@@ -41,20 +42,26 @@ pub fn check_kvm() -> Result<(), StartError> {
 }
 
 fn open_kvm() -> Result<Kvm, StartError> {
-    if let Err(error) = std::fs::File::options()
+    let opened = std::fs::File::options()
         .read(true)
         .write(true)
         .open("/dev/kvm")
-    {
-        return Err(match error.kind() {
-            ErrorKind::NotFound => StartError::KvmMissing,
-            ErrorKind::PermissionDenied => StartError::KvmPermission,
-            // No driver stands behind the device file.
-            _ if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
-                StartError::KvmMissing
-            }
-            _ => StartError::KvmBroken(error),
-        });
+        .and_then(|file| file.metadata());
+    match opened {
+        Ok(metadata) if metadata.file_type().is_char_device() => {}
+        // An ordinary file of that name, as careless scripts leave it behind.
+        Ok(_) => return Err(StartError::KvmMissing),
+        Err(error) => {
+            return Err(match error.kind() {
+                ErrorKind::NotFound => StartError::KvmMissing,
+                ErrorKind::PermissionDenied => StartError::KvmPermission,
+                // No driver stands behind the device file.
+                _ if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
+                    StartError::KvmMissing
+                }
+                _ => StartError::KvmBroken(error),
+            });
+        }
     }
     let broken = |error: kvm_ioctls::Error| StartError::KvmBroken(error.into());
     let kvm = Kvm::new().map_err(broken)?;

@@ -105,6 +105,11 @@ pub enum LogStream {
 
 /// Takes a function's log, line by line.
 pub trait LogSink: Send + Sync + std::fmt::Debug {
+    /// An instance with this number is about to run; its lines follow.
+    fn begins(&self, instance: u64) {
+        let _ = instance;
+    }
+
     /// One line without its line break; at most 16 KiB, longer ones come in parts.
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]);
 }

@@ -20,6 +20,7 @@ pub struct LogLines {
 impl LogLines {
     /// Passes the lines of `instance` on to `sink`.
     pub fn new(sink: Arc<dyn LogSink>, instance: u64) -> Self {
+        sink.begins(instance);
         Self {
             sink,
             instance,

@@ -126,6 +126,13 @@ impl Pool {
         self.inner.isa
     }
 
+    /// What compiled code depends on beside its module: code of another
+    /// generation is not to be loaded.
+    #[must_use]
+    pub fn generation(&self) -> String {
+        format!("{}-{}", self.inner.isa, faasw_parts::DIGEST)
+    }
+
     /// Compiles an upload in the compile helper. Dropping the future ends it.
     ///
     /// # Errors

@@ -127,7 +127,7 @@ fn report(function: &Function, failure: &Failure, instance: u64) {
 #[derive(Debug)]
 struct InstanceLog {
     log: Arc<FunctionLog>,
-    /// 0 until the instance has written something.
+    /// 0 until there is an instance.
     instance: AtomicU64,
 }
 
@@ -145,8 +145,11 @@ impl InstanceLog {
 }
 
 impl LogSink for InstanceLog {
-    fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
+    fn begins(&self, instance: u64) {
         self.instance.store(instance, Ordering::Relaxed);
+    }
+
+    fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
         self.log.add(instance, stream, line);
     }
 }

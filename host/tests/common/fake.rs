@@ -135,6 +135,7 @@ impl Seed for FakeSeed {
             let path = text(&call.head.path_and_query);
             let (status, headers, body) = match path.as_str() {
                 "/trap" => {
+                    call.log.begins(42);
                     call.log.line(42, LogStream::Err, b"about to trap");
                     return Err(trap());
                 }

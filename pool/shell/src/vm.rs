@@ -1,5 +1,6 @@
 //! One VM with one vCPU.
 
+use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::io;
 
 use faasw_abi::memory_map::{CODE, MAILBOX};
@@ -28,7 +29,8 @@ impl Template {
     /// # Errors
     /// When KVM does not answer.
     pub fn new(kvm: Kvm) -> io::Result<Self> {
-        let cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
+        let mut cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
+        show_instruction_sets(&mut cpuid);
         // A VM that is thrown away tells the frequency that all will have.
         let tsc_khz = kvm
             .create_vm()
@@ -48,6 +50,27 @@ impl Template {
     /// Ticks of a guest's time-stamp counter per millisecond.
     pub fn tsc_khz(&self) -> u64 {
         self.tsc_khz
+    }
+}
+
+/// Adds the instruction sets of Cranelift's levels that this CPU has. KVM's
+/// answer may lack some (`kvm-pvm` leaves LZCNT out), but no hypervisor can
+/// withhold them: they are neither trapped nor have state of their own beyond
+/// what XCR0 governs.
+fn show_instruction_sets(cpuid: &mut CpuId) {
+    // SSE3, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT
+    const LEAF_1_ECX: u32 = 1 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 23;
+    // BMI1, AVX2, BMI2
+    const LEAF_7_EBX: u32 = 1 << 3 | 1 << 5 | 1 << 8;
+    const LZCNT: u32 = 1 << 5;
+    const EXTENDED: u32 = 0x8000_0001;
+    for entry in cpuid.as_mut_slice() {
+        match (entry.function, entry.index) {
+            (1, _) => entry.ecx |= __cpuid(1).ecx & LEAF_1_ECX,
+            (7, 0) => entry.ebx |= __cpuid_count(7, 0).ebx & LEAF_7_EBX,
+            (EXTENDED, _) => entry.ecx |= __cpuid(EXTENDED).ecx & LZCNT,
+            _ => {}
+        }
     }
 }
 
