@@ -1,7 +1,12 @@
-//! The doorbell: one `out` to [`PORT`] whose value says why the guest rings.
+//! The doorbells. An `out` to [`PORT`] stops the guest, and its value says why.
+//! An `out` to [`PROGRESS`] tells the node to look at the mailbox, and the guest
+//! runs on.
 
-/// I/O port of the doorbell.
+/// I/O port of the doorbell that stops the guest.
 pub const PORT: u16 = 0x50;
+
+/// I/O port of the doorbell that does not: the host binds it to an eventfd.
+pub const PROGRESS: u16 = 0x54;
 
 /// Why the guest rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,16 +16,15 @@ pub enum Ring {
     /// the early freeze point.
     Loaded = 1,
     /// The function is instantiated and waits for a request: the late freeze
-    /// point. The draws of [`crate::mailbox::Header`] are final.
+    /// point. The draws of [`crate::mailbox::GuestWords`] are final.
     Ready = 2,
-    /// The run is over; [`crate::mailbox::Header`] says how.
+    /// The run is over; [`crate::mailbox::GuestWords`] say how.
     Done = 3,
-    /// The log area is full and must be emptied before the guest goes on.
-    LogFull = 4,
-    /// Nothing to do until [`crate::mailbox::Header::wait_nanoseconds`] have passed.
-    Wait = 5,
+    /// Nothing to do until [`crate::mailbox::GuestWords::wait_nanoseconds`] have
+    /// passed, or the host sees what the guest waits for.
+    Wait = 4,
     /// The guest itself failed; the mailbox report says why. It does not go on.
-    Fatal = 6,
+    Fatal = 5,
 }
 
 impl Ring {
@@ -31,7 +35,6 @@ impl Ring {
             Self::Loaded,
             Self::Ready,
             Self::Done,
-            Self::LogFull,
             Self::Wait,
             Self::Fatal,
         ]
@@ -52,7 +55,7 @@ mod tests {
             }
         }
         assert_eq!(Ring::from_u32(0), None);
-        assert_eq!(Ring::from_u32(7), None);
+        assert_eq!(Ring::from_u32(6), None);
         assert_eq!(Ring::from_u32(u32::MAX), None);
     }
 }

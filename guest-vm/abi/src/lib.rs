@@ -11,6 +11,7 @@
 //! - [`doorbell`]: the port the guest rings and what each ring means.
 //! - [`isa`]: the instruction sets that functions are compiled for.
 //! - [`wire`]: how request and response heads are spelled as bytes.
+//! - [`ring`]: where the bytes of a body lie in the mailbox.
 //! - [`outcome`]: how a run of a function can end.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,10 +24,11 @@ pub mod isa;
 pub mod mailbox;
 pub mod memory_map;
 pub mod outcome;
+pub mod ring;
 pub mod wire;
 
 /// Version of everything in this crate.
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;

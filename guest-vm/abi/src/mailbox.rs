@@ -1,20 +1,23 @@
 //! The mailbox: the only memory that both sides of the VM boundary write.
 //!
 //! ```text
-//! 0x00_0000  header (one page)
+//! 0x00_0000  host words, guest words (one page)
 //! 0x00_1000  request head        64 KiB   host → guest
 //! 0x01_1000  response head       64 KiB   guest → host
 //! 0x02_1000  report              4 KiB    guest → host
-//! 0x02_2000  log                 128 KiB  guest → host
-//! 0x04_2000  (free)
-//! 0x10_0000  request body        1 MiB    host → guest
-//! 0x20_0000  response body       1 MiB    guest → host
+//! 0x02_2000  log                 128 KiB  guest → host, a ring
+//! 0x04_2000  request trailers    16 KiB   host → guest
+//! 0x04_6000  response trailers   16 KiB   guest → host
+//! 0x10_0000  request body        1 MiB    host → guest, a ring
+//! 0x20_0000  response body       1 MiB    guest → host, a ring
 //! 0x30_0000  end
 //! ```
 //!
-//! The host copies everything out before it looks at it; a length that is
-//! larger than its area is the guest's lie and ends the instance. While a seed
-//! is made the request head area holds a [`crate::wire::SeedConfig`] instead.
+//! Each word has one writer. A side publishes bytes first and the word that
+//! announces them after; the other side may look at any time. The host copies
+//! everything out before it looks at it; a length or counter that cannot be is
+//! the guest's lie and ends the instance. While a seed is made the request head
+//! area holds a [`crate::wire::SeedConfig`] instead. See `docs/decisions/0009-streaming.md`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -33,17 +36,25 @@ impl Area {
     }
 }
 
+/// The [`HostWords`].
+pub const HOST_WORDS: Area = Area::new(0, 0x800);
+/// The [`GuestWords`].
+pub const GUEST_WORDS: Area = Area::new(0x800, 0x800);
 /// Request head, or the seed's configuration while it is made.
 pub const REQUEST_HEAD: Area = Area::new(0x1000, 64 << 10);
 /// Response head.
 pub const RESPONSE_HEAD: Area = Area::new(0x1_1000, 64 << 10);
 /// UTF-8 text on how the run ended, where it did not end well.
 pub const REPORT: Area = Area::new(0x2_1000, 4 << 10);
-/// Log records, see [`LOG_RECORD_HEADER`].
+/// Ring of log records, see [`LOG_RECORD_HEADER`].
 pub const LOG: Area = Area::new(0x2_2000, 128 << 10);
-/// Request body.
+/// Trailers of the request, spelt as [`crate::wire::encode_fields`] does.
+pub const REQUEST_TRAILERS: Area = Area::new(0x4_2000, 16 << 10);
+/// Trailers of the response, likewise.
+pub const RESPONSE_TRAILERS: Area = Area::new(0x4_6000, 16 << 10);
+/// Ring of the request body.
 pub const REQUEST_BODY: Area = Area::new(0x10_0000, 1 << 20);
-/// Response body.
+/// Ring of the response body.
 pub const RESPONSE_BODY: Area = Area::new(0x20_0000, 1 << 20);
 /// Size of the whole mailbox, in bytes.
 pub const MAILBOX_BYTES: u64 = 0x30_0000;
@@ -52,57 +63,93 @@ pub const MAILBOX_BYTES: u64 = 0x30_0000;
 /// bytes, a little-endian `u32` length, and that many bytes.
 pub const LOG_RECORD_HEADER: usize = 8;
 
-/// The first page of the mailbox.
+/// [`HostWords::request_end`]: more of the body may come.
+pub const REQUEST_OPEN: u32 = 0;
+/// [`HostWords::request_end`]: the body is whole when all bytes written are read.
+pub const REQUEST_WHOLE: u32 = 1;
+/// [`HostWords::request_end`]: the client went away in the middle of the body.
+pub const REQUEST_BROKEN: u32 = 2;
+
+/// What the host writes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Header {
-    /// Host: bytes in [`REQUEST_HEAD`].
+pub struct HostWords {
+    /// Bytes in [`REQUEST_HEAD`].
     pub request_head_len: u32,
-    /// Host: bytes in [`REQUEST_BODY`].
-    pub request_body_len: u32,
-    /// Guest: [`crate::outcome::Outcome`] as a number.
-    pub outcome: u32,
-    /// Guest: exit code, where the outcome is an exit.
-    pub exit_code: u32,
-    /// Guest: bytes in [`RESPONSE_HEAD`].
-    pub response_head_len: u32,
-    /// Guest: bytes in [`RESPONSE_BODY`].
-    pub response_body_len: u32,
-    /// Guest: bytes in [`REPORT`].
-    pub report_len: u32,
-    /// Guest: bytes in [`LOG`]; the host sets it to 0 when it has emptied it.
-    pub log_len: u32,
-    /// Guest: how long [`crate::doorbell::Ring::Wait`] waits, in nanoseconds.
-    pub wait_nanoseconds: u64,
-    /// Guest: time from resuming to the call of the handler, in nanoseconds.
-    pub init_nanoseconds: u64,
-    /// Guest: time in the handler, in nanoseconds.
-    pub exec_nanoseconds: u64,
-    /// Guest: monotonic time when it rang, in nanoseconds; what a seed continues from.
-    pub monotonic_nanoseconds: u64,
-    /// Guest: `DRAW_*` bits, what the function read before the freeze.
-    pub draws: u32,
-    /// Guest: bytes of entropy drawn before the freeze.
-    pub entropy_drawn: u32,
-    /// Guest: the largest linear memory total, in bytes.
-    pub memory_peak: u64,
-    /// Guest: 1 when a memory was refused to grow beyond the limit.
-    pub memory_denied: u32,
-    /// Keeps the size a multiple of eight.
-    pub reserved: u32,
+    /// Not 0 when the guest should ring [`crate::doorbell::PROGRESS`] for what it flushes.
+    pub listening: u32,
+    /// Bytes ever put into [`REQUEST_BODY`].
+    pub request_written: u64,
+    /// `REQUEST_*`: whether more will come.
+    pub request_end: u32,
+    /// Bytes in [`REQUEST_TRAILERS`], once the body is whole.
+    pub request_trailers_len: u32,
+    /// Bytes ever taken from [`RESPONSE_BODY`].
+    pub response_read: u64,
+    /// Bytes ever taken from [`LOG`].
+    pub log_read: u64,
 }
 
-/// [`Header::draws`]: random bytes of the cryptographic kind (or any p1 random).
+/// What the guest writes.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct GuestWords {
+    /// Bytes ever put into [`RESPONSE_BODY`].
+    pub response_written: u64,
+    /// Bytes ever taken from [`REQUEST_BODY`].
+    pub request_read: u64,
+    /// Bytes ever put into [`LOG`].
+    pub log_written: u64,
+    /// Bytes in [`RESPONSE_HEAD`]; 0 until the head is there.
+    pub response_head_len: u32,
+    /// 1 when the body of the response is whole.
+    pub response_end: u32,
+    /// Bytes in [`RESPONSE_TRAILERS`], once the body is whole.
+    pub response_trailers_len: u32,
+    /// `WAIT_*`: what the guest waits for, beside the deadline.
+    pub wait_for: u32,
+    /// How long [`crate::doorbell::Ring::Wait`] waits at most, in nanoseconds.
+    pub wait_nanoseconds: u64,
+    /// [`crate::outcome::Outcome`] as a number.
+    pub outcome: u32,
+    /// Exit code, where the outcome is an exit.
+    pub exit_code: u32,
+    /// Bytes in [`REPORT`].
+    pub report_len: u32,
+    /// `DRAW_*` bits, what the function read before the freeze.
+    pub draws: u32,
+    /// Time from resuming to the call of the handler, in nanoseconds.
+    pub init_nanoseconds: u64,
+    /// Time in the handler, in nanoseconds.
+    pub exec_nanoseconds: u64,
+    /// Monotonic time when it rang, in nanoseconds; what a seed continues from.
+    pub monotonic_nanoseconds: u64,
+    /// The largest linear memory total, in bytes.
+    pub memory_peak: u64,
+    /// Bytes of entropy drawn before the freeze.
+    pub entropy_drawn: u32,
+    /// 1 when a memory was refused to grow beyond the limit.
+    pub memory_denied: u32,
+}
+
+/// [`GuestWords::wait_for`]: bytes of the request body, or its end.
+pub const WAIT_REQUEST: u32 = 1;
+/// [`GuestWords::wait_for`]: room for the response body.
+pub const WAIT_ROOM: u32 = 1 << 1;
+/// [`GuestWords::wait_for`]: room for the log.
+pub const WAIT_LOG: u32 = 1 << 2;
+
+/// [`GuestWords::draws`]: random bytes of the cryptographic kind (or any p1 random).
 pub const DRAW_ENTROPY: u32 = 1;
-/// [`Header::draws`]: random bytes or a seed of the insecure kind.
+/// [`GuestWords::draws`]: random bytes or a seed of the insecure kind.
 pub const DRAW_INSECURE: u32 = 1 << 1;
-/// [`Header::draws`]: a clock was read.
+/// [`GuestWords::draws`]: a clock was read.
 pub const DRAW_CLOCK: u32 = 1 << 2;
-/// [`Header::draws`]: environment or arguments were read.
+/// [`GuestWords::draws`]: environment or arguments were read.
 pub const DRAW_ENVIRONMENT: u32 = 1 << 3;
 
 const _: () = assert!(
-    size_of::<Header>() == 88,
-    "the mailbox header changed: raise ABI_VERSION"
+    size_of::<HostWords>() == 40 && size_of::<GuestWords>() == 104,
+    "the mailbox changed: raise ABI_VERSION"
 );
 const _: () = assert!(RESPONSE_BODY.offset + RESPONSE_BODY.size == MAILBOX_BYTES);

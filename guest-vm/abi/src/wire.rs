@@ -61,8 +61,6 @@ pub struct ResponseHead {
     pub status: u16,
     /// Header fields in order.
     pub headers: Vec<Pair>,
-    /// Trailer fields in order.
-    pub trailers: Vec<Pair>,
 }
 
 /// What a function is, which decides how it is called.
@@ -241,7 +239,6 @@ impl ResponseHead {
         let mut writer = Writer::default();
         writer.bytes.extend_from_slice(&self.status.to_le_bytes());
         writer.pairs(&self.headers);
-        writer.pairs(&self.trailers);
         writer.bytes
     }
 
@@ -254,11 +251,29 @@ impl ResponseHead {
         let head = Self {
             status: u16::from_le_bytes(reader.array()?),
             headers: reader.pairs()?,
-            trailers: reader.pairs()?,
         };
         reader.end()?;
         Ok(head)
     }
+}
+
+/// Fields by themselves, trailers for instance, as bytes.
+#[must_use]
+pub fn encode_fields(fields: &[Pair]) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.pairs(fields);
+    writer.bytes
+}
+
+/// The fields that `bytes` spell. Names and values are not looked at.
+///
+/// # Errors
+/// When they are not exactly one list of fields.
+pub fn decode_fields(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
+    let mut reader = Reader::new(bytes);
+    let fields = reader.pairs()?;
+    reader.end()?;
+    Ok(fields)
 }
 
 impl SeedConfig {
@@ -309,7 +324,6 @@ mod tests {
         ResponseHead {
             status: 200,
             headers: vec![pair("x-a", b"1"), pair("x-a", &[0xe9])],
-            trailers: vec![pair("x-t", b"")],
         }
     }
 
@@ -330,6 +344,9 @@ mod tests {
             ResponseHead::decode(&response().encode()).unwrap(),
             response()
         );
+        let trailers = [pair("x-t", b""), pair("x-u", &[0xff])];
+        assert_eq!(decode_fields(&encode_fields(&trailers)).unwrap(), trailers);
+        assert_eq!(decode_fields(&encode_fields(&[])).unwrap(), []);
         let config = SeedConfig {
             kind: FunctionKind::CgiModule,
             memory_limit: 1 << 27,

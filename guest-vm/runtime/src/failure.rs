@@ -65,8 +65,8 @@ impl fmt::Display for Ended {
             Self::Refused(SendError::HeadTooLarge) => {
                 f.write_str("the response's head is larger than the limit")
             }
-            Self::Refused(SendError::BodyTooLarge) => {
-                f.write_str("the response's body is larger than the limit")
+            Self::Refused(SendError::TrailersTooLarge) => {
+                f.write_str("the response's trailers are larger than the limit")
             }
         }
     }

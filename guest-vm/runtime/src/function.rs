@@ -240,13 +240,14 @@ pub struct Ready<P: 'static> {
 }
 
 impl<P: Platform> Ready<P> {
-    /// Answers one request; its response is at the platform when this returns.
+    /// Answers one request; its whole response is at the platform when this returns.
     ///
     /// A function instance serves one request: what a second call finds is
     /// whatever the first left behind.
     ///
     /// # Errors
-    /// When there is no whole response; nothing the platform took then counts.
+    /// When there is no response, or not a whole one: the platform may have
+    /// taken a part of it, whose body it was never told to be finished.
     pub fn handle(&mut self, request: RequestHead) -> Result<(), Failure> {
         let state = self.store.data_mut();
         state.draws.close();
@@ -276,7 +277,7 @@ impl<P: Platform> Ready<P> {
             .and_then(|arguments| handle.call(&mut self.store, arguments));
         self.ended_well(called)?;
         let state = self.store.data_mut();
-        state.exchange.conclude(&mut state.platform)
+        state.exchange.conclude()
     }
 
     fn handle_command(

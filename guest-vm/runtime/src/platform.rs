@@ -1,12 +1,13 @@
 //! What the runtime needs from whatever it runs on.
 //!
 //! In the guest the kernel implements it over the boot page, the mailbox and the
-//! doorbell; natively the tests implement it over plain memory. Everything is
+//! doorbells; natively the tests implement it over plain memory. Everything is
 //! synchronous: a wait blocks the one vCPU there is.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
-use faasw_abi::wire::ResponseHead;
+use faasw_abi::wire::{Pair, ResponseHead};
 
 /// A stream of the function's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +24,30 @@ pub enum LogStream {
 pub enum SendError {
     /// The head is larger than the platform takes.
     HeadTooLarge,
-    /// The body is larger than the platform takes.
-    BodyTooLarge,
+    /// The trailers are larger than the platform takes.
+    TrailersTooLarge,
+}
+
+/// What is there of the request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// At least one byte can be read.
+    Ready,
+    /// Nothing now; more may come.
+    Pending,
+    /// Everything was read, and the trailers are there.
+    End,
+    /// The client went away in the middle of it.
+    Broken,
+}
+
+/// What a function waits for, beside a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// The request body is no longer [`Incoming::Pending`].
+    pub request: bool,
+    /// The response body has room.
+    pub room: bool,
 }
 
 /// What the runtime needs from whatever it runs on.
@@ -38,24 +61,82 @@ pub trait Platform: 'static {
     /// Fills `out` from a cryptographic generator that no two instances share.
     fn random(&mut self, out: &mut [u8]);
 
-    /// Blocks until [`Platform::monotonic`] is at least `deadline`.
-    fn wait_until(&mut self, deadline: u64);
+    /// Blocks until something of `interest` may be there or
+    /// [`Platform::monotonic`] is at least `deadline`. May return early, so ask
+    /// again. What was sent so far is on its way when this blocks.
+    fn wait(&mut self, interest: Interest, deadline: Option<u64>);
 
     /// Appends to the function's log. Lines are the reader's business.
     fn log(&mut self, stream: LogStream, bytes: &[u8]);
 
-    /// Copies the next bytes of the request body; 0 for a non-empty `out` means its end.
+    /// What is there of the request body.
+    fn incoming(&self) -> Incoming;
+
+    /// Copies the next bytes of the request body that are there; says how many.
     fn read_body(&mut self, out: &mut [u8]) -> usize;
 
-    /// Appends to the response body. May be called before [`Platform::send_head`].
-    ///
-    /// # Errors
-    /// [`SendError::BodyTooLarge`], and then nothing of `bytes` was taken.
-    fn send_body(&mut self, bytes: &[u8]) -> Result<(), SendError>;
+    /// The trailers of the request, once [`Incoming::End`] is reached.
+    fn request_trailers(&self) -> Vec<Pair>;
 
-    /// Sets the head of the response; called once, at its end, because trailers are part of it.
+    /// Sets the head of the response; called at most once.
     ///
     /// # Errors
-    /// [`SendError::HeadTooLarge`].
+    /// [`SendError::HeadTooLarge`], and then nothing was set.
     fn send_head(&mut self, head: &ResponseHead) -> Result<(), SendError>;
+
+    /// How many bytes of response body are taken now.
+    fn room(&self) -> usize;
+
+    /// Appends to the response body; says how many of the bytes were taken: all
+    /// that there is [`Platform::room`] for.
+    fn send_body(&mut self, bytes: &[u8]) -> usize;
+
+    /// Asks that what was sent so far be on its way soon.
+    fn flush(&mut self);
+
+    /// The response body is whole.
+    ///
+    /// # Errors
+    /// [`SendError::TrailersTooLarge`], and then it is not.
+    fn finish_body(&mut self, trailers: &[Pair]) -> Result<(), SendError>;
 }
+
+/// Sends all of `bytes`, however long it takes until there is room.
+pub(crate) fn send_whole(platform: &mut impl Platform, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let taken = platform.send_body(bytes);
+        bytes = bytes.get(taken..).unwrap_or_default();
+        if !bytes.is_empty() {
+            let room = Interest {
+                room: true,
+                ..Interest::default()
+            };
+            platform.wait(room, None);
+        }
+    }
+}
+
+/// Reads some of the request body, waiting until there is some; none is its end.
+///
+/// # Errors
+/// [`Broken`] when the client went away in the middle of it.
+pub(crate) fn read_some(platform: &mut impl Platform, out: &mut [u8]) -> Result<usize, Broken> {
+    loop {
+        match platform.incoming() {
+            Incoming::Ready => return Ok(platform.read_body(out)),
+            Incoming::End => return Ok(0),
+            Incoming::Broken => return Err(Broken),
+            Incoming::Pending => {
+                let request = Interest {
+                    request: true,
+                    ..Interest::default()
+                };
+                platform.wait(request, None);
+            }
+        }
+    }
+}
+
+/// The client went away in the middle of the request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Broken;

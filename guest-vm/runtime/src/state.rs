@@ -12,7 +12,7 @@ use crate::draws::{Draws, Kind};
 use crate::failure::Ended;
 use crate::http::Exchange;
 use crate::memory::MemoryLimit;
-use crate::platform::{LogStream, Platform};
+use crate::platform::{Incoming, LogStream, Platform};
 use crate::wasip1::Descriptors;
 
 /// Most resources that a component may hold at one time.
@@ -68,7 +68,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Takes at most `most` bytes of the request body; none means its end.
+    /// Takes at most `most` bytes of the request body that are there.
     ///
     /// Room grows with what is there, not with what was asked for, so that a
     /// large request for a small body touches few pages.
@@ -87,18 +87,47 @@ impl<P: Platform> State<P> {
         bytes
     }
 
-    /// Writes to standard output.
+    /// Throws away what is there of the request body; says what is there then.
+    pub(crate) fn rest_of_request(&mut self) -> Incoming {
+        let mut chunk = [0; READ_CHUNK];
+        loop {
+            match self.platform.incoming() {
+                Incoming::Ready => {
+                    self.platform.read_body(&mut chunk);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Writes to standard output. Where that is the response, waits until
+    /// there is room for it.
     ///
     /// # Errors
-    /// The end of the run, when the response grows too large.
+    /// The end of the run, when the response's head is too large.
     pub(crate) fn write_stdout(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         match &mut self.stdio {
             Stdio::Log => self.platform.log(LogStream::Out, bytes),
             Stdio::Command(output) => output
-                .write(bytes, &mut self.platform)
+                .write(bytes, self.exchange.is_head, &mut self.platform)
                 .map_err(Ended::Refused)?,
         }
         Ok(())
+    }
+
+    /// Sends what was written to standard output on its way.
+    pub(crate) fn flush_stdout(&mut self) {
+        if let Stdio::Command(_) = self.stdio {
+            self.platform.flush();
+        }
+    }
+
+    /// How many bytes standard output takes now without waiting.
+    pub(crate) fn stdout_room(&self) -> usize {
+        match self.stdio {
+            Stdio::Log => usize::MAX,
+            Stdio::Command(_) => self.platform.room(),
+        }
     }
 
     /// Writes to standard error.

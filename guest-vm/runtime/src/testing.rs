@@ -1,12 +1,13 @@
 //! A platform over plain memory, for tests of this crate and of its users.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::time::Duration;
 
-use faasw_abi::wire::ResponseHead;
+use faasw_abi::wire::{Pair, ResponseHead, encode_fields};
 
-use crate::platform::{LogStream, Platform, SendError};
+use crate::platform::{Incoming, Interest, LogStream, Platform, SendError};
 
 /// A platform over plain memory. Its time is its own: each look at the clock
 /// takes a microsecond, and waiting takes as long as it says, at once.
@@ -16,12 +17,24 @@ pub struct MemoryPlatform {
     pub request_body: Vec<u8>,
     /// How much of it was read.
     pub body_read: usize,
+    /// What arrives later: a piece each time that the function waits for it.
+    pub arriving: VecDeque<Vec<u8>>,
+    /// Whether the client goes away instead of ending the body.
+    pub breaks: bool,
+    /// The trailers behind the body.
+    pub request_trailers: Vec<Pair>,
     /// The head of the response, once it was sent.
     pub response_head: Option<ResponseHead>,
     /// The response body so far.
     pub response_body: Vec<u8>,
-    /// Most bytes of the response body.
-    pub body_limit: usize,
+    /// Bytes of response body that are taken until the function waits for room.
+    pub ring: usize,
+    /// How much of the response body was there at each wait and each flush.
+    pub seen: Vec<usize>,
+    /// The trailers of the response, once its body was finished.
+    pub finished: Option<Vec<Pair>>,
+    /// Most bytes of encoded trailers.
+    pub trailer_limit: usize,
     /// Most bytes of an encoded response head.
     pub head_limit: usize,
     /// What the function logged, write by write.
@@ -30,6 +43,8 @@ pub struct MemoryPlatform {
     pub waits: Vec<u64>,
     now: Cell<u64>,
     random_state: u64,
+    /// How much of the response body has left the ring.
+    drained: usize,
 }
 
 impl MemoryPlatform {
@@ -39,14 +54,21 @@ impl MemoryPlatform {
         Self {
             request_body: Vec::new(),
             body_read: 0,
+            arriving: VecDeque::new(),
+            breaks: false,
+            request_trailers: Vec::new(),
             response_head: None,
             response_body: Vec::new(),
-            body_limit: 1 << 20,
+            ring: 1 << 20,
+            seen: Vec::new(),
+            finished: None,
+            trailer_limit: 16 << 10,
             head_limit: 64 << 10,
             log: Vec::new(),
             waits: Vec::new(),
             now: Cell::new(1_000_000_000),
             random_state: seed,
+            drained: 0,
         }
     }
 
@@ -86,13 +108,38 @@ impl Platform for MemoryPlatform {
         }
     }
 
-    fn wait_until(&mut self, deadline: u64) {
-        self.waits.push(deadline);
-        self.now.set(self.now.get().max(deadline));
+    fn wait(&mut self, interest: Interest, deadline: Option<u64>) {
+        self.seen.push(self.response_body.len());
+        if interest.request
+            && let Some(piece) = self.arriving.pop_front()
+        {
+            self.request_body.extend_from_slice(&piece);
+        } else if interest.room {
+            self.drained = self.response_body.len();
+        } else if let Some(deadline) = deadline {
+            self.waits.push(deadline);
+            self.now.set(self.now.get().max(deadline));
+        }
     }
 
     fn log(&mut self, stream: LogStream, bytes: &[u8]) {
         self.log.push((stream, bytes.to_vec()));
+    }
+
+    fn incoming(&self) -> Incoming {
+        if self.body_read < self.request_body.len() {
+            Incoming::Ready
+        } else if !self.arriving.is_empty() {
+            Incoming::Pending
+        } else if self.breaks {
+            Incoming::Broken
+        } else {
+            Incoming::End
+        }
+    }
+
+    fn request_trailers(&self) -> Vec<Pair> {
+        self.request_trailers.clone()
     }
 
     fn read_body(&mut self, out: &mut [u8]) -> usize {
@@ -105,11 +152,26 @@ impl Platform for MemoryPlatform {
         count
     }
 
-    fn send_body(&mut self, bytes: &[u8]) -> Result<(), SendError> {
-        if bytes.len() > self.body_limit - self.response_body.len() {
-            return Err(SendError::BodyTooLarge);
+    fn room(&self) -> usize {
+        (self.drained + self.ring).saturating_sub(self.response_body.len())
+    }
+
+    fn send_body(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.room());
+        self.response_body
+            .extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        taken
+    }
+
+    fn flush(&mut self) {
+        self.seen.push(self.response_body.len());
+    }
+
+    fn finish_body(&mut self, trailers: &[Pair]) -> Result<(), SendError> {
+        if encode_fields(trailers).len() > self.trailer_limit {
+            return Err(SendError::TrailersTooLarge);
         }
-        self.response_body.extend_from_slice(bytes);
+        self.finished = Some(trailers.to_vec());
         Ok(())
     }
 

@@ -117,10 +117,10 @@ fn the_platform_comes_back_from_a_failure() {
     let loaded = support::load(CgiModule, &code).unwrap();
     let config = get(CgiModule, "/").config;
     let mut prepared = Prepared::new(&support::ENGINE, loaded, config, platform).unwrap();
-    prepared.platform_mut().body_limit = 7;
+    prepared.platform_mut().ring = 7;
     let unready = prepared.instantiate().err().unwrap();
     assert_eq!(unready.platform.request_body, b"mine");
-    assert_eq!(unready.platform.body_limit, 7);
+    assert_eq!(unready.platform.ring, 7);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What a command writes, as a response (RFC 3875, section 6).
 //!
 //! The header block is looked for until it ends or is seen to be none; then
-//! the rest goes to the platform as it is written. Output without a header
-//! block is the body of a plain-text response.
+//! the head and the rest go to the platform as they are written. Output without
+//! a header block is the body of a plain-text response.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,7 @@ use faasw_abi::wire::{Pair, ResponseHead};
 
 use crate::failure::Failure;
 use crate::headers;
-use crate::platform::{Platform, SendError};
+use crate::platform::{Platform, SendError, send_whole};
 
 /// Most bytes of a header block. What is longer is taken for a body.
 const MAX_BLOCK: usize = 64 << 10;
@@ -28,8 +28,8 @@ const MAX_NAME: usize = 256;
 pub(crate) enum Output {
     /// The header block may not be complete yet.
     Block { bytes: Vec<u8>, seen: Seen },
-    /// The head is known; the body is being sent.
-    Body { head: ResponseHead, sent: u64 },
+    /// The head was sent; the body is being sent.
+    Body,
     /// There is a header block, and it says something that cannot be.
     Bad(String),
 }
@@ -44,13 +44,15 @@ impl Default for Output {
 }
 
 impl Output {
-    /// Takes the next bytes.
+    /// Takes the next bytes; waits until the platform has room for them. Where
+    /// `is_head` says so, the body is thrown away.
     ///
     /// # Errors
-    /// When the platform does not take the body.
+    /// When the platform does not take the head.
     pub(crate) fn write(
         &mut self,
         new: &[u8],
+        is_head: bool,
         platform: &mut impl Platform,
     ) -> Result<(), SendError> {
         match self {
@@ -62,21 +64,22 @@ impl Output {
                     Scan::Block { end } => Some(end),
                 };
                 let bytes = mem::take(bytes);
-                self.begin_body(&bytes, decision, platform)
+                self.begin_body(&bytes, decision, is_head, platform)
             }
-            Self::Body { sent, .. } => {
-                platform.send_body(new)?;
-                *sent = sent.saturating_add(new.len() as u64);
+            Self::Body => {
+                if !is_head {
+                    send_whole(platform, new);
+                }
                 Ok(())
             }
             Self::Bad(_) => Ok(()),
         }
     }
 
-    /// The command ended well: sends the head of its response.
+    /// The command ended well: finishes its response.
     ///
     /// # Errors
-    /// When there is no response, or none that could be passed on.
+    /// When there is no response, or not a whole one.
     pub(crate) fn finish(
         mut self,
         is_head: bool,
@@ -90,19 +93,11 @@ impl Output {
                     "the function wrote nothing to its standard output",
                 ));
             }
-            self.begin_body(&bytes, None, platform)
+            self.begin_body(&bytes, None, is_head, platform)
                 .map_err(Failure::refused)?;
         }
         match self {
-            Self::Body { mut head, sent } => {
-                // A length that is not the body's would break the framing.
-                head.headers.retain(|(name, value)| {
-                    name != b"content-length"
-                        || headers::content_length(value)
-                            .is_some_and(|length| length == sent || is_head && sent == 0)
-                });
-                platform.send_head(&head).map_err(Failure::refused)
-            }
+            Self::Body => platform.finish_body(&[]).map_err(Failure::refused),
             Self::Bad(report) => Err(Failure::new(Outcome::BadResponse, report)),
             // begin_body left this state.
             Self::Block { .. } => Ok(()),
@@ -114,6 +109,7 @@ impl Output {
         &mut self,
         bytes: &[u8],
         block_end: Option<usize>,
+        is_head: bool,
         platform: &mut impl Platform,
     ) -> Result<(), SendError> {
         let (block, body) = bytes
@@ -124,18 +120,32 @@ impl Output {
         } else {
             head(block)
         };
-        *self = match head {
-            Ok(head) => Self::Body {
-                head,
-                sent: body.len() as u64,
-            },
-            Err(report) => Self::Bad(report),
+        let mut head = match head {
+            Ok(head) => head,
+            Err(report) => {
+                *self = Self::Bad(report);
+                return Ok(());
+            }
         };
-        if matches!(self, Self::Body { .. }) && !body.is_empty() {
-            platform.send_body(body)?;
-        }
-        Ok(())
+        drop_false_content_length(&mut head);
+        platform.send_head(&head)?;
+        *self = Self::Body;
+        self.write(body, is_head, platform)
     }
+}
+
+/// Takes a length away that is no number or contradicts another: it could only
+/// break the framing. Whether it is the body's the gateway sees.
+fn drop_false_content_length(head: &mut ResponseHead) {
+    let mut lengths = head
+        .headers
+        .iter()
+        .filter(|(name, _)| name == b"content-length")
+        .map(|(_, value)| headers::content_length(value));
+    let first = lengths.next().flatten();
+    let mut keep = first.is_some() && lengths.all(|other| other == first);
+    head.headers
+        .retain(|(name, _)| name != b"content-length" || mem::take(&mut keep));
 }
 
 /// What is known about the front of the output.
@@ -269,7 +279,6 @@ fn plain_text() -> ResponseHead {
             b"content-type".to_vec(),
             b"text/plain; charset=utf-8".to_vec(),
         )],
-        trailers: Vec::new(),
     }
 }
 

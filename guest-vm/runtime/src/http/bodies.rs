@@ -2,14 +2,15 @@
 //!
 //! Several may exist, and they may be written before their response is set.
 //! Until then their bytes wait here, up to [`MAX_PENDING`] in all; the body of
-//! the response that is set goes to the platform as it is written.
+//! the response that is set goes to the platform as it is written, at the pace
+//! at which that takes it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use faasw_abi::wire::Pair;
 
-use crate::platform::{Platform, SendError};
+use crate::platform::{Platform, SendError, send_whole};
 
 /// Most bytes that wait for a response to be set, over all bodies.
 const MAX_PENDING: usize = 1 << 20;
@@ -49,6 +50,8 @@ struct Body {
     end: End,
     /// The message that it belongs to still exists or was set as the answer.
     has_message: bool,
+    /// The message was set as the answer.
+    is_answer: bool,
 }
 
 /// Why a write failed.
@@ -58,15 +61,15 @@ pub(crate) enum WriteFailure {
     TooLong { declared: u64 },
     /// The body is complete.
     Finished,
-    /// The platform did not take it.
-    Refused(SendError),
 }
 
-/// A body finished with another length than declared.
+/// Why a body could not be finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LengthMismatch {
-    pub(crate) declared: u64,
-    pub(crate) written: u64,
+pub(crate) enum FinishFailure {
+    /// It has another length than declared.
+    Length { written: u64 },
+    /// The platform did not take its trailers.
+    Refused(SendError),
 }
 
 /// How the body of the answer ended.
@@ -105,20 +108,31 @@ impl Bodies {
             written: 0,
             end: End::Open,
             has_message: true,
+            is_answer: false,
         };
         self.bodies.insert(id, body);
         id
     }
 
     /// How many bytes the body takes now.
-    pub(crate) fn room(&self, id: BodyId) -> u64 {
+    pub(crate) fn room(&self, id: BodyId, platform: &impl Platform) -> u64 {
         match self.bodies.get(&id).map(|body| &body.sink) {
             Some(Sink::Pending(_)) => (MAX_PENDING - self.pending) as u64,
-            Some(Sink::Platform | Sink::Nowhere) | None => u64::MAX,
+            Some(Sink::Platform) => platform.room() as u64,
+            Some(Sink::Nowhere) | None => u64::MAX,
         }
     }
 
-    /// Writes to the body, within its [`Bodies::room`].
+    /// Whether the body's bytes are on their way to the client.
+    pub(crate) fn is_sent(&self, id: BodyId) -> bool {
+        matches!(
+            self.bodies.get(&id).map(|body| &body.sink),
+            Some(Sink::Platform)
+        )
+    }
+
+    /// Writes to the body. Where its [`Bodies::room`] is less, a body that is
+    /// sent waits until there is more, and others trap before this is called.
     pub(crate) fn write(
         &mut self,
         id: BodyId,
@@ -138,23 +152,39 @@ impl Bodies {
                 waiting.extend_from_slice(bytes);
                 self.pending += bytes.len();
             }
-            Sink::Platform => platform.send_body(bytes).map_err(WriteFailure::Refused)?,
+            Sink::Platform => send_whole(platform, bytes),
             Sink::Nowhere => {}
         }
         body.written = written;
         Ok(())
     }
 
-    /// The body's response is the answer: sends what waits and what will come.
+    /// The body's response is the answer: sends what waits and what will come,
+    /// or throws it away where `is_head` says that nobody wants it.
     pub(crate) fn send(
         &mut self,
         id: BodyId,
+        is_head: bool,
         platform: &mut impl Platform,
     ) -> Result<(), SendError> {
-        let Some(waiting) = self.redirect(id, Sink::Platform) else {
+        let sink = if is_head {
+            Sink::Nowhere
+        } else {
+            Sink::Platform
+        };
+        if let Some(body) = self.bodies.get_mut(&id) {
+            body.is_answer = true;
+        }
+        let Some(waiting) = self.redirect(id, sink) else {
             return Ok(());
         };
-        platform.send_body(&waiting)
+        if !is_head {
+            send_whole(platform, &waiting);
+        }
+        match self.bodies.get(&id).map(|body| &body.end) {
+            Some(End::Finished(trailers)) => platform.finish_body(trailers),
+            _ => Ok(()),
+        }
     }
 
     /// The body's message is gone: what waits and what will come goes nowhere.
@@ -173,24 +203,30 @@ impl Bodies {
         id: BodyId,
         trailers: Vec<Pair>,
         may_be_absent: bool,
-    ) -> Result<(), LengthMismatch> {
+        platform: &mut impl Platform,
+    ) -> Result<(), FinishFailure> {
         let Some(body) = self.bodies.get_mut(&id) else {
             return Ok(());
         };
-        let absent = may_be_absent && body.written == 0;
+        let written = body.written;
+        let absent = may_be_absent && written == 0;
         let mismatch = body
             .declared
-            .filter(|declared| *declared != body.written && !absent)
-            .map(|declared| LengthMismatch {
-                declared,
-                written: body.written,
-            });
-        body.end = match mismatch {
-            None => End::Finished(trailers),
-            Some(_) => End::Truncated,
+            .is_some_and(|declared| declared != written && !absent);
+        let result = if mismatch {
+            body.end = End::Truncated;
+            Err(FinishFailure::Length { written })
+        } else {
+            let sent = if body.is_answer {
+                platform.finish_body(&trailers)
+            } else {
+                Ok(())
+            };
+            body.end = End::Finished(trailers);
+            sent.map_err(FinishFailure::Refused)
         };
         self.forget_if_done(id);
-        mismatch.map_or(Ok(()), Err)
+        result
     }
 
     /// The function dropped the body without completing it.

@@ -2,27 +2,27 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use faasw_abi::outcome::Outcome;
-use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
+use faasw_abi::wire::{RequestHead, ResponseHead};
 
 use super::bodies::{Bodies, BodyId, End, Written};
 use super::fields::Fields;
 use crate::failure::Failure;
-use crate::platform::Platform;
+use crate::platform::{Platform, SendError};
 
 /// What the function answered.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// An error code, spelt.
     Error(String),
-    /// A response; its body may still be written.
+    /// A response whose head is sent; its body may still be written.
     Response {
-        status: u16,
-        headers: Fields,
+        declared: Option<u64>,
         body: Option<BodyId>,
     },
+    /// A response that cannot be sent, and why.
+    Bad(String),
 }
 
 /// One request and its answer.
@@ -31,7 +31,7 @@ pub(crate) struct Exchange {
     pub(crate) bodies: Bodies,
     pub(super) answer: Option<Answer>,
     /// The request's method is HEAD: its response declares a body it has not.
-    pub(super) is_head: bool,
+    pub(crate) is_head: bool,
     /// Bytes of header fields that the function made so far.
     pub(super) field_bytes: usize,
 }
@@ -45,65 +45,66 @@ impl Exchange {
         self.field_bytes = 0;
     }
 
-    /// The handler returned: sends the head of its response.
+    /// The function set its response: sends the head, and what there is of the body.
     ///
     /// # Errors
-    /// When there is no response, or none that could be passed on.
-    pub(crate) fn conclude(&mut self, platform: &mut impl Platform) -> Result<(), Failure> {
-        let (status, headers, body) = match self.answer.take() {
-            None => {
-                return Err(Failure::new(
-                    Outcome::NoResponse,
-                    "the function returned without setting a response",
-                ));
-            }
-            Some(Answer::Error(code)) => {
-                return Err(Failure::new(
-                    Outcome::FunctionError,
-                    format!("the function answered with the error {code}"),
-                ));
-            }
-            Some(Answer::Response {
-                status,
-                headers,
-                body,
-            }) => (status, headers, body),
-        };
-        let bad = |report: String| Failure::new(Outcome::BadResponse, report);
-        if status < 200 {
-            return Err(bad(format!(
-                "the function's response has status {status}, which cannot end a request"
-            )));
-        }
+    /// When the platform does not take it.
+    pub(super) fn answer(
+        &mut self,
+        status: u16,
+        headers: Fields,
+        body: Option<BodyId>,
+        platform: &mut impl Platform,
+    ) -> Result<(), SendError> {
         let declared = headers.content_length();
-        let (written, trailers) = self.finished(body, declared).map_err(bad)?;
-        let absent = written == 0 && (self.is_head || status == 304);
-        if let Some(declared) = declared.filter(|declared| *declared != written && !absent) {
-            return Err(bad(format!(
-                "the function's response has a content-length of {declared} \
-                 and a body of {written} bytes"
-            )));
+        let may_be_absent = self.is_head || status == 304;
+        if let Err(report) = possible(status, declared, body, may_be_absent) {
+            if let Some(body) = body {
+                self.bodies.abandon(body);
+            }
+            self.answer = Some(Answer::Bad(report));
+            return Ok(());
         }
-        let head = ResponseHead {
+        self.answer = Some(Answer::Response { declared, body });
+        platform.send_head(&ResponseHead {
             status,
             headers: headers.into_pairs(),
-            trailers,
-        };
-        platform.send_head(&head).map_err(Failure::refused)
+        })?;
+        match body {
+            Some(body) => self.bodies.send(body, self.is_head, platform),
+            None => platform.finish_body(&[]),
+        }
     }
 
-    /// Length and trailers of the body, if it is whole; else what it lacks.
-    fn finished(
-        &mut self,
-        body: Option<BodyId>,
-        declared: Option<u64>,
-    ) -> Result<(u64, Vec<Pair>), String> {
+    /// The handler returned: says whether its response is whole.
+    ///
+    /// # Errors
+    /// When there is no response, or not a whole one.
+    pub(crate) fn conclude(&mut self) -> Result<(), Failure> {
+        match self.answer.take() {
+            None => Err(Failure::new(
+                Outcome::NoResponse,
+                "the function returned without setting a response",
+            )),
+            Some(Answer::Error(code)) => Err(Failure::new(
+                Outcome::FunctionError,
+                format!("the function answered with the error {code}"),
+            )),
+            Some(Answer::Bad(report)) => Err(Failure::new(Outcome::BadResponse, report)),
+            Some(Answer::Response { declared, body }) => self
+                .finished(body, declared)
+                .map_err(|report| Failure::new(Outcome::BadResponse, report)),
+        }
+    }
+
+    /// Whether the body is whole; else what it lacks.
+    fn finished(&mut self, body: Option<BodyId>, declared: Option<u64>) -> Result<(), String> {
         match body.and_then(|body| self.bodies.take(body)) {
-            None => Ok((0, Vec::new())),
-            Some(Written {
-                end: End::Finished(trailers),
-                bytes,
-            }) => Ok((bytes, trailers)),
+            None
+            | Some(Written {
+                end: End::Finished(_),
+                ..
+            }) => Ok(()),
             Some(Written { bytes, .. }) => {
                 let of = declared.map_or_else(String::new, |declared| format!(" of {declared}"));
                 Err(format!(
@@ -112,5 +113,25 @@ impl Exchange {
                 ))
             }
         }
+    }
+}
+
+/// Whether a response can be begun; else why not.
+fn possible(
+    status: u16,
+    declared: Option<u64>,
+    body: Option<BodyId>,
+    may_be_absent: bool,
+) -> Result<(), String> {
+    if status < 200 {
+        return Err(format!(
+            "the function's response has status {status}, which cannot end a request"
+        ));
+    }
+    match declared {
+        Some(declared) if declared > 0 && body.is_none() && !may_be_absent => Err(format!(
+            "the function's response has a content-length of {declared} and no body"
+        )),
+        _ => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::fields::Fields;
-use crate::platform::Platform;
+use crate::platform::{Incoming, Platform};
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme};
 use crate::wasip2::poll::Pollable;
@@ -31,8 +31,7 @@ pub struct IncomingBody {
     stream_taken: bool,
 }
 
-/// The trailers behind the request's body. There never are any: the gateway
-/// does not pass trailers on.
+/// The trailers behind the request's body.
 #[derive(Debug, Default)]
 pub struct FutureTrailers {
     taken: bool,
@@ -145,19 +144,27 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
 impl<P: Platform> types::HostFutureTrailers for State<P> {
     fn subscribe(&mut self, trailers: Resource<FutureTrailers>) -> Result<Resource<Pollable>> {
         self.table.get(&trailers)?;
-        Ok(self.table.push(Pollable::Ready)?)
+        Ok(self.table.push(Pollable::Trailers)?)
     }
 
     fn get(
         &mut self,
         trailers: Resource<FutureTrailers>,
     ) -> Result<Option<Result<Result<Option<Resource<Fields>>, ErrorCode>, ()>>> {
-        let taken = &mut self.table.get_mut(&trailers)?.taken;
-        Ok(Some(if core::mem::replace(taken, true) {
-            Err(())
-        } else {
-            Ok(Ok(None))
-        }))
+        if self.table.get(&trailers)?.taken {
+            return Ok(Some(Err(())));
+        }
+        let received = match self.rest_of_request() {
+            Incoming::Ready | Incoming::Pending => return Ok(None),
+            Incoming::Broken => Err(ErrorCode::ConnectionTerminated),
+            Incoming::End => Ok(self.platform.request_trailers()),
+        };
+        self.table.get_mut(&trailers)?.taken = true;
+        Ok(Some(Ok(match received {
+            Err(code) => Err(code),
+            Ok(fields) if fields.is_empty() => Ok(None),
+            Ok(fields) => Ok(Some(self.table.push(Fields::received(&fields))?)),
+        })))
     }
 
     fn drop(&mut self, trailers: Resource<FutureTrailers>) -> Result<()> {

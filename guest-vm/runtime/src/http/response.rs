@@ -3,7 +3,7 @@
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
-use super::bodies::BodyId;
+use super::bodies::{BodyId, FinishFailure};
 use super::error::{HttpFailure, spell};
 use super::exchange::Answer;
 use super::fields::Fields;
@@ -114,23 +114,19 @@ impl<P: Platform> types::HostResponseOutparam for State<P> {
         response: Result<Resource<OutgoingResponse>, ErrorCode>,
     ) -> Result<()> {
         self.table.delete(param)?;
-        self.exchange.answer = Some(match response {
-            Err(code) => Answer::Error(spell(&code)),
+        match response {
+            Err(code) => self.exchange.answer = Some(Answer::Error(spell(&code))),
             Ok(response) => {
-                let response = self.table.delete(response)?;
-                if let Some(body) = response.body {
-                    self.exchange
-                        .bodies
-                        .send(body, &mut self.platform)
-                        .map_err(Ended::Refused)?;
-                }
-                Answer::Response {
-                    status: response.status,
-                    headers: response.headers,
-                    body: response.body,
-                }
+                let OutgoingResponse {
+                    status,
+                    headers,
+                    body,
+                } = self.table.delete(response)?;
+                self.exchange
+                    .answer(status, headers, body, &mut self.platform)
+                    .map_err(Ended::Refused)?;
             }
-        });
+        }
         Ok(())
     }
 
@@ -164,10 +160,16 @@ impl<P: Platform> types::HostOutgoingBody for State<P> {
             None => alloc::vec::Vec::new(),
         };
         let is_head = self.exchange.is_head;
-        self.exchange
+        let finished = self
+            .exchange
             .bodies
-            .finish(body.id, trailers, is_head)
-            .map_err(|mismatch| ErrorCode::HttpResponseBodySize(Some(mismatch.written)).into())
+            .finish(body.id, trailers, is_head, &mut self.platform);
+        finished.map_err(|failure| match failure {
+            FinishFailure::Length { written } => {
+                ErrorCode::HttpResponseBodySize(Some(written)).into()
+            }
+            FinishFailure::Refused(refusal) => HttpFailure::Trap(Ended::Refused(refusal).into()),
+        })
     }
 
     fn drop(&mut self, body: Resource<OutgoingBody>) -> Result<()> {

@@ -1,4 +1,5 @@
-//! `poll_oneoff`. The standard streams are always ready; clocks make it wait.
+//! `poll_oneoff`: waits for clocks, for bytes on standard input, and for room
+//! on standard output. Standard error is always ready.
 
 use alloc::vec::Vec;
 
@@ -9,7 +10,7 @@ use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
 use super::memory::{Memory, call, item};
 use super::{MODULE, unsigned};
-use crate::platform::Platform;
+use crate::platform::{Incoming, Interest, Platform};
 use crate::state::State;
 
 /// Most subscriptions in one call; there are three descriptors to wait for.
@@ -38,6 +39,10 @@ struct Subscription {
 enum Until {
     /// At once, with this error number (0 for none).
     Now(u16),
+    /// When there are bytes of the request body, or it is over.
+    Request,
+    /// When the response has room.
+    Room,
     /// When the monotonic clock reaches this, in nanoseconds.
     At(u64),
 }
@@ -58,13 +63,12 @@ impl Subscription {
                     Err(errno) => Until::Now(errno as u16),
                 }
             }
-            FD_READ | FD_WRITE => {
-                let fits = state
-                    .descriptors
-                    .get(id)
-                    .is_ok_and(|stream| (stream == Stream::Stdin) == (kind == FD_READ));
-                Until::Now(if fits { 0 } else { Errno::Badf as u16 })
-            }
+            FD_READ | FD_WRITE => match (state.descriptors.get(id), kind) {
+                (Ok(Stream::Stdin), FD_READ) => Until::Request,
+                (Ok(Stream::Stdout), FD_WRITE) => Until::Room,
+                (Ok(Stream::Stderr), FD_WRITE) => Until::Now(0),
+                _ => Until::Now(Errno::Badf as u16),
+            },
             _ => return Err(Errno::Inval),
         };
         Ok(Self {
@@ -75,12 +79,16 @@ impl Subscription {
     }
 
     /// The event, if it has happened by `now`.
-    fn event(&self, now: u64) -> Option<[u8; EVENT as usize]> {
-        let error = match self.until {
-            Until::Now(error) => error,
-            Until::At(deadline) if deadline <= now => 0,
-            Until::At(_) => return None,
+    fn event<P: Platform>(&self, state: &State<P>, now: u64) -> Option<[u8; EVENT as usize]> {
+        let (happened, error) = match self.until {
+            Until::Now(error) => (true, error),
+            Until::Request => (state.platform.incoming() != Incoming::Pending, 0),
+            Until::Room => (state.stdout_room() > 0, 0),
+            Until::At(deadline) => (deadline <= now, 0),
         };
+        if !happened {
+            return None;
+        }
         // userdata, error, type; of a descriptor then its bytes and flags: how
         // many there are is not known, and 0 stands for that.
         let mut event = [0; EVENT as usize];
@@ -123,19 +131,21 @@ fn poll<P: Platform>(
         let now = state.platform.monotonic();
         let events: Vec<_> = subscriptions
             .iter()
-            .filter_map(|subscription| subscription.event(now))
+            .filter_map(|subscription| subscription.event(state, now))
             .collect();
         if !events.is_empty() {
             break events;
         }
         let deadlines = subscriptions.iter().filter_map(|one| match one.until {
             Until::At(deadline) => Some(deadline),
-            Until::Now(_) => None,
+            _ => None,
         });
-        // None has happened, so all are deadlines, and there is at least one.
-        if let Some(earliest) = deadlines.min() {
-            state.platform.wait_until(earliest);
-        }
+        let waits = |until: fn(&Until) -> bool| subscriptions.iter().any(|one| until(&one.until));
+        let interest = Interest {
+            request: waits(|until| matches!(until, Until::Request)),
+            room: waits(|until| matches!(until, Until::Room)),
+        };
+        state.platform.wait(interest, deadlines.min());
     };
     for (index, event) in (0..).zip(&events) {
         memory.write(item(events_at, index, EVENT)?, event)?;

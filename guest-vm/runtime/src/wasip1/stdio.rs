@@ -6,7 +6,7 @@ use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
 use super::memory::{Memory, call, item};
 use super::{MODULE, unsigned};
-use crate::platform::Platform;
+use crate::platform::{Broken, Platform, read_some};
 use crate::state::State;
 
 /// Most buffers in one call, as POSIX systems have it.
@@ -63,7 +63,12 @@ fn read<P: Platform>(
         if buffer.is_empty() {
             continue;
         }
-        let taken = state.platform.read_body(buffer);
+        // Waits for the first bytes only: later ones may be long in coming.
+        let taken = if total == 0 {
+            read_some(&mut state.platform, buffer).map_err(|Broken| Errno::Io)?
+        } else {
+            state.platform.read_body(buffer)
+        };
         total += u32::try_from(taken).map_err(|_| Errno::Overflow)?;
         if taken < buffer.len() {
             break;
@@ -91,6 +96,10 @@ fn write<P: Platform>(
             Stream::Stderr => state.write_stderr(bytes),
         }
         total += length;
+    }
+    // What a command writes is not buffered any more: its own library did that.
+    if stream == Stream::Stdout {
+        state.flush_stdout();
     }
     Ok(memory.write_u32(written_at, total)?)
 }

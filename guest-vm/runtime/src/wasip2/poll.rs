@@ -1,7 +1,7 @@
 //! `wasi:io/poll`.
 //!
-//! Bodies are whole before the function runs and written without waiting, so
-//! nearly every pollable is ready at once; only timers make a function wait.
+//! A function waits for timers, for bytes of the request, and for room for
+//! bytes of the response; the platform waits for whichever comes first.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use wasmtime::component::Resource;
 
 use super::bindings::wasi::io::poll;
 use crate::http::BodyId;
-use crate::platform::Platform;
+use crate::platform::{Incoming, Interest, Platform};
 use crate::state::State;
 
 /// What a function can wait for.
@@ -20,25 +20,46 @@ pub enum Pollable {
     Ready,
     /// The monotonic clock reaches this value, in nanoseconds.
     At(u64),
+    /// There are bytes of the request body, or it is over.
+    Request,
+    /// The trailers of the request are there, or never will be.
+    Trailers,
     /// The body takes more bytes.
     Writable(BodyId),
+    /// Standard output takes more bytes.
+    Stdout,
 }
 
 /// Ends a wait that no event could end.
-pub(super) const NEVER: &str = "the function waits for something that can never happen: \
+const NEVER: &str = "the function waits for something that can never happen: \
                      the body it writes is full until its response is set";
 
 impl<P: Platform> State<P> {
-    fn is_ready(&self, pollable: Pollable, now: u64) -> bool {
+    fn is_ready(&mut self, pollable: Pollable, now: u64) -> bool {
         match pollable {
             Pollable::Ready => true,
             Pollable::At(deadline) => deadline <= now,
-            Pollable::Writable(body) => self.exchange.bodies.room(body) > 0,
+            Pollable::Request => self.platform.incoming() != Incoming::Pending,
+            Pollable::Trailers => self.rest_of_request() != Incoming::Pending,
+            Pollable::Writable(body) => self.exchange.bodies.room(body, &self.platform) > 0,
+            Pollable::Stdout => self.stdout_room() > 0,
+        }
+    }
+
+    /// What the platform can wait for on behalf of a pollable that is not ready.
+    fn interest(&self, pollable: Pollable) -> Interest {
+        Interest {
+            request: matches!(pollable, Pollable::Request | Pollable::Trailers),
+            room: match pollable {
+                Pollable::Writable(body) => self.exchange.bodies.is_sent(body),
+                Pollable::Stdout => true,
+                _ => false,
+            },
         }
     }
 
     /// Waits until at least one of `pollables` is ready; the indices of those that are.
-    fn wait_any(&mut self, pollables: &[Pollable]) -> Result<Vec<u32>> {
+    pub(super) fn wait_any(&mut self, pollables: &[Pollable]) -> Result<Vec<u32>> {
         loop {
             let now = self.platform.monotonic();
             let ready: Vec<u32> = (0u32..)
@@ -49,14 +70,21 @@ impl<P: Platform> State<P> {
             if !ready.is_empty() {
                 return Ok(ready);
             }
-            let earliest = pollables.iter().filter_map(|pollable| match pollable {
+            let deadlines = pollables.iter().filter_map(|pollable| match pollable {
                 Pollable::At(deadline) => Some(*deadline),
-                Pollable::Ready | Pollable::Writable(_) => None,
+                _ => None,
             });
-            match earliest.min() {
-                Some(deadline) => self.platform.wait_until(deadline),
-                None => wasmtime::bail!("{NEVER}"),
+            let deadline = deadlines.min();
+            let mut interest = Interest::default();
+            for pollable in pollables {
+                let wanted = self.interest(*pollable);
+                interest.request |= wanted.request;
+                interest.room |= wanted.room;
             }
+            if deadline.is_none() && interest == Interest::default() {
+                wasmtime::bail!("{NEVER}");
+            }
+            self.platform.wait(interest, deadline);
         }
     }
 }

@@ -1,8 +1,7 @@
 //! `wasi:io/error` and `wasi:io/streams`.
 //!
-//! Reads take from the request body, which is there as a whole; writes are
-//! taken at once. So blocking and non-blocking calls do the same, and flushing
-//! does nothing.
+//! Reads take from the request body as it arrives; writes go to the response
+//! at the pace at which the client takes it. Logs are taken at once.
 
 use alloc::string::String;
 use alloc::vec;
@@ -13,10 +12,10 @@ use wasmtime::{Error, Result};
 
 use super::bindings::wasi::http::types::ErrorCode;
 use super::bindings::wasi::io::{error, streams};
-use super::poll::{NEVER, Pollable};
+use super::poll::Pollable;
 use crate::failure::Ended;
 use crate::http::{BodyId, WriteFailure};
-use crate::platform::Platform;
+use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
 /// Most bytes of one read, whatever the function asks for.
@@ -46,6 +45,27 @@ pub enum OutputStream {
     Stderr,
     /// The body of an outgoing message.
     Body(BodyId),
+}
+
+impl InputStream {
+    /// What to wait for to read from it.
+    fn pollable(self) -> Pollable {
+        match self {
+            Self::Empty => Pollable::Ready,
+            Self::RequestBody => Pollable::Request,
+        }
+    }
+}
+
+impl OutputStream {
+    /// What to wait for to write to it.
+    fn pollable(self) -> Pollable {
+        match self {
+            Self::Stdout => Pollable::Stdout,
+            Self::Stderr => Pollable::Ready,
+            Self::Body(body) => Pollable::Writable(body),
+        }
+    }
 }
 
 /// The resource behind `wasi:io/error.error`.
@@ -85,7 +105,7 @@ impl From<Ended> for StreamFailure {
 }
 
 impl<P: Platform> State<P> {
-    /// Reads at most `length` bytes.
+    /// Reads at most `length` bytes of those that are there.
     fn read_stream(
         &mut self,
         stream: &Resource<InputStream>,
@@ -94,24 +114,85 @@ impl<P: Platform> State<P> {
         match *self.table.get(stream)? {
             InputStream::Empty => Err(StreamFailure::Closed),
             InputStream::RequestBody if length == 0 => Ok(Vec::new()),
-            InputStream::RequestBody => {
-                let most = usize::try_from(length.min(MAX_READ)).unwrap_or(usize::MAX);
-                let bytes = self.read_body(most);
-                if bytes.is_empty() {
-                    Err(StreamFailure::Closed)
-                } else {
-                    Ok(bytes)
+            InputStream::RequestBody => match self.platform.incoming() {
+                Incoming::Ready => {
+                    let most = usize::try_from(length.min(MAX_READ)).unwrap_or(usize::MAX);
+                    Ok(self.read_body(most))
                 }
-            }
+                Incoming::Pending => Ok(Vec::new()),
+                Incoming::End => Err(StreamFailure::Closed),
+                Incoming::Broken => Err(StreamFailure::Failed(IoError {
+                    text: "the client went away in the middle of the request's body".into(),
+                    code: Some(ErrorCode::ConnectionTerminated),
+                })),
+            },
         }
+    }
+
+    /// Waits until there is something to read, or never will be.
+    fn wait_to_read(&mut self, stream: &Resource<InputStream>) -> Result<(), StreamFailure> {
+        let pollable = self.table.get(stream)?.pollable();
+        self.wait_any(&[pollable])?;
+        Ok(())
     }
 
     /// How many bytes the stream takes now.
     fn permit(&self, stream: &Resource<OutputStream>) -> Result<u64, StreamFailure> {
         Ok(match *self.table.get(stream)? {
-            OutputStream::Stdout | OutputStream::Stderr => MAX_WRITE,
-            OutputStream::Body(body) => MAX_WRITE.min(self.exchange.bodies.room(body)),
+            OutputStream::Stdout => MAX_WRITE.min(self.stdout_room() as u64),
+            OutputStream::Stderr => MAX_WRITE,
+            OutputStream::Body(body) => {
+                MAX_WRITE.min(self.exchange.bodies.room(body, &self.platform))
+            }
         })
+    }
+
+    /// Waits until the stream takes at least one byte.
+    fn wait_to_write(&mut self, stream: &Resource<OutputStream>) -> Result<(), StreamFailure> {
+        let pollable = self.table.get(stream)?.pollable();
+        self.wait_any(&[pollable])?;
+        Ok(())
+    }
+
+    /// Writes `bytes` as there comes room for them, and flushes.
+    fn write_blocking(
+        &mut self,
+        stream: &Resource<OutputStream>,
+        bytes: &[u8],
+    ) -> Result<(), StreamFailure> {
+        if bytes.len() as u64 > MAX_BLOCKING_WRITE {
+            return Err(wasmtime::format_err!(
+                "wasi:io/streams: {} bytes written where {MAX_BLOCKING_WRITE} are permitted",
+                bytes.len()
+            )
+            .into());
+        }
+        let mut rest = bytes;
+        // Once for no bytes too: a closed stream must say so.
+        loop {
+            let permit = usize::try_from(self.permit(stream)?).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(rest.len().min(permit));
+            self.write_stream(stream, now, MAX_BLOCKING_WRITE)?;
+            if later.is_empty() {
+                return self.flush_stream(stream);
+            }
+            rest = later;
+            self.wait_to_write(stream)?;
+        }
+    }
+
+    /// Sends what was written on its way.
+    fn flush_stream(&mut self, stream: &Resource<OutputStream>) -> Result<(), StreamFailure> {
+        match *self.table.get(stream)? {
+            OutputStream::Stdout => self.flush_stdout(),
+            OutputStream::Stderr => {}
+            OutputStream::Body(body) => {
+                if self.exchange.bodies.is_sent(body) {
+                    self.platform.flush();
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes `bytes`, of which there may be `most`.
@@ -144,28 +225,9 @@ impl<P: Platform> State<P> {
                         code: Some(ErrorCode::HttpResponseBodySize(Some(declared))),
                     }),
                     WriteFailure::Finished => StreamFailure::Closed,
-                    WriteFailure::Refused(refusal) => Ended::Refused(refusal).into(),
                 })?,
         }
         Ok(())
-    }
-
-    /// Writes `length` zeroes, of which there may be `most`.
-    fn write_zeroes_to(
-        &mut self,
-        stream: &Resource<OutputStream>,
-        length: u64,
-        most: u64,
-    ) -> Result<(), StreamFailure> {
-        if length > most {
-            return Err(wasmtime::format_err!(
-                "wasi:io/streams: {length} zeroes written where {most} are permitted"
-            )
-            .into());
-        }
-        // At most MAX_WRITE, by the check above.
-        let zeroes = vec![0; usize::try_from(length).unwrap_or_default()];
-        self.write_stream(stream, &zeroes, most)
     }
 
     /// Moves at most `length` bytes from one stream to another.
@@ -180,6 +242,17 @@ impl<P: Platform> State<P> {
         self.write_stream(to, &bytes, permit)?;
         Ok(bytes.len() as u64)
     }
+}
+
+/// `length` zeroes, of which there may be `most`.
+fn zeroes(length: u64, most: u64) -> Result<Vec<u8>, StreamFailure> {
+    if length > most {
+        return Err(wasmtime::format_err!(
+            "wasi:io/streams: {length} zeroes written where {most} are permitted"
+        )
+        .into());
+    }
+    Ok(vec![0; usize::try_from(length).unwrap_or_default()])
 }
 
 impl<P: Platform> error::Host for State<P> {}
@@ -217,6 +290,7 @@ impl<P: Platform> streams::HostInputStream for State<P> {
         stream: Resource<InputStream>,
         len: u64,
     ) -> Result<Vec<u8>, StreamFailure> {
+        self.wait_to_read(&stream)?;
         self.read_stream(&stream, len)
     }
 
@@ -229,12 +303,13 @@ impl<P: Platform> streams::HostInputStream for State<P> {
         stream: Resource<InputStream>,
         len: u64,
     ) -> Result<u64, StreamFailure> {
+        self.wait_to_read(&stream)?;
         Ok(self.read_stream(&stream, len)?.len() as u64)
     }
 
     fn subscribe(&mut self, stream: Resource<InputStream>) -> Result<Resource<Pollable>> {
-        self.table.get(&stream)?;
-        Ok(self.table.push(Pollable::Ready)?)
+        let pollable = self.table.get(&stream)?.pollable();
+        Ok(self.table.push(pollable)?)
     }
 
     fn drop(&mut self, stream: Resource<InputStream>) -> Result<()> {
@@ -261,24 +336,19 @@ impl<P: Platform> streams::HostOutputStream for State<P> {
         stream: Resource<OutputStream>,
         contents: Vec<u8>,
     ) -> Result<(), StreamFailure> {
-        self.write_stream(&stream, &contents, MAX_BLOCKING_WRITE)
+        self.write_blocking(&stream, &contents)
     }
 
     fn flush(&mut self, stream: Resource<OutputStream>) -> Result<(), StreamFailure> {
-        self.table.get(&stream)?;
-        Ok(())
+        self.flush_stream(&stream)
     }
 
     fn blocking_flush(&mut self, stream: Resource<OutputStream>) -> Result<(), StreamFailure> {
-        self.table.get(&stream)?;
-        Ok(())
+        self.flush_stream(&stream)
     }
 
     fn subscribe(&mut self, stream: Resource<OutputStream>) -> Result<Resource<Pollable>> {
-        let pollable = match *self.table.get(&stream)? {
-            OutputStream::Stdout | OutputStream::Stderr => Pollable::Ready,
-            OutputStream::Body(body) => Pollable::Writable(body),
-        };
+        let pollable = self.table.get(&stream)?.pollable();
         Ok(self.table.push(pollable)?)
     }
 
@@ -287,7 +357,7 @@ impl<P: Platform> streams::HostOutputStream for State<P> {
         stream: Resource<OutputStream>,
         len: u64,
     ) -> Result<(), StreamFailure> {
-        self.write_zeroes_to(&stream, len, MAX_WRITE)
+        self.write_stream(&stream, &zeroes(len, MAX_WRITE)?, MAX_WRITE)
     }
 
     fn blocking_write_zeroes_and_flush(
@@ -295,7 +365,7 @@ impl<P: Platform> streams::HostOutputStream for State<P> {
         stream: Resource<OutputStream>,
         len: u64,
     ) -> Result<(), StreamFailure> {
-        self.write_zeroes_to(&stream, len, MAX_BLOCKING_WRITE)
+        self.write_blocking(&stream, &zeroes(len, MAX_BLOCKING_WRITE)?)
     }
 
     fn splice(
@@ -313,9 +383,8 @@ impl<P: Platform> streams::HostOutputStream for State<P> {
         src: Resource<InputStream>,
         len: u64,
     ) -> Result<u64, StreamFailure> {
-        if self.permit(&stream)? == 0 {
-            return Err(wasmtime::format_err!("{NEVER}").into());
-        }
+        self.wait_to_read(&src)?;
+        self.wait_to_write(&stream)?;
         self.splice_streams(&stream, &src, len)
     }
 

@@ -91,7 +91,8 @@ pub struct Call {
     pub config: SeedConfig,
     pub request: RequestHead,
     pub body: Vec<u8>,
-    pub body_limit: usize,
+    pub ring: usize,
+    pub arriving: Vec<Vec<u8>>,
 }
 
 /// What came of a call.
@@ -105,6 +106,8 @@ pub struct Answer {
     pub waits: usize,
     pub memory_denied: bool,
     pub memory_peak: u64,
+    /// Trailers, once the body was finished.
+    pub finished: Option<Vec<Pair>>,
 }
 
 pub fn bytes(text: &str) -> Vec<u8> {
@@ -131,7 +134,8 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
             headers: Vec::new(),
         },
         body: Vec::new(),
-        body_limit: 1 << 20,
+        ring: 1 << 20,
+        arriving: Vec::new(),
     }
 }
 
@@ -161,8 +165,15 @@ impl Call {
         self
     }
 
-    pub fn body_limit(mut self, bytes: usize) -> Self {
-        self.body_limit = bytes;
+    /// Bytes of response that are taken until the function waits for room.
+    pub fn ring(mut self, bytes: usize) -> Self {
+        self.ring = bytes;
+        self
+    }
+
+    /// What comes of the request's body while the function waits for it.
+    pub fn arriving(mut self, pieces: &[&[u8]]) -> Self {
+        self.arriving = pieces.iter().map(|piece| piece.to_vec()).collect();
         self
     }
 
@@ -170,7 +181,8 @@ impl Call {
     pub fn ready(&self, code: &[u8]) -> Result<Ready<MemoryPlatform>, Failure> {
         let mut platform = MemoryPlatform::new(1);
         platform.request_body = self.body.clone();
-        platform.body_limit = self.body_limit;
+        platform.ring = self.ring;
+        platform.arriving = self.arriving.clone().into();
         let loaded = load(self.config.kind, code)?;
         Prepared::new(&ENGINE, loaded, self.config.clone(), platform)
             .and_then(Prepared::instantiate)
@@ -189,6 +201,7 @@ impl Call {
             result,
             head: platform.response_head.clone(),
             body: platform.response_body.clone(),
+            finished: platform.finished.clone(),
             out: platform.logged(LogStream::Out),
             err: platform.logged(LogStream::Err),
             waits: platform.waits.len(),

@@ -48,3 +48,71 @@ fn the_request_and_its_parts_are_taken_once() {
     let taken = HostFutureTrailers::get(state, trailers).unwrap();
     assert!(matches!(taken, Some(Err(()))));
 }
+
+/// The request's body, as a function gets it.
+fn body_of_request(state: &mut State<MemoryPlatform>) -> Resource<crate::http::IncomingBody> {
+    let request = state
+        .table
+        .push(IncomingRequest::from(RequestHead::default()))
+        .unwrap();
+    state.consume(request).unwrap().unwrap()
+}
+
+#[test]
+fn bytes_are_read_as_they_arrive() {
+    let mut function = function();
+    let state = &mut function;
+    state.platform.request_body.clear();
+    state.platform.arriving = [b"first".to_vec(), b"second".to_vec()].into();
+    state.platform.request_trailers = vec![(b"x-t".to_vec(), b"1".to_vec())];
+    let body = body_of_request(state);
+    let stream = state.stream(again(&body)).unwrap().unwrap();
+    let ready = HostInputStream::subscribe(state, again(&stream)).unwrap();
+    assert!(!HostPollable::ready(state, again(&ready)).unwrap());
+    assert_eq!(state.read(again(&stream), 100).ok().unwrap(), b"");
+    assert_eq!(
+        state.blocking_read(again(&stream), 100).ok().unwrap(),
+        b"first"
+    );
+    HostInputStream::drop(state, stream).unwrap();
+    // The rest is not wanted, but the trailers behind it are.
+    let trailers = HostIncomingBody::finish(state, body).unwrap();
+    assert!(
+        HostFutureTrailers::get(state, again(&trailers))
+            .unwrap()
+            .is_none()
+    );
+    let there = HostFutureTrailers::subscribe(state, again(&trailers)).unwrap();
+    state.block(there).unwrap();
+    let got = HostFutureTrailers::get(state, trailers).unwrap();
+    let Some(Ok(Ok(Some(fields)))) = got else {
+        panic!("no trailers");
+    };
+    assert_eq!(
+        HostFields::get(state, fields, "x-t".into()).unwrap(),
+        [b"1".to_vec()]
+    );
+}
+
+#[test]
+fn a_client_that_goes_away_is_told_apart_from_the_end() {
+    let mut function = function();
+    let state = &mut function;
+    state.platform.request_body.clear();
+    state.platform.arriving = [b"half".to_vec()].into();
+    state.platform.breaks = true;
+    let body = body_of_request(state);
+    let stream = state.stream(again(&body)).unwrap().unwrap();
+    assert_eq!(
+        state.blocking_read(again(&stream), 9).ok().unwrap(),
+        b"half"
+    );
+    let Err(StreamFailure::Failed(error)) = state.blocking_read(again(&stream), 9) else {
+        panic!("half a body is taken for a whole one");
+    };
+    let error = state.table.push(error).unwrap();
+    assert!(matches!(
+        state.http_error_code(error).unwrap(),
+        Some(ErrorCode::ConnectionTerminated)
+    ));
+}

@@ -39,7 +39,8 @@ fn a_whole_response_reaches_the_platform() {
     let head = state.platform.response_head.clone().unwrap();
     assert_eq!(head.status, 201);
     assert_eq!(head.headers.len(), 2);
-    assert_eq!(head.trailers, [(b"t".to_vec(), b"u".to_vec())]);
+    let trailers = state.platform.finished.clone().unwrap();
+    assert_eq!(trailers, [(b"t".to_vec(), b"u".to_vec())]);
     assert_eq!(state.platform.response_body, b"hello");
 }
 
@@ -63,6 +64,7 @@ fn bytes_written_before_the_response_is_set_wait_for_it() {
     HostOutgoingResponse::drop(state, other).unwrap();
     conclude(state).unwrap();
     assert_eq!(state.platform.response_body, b"early");
+    assert_eq!(state.platform.finished, Some(vec![]));
 }
 
 #[test]
@@ -94,6 +96,8 @@ fn waiting_bytes_are_bounded_and_the_writer_is_told() {
     let forever = state.poll(vec![again(&ready)]).unwrap_err();
     assert!(forever.to_string().contains("never happen"));
     set(state, Ok(response));
+    // Now the client takes them.
+    state.block(again(&ready)).unwrap();
     assert!(HostPollable::ready(state, ready).unwrap());
 }
 
@@ -167,7 +171,7 @@ fn a_body_that_is_dropped_or_left_open_is_a_bad_response() {
         let failure = conclude(state).unwrap_err();
         assert_eq!(failure.outcome, Outcome::BadResponse);
         assert!(failure.report.contains("4 bytes"), "{failure}");
-        assert_eq!(state.platform.response_head, None);
+        assert_eq!(state.platform.finished, None);
     }
 }
 
@@ -198,6 +202,7 @@ fn a_declared_length_without_a_body_passes_only_where_http_has_it() {
             .unwrap();
         set(state, Ok(sent));
         assert_eq!(conclude(state).is_ok(), passes, "{is_head} {status}");
+        assert_eq!(state.platform.response_head.is_some(), passes);
     }
 }
 
@@ -225,4 +230,35 @@ fn a_dropped_outparam_is_no_response() {
 #[test]
 fn an_empty_poll_list_traps() {
     assert!(function().poll(Vec::new()).is_err());
+}
+
+#[test]
+fn a_full_response_makes_the_writer_wait_for_the_client() {
+    let mut function = function();
+    let state = &mut function;
+    state.platform.ring = 6;
+    let sent = response(state, &[]);
+    let body = HostOutgoingResponse::body(state, again(&sent))
+        .unwrap()
+        .unwrap();
+    let stream = HostOutgoingBody::write(state, again(&body))
+        .unwrap()
+        .unwrap();
+    set(state, Ok(sent));
+    assert_eq!(state.check_write(again(&stream)).ok().unwrap(), 6);
+    let bytes = b"0123456789abcdef";
+    assert!(
+        state
+            .blocking_write_and_flush(again(&stream), bytes.to_vec())
+            .is_ok()
+    );
+    // Two waits for room, and the flush at the end.
+    assert_eq!(state.platform.seen, [6, 12, 16]);
+    assert_eq!(state.check_write(again(&stream)).ok().unwrap(), 2);
+    assert!(HostOutputStream::write(state, again(&stream), b"gh".to_vec()).is_ok());
+    let room = HostOutputStream::subscribe(state, again(&stream)).unwrap();
+    assert!(!HostPollable::ready(state, again(&room)).unwrap());
+    state.block(again(&room)).unwrap();
+    assert_eq!(state.check_write(again(&stream)).ok().unwrap(), 6);
+    assert_eq!(state.platform.response_body, b"0123456789abcdefgh");
 }
