@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::body::ClientError;
+
 /// Why a pool could not start.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -140,9 +142,27 @@ pub enum InvokeError {
         /// Why.
         report: String,
     },
-    /// The function ran longer than its wall time limit.
+    /// The response had not begun at the limit.
     #[error("the function ran longer than its limit of {} s", .0.as_secs_f64())]
     TimedOut(Duration),
+    /// The function used up its CPU time.
+    #[error("the function used more than its limit of {} s of CPU time", .0.as_secs_f64())]
+    CpuLimit(Duration),
+    /// The function sent nothing for too long in the middle of its response.
+    #[error("the function sent nothing for {} s in the middle of its response", .0.as_secs_f64())]
+    IdleGuest(Duration),
+    /// The exchange took longer than it may in all.
+    #[error("the exchange took longer than its limit of {} s", .0.as_secs_f64())]
+    TotalTime(Duration),
+    /// The client neither sent nor took anything for too long.
+    #[error("the client neither sent nor took anything for {} s", .0.as_secs_f64())]
+    IdleClient(Duration),
+    /// The client's request broke off.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The client went away before it had the whole response.
+    #[error("the client went away before it had the whole response")]
+    ClientGone,
     /// The guest broke a rule of the VM boundary, or its kernel failed.
     #[error("the function's microVM failed: {0}")]
     GuestFailed(String),

@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
+
+use crate::body::{ReplyBody, RequestBody};
+use crate::error::InvokeError;
+use crate::limits::CallLimits;
 
 /// When a function's seed is frozen (DESIGN, freeze policy).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,9 +56,9 @@ pub struct Call {
     /// Its head, already in the form that the function sees.
     pub head: RequestHead,
     /// Its body.
-    pub body: Bytes,
-    /// Wall time that the function may take, from the fork to the response.
-    pub time_limit: Duration,
+    pub body: RequestBody,
+    /// How long it may take.
+    pub limits: CallLimits,
     /// Where log lines go.
     pub log: Arc<dyn LogSink>,
 }
@@ -63,11 +66,11 @@ pub struct Call {
 /// A function's response.
 #[derive(Debug)]
 pub struct Reply {
-    /// Status, headers and trailers, as the function made them: not validated.
+    /// Status and headers, as the function made them: not validated.
     pub head: ResponseHead,
     /// The body.
-    pub body: Bytes,
-    /// Where the time went.
+    pub body: ReplyBody,
+    /// Where the time went, as far as it is known by now.
     pub timing: Timing,
 }
 
@@ -112,4 +115,9 @@ pub trait LogSink: Send + Sync + std::fmt::Debug {
 
     /// One line without its line break; at most 16 KiB, longer ones come in parts.
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]);
+
+    /// An instance whose response had begun has come to its end.
+    fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
+        let _ = result;
+    }
 }

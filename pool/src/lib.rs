@@ -5,25 +5,28 @@
 //! and requests; below it a shell knows one VM.
 //!
 //! A request goes one way down: [`Pool::invoke`] takes a ready shell, sends it
-//! `fork` and `activate`, waits for the doorbell, and copies the response out
-//! of the mailbox. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
+//! `fork` and `activate`, and moves bytes between the client's bodies and the
+//! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
 //! - `pool`: what the node calls. `error`, `function`: its words.
 //! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
 //! - `boot_image`, `seed`, `code`: what instances are made of.
-//! - `mailbox`, `run`, `log_lines`: following an instance.
+//! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
 //! - `doctor`: what the host offers.
 
 #![deny(unsafe_code)]
 
+mod body;
 mod boot_image;
 mod code;
 mod compile;
 mod doctor;
 mod error;
+mod exchange;
 mod executable;
 mod function;
+mod limits;
 mod log_lines;
 mod mailbox;
 mod pool;
@@ -34,6 +37,7 @@ mod spawner;
 mod stock;
 mod watch;
 
+pub use body::{ClientError, Part, ReplyBody, RequestBody, ResponseStream};
 pub use doctor::{Finding, State, check_kvm, findings};
 pub use error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 pub use faasw_abi::isa::Isa;
@@ -41,5 +45,6 @@ pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use function::{
     Call, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, Timing,
 };
+pub use limits::CallLimits;
 pub use pool::{Compiled, Pool, PoolOptions};
 pub use seed::Seed;

@@ -29,6 +29,11 @@ impl LogLines {
         }
     }
 
+    /// Whoever takes the lines.
+    pub fn sink(&self) -> &dyn LogSink {
+        &*self.sink
+    }
+
     /// Takes pieces in the order in which they were written.
     pub fn take(&mut self, records: &[LogRecord]) {
         for record in records {

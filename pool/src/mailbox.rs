@@ -2,13 +2,19 @@
 //!
 //! The node never maps one. It copies in and out by `pread` and `pwrite`, so
 //! there is no reference to memory that a guest writes at the same time, and a
-//! value is looked at only after it was copied. Lengths in the header are the
+//! value is looked at only after it was copied. Lengths and counters are the
 //! guest's word: each is held against its area before anything is copied.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
-use faasw_abi::mailbox::{self, Area, Header, LOG_RECORD_HEADER, MAILBOX_BYTES};
+use faasw_abi::mailbox::{
+    self, Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG_RECORD_HEADER, MAILBOX_BYTES,
+    REQUEST_WHOLE,
+};
+use faasw_abi::ring::{pieces, used};
+use faasw_abi::wire::{Pair, ResponseHead, decode_fields, encode_fields};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
@@ -16,10 +22,17 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::error::{InvokeError, PlatformError};
 use crate::function::LogStream;
 
-/// A mailbox of one instance.
+/// How often the guest's words are read until they hold still. A guest writes
+/// them far less often than this takes.
+const READS: u32 = 16;
+
+/// A mailbox of one instance, and how far the node is with it.
 #[derive(Debug)]
 pub struct Mailbox {
     file: OwnedFd,
+    request_written: u64,
+    response_read: u64,
+    log_read: u64,
 }
 
 /// A piece of log as the guest wrote it.
@@ -45,6 +58,16 @@ fn lie(what: &str, length: u32, area: Area) -> InvokeError {
     ))
 }
 
+/// How much is in a ring, if the counters can be true.
+fn in_ring(what: &str, written: u64, read: u64, ring: Area) -> Result<u64, InvokeError> {
+    used(written, read, ring.size).ok_or_else(|| {
+        InvokeError::GuestFailed(format!(
+            "its {what} cannot be: {written} bytes written and {read} read in a ring of {}",
+            ring.size
+        ))
+    })
+}
+
 impl Mailbox {
     /// An empty mailbox of fixed size.
     ///
@@ -59,76 +82,184 @@ impl Mailbox {
         rustix::fs::ftruncate(&file, MAILBOX_BYTES).map_err(system)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(system)?;
-        Ok(Self { file })
+        Ok(Self {
+            file,
+            request_written: 0,
+            response_read: 0,
+            log_read: 0,
+        })
     }
 
-    /// Puts a message in for the guest: a request, or a seed's configuration.
+    /// Puts a request's head in for the guest, or a seed's configuration.
     ///
     /// # Errors
     /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.
-    pub fn put(&self, head: &[u8], body: &[u8]) -> Result<(), InvokeError> {
-        for (part, bytes, area) in [
-            ("head", head, mailbox::REQUEST_HEAD),
-            ("body", body, mailbox::REQUEST_BODY),
-        ] {
+    pub fn put_head(&self, head: &[u8]) -> Result<(), InvokeError> {
+        let area = mailbox::REQUEST_HEAD;
+        if head.len() as u64 > area.size {
+            return Err(InvokeError::RequestTooLarge {
+                part: "head",
+                size: head.len(),
+                limit: area.size,
+            });
+        }
+        self.write(area.offset, head)?;
+        let length = head.len() as u32;
+        Ok(self.say(offset_of!(HostWords, request_head_len), &length)?)
+    }
+
+    /// Puts bytes of the request's body in, as many as there is room for; says
+    /// how many.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when the guest's counter cannot be true; the system's.
+    pub fn put_body(&mut self, guest: &GuestWords, bytes: &[u8]) -> Result<usize, InvokeError> {
+        let ring = mailbox::REQUEST_BODY;
+        let count = self.request_room(guest)?.min(bytes.len());
+        let mut rest = bytes.get(..count).unwrap_or_default();
+        for piece in pieces(ring, self.request_written, rest.len()) {
+            let (now, later) = rest.split_at(piece.length.min(rest.len()));
+            self.write(piece.offset, now)?;
+            rest = later;
+        }
+        if count > 0 {
+            self.request_written += count as u64;
+            self.say(
+                offset_of!(HostWords, request_written),
+                &self.request_written,
+            )?;
+        }
+        Ok(count)
+    }
+
+    /// Room for bytes of the request's body.
+    ///
+    /// # Errors
+    /// As [`Mailbox::put_body`].
+    pub fn request_room(&self, guest: &GuestWords) -> Result<usize, InvokeError> {
+        let ring = mailbox::REQUEST_BODY;
+        let read = guest.request_read;
+        Ok((ring.size - in_ring("request body", self.request_written, read, ring)?) as usize)
+    }
+
+    /// Says that the request's body is whole.
+    ///
+    /// # Errors
+    /// [`InvokeError::RequestTooLarge`] when the trailers do not fit; the system's.
+    pub fn end_request(&self, trailers: &[Pair]) -> Result<(), InvokeError> {
+        if !trailers.is_empty() {
+            let bytes = encode_fields(trailers);
+            let area = mailbox::REQUEST_TRAILERS;
             if bytes.len() as u64 > area.size {
                 return Err(InvokeError::RequestTooLarge {
-                    part,
+                    part: "trailers",
                     size: bytes.len(),
                     limit: area.size,
                 });
             }
-            self.write(area.offset, bytes)?;
+            self.write(area.offset, &bytes)?;
+            let length = bytes.len() as u32;
+            self.say(offset_of!(HostWords, request_trailers_len), &length)?;
         }
-        let header = Header {
-            request_head_len: head.len() as u32,
-            request_body_len: body.len() as u32,
-            ..Header::default()
-        };
-        Ok(self.write(0, header.as_bytes())?)
+        Ok(self.say(offset_of!(HostWords, request_end), &REQUEST_WHOLE)?)
     }
 
-    /// A copy of the header as it is now.
+    /// Asks the guest to ring for what it flushes from now on.
     ///
     /// # Errors
     /// The system's.
-    pub fn header(&self) -> Result<Header, PlatformError> {
-        let mut header = Header::new_zeroed();
-        self.read(0, header.as_mut_bytes())?;
-        Ok(header)
+    pub fn listen(&self) -> Result<(), PlatformError> {
+        self.say(offset_of!(HostWords, listening), &1_u32)
     }
 
-    /// A copy of the response head.
+    /// A copy of the guest's words as they are now.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
-    pub fn response_head(&self, header: &Header) -> Result<Vec<u8>, InvokeError> {
-        self.copy(
+    /// The system's.
+    pub fn guest(&self) -> Result<GuestWords, PlatformError> {
+        let mut words = GuestWords::new_zeroed();
+        self.read(GUEST_WORDS.offset, words.as_mut_bytes())?;
+        // A guest that runs may change a counter in the middle of the copy.
+        for _ in 0..READS {
+            let mut again = GuestWords::new_zeroed();
+            self.read(GUEST_WORDS.offset, again.as_mut_bytes())?;
+            let same = again.as_bytes() == words.as_bytes();
+            words = again;
+            if same {
+                break;
+            }
+        }
+        Ok(words)
+    }
+
+    /// The response's head, if it is there.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when it is none or its length is a lie; the system's.
+    pub fn head(&self, guest: &GuestWords) -> Result<Option<ResponseHead>, InvokeError> {
+        if guest.response_head_len == 0 {
+            return Ok(None);
+        }
+        let bytes = self.copy(
             "response head",
-            header.response_head_len,
+            guest.response_head_len,
             mailbox::RESPONSE_HEAD,
-        )
+        )?;
+        ResponseHead::decode(&bytes)
+            .map(Some)
+            .map_err(|error| InvokeError::GuestFailed(format!("its response head: {error}")))
     }
 
-    /// A copy of the response body.
+    /// How many bytes of the response's body wait in the ring.
     ///
     /// # Errors
-    /// As [`Mailbox::response_head`].
-    pub fn response_body(&self, header: &Header) -> Result<Bytes, InvokeError> {
-        self.copy(
+    /// [`InvokeError::GuestFailed`] when the guest's counter cannot be true.
+    pub fn response_waiting(&self, guest: &GuestWords) -> Result<u64, InvokeError> {
+        in_ring(
             "response body",
-            header.response_body_len,
+            guest.response_written,
+            self.response_read,
             mailbox::RESPONSE_BODY,
         )
-        .map(Bytes::from)
+    }
+
+    /// Takes at most `most` bytes of the response's body out.
+    ///
+    /// # Errors
+    /// As [`Mailbox::response_waiting`]; the system's.
+    pub fn take_body(&mut self, guest: &GuestWords, most: usize) -> Result<Bytes, InvokeError> {
+        let count = (self.response_waiting(guest)? as usize).min(most);
+        let bytes = self.copy_ring(mailbox::RESPONSE_BODY, self.response_read, count)?;
+        if count > 0 {
+            self.response_read += count as u64;
+            self.say(offset_of!(HostWords, response_read), &self.response_read)?;
+        }
+        Ok(bytes.into())
+    }
+
+    /// The response's trailers; none where there are none.
+    ///
+    /// # Errors
+    /// As [`Mailbox::head`].
+    pub fn trailers(&self, guest: &GuestWords) -> Result<Vec<Pair>, InvokeError> {
+        if guest.response_trailers_len == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.copy(
+            "list of trailers",
+            guest.response_trailers_len,
+            mailbox::RESPONSE_TRAILERS,
+        )?;
+        decode_fields(&bytes)
+            .map_err(|error| InvokeError::GuestFailed(format!("its response trailers: {error}")))
     }
 
     /// A copy of the report, as text that is safe to show.
     ///
     /// # Errors
-    /// As [`Mailbox::response_head`].
-    pub fn report(&self, header: &Header) -> Result<String, InvokeError> {
-        let bytes = self.copy("report", header.report_len, mailbox::REPORT)?;
+    /// As [`Mailbox::head`].
+    pub fn report(&self, guest: &GuestWords) -> Result<String, InvokeError> {
+        let bytes = self.copy("report", guest.report_len, mailbox::REPORT)?;
         Ok(String::from_utf8_lossy(&bytes)
             .chars()
             .map(|c| {
@@ -141,15 +272,19 @@ impl Mailbox {
             .collect())
     }
 
-    /// Takes the log out and tells the guest that there is room again.
+    /// Takes the log out.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when it is not made of records; the system's.
-    pub fn drain_log(&self) -> Result<Vec<LogRecord>, InvokeError> {
-        let length = self.header()?.log_len;
-        let bytes = self.copy("log", length, mailbox::LOG)?;
-        let offset = std::mem::offset_of!(Header, log_len) as u64;
-        self.write(offset, &0_u32.to_ne_bytes())?;
+    /// [`InvokeError::GuestFailed`] when it is not made of records or the
+    /// guest's counter cannot be true; the system's.
+    pub fn take_log(&mut self, guest: &GuestWords) -> Result<Vec<LogRecord>, InvokeError> {
+        let count = in_ring("log", guest.log_written, self.log_read, mailbox::LOG)?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.copy_ring(mailbox::LOG, self.log_read, count as usize)?;
+        self.log_read += count;
+        self.say(offset_of!(HostWords, log_read), &self.log_read)?;
         log_records(&bytes)
     }
 
@@ -160,6 +295,22 @@ impl Mailbox {
         let mut bytes = vec![0; length as usize];
         self.read(area.offset, &mut bytes)?;
         Ok(bytes)
+    }
+
+    fn copy_ring(&self, ring: Area, at: u64, count: usize) -> Result<Vec<u8>, PlatformError> {
+        let mut bytes = vec![0; count];
+        let mut rest = bytes.as_mut_slice();
+        for piece in pieces(ring, at, count) {
+            let (now, later) = rest.split_at_mut(piece.length.min(rest.len()));
+            self.read(piece.offset, now)?;
+            rest = later;
+        }
+        Ok(bytes)
+    }
+
+    /// Changes a word of the host's.
+    fn say(&self, offset: usize, value: &impl WordValue) -> Result<(), PlatformError> {
+        self.write(HOST_WORDS.offset + offset as u64, value.as_bytes())
     }
 
     fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), PlatformError> {
@@ -184,6 +335,11 @@ impl Mailbox {
         Ok(())
     }
 }
+
+/// What a word of the host's can be.
+trait WordValue: IntoBytes + zerocopy::Immutable {}
+impl WordValue for u32 {}
+impl WordValue for u64 {}
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -219,11 +375,20 @@ fn log_records(mut bytes: &[u8]) -> Result<Vec<LogRecord>, InvokeError> {
 mod tests {
     use super::*;
 
-    fn forge(mailbox: &Mailbox, change: impl FnOnce(&mut Header)) -> Header {
-        let mut header = mailbox.header().unwrap();
-        change(&mut header);
-        mailbox.write(0, header.as_bytes()).unwrap();
-        header
+    /// What a guest would write.
+    fn forge(mailbox: &Mailbox, change: impl FnOnce(&mut GuestWords)) -> GuestWords {
+        let mut words = mailbox.guest().unwrap();
+        change(&mut words);
+        mailbox.write(GUEST_WORDS.offset, words.as_bytes()).unwrap();
+        mailbox.guest().unwrap()
+    }
+
+    fn host(mailbox: &Mailbox) -> HostWords {
+        let mut words = HostWords::new_zeroed();
+        mailbox
+            .read(HOST_WORDS.offset, words.as_mut_bytes())
+            .unwrap();
+        words
     }
 
     fn record(stream: u8, bytes: &[u8]) -> Vec<u8> {
@@ -234,55 +399,139 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_does_not_fit_is_refused_by_name() {
+    fn what_does_not_fit_is_refused_by_name() {
         let mailbox = Mailbox::new().unwrap();
-        let large = vec![0; (1 << 20) + 1];
+        let large = vec![0; (64 << 10) + 1];
         assert!(matches!(
-            mailbox.put(b"", &large),
+            mailbox.put_head(&large),
+            Err(InvokeError::RequestTooLarge { part: "head", .. })
+        ));
+        mailbox.put_head(&large[1..]).unwrap();
+        assert!(matches!(
+            mailbox.end_request(&[(large, Vec::new())]),
             Err(InvokeError::RequestTooLarge {
-                part: "body",
-                limit: 0x10_0000,
+                part: "trailers",
                 ..
             })
         ));
-        assert!(matches!(
-            mailbox.put(&large, b""),
-            Err(InvokeError::RequestTooLarge { part: "head", .. })
-        ));
-        mailbox.put(&large[..64 << 10], &large[..1 << 20]).unwrap();
+        assert_eq!(host(&mailbox).request_end, mailbox::REQUEST_OPEN);
     }
 
     #[test]
-    fn lengths_that_exceed_their_areas_are_the_guests_fault() {
-        let mailbox = Mailbox::new().unwrap();
-        let header = forge(&mailbox, |header| {
-            header.response_head_len = u32::MAX;
-            header.response_body_len = (1 << 20) + 1;
-            header.report_len = 4097;
-            header.log_len = (128 << 10) + 1;
+    fn bodies_of_any_size_pass_through_the_rings() {
+        let mut mailbox = Mailbox::new().unwrap();
+        let (mut sent, mut received) = (0_u64, 0_u64);
+        let byte = |number: u64| (number * 7 % 251) as u8;
+        let mut step = 1_usize;
+        while received < 5 << 20 {
+            step = step * 31 % 700_001 + 1;
+            let guest = mailbox.guest().unwrap();
+            let bytes: Vec<u8> = (sent..).take(step).map(byte).collect();
+            sent += mailbox.put_body(&guest, &bytes).unwrap() as u64;
+            assert_eq!(host(&mailbox).request_written, sent);
+            // A guest that echoes what it finds.
+            let there = (sent - guest.request_read) as usize;
+            let echoed = mailbox
+                .copy_ring(mailbox::REQUEST_BODY, guest.request_read, there)
+                .unwrap();
+            let mut rest = echoed.as_slice();
+            for piece in pieces(mailbox::RESPONSE_BODY, guest.response_written, there) {
+                let (now, later) = rest.split_at(piece.length);
+                mailbox.write(piece.offset, now).unwrap();
+                rest = later;
+            }
+            let guest = forge(&mailbox, |guest| {
+                guest.request_read += there as u64;
+                guest.response_written += there as u64;
+            });
+            let taken = mailbox.take_body(&guest, usize::MAX).unwrap();
+            assert!(
+                taken
+                    .iter()
+                    .copied()
+                    .eq((received..).take(taken.len()).map(byte))
+            );
+            received += taken.len() as u64;
+            assert_eq!(host(&mailbox).response_read, received);
+        }
+        assert_eq!(sent, received);
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more() {
+        let mut mailbox = Mailbox::new().unwrap();
+        let guest = mailbox.guest().unwrap();
+        let large = vec![1; 3 << 20];
+        assert_eq!(mailbox.put_body(&guest, &large).unwrap(), 1 << 20);
+        assert_eq!(mailbox.put_body(&guest, &large).unwrap(), 0);
+        let guest = forge(&mailbox, |guest| guest.request_read = 10);
+        assert_eq!(mailbox.put_body(&guest, &large).unwrap(), 10);
+    }
+
+    #[test]
+    fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
+        let mut mailbox = Mailbox::new().unwrap();
+        let guest = forge(&mailbox, |guest| {
+            guest.response_head_len = u32::MAX;
+            guest.response_trailers_len = u32::MAX;
+            guest.response_written = (1 << 20) + 1;
+            guest.request_read = 1;
+            guest.report_len = 4097;
+            guest.log_written = (128 << 10) + 1;
         });
         for lie in [
-            mailbox.response_head(&header).map(|_| ()),
-            mailbox.response_body(&header).map(|_| ()),
-            mailbox.report(&header).map(|_| ()),
-            mailbox.drain_log().map(|_| ()),
+            mailbox.head(&guest).map(|_| ()),
+            mailbox.trailers(&guest).map(|_| ()),
+            mailbox.take_body(&guest, 1).map(|_| ()),
+            mailbox.put_body(&guest, b"x").map(|_| ()),
+            mailbox.report(&guest).map(|_| ()),
+            mailbox.take_log(&guest).map(|_| ()),
         ] {
             assert!(matches!(lie, Err(InvokeError::GuestFailed(_))));
         }
+        // Going back is a lie, too.
+        let guest = forge(&mailbox, |guest| guest.response_written = 5);
+        mailbox.take_body(&guest, 5).unwrap();
+        let guest = forge(&mailbox, |guest| guest.response_written = 4);
+        assert!(mailbox.take_body(&guest, 5).is_err());
     }
 
     #[test]
     fn the_log_comes_out_once() {
-        let mailbox = Mailbox::new().unwrap();
+        let mut mailbox = Mailbox::new().unwrap();
         let mut log = record(1, b"hello\n");
         log.extend(record(2, b""));
         mailbox.write(mailbox::LOG.offset, &log).unwrap();
-        forge(&mailbox, |header| header.log_len = log.len() as u32);
-        let records = mailbox.drain_log().unwrap();
+        let guest = forge(&mailbox, |guest| guest.log_written = log.len() as u64);
+        let records = mailbox.take_log(&guest).unwrap();
         assert_eq!(records.len(), 2);
         assert_eq!(records[0].stream, LogStream::Out);
         assert_eq!(records[0].bytes, b"hello\n");
-        assert_eq!(mailbox.drain_log().unwrap(), []);
+        assert_eq!(host(&mailbox).log_read, log.len() as u64);
+        assert_eq!(mailbox.take_log(&guest).unwrap(), []);
+    }
+
+    #[test]
+    fn a_head_and_trailers_that_spell_nothing_are_refused() {
+        let mailbox = Mailbox::new().unwrap();
+        mailbox
+            .write(mailbox::RESPONSE_HEAD.offset, &[200, 0, 255, 255])
+            .unwrap();
+        mailbox
+            .write(mailbox::RESPONSE_TRAILERS.offset, &[1, 0, 0, 0, 9])
+            .unwrap();
+        let guest = forge(&mailbox, |guest| {
+            guest.response_head_len = 4;
+            guest.response_trailers_len = 5;
+        });
+        assert!(mailbox.head(&guest).is_err());
+        assert!(mailbox.trailers(&guest).is_err());
+        let none = forge(&mailbox, |guest| {
+            guest.response_head_len = 0;
+            guest.response_trailers_len = 0;
+        });
+        assert_eq!(mailbox.head(&none).unwrap(), None);
+        assert_eq!(mailbox.trailers(&none).unwrap(), []);
     }
 
     #[test]
@@ -299,8 +548,8 @@ mod tests {
         let mailbox = Mailbox::new().unwrap();
         let text = b"a\x1b[31m\nb\xff";
         mailbox.write(mailbox::REPORT.offset, text).unwrap();
-        let header = forge(&mailbox, |header| header.report_len = text.len() as u32);
-        let report = mailbox.report(&header).unwrap();
+        let guest = forge(&mailbox, |guest| guest.report_len = text.len() as u32);
+        let report = mailbox.report(&guest).unwrap();
         assert_eq!(report, "a\u{fffd}[31m\nb\u{fffd}");
     }
 

@@ -9,16 +9,16 @@ use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
 use tokio::sync::Semaphore;
 
+use crate::body::{self, Incoming, ReplyBody};
 use crate::code::{self, Code};
 use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
+use crate::exchange::{Begun, Ended, Exchange, Rest};
 use crate::function::{Call, FreezeReport, FunctionSpec, Reply, Timing};
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
-use crate::run;
 use crate::seed::{self, Seed};
-use crate::shell::{Report, Shell};
 use crate::spawner::Spawner;
 use crate::stock::Stock;
 
@@ -216,60 +216,63 @@ impl Pool {
             .try_acquire_owned()
             .map_err(|_| InvokeError::OverCapacity(capacity))?;
         let mailbox = Mailbox::new()?;
-        mailbox.put(&call.head.encode(), &call.body)?;
-        drop(call.body);
+        mailbox.put_head(&call.head.encode())?;
         let shell = self.inner.stock.take().await?;
-        let queue = arrived.elapsed();
         let instance = self.inner.next_instance.fetch_add(1, Ordering::Relaxed);
-        let mut running = Running {
+        let timing = Timing {
+            instance,
+            queue: arrived.elapsed(),
+            ..Timing::default()
+        };
+        let mut exchange = Exchange::new(
             shell,
             mailbox,
-            log: LogLines::new(call.log, instance),
+            LogLines::new(call.log, instance),
+            Incoming::new(call.body),
+            call.limits,
+            timing,
+            room,
+        );
+        let begun = match fork(&mut exchange, seed, instance).await {
+            Ok(()) => exchange.begin().await,
+            Err(error) => Err(error),
         };
-        let ran = tokio::time::timeout(call.time_limit, running.run(seed, instance)).await;
-        let Running {
-            shell,
-            mailbox,
-            mut log,
-        } = running;
-        let result = match ran {
-            Ok(Ok(report)) => run::result(&mailbox).map(|response| (response, report)),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(InvokeError::TimedOut(call.time_limit)),
-        };
-        match result {
-            Ok(((head, body), report)) => {
-                let header = mailbox.header()?;
-                log.take(&mailbox.drain_log()?);
-                // Early destroy (AFaaS §4.3): the client does not wait for it,
-                // but the place is taken until the process is gone.
-                tokio::spawn(async move {
-                    shell.destroy().await;
-                    drop(room);
+        let followed = match begun {
+            Ok(Begun::Streams(head)) => {
+                let (sender, stream) = body::channel();
+                tokio::spawn(exchange.stream(sender));
+                return Ok(Reply {
+                    head,
+                    body: ReplyBody::Stream(stream),
+                    timing,
                 });
+            }
+            Ok(Begun::Done(report)) => Ok(report),
+            Err(error) => Err(error),
+        };
+        let Ended {
+            rest,
+            result,
+            timing,
+            log,
+        } = exchange.finish(followed).await;
+        match rest {
+            Some(Rest {
+                head,
+                bytes,
+                trailers,
+            }) => {
+                // The response counts; what came after it is told apart.
+                if let Err(error) = &result {
+                    log.sink().stream_ended(Err(error));
+                }
                 Ok(Reply {
                     head,
-                    body,
-                    timing: Timing {
-                        instance,
-                        queue,
-                        fork: report.fork,
-                        init: Duration::from_nanos(header.init_nanoseconds).min(report.run),
-                        exec: Duration::from_nanos(header.exec_nanoseconds).min(report.run),
-                        run: report.run,
-                        exits: report.exits,
-                        page_faults: report.page_faults,
-                    },
+                    body: ReplyBody::Whole { bytes, trailers },
+                    timing,
                 })
             }
-            Err(error) => {
-                // Only a guest that has stopped leaves a log that is whole.
-                shell.destroy().await;
-                if let Ok(records) = mailbox.drain_log() {
-                    log.take(&records);
-                }
-                Err(error)
-            }
+            None => Err(result.err().unwrap_or(InvokeError::NoResponse)),
         }
     }
 
@@ -279,27 +282,16 @@ impl Pool {
     }
 }
 
-/// An instance at work.
-struct Running {
-    shell: Shell,
-    mailbox: Mailbox,
-    log: LogLines,
-}
-
-impl Running {
-    async fn run(&mut self, seed: &Seed, instance: u64) -> Result<Report, InvokeError> {
-        self.shell
-            .fork(seed.layer(), &self.mailbox, seed.code(), seed.state())
-            .await?;
-        self.shell
-            .activate(instance, seed.monotonic_nanoseconds())
-            .await?;
-        let (ring, report) = run::next_stop(&mut self.shell, &self.mailbox, &mut self.log).await?;
-        match ring {
-            faasw_abi::doorbell::Ring::Done => Ok(report),
-            other => Err(InvokeError::GuestFailed(format!(
-                "it rang {other:?} in the middle of a request"
-            ))),
-        }
-    }
+/// Makes the shell of an exchange an instance and lets it run.
+async fn fork(exchange: &mut Exchange, seed: &Seed, instance: u64) -> Result<(), InvokeError> {
+    exchange.receive_ready()?;
+    let (shell, mailbox) = exchange.parts();
+    shell
+        .fork(seed.layer(), mailbox, seed.code(), seed.state())
+        .await?;
+    shell
+        .activate(instance, seed.monotonic_nanoseconds())
+        .await?;
+    exchange.activated();
+    Ok(())
 }

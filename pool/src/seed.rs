@@ -157,7 +157,7 @@ impl Booted {
         let ram = LayerBuilder::new("faasw-layer", ram_bytes).map_err(system)?;
         let state = boot_image::write(&ram, code.bytes()).map_err(system)?;
         let mailbox = Mailbox::new()?;
-        mailbox.put(config, &[]).map_err(function)?;
+        mailbox.put_head(config).map_err(function)?;
         let shell = stock.take().await?;
         shell.boot(&ram, &mailbox, code, state).await?;
         shell.activate(0, 0).await?;
@@ -175,25 +175,23 @@ impl Booted {
     async fn instantiate(&mut self) -> Result<Instantiated, SeedError> {
         self.shell.resume().await?;
         self.reach(Ring::Ready).await?;
-        let header = self.mailbox.header()?;
+        let guest = self.mailbox.guest()?;
         Ok(Instantiated {
-            drew_entropy: header.draws & (DRAW_ENTROPY | DRAW_INSECURE) != 0,
-            drawn: self.mailbox.report(&header).map_err(function)?,
-            took: Duration::from_nanos(header.init_nanoseconds),
+            drew_entropy: guest.draws & (DRAW_ENTROPY | DRAW_INSECURE) != 0,
+            drawn: self.mailbox.report(&guest).map_err(function)?,
+            took: Duration::from_nanos(guest.init_nanoseconds),
         })
     }
 
     async fn reach(&mut self, wanted: Ring) -> Result<(), SeedError> {
-        let stop = run::next_stop(&mut self.shell, &self.mailbox, &mut self.log).await;
-        if let Ok(records) = self.mailbox.drain_log() {
-            self.log.take(&records);
-        }
-        let (ring, _) = stop.map_err(function)?;
+        let stop = run::next_stop(&mut self.shell, &mut self.mailbox, &mut self.log).await;
+        let ring = stop.map_err(function)?;
         if ring == wanted {
             return Ok(());
         }
         // A guest that is done already says what its function died of.
-        Err(match (ring, run::result(&self.mailbox)) {
+        let guest = self.mailbox.guest()?;
+        Err(match (ring, run::outcome(&self.mailbox, &guest)) {
             (Ring::Done, Err(error)) => function(error),
             _ => SeedError::Function(InvokeError::GuestFailed(format!(
                 "it rang {ring:?} instead of {wanted:?}"
@@ -203,7 +201,7 @@ impl Booted {
 
     /// Takes the vCPU's state and seals the memory.
     async fn freeze(self) -> Result<(Layer, VcpuState, u64), SeedError> {
-        let monotonic = self.mailbox.header()?.monotonic_nanoseconds;
+        let monotonic = self.mailbox.guest()?.monotonic_nanoseconds;
         let state = self.shell.seal().await?;
         let layer = self.ram.freeze(EXTENTS_MAX).map_err(system)?;
         Ok((layer, state, monotonic))

@@ -6,10 +6,11 @@ use std::time::Duration;
 use faasw_abi::doorbell::Ring;
 use faasw_fri::messages::{
     Activate, EXTENTS_MAX, Failed, Failure, Fork, FriExtent, PRIVATE, Prepared, Rang, Resume,
-    SHARED, Seal, Sealed, VcpuState,
+    SHARED, Seal, Sealed, VcpuState, Wake,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, Layer, LayerBuilder};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -21,10 +22,12 @@ use crate::spawner::{Process, Spawner};
 use crate::watch::{into_io, watch};
 use std::sync::Arc;
 
-/// What a shell says.
+/// What comes from a shell.
 #[derive(Debug)]
 pub enum Event {
-    /// The guest rang.
+    /// The guest asks to have its mailbox looked at, and runs on.
+    Progress,
+    /// The guest rang and stands still.
     Rang(Report),
     /// The VM cannot go on. The text says why.
     Failed(String),
@@ -50,6 +53,8 @@ pub struct Report {
 pub struct Shell {
     process: Process,
     socket: AsyncFd<OwnedFd>,
+    /// An eventfd that the guest's progress doorbell signals.
+    progress: AsyncFd<OwnedFd>,
 }
 
 fn protocol(error: impl std::fmt::Display) -> PlatformError {
@@ -63,13 +68,20 @@ impl Shell {
     /// When it cannot be made, or fails to make its VM.
     pub async fn make(spawner: &Arc<Spawner>) -> Result<Self, PlatformError> {
         let system = |error| PlatformError::System {
-            what: "a socket pair could not be made",
+            what: "a shell's descriptors could not be made",
             error,
         };
         let (ours, theirs) = faasw_fri::pair().map_err(system)?;
         let socket = watch(ours).map_err(protocol)?;
-        let process = spawner.shell(theirs).await?;
-        let mut shell = Self { process, socket };
+        let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let signalled = signalled.map_err(system)?;
+        let process = spawner.shell(&theirs, &signalled).await?;
+        drop(theirs);
+        let mut shell = Self {
+            process,
+            socket,
+            progress: watch(signalled).map_err(protocol)?,
+        };
         let packet = shell.receive().await?;
         match packet.kind() {
             Some(Kind::Prepared) => packet.message::<Prepared>().map_err(protocol)?,
@@ -135,6 +147,22 @@ impl Shell {
         self.tell(&Resume { reserved: 0 }, &[]).await
     }
 
+    /// Ends the guest's wait, if it is in one.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn wake(&self) -> Result<(), PlatformError> {
+        self.tell(&Wake { reserved: 0 }, &[]).await
+    }
+
+    /// CPU time that the shell and its guest have used.
+    ///
+    /// # Errors
+    /// The system's, when the process is gone.
+    pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
+        self.process.cpu_time()
+    }
+
     /// Takes the vCPU's state, and ends the shell, so that nobody has the
     /// layer mapped any more.
     ///
@@ -151,12 +179,23 @@ impl Shell {
         Ok(state)
     }
 
-    /// Waits for the shell to say something.
+    /// Waits for the shell or its guest to say something. May be dropped at any
+    /// point without losing anything.
     ///
     /// # Errors
     /// When it ends instead, or says what makes no sense.
     pub async fn event(&mut self) -> Result<Event, PlatformError> {
-        let packet = self.receive().await?;
+        let Self {
+            process,
+            socket,
+            progress,
+        } = self;
+        let packet = tokio::select! {
+            // A guest that stands still is the more urgent news.
+            biased;
+            packet = receive(socket, process) => packet?,
+            () = signalled(progress) => return Ok(Event::Progress),
+        };
         match packet.kind() {
             Some(Kind::Rang) => {
                 let rang: Rang = packet.message().map_err(protocol)?;
@@ -193,10 +232,32 @@ impl Shell {
             .map_err(|error| PlatformError::ShellEnded(error.to_string()))
     }
 
-    /// A packet from the shell. It may send no descriptors: there is no room for them.
     async fn receive(&mut self) -> Result<Packet, PlatformError> {
-        let received = self
-            .socket
+        receive(&self.socket, &mut self.process).await
+    }
+}
+
+/// Waits until the eventfd is signalled, and takes the signal.
+async fn signalled(progress: &AsyncFd<OwnedFd>) {
+    let taken = progress
+        .async_io(Interest::READABLE, |progress| {
+            let mut count = [0; size_of::<u64>()];
+            Ok(rustix::io::read(progress, &mut count)?)
+        })
+        .await;
+    if taken.is_err() {
+        // An eventfd of our own cannot fail; if it does, the socket tells the end.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A packet from the shell. It may send no descriptors: there is no room for them.
+async fn receive(
+    socket: &AsyncFd<OwnedFd>,
+    process: &mut Process,
+) -> Result<Packet, PlatformError> {
+    {
+        let received = socket
             .async_io(Interest::READABLE, |socket| {
                 match receive_from_untrusted(socket, RecvFlags::DONTWAIT) {
                     Err(FriError::Malformed) => Ok(None),
@@ -208,7 +269,7 @@ impl Shell {
             Ok(Some(packet)) => Ok(packet),
             Ok(None) => Err(protocol("the shell sent what is no packet")),
             Err(_) => Err(PlatformError::ShellEnded(
-                self.process.ended().await?.to_string(),
+                process.ended().await?.to_string(),
             )),
         }
     }

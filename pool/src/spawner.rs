@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
@@ -99,14 +100,18 @@ impl Spawner {
         let _ = self.reaped.clone().changed().await;
     }
 
-    /// Makes a shell that talks over `socket`.
+    /// Makes a shell that talks over `socket` and whose guest signals `progress`.
     ///
     /// # Errors
     /// When the spawner is gone or could not fork.
-    pub async fn shell(self: &Arc<Self>, socket: OwnedFd) -> Result<Process, PlatformError> {
+    pub async fn shell(
+        self: &Arc<Self>,
+        socket: &OwnedFd,
+        progress: &OwnedFd,
+    ) -> Result<Process, PlatformError> {
         let token = self.token();
-        self.make(token, &SpawnShell { token }, &[socket.as_fd()])
-            .await
+        let fds = [socket.as_fd(), progress.as_fd()];
+        self.make(token, &SpawnShell { token }, &fds).await
     }
 
     /// Runs the compile helper; `order.token` is filled in here.
@@ -148,11 +153,13 @@ impl Spawner {
             spawner: self.clone(),
             ended,
             exit: None,
+            pid: 0,
         };
         self.tell(message, fds).await?;
         match spawned.await {
             Ok(Ok(pid)) => {
                 tracing::trace!(token, pid, "process made");
+                process.pid = libc::pid_t::try_from(pid).unwrap_or(0);
                 Ok(process)
             }
             Ok(Err(error)) => {
@@ -311,12 +318,24 @@ pub struct Process {
     ended: oneshot::Receiver<Exit>,
     /// How it ended, once that is known; the inner `None` says that nobody knows.
     exit: Option<Option<Exit>>,
+    pid: libc::pid_t,
 }
 
 impl Process {
     /// Asks for its end; [`Process::ended`] says when it has come.
     pub fn kill(&self) {
         self.spawner.kill(self.token);
+    }
+
+    /// CPU time that it has used so far.
+    ///
+    /// # Errors
+    /// The system's, when it has ended.
+    pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
+        cpu_time(self.pid).map_err(|error| PlatformError::System {
+            what: "a process's CPU time could not be read",
+            error,
+        })
     }
 
     /// Waits until it has ended and was reaped; may be asked again.
@@ -329,6 +348,30 @@ impl Process {
         }
         self.exit.flatten().ok_or(PlatformError::SpawnerGone)
     }
+}
+
+#[expect(unsafe_code, reason = "no safe interface takes a process's number")]
+fn cpu_time(pid: libc::pid_t) -> Result<Duration, Errno> {
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both calls write one value of the type they are given.
+    unsafe {
+        match libc::clock_getcpuclockid(pid, &raw mut clock) {
+            0 => {}
+            error => return Err(Errno::from_raw_os_error(error)),
+        }
+        if libc::clock_gettime(clock, &raw mut time) != 0 {
+            return Err(Errno::SRCH);
+        }
+    }
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Ok(Duration::new(
+        seconds,
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    ))
 }
 
 impl Drop for Process {

@@ -11,24 +11,49 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::future::poll_fn;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Call, Compiled, FreezePolicy, FunctionKind, FunctionSpec, InvokeError, LogSink, LogStream,
-    Pool, PoolOptions, Reply, RequestHead, Seed, SeedError,
+    Call, CallLimits, ClientError, Compiled, FreezePolicy, FunctionKind, FunctionSpec, InvokeError,
+    LogSink, LogStream, Part, Pool, PoolOptions, Reply, ReplyBody, RequestBody, RequestHead,
+    ResponseStream, Seed, SeedError, Timing,
 };
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full};
 use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::sync::{Notify, mpsc};
 
 #[derive(Debug, Default)]
-struct Log(Mutex<Vec<String>>);
+struct Log {
+    lines: Mutex<Vec<String>>,
+    ended: Mutex<Option<Result<Timing, InvokeError>>>,
+    has_ended: Notify,
+}
 
 impl LogSink for Log {
     fn line(&self, _: u64, _: LogStream, line: &[u8]) {
         let line = String::from_utf8_lossy(line).into_owned();
-        self.0.lock().unwrap().push(line);
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
+        let result = result.copied().map_err(InvokeError::clone);
+        *self.ended.lock().unwrap() = Some(result);
+        self.has_ended.notify_one();
+    }
+}
+
+impl Log {
+    /// How the stream ended, once it has.
+    async fn stream_result(&self) -> Result<Timing, InvokeError> {
+        self.has_ended.notified().await;
+        self.ended.lock().unwrap().clone().unwrap()
     }
 }
 
@@ -67,10 +92,74 @@ fn call(path: &str) -> Call {
             protocol: b"HTTP/1.1".to_vec(),
             headers: Vec::new(),
         },
-        body: Bytes::new(),
-        time_limit: Duration::from_secs(10) * slowness(),
+        body: whole(b""),
+        limits: limits(),
         log: Arc::new(Log::default()),
     }
+}
+
+fn limits() -> CallLimits {
+    let default = CallLimits::default();
+    CallLimits {
+        cpu: default.cpu * slowness(),
+        first_byte: default.first_byte * slowness(),
+        idle_client: default.idle_client * slowness(),
+        idle_guest: default.idle_guest * slowness(),
+        total: None,
+    }
+}
+
+/// A body that is there at once.
+fn whole(bytes: &[u8]) -> RequestBody {
+    let bytes = Bytes::copy_from_slice(bytes);
+    RequestBody::new(Full::new(bytes).map_err(|never| match never {}))
+}
+
+type Frames = mpsc::Sender<Result<Frame<Bytes>, ClientError>>;
+
+/// A body that comes as the test sends it.
+fn arriving() -> (Frames, RequestBody) {
+    struct Arriving(mpsc::Receiver<Result<Frame<Bytes>, ClientError>>);
+    impl http_body::Body for Arriving {
+        type Data = Bytes;
+        type Error = ClientError;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
+            self.0.poll_recv(context)
+        }
+    }
+    let (sender, receiver) = mpsc::channel(4);
+    (sender, RequestBody::new(Arriving(receiver)))
+}
+
+async fn next_part(stream: &mut ResponseStream) -> Option<Result<Part, InvokeError>> {
+    poll_fn(|context| stream.poll_part(context)).await
+}
+
+/// The whole body, however it comes.
+async fn bytes_of(body: ReplyBody) -> Result<Vec<u8>, InvokeError> {
+    let mut stream = match body {
+        ReplyBody::Whole { bytes, .. } => return Ok(bytes.to_vec()),
+        ReplyBody::Stream(stream) => stream,
+    };
+    let mut all = Vec::new();
+    while let Some(part) = next_part(&mut stream).await {
+        if let Part::Data(bytes) = part? {
+            all.extend_from_slice(&bytes);
+        }
+    }
+    Ok(all)
+}
+
+/// Where the time went, which a stream says when it has ended.
+async fn timing_of(reply: Reply, log: &Log) -> Timing {
+    if let ReplyBody::Whole { .. } = reply.body {
+        return reply.timing;
+    }
+    bytes_of(reply.body).await.unwrap();
+    log.stream_result().await.unwrap()
 }
 
 struct Bench {
@@ -114,7 +203,7 @@ impl Bench {
 
     async fn text(&self, seed: &Seed, path: &str) -> String {
         let reply = self.get(seed, path).await.unwrap();
-        String::from_utf8_lossy(&reply.body).into_owned()
+        String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
     }
 }
 
@@ -167,7 +256,11 @@ async fn a_small_request_leaves_the_vm_once(bench: &Bench) {
         .unwrap();
     let mut told = Vec::new();
     for _ in 0..9 {
-        let timing = bench.get(&seed, "/").await.unwrap().timing;
+        let mut order = call("/");
+        let log = Arc::new(Log::default());
+        order.log = log.clone();
+        let reply = bench.pool.invoke(&seed, order).await.unwrap();
+        let timing = timing_of(reply, &log).await;
         assert_eq!(timing.exits, 1, "{timing:?}");
         told.push(timing);
     }
@@ -182,8 +275,8 @@ async fn a_command_answers_in_cgi_style(bench: &Bench) {
         .await
         .unwrap();
     let reply = bench.get(&seed, "/env").await.unwrap();
-    let text = String::from_utf8_lossy(&reply.body).into_owned();
     assert_eq!(reply.head.status, 200);
+    let text = String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap();
     assert!(text.contains("COLOUR=green"), "{text}");
     assert!(text.contains("GATEWAY_INTERFACE=CGI/1.1"), "{text}");
 }
@@ -233,12 +326,196 @@ async fn a_guest_that_loops_is_ended_with_its_process(bench: &Bench) {
         .await
         .unwrap();
     let mut order = call("/loop");
-    order.time_limit = Duration::from_millis(300) * slowness();
+    order.limits.first_byte = Duration::from_millis(300) * slowness();
     let started = Instant::now();
     let ended = bench.pool.invoke(&seed, order).await;
     assert!(matches!(ended, Err(InvokeError::TimedOut(_))), "{ended:?}");
     assert!(started.elapsed() < Duration::from_secs(5) * slowness());
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
+}
+
+async fn a_chunk_is_seen_when_it_is_flushed(bench: &Bench) {
+    let seed = bench
+        .seed("fixtures/wat/drip.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    let reply = bench.get(&seed, "/").await.unwrap();
+    let ReplyBody::Stream(mut stream) = reply.body else {
+        panic!("the response was held back to its end");
+    };
+    let mut seen = Vec::new();
+    while let Some(part) = next_part(&mut stream).await {
+        match part.unwrap() {
+            Part::Data(bytes) => seen.push(String::from_utf8(bytes.to_vec()).unwrap()),
+            Part::End { timing, .. } => assert!(timing.exec >= Duration::from_millis(400)),
+        }
+    }
+    let expected: Vec<String> = (1..=5).map(|number| format!("drip {number}\n")).collect();
+    assert_eq!(seen, expected);
+}
+
+async fn an_echo_comes_back_while_the_request_still_arrives(bench: &Bench) {
+    let seed = bench
+        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    let (client, body) = arriving();
+    let mut order = call("/echo");
+    order.head.method = b"POST".to_vec();
+    order.body = body;
+    let invoking = tokio::spawn({
+        let (pool, seed) = (bench.pool.clone(), seed.clone());
+        async move { pool.invoke(&seed, order).await }
+    });
+    client.send(Ok(Frame::data("first ".into()))).await.unwrap();
+    let ReplyBody::Stream(mut stream) = invoking.await.unwrap().unwrap().body else {
+        panic!("the response was held back to its end");
+    };
+    let mut seen = String::new();
+    for word in ["first ", "second ", "third"] {
+        if word != "first " {
+            client.send(Ok(Frame::data(word.into()))).await.unwrap();
+        }
+        while !seen.ends_with(word) {
+            match next_part(&mut stream).await.unwrap().unwrap() {
+                Part::Data(bytes) => seen.push_str(std::str::from_utf8(&bytes).unwrap()),
+                Part::End { .. } => panic!("{seen}"),
+            }
+        }
+    }
+    drop(client);
+    let end = next_part(&mut stream).await.unwrap().unwrap();
+    assert!(matches!(end, Part::End { .. }), "{end:?}");
+    assert!(next_part(&mut stream).await.is_none());
+}
+
+async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
+    // Several times what the rings and all buffers between them hold.
+    const BYTES: usize = 40 << 20;
+    let seed = bench
+        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    let byte = |number: usize| (number * 7 % 251) as u8;
+    let (client, body) = arriving();
+    let mut order = call("/echo");
+    order.head.method = b"POST".to_vec();
+    order.body = body;
+    order.limits.cpu = Duration::from_secs(60) * slowness();
+    let sending = tokio::spawn(async move {
+        let mut at = 0;
+        let mut size = 1;
+        while at < BYTES {
+            size = (size * 31 % 300_007 + 1).min(BYTES - at);
+            let bytes: Vec<u8> = (at..at + size).map(byte).collect();
+            if client.send(Ok(Frame::data(bytes.into()))).await.is_err() {
+                return;
+            }
+            at += size;
+        }
+    });
+    let reply = bench.pool.invoke(&seed, order).await.unwrap();
+    let ReplyBody::Stream(mut stream) = reply.body else {
+        panic!("more than a ring was held back");
+    };
+    let mut head = Vec::new();
+    let mut received = 0;
+    while let Some(part) = next_part(&mut stream).await {
+        let Part::Data(mut bytes) = part.unwrap() else {
+            continue;
+        };
+        if received == 0 && !head.ends_with(b"\n\n") {
+            // The probe tells the request's head first.
+            head.extend_from_slice(&bytes);
+            let Some(end) = head.windows(2).position(|two| two == b"\n\n") else {
+                continue;
+            };
+            bytes = Bytes::copy_from_slice(&head[end + 2..]);
+            head.truncate(end + 2);
+        }
+        let right = bytes
+            .iter()
+            .copied()
+            .eq((received..).take(bytes.len()).map(byte));
+        assert!(right, "other bytes near {received}");
+        received += bytes.len();
+    }
+    assert_eq!(received, BYTES);
+    sending.await.unwrap();
+}
+
+async fn a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it(bench: &Bench) {
+    let seed = bench
+        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    let mut order = call("/body/100000000");
+    order.limits.idle_client = Duration::from_millis(500) * slowness();
+    order.limits.cpu = Duration::from_secs(60) * slowness();
+    let ended = Arc::new(Log::default());
+    order.log = ended.clone();
+    let reply = bench.pool.invoke(&seed, order).await.unwrap();
+    let ReplyBody::Stream(mut stream) = reply.body else {
+        panic!("a hundred megabytes were held back");
+    };
+    let result = ended.stream_result().await;
+    assert!(
+        matches!(result, Err(InvokeError::IdleClient(_))),
+        "{result:?}"
+    );
+    // What was on its way is there, and then the body is cut, not ended.
+    let mut received = 0;
+    let last = loop {
+        match next_part(&mut stream).await {
+            Some(Ok(Part::Data(bytes))) => received += bytes.len(),
+            other => break other,
+        }
+    };
+    assert!(matches!(last, Some(Err(_))), "{last:?}");
+    assert!(received < 4 << 20, "{received}");
+}
+
+async fn a_client_that_leaves_ends_its_instance(bench: &Bench) {
+    let seed = bench
+        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    let mut order = call("/body/100000000");
+    let ended = Arc::new(Log::default());
+    order.log = ended.clone();
+    let reply = bench.pool.invoke(&seed, order).await.unwrap();
+    drop(reply);
+    let result = ended.stream_result().await;
+    assert!(matches!(result, Err(InvokeError::ClientGone)), "{result:?}");
+}
+
+async fn a_guest_that_falls_silent_is_cut_off(bench: &Bench) {
+    let seed = bench
+        .seed("fixtures/wat/drip.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    let mut order = call("/");
+    // It is silent for 100 ms at a time, on any machine.
+    order.limits.idle_guest = Duration::from_millis(20);
+    let reply = bench.pool.invoke(&seed, order).await.unwrap();
+    let cut = bytes_of(reply.body).await;
+    assert!(matches!(cut, Err(InvokeError::IdleGuest(_))), "{cut:?}");
+}
+
+async fn cpu_time_is_bounded_apart_from_wall_time(bench: &Bench) {
+    let probe = bench
+        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    let mut order = call("/loop");
+    order.limits.cpu = Duration::from_millis(200) * slowness();
+    let ended = bench.pool.invoke(&probe, order).await;
+    assert!(matches!(ended, Err(InvokeError::CpuLimit(_))), "{ended:?}");
+    // Sleeping costs none.
+    let mut order = call("/sleep/600");
+    order.limits.cpu = Duration::from_millis(500) * slowness();
+    let slept = bench.pool.invoke(&probe, order).await.unwrap();
+    assert_eq!(slept.head.status, 200);
 }
 
 async fn a_killed_shell_fails_its_request_and_no_other(bench: &Bench) {
@@ -285,7 +562,7 @@ async fn a_killed_spawner_is_replaced(bench: &Bench) {
     let mut answers = 0;
     for _ in 0..20 {
         if let Ok(reply) = bench.get(&seed, "/count").await {
-            assert_eq!(&reply.body[..1], b"1");
+            assert_eq!(bytes_of(reply.body).await.unwrap()[..1], *b"1");
             answers += 1;
         }
     }
@@ -436,6 +713,13 @@ fn main() {
         no_two_instances_draw_the_same_randomness,
         traps_are_told_with_the_functions_name,
         a_guest_that_loops_is_ended_with_its_process,
+        a_chunk_is_seen_when_it_is_flushed,
+        an_echo_comes_back_while_the_request_still_arrives,
+        bodies_larger_than_a_guest_pass_through_it,
+        a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it,
+        a_client_that_leaves_ends_its_instance,
+        a_guest_that_falls_silent_is_cut_off,
+        cpu_time_is_bounded_apart_from_wall_time,
         a_killed_shell_fails_its_request_and_no_other,
         a_killed_spawner_is_replaced,
         an_initialisation_that_draws_entropy_is_not_shared,

@@ -1,18 +1,19 @@
-//! The way out: the doorbell, the boot page and the mailbox as the guest sees them.
+//! The way out: the doorbells, the boot page and the mailbox as the guest sees them.
 //!
-//! Everything the host writes here may change while the guest does not look
-//! (it is another instance after a fork), so all of it is read by volatile
-//! loads, and only right after a ring.
+//! Everything the host writes here may change at any time (after a fork it is
+//! another instance's), so all of it is read by volatile loads.
 
 use core::arch::asm;
 use core::fmt::{self, Write as _};
 use core::ptr;
+use core::sync::atomic::{Ordering, fence};
 
 use faasw_abi::boot::{Activation, BOOT_MAGIC, BootPage};
-use faasw_abi::doorbell::{PORT, Ring};
-use faasw_abi::mailbox::{self, Area, Header};
+use faasw_abi::doorbell::{PORT, PROGRESS, Ring};
+use faasw_abi::mailbox::{self, Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords};
 use faasw_abi::memory_map::{BOOT_PAGE, MAILBOX};
 use faasw_abi::outcome::Outcome;
+use faasw_abi::ring::pieces;
 
 /// Rings the doorbell and goes on when the host lets the guest resume, perhaps
 /// in another VM and at another time.
@@ -20,6 +21,13 @@ pub fn ring(why: Ring) {
     // SAFETY: an `out` changes no memory by itself. The host may have changed the
     // boot page and the mailbox meanwhile, which the absence of `nomem` declares.
     unsafe { asm!("out dx, eax", in("dx") PORT, in("eax") why as u32, options(nostack)) }
+}
+
+/// Tells the node to look at the mailbox, and goes on.
+pub fn ring_progress() {
+    // SAFETY: as above; the host sees everything that was written before, since
+    // an `out` waits for all stores.
+    unsafe { asm!("out dx, eax", in("dx") PROGRESS, in("eax") 0, options(nostack)) }
 }
 
 /// The boot page as it is now.
@@ -52,34 +60,98 @@ pub fn take_activation() -> Activation {
     }
 }
 
-/// The mailbox header as it is now.
-pub fn header() -> Header {
-    // SAFETY: the host maps the mailbox here; every bit pattern is a header.
-    unsafe { ptr::read_volatile(header_pointer()) }
+/// What the host says.
+#[derive(Clone, Copy)]
+pub enum HostWord {
+    /// [`HostWords::request_written`].
+    RequestWritten,
+    /// [`HostWords::response_read`].
+    ResponseRead,
+    /// [`HostWords::log_read`].
+    LogRead,
 }
 
-/// Replaces the mailbox header.
-pub fn set_header(header: &Header) {
-    // SAFETY: as for reading; the guest is the only one to write while it runs.
-    unsafe { ptr::write_volatile(header_pointer(), *header) }
+/// A counter of the host's as it is now. The host writes its words by copying,
+/// which need not happen in one piece, so it is read until it holds still.
+pub fn host_counter(word: HostWord) -> u64 {
+    let words = host_words();
+    // SAFETY: fields of the mapped host words.
+    let at = unsafe {
+        match word {
+            HostWord::RequestWritten => ptr::addr_of!((*words).request_written),
+            HostWord::ResponseRead => ptr::addr_of!((*words).response_read),
+            HostWord::LogRead => ptr::addr_of!((*words).log_read),
+        }
+    };
+    // SAFETY: in bounds and aligned; every bit pattern is a number.
+    let read = || unsafe { ptr::read_volatile(at) };
+    let mut value = read();
+    loop {
+        let again = read();
+        if again == value {
+            return value;
+        }
+        value = again;
+    }
 }
 
-/// Changes the mailbox header.
-pub fn update_header(change: impl FnOnce(&mut Header)) {
-    let mut now = header();
-    change(&mut now);
-    set_header(&now);
+/// The words of the host that it writes once, or that are one of a few values.
+pub fn host_says() -> HostWords {
+    // SAFETY: the host maps the mailbox here; every bit pattern is valid.
+    unsafe { ptr::read_volatile(host_words()) }
 }
 
-/// Says how much log there is, and nothing else: this is done for every record.
-pub fn set_log_len(length: u32) {
-    // SAFETY: a field of the mapped header; the guest is the only one to write
-    // while it runs.
-    unsafe { ptr::write_volatile(ptr::addr_of_mut!((*header_pointer()).log_len), length) }
+/// Whether the host wants to hear of what is flushed. Whatever was published
+/// before is visible to a host that begins to listen after this was read.
+pub fn is_listening() -> bool {
+    fence(Ordering::SeqCst);
+    host_says().listening != 0
 }
 
-fn header_pointer() -> *mut Header {
-    ptr::with_exposed_provenance_mut(MAILBOX as usize)
+/// Changes one of the guest's words. What was written to the mailbox before is
+/// there for whoever sees the new value: stores are seen in their order.
+macro_rules! publish {
+    ($field:ident, $value:expr) => {{
+        let words = $crate::host::guest_words();
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::Release);
+        // SAFETY: a field of the mapped guest words, which only the guest writes.
+        unsafe { core::ptr::write_volatile(core::ptr::addr_of_mut!((*words).$field), $value) }
+    }};
+}
+pub(crate) use publish;
+
+/// Where the guest's words are.
+pub fn guest_words() -> *mut GuestWords {
+    ptr::with_exposed_provenance_mut((MAILBOX + GUEST_WORDS.offset) as usize)
+}
+
+fn host_words() -> *const HostWords {
+    ptr::with_exposed_provenance((MAILBOX + HOST_WORDS.offset) as usize)
+}
+
+/// Copies `out.len()` bytes out of a ring, from byte number `at` on.
+pub fn read_ring(ring: Area, at: u64, out: &mut [u8]) {
+    let mut rest = out;
+    for piece in pieces(ring, at, rest.len()) {
+        let (now, later) = rest.split_at_mut(piece.length.min(rest.len()));
+        let from = ptr::with_exposed_provenance::<u8>((MAILBOX + piece.offset) as usize);
+        // SAFETY: a piece lies within its ring, the ring within the mailbox.
+        unsafe { ptr::copy_nonoverlapping(from, now.as_mut_ptr(), now.len()) };
+        rest = later;
+    }
+}
+
+/// Copies `bytes` into a ring, to byte number `at` and on. The caller has seen
+/// that there is room for them.
+pub fn write_ring(ring: Area, at: u64, bytes: &[u8]) {
+    let mut rest = bytes;
+    for piece in pieces(ring, at, rest.len()) {
+        let (now, later) = rest.split_at(piece.length.min(rest.len()));
+        let to = ptr::with_exposed_provenance_mut::<u8>((MAILBOX + piece.offset) as usize);
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(now.as_ptr(), to, now.len()) };
+        rest = later;
+    }
 }
 
 /// Copies `out.len()` bytes from an area of the mailbox; fewer when it is shorter.
@@ -117,10 +189,8 @@ pub fn write_report(text: fmt::Arguments<'_>) -> u32 {
 /// Ends the guest, saying why. Allocates nothing.
 pub fn fatal(why: fmt::Arguments<'_>) -> ! {
     let length = write_report(why);
-    update_header(|header| {
-        header.outcome = Outcome::GuestFailed as u32;
-        header.report_len = length;
-    });
+    publish!(report_len, length);
+    publish!(outcome, Outcome::GuestFailed as u32);
     loop {
         ring(Ring::Fatal);
     }

@@ -4,17 +4,21 @@
 //! seed. [`Instance::resume`] is the first thing it does then: it takes time
 //! base and entropy from the boot page before anything else can ask for them.
 
+use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 
+use alloc::vec;
 use alloc::vec::Vec;
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{self, LOG_RECORD_HEADER};
-use faasw_abi::wire::ResponseHead;
-use faasw_runtime::platform::{LogStream, Platform, SendError};
+use faasw_abi::mailbox::{self, LOG_RECORD_HEADER, REQUEST_BODY, RESPONSE_BODY};
+use faasw_abi::ring;
+use faasw_abi::wire::{Pair, ResponseHead, decode_fields, encode_fields};
+use faasw_runtime::platform::{Incoming, Interest, LogStream, Platform, SendError};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
+use crate::host::{HostWord, publish};
 use crate::{cpu, host};
 
 /// A binary point for ticks-to-nanoseconds multiplication.
@@ -43,11 +47,15 @@ pub struct Instance {
     clock: Clock,
     generator: ChaCha20Rng,
     /// How far the request body has been read.
-    body_read: usize,
-    body_len: usize,
+    body_read: u64,
+    /// How far the node knows that.
+    body_read_told: u64,
     /// How far the response body has been written.
-    body_sent: usize,
-    log_used: usize,
+    body_sent: u64,
+    /// How far the log has been written.
+    logged: u64,
+    /// Something was published that the node was not told of.
+    unseen: bool,
     has_request: bool,
 }
 
@@ -63,9 +71,10 @@ impl Instance {
             },
             generator: ChaCha20Rng::from_seed([0; 32]),
             body_read: 0,
-            body_len: 0,
+            body_read_told: 0,
             body_sent: 0,
-            log_used: 0,
+            logged: 0,
+            unseen: false,
             has_request: false,
         };
         instance.resume();
@@ -94,21 +103,16 @@ impl Instance {
         };
         self.generator = ChaCha20Rng::from_seed(entropy);
         self.body_read = 0;
-        let header = host::header();
-        self.body_len = header.request_body_len as usize;
-        self.has_request = header.request_head_len > 0;
+        self.body_read_told = 0;
         self.body_sent = 0;
-        self.log_used = 0;
+        self.logged = 0;
+        self.unseen = false;
+        self.has_request = host::host_says().request_head_len > 0;
     }
 
     /// Nanoseconds since this instance was activated.
     pub fn age(&self) -> u64 {
         self.clock.since_activation()
-    }
-
-    /// How many bytes of response body were sent.
-    pub fn body_sent(&self) -> usize {
-        self.body_sent
     }
 
     /// Whether a request came with the activation.
@@ -126,15 +130,43 @@ impl Instance {
         record.extend_from_slice(&[stream as u8, 0, 0, 0]);
         record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         record.extend_from_slice(bytes);
-        if !host::write_area(mailbox::LOG, self.log_used, &record) {
-            host::ring(Ring::LogFull);
-            self.log_used = 0;
-            host::write_area(mailbox::LOG, 0, &record);
+        while room(mailbox::LOG, self.logged, HostWord::LogRead) < record.len() {
+            self.stop(mailbox::WAIT_LOG, None);
         }
-        self.log_used += record.len();
-        // At once, so that the log of a guest that is ended is whole.
-        host::set_log_len(self.log_used as u32);
+        host::write_ring(mailbox::LOG, self.logged, &record);
+        self.logged += record.len() as u64;
+        publish!(log_written, self.logged);
+        self.unseen = true;
     }
+
+    /// Rings for what the node has not seen, if it listens.
+    fn tell(&mut self) {
+        if self.unseen && host::is_listening() {
+            self.unseen = false;
+            host::ring_progress();
+        }
+    }
+
+    /// Stops until the node sees what is waited for, or for `nanoseconds`.
+    fn stop(&mut self, wait_for: u32, nanoseconds: Option<u64>) {
+        publish!(wait_for, wait_for);
+        publish!(wait_nanoseconds, nanoseconds.unwrap_or(u64::MAX));
+        // For a time alone the node is not needed, but what it has not seen
+        // must not wait that long.
+        if wait_for != 0 || self.unseen {
+            self.unseen = false;
+            host::ring_progress();
+        }
+        host::ring(Ring::Wait);
+        publish!(wait_for, 0);
+    }
+}
+
+/// Room in a ring of which `written` bytes were filled.
+fn room(ring: mailbox::Area, written: u64, read: HostWord) -> usize {
+    let used = ring::used(written, host::host_counter(read), ring.size);
+    // A host whose counter cannot be true gets nothing.
+    used.map_or(0, |used| (ring.size - used) as usize)
 }
 
 /// Longest log record, so that one always fits an empty log area.
@@ -155,41 +187,76 @@ impl Platform for Instance {
         self.generator.fill_bytes(out);
     }
 
-    fn wait_until(&mut self, deadline: u64) {
-        // The host may come back early, so it is asked until the time has come.
-        loop {
-            let now = self.monotonic();
-            if now >= deadline {
-                return;
+    fn wait(&mut self, interest: Interest, deadline: Option<u64>) {
+        let left = match deadline {
+            None => None,
+            Some(deadline) => {
+                let left = deadline.saturating_sub(self.monotonic());
+                if left == 0 {
+                    return;
+                }
+                Some(left)
             }
-            host::update_header(|header| header.wait_nanoseconds = deadline - now);
-            host::ring(Ring::Wait);
+        };
+        let mut wait_for = 0;
+        if interest.request {
+            wait_for |= mailbox::WAIT_REQUEST;
         }
+        if interest.room {
+            wait_for |= mailbox::WAIT_ROOM;
+        }
+        self.stop(wait_for, left);
     }
 
     fn log(&mut self, stream: LogStream, bytes: &[u8]) {
         for piece in bytes.chunks(LOG_PIECE) {
             self.log_record(stream, piece);
         }
+        self.tell();
+    }
+
+    fn incoming(&self) -> Incoming {
+        if !self.has_request {
+            return Incoming::End;
+        }
+        // First the end, then the count: a count read first could be older.
+        let end = host::host_says().request_end;
+        fence(Ordering::Acquire);
+        if host::host_counter(HostWord::RequestWritten) > self.body_read {
+            return Incoming::Ready;
+        }
+        match end {
+            mailbox::REQUEST_OPEN => Incoming::Pending,
+            mailbox::REQUEST_WHOLE => Incoming::End,
+            _ => Incoming::Broken,
+        }
     }
 
     fn read_body(&mut self, out: &mut [u8]) -> usize {
-        let left = self.body_len.saturating_sub(self.body_read);
-        let count = out.len().min(left);
+        let written = host::host_counter(HostWord::RequestWritten);
+        let there = ring::used(written, self.body_read, REQUEST_BODY.size).unwrap_or(0);
+        let count = out.len().min(there as usize);
         let Some(out) = out.get_mut(..count) else {
             return 0;
         };
-        let read = host::read_area(mailbox::REQUEST_BODY, self.body_read, out);
-        self.body_read += read;
-        read
+        host::read_ring(REQUEST_BODY, self.body_read, out);
+        self.body_read += count as u64;
+        publish!(request_read, self.body_read);
+        // Half a ring of room: time for the node to fill it while this goes on.
+        if self.body_read - self.body_read_told >= REQUEST_BODY.size / 2 {
+            self.body_read_told = self.body_read;
+            self.unseen = true;
+            self.tell();
+        }
+        count
     }
 
-    fn send_body(&mut self, bytes: &[u8]) -> Result<(), SendError> {
-        if !host::write_area(mailbox::RESPONSE_BODY, self.body_sent, bytes) {
-            return Err(SendError::BodyTooLarge);
-        }
-        self.body_sent += bytes.len();
-        Ok(())
+    fn request_trailers(&self) -> Vec<Pair> {
+        let length = host::host_says().request_trailers_len as usize;
+        let mut bytes = vec![0; length.min(mailbox::REQUEST_TRAILERS.size as usize)];
+        host::read_area(mailbox::REQUEST_TRAILERS, 0, &mut bytes);
+        // The host spells them right; if not, there are none.
+        decode_fields(&bytes).unwrap_or_default()
     }
 
     fn send_head(&mut self, head: &ResponseHead) -> Result<(), SendError> {
@@ -197,7 +264,46 @@ impl Platform for Instance {
         if !host::write_area(mailbox::RESPONSE_HEAD, 0, &bytes) {
             return Err(SendError::HeadTooLarge);
         }
-        host::update_header(|header| header.response_head_len = bytes.len() as u32);
+        publish!(response_head_len, bytes.len() as u32);
+        self.unseen = true;
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        room(RESPONSE_BODY, self.body_sent, HostWord::ResponseRead)
+    }
+
+    fn send_body(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.room());
+        let taken = bytes.get(..count).unwrap_or_default();
+        if !taken.is_empty() {
+            host::write_ring(RESPONSE_BODY, self.body_sent, taken);
+            self.body_sent += count as u64;
+            publish!(response_written, self.body_sent);
+            self.unseen = true;
+            // Half full: time for the node to empty it while this goes on.
+            if (self.room() as u64) < RESPONSE_BODY.size / 2 {
+                self.tell();
+            }
+        }
+        count
+    }
+
+    fn flush(&mut self) {
+        self.tell();
+    }
+
+    fn finish_body(&mut self, trailers: &[Pair]) -> Result<(), SendError> {
+        if !trailers.is_empty() {
+            let bytes = encode_fields(trailers);
+            if !host::write_area(mailbox::RESPONSE_TRAILERS, 0, &bytes) {
+                return Err(SendError::TrailersTooLarge);
+            }
+            publish!(response_trailers_len, bytes.len() as u32);
+        }
+        publish!(response_end, 1);
+        self.unseen = true;
+        self.tell();
         Ok(())
     }
 }

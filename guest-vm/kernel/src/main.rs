@@ -46,6 +46,7 @@ use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Loaded, Prepared, Ready};
 use wasmtime::{CustomCodeMemory, Engine};
 
+use crate::host::publish;
 use crate::instance::Instance;
 
 /// Where `_start` goes.
@@ -122,12 +123,11 @@ fn instantiate(mut prepared: Prepared<Instance>) -> Result<Ready<Instance>, Fail
     let draws = ready.draws();
     let drawn = host::write_report(format_args!("{draws}"));
     let (bits, entropy) = (draws.bits(), draws.entropy_bytes());
-    host::update_header(|header| {
-        header.draws = bits;
-        header.entropy_drawn = u32::try_from(entropy).unwrap_or(u32::MAX);
-        header.report_len = drawn;
-        header.init_nanoseconds = ready.platform().age().saturating_sub(resumed);
-    });
+    publish!(draws, bits);
+    publish!(entropy_drawn, u32::try_from(entropy).unwrap_or(u32::MAX));
+    publish!(report_len, drawn);
+    let took = ready.platform().age().saturating_sub(resumed);
+    publish!(init_nanoseconds, took);
     if ready.platform().has_request() {
         // Forked at the early freeze point: the request is waiting already.
         return Ok(ready);
@@ -144,6 +144,7 @@ fn serve(mut ready: Ready<Instance>) -> ! {
         Err(error) => host::fatal(format_args!("the request head: {error}")),
     };
     let begun = ready.platform().age();
+    publish!(init_nanoseconds, begun);
     let answered = ready.handle(request);
     let ended = ready.platform().age();
     let (outcome, exit_code, report) = match &answered {
@@ -151,17 +152,12 @@ fn serve(mut ready: Ready<Instance>) -> ! {
         Err(failure) => (failure.outcome, failure.exit_code, failure.report.as_str()),
     };
     let report = host::write_report(format_args!("{report}"));
-    let platform = ready.platform();
-    host::update_header(|header| {
-        header.outcome = outcome as u32;
-        header.exit_code = exit_code;
-        header.report_len = report;
-        header.response_body_len = platform.body_sent() as u32;
-        header.init_nanoseconds = begun;
-        header.exec_nanoseconds = ended.saturating_sub(begun);
-        header.memory_peak = ready.memory_peak();
-        header.memory_denied = u32::from(ready.memory_denied());
-    });
+    publish!(exit_code, exit_code);
+    publish!(report_len, report);
+    publish!(exec_nanoseconds, ended.saturating_sub(begun));
+    publish!(memory_peak, ready.memory_peak());
+    publish!(memory_denied, u32::from(ready.memory_denied()));
+    publish!(outcome, outcome as u32);
     loop {
         host::ring(Ring::Done);
     }
@@ -170,11 +166,9 @@ fn serve(mut ready: Ready<Instance>) -> ! {
 /// Ends a guest whose function never got ready.
 fn refuse(failure: &Failure) -> ! {
     let report = host::write_report(format_args!("{}", failure.report));
-    host::update_header(|header| {
-        header.outcome = failure.outcome as u32;
-        header.exit_code = failure.exit_code;
-        header.report_len = report;
-    });
+    publish!(exit_code, failure.exit_code);
+    publish!(report_len, report);
+    publish!(outcome, failure.outcome as u32);
     loop {
         host::ring(Ring::Done);
     }
@@ -183,12 +177,12 @@ fn refuse(failure: &Failure) -> ! {
 fn ring_with_time(why: Ring, platform: &Instance) {
     use faasw_runtime::platform::Platform as _;
     let now = platform.monotonic();
-    host::update_header(|header| header.monotonic_nanoseconds = now);
+    publish!(monotonic_nanoseconds, now);
     host::ring(why);
 }
 
 fn take_request_head() -> alloc::vec::Vec<u8> {
-    let length = host::header().request_head_len as usize;
+    let length = host::host_says().request_head_len as usize;
     let mut bytes = vec![0; length.min(mailbox::REQUEST_HEAD.size as usize)];
     let read = host::read_area(mailbox::REQUEST_HEAD, 0, &mut bytes);
     bytes.truncate(read);

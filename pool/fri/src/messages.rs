@@ -30,6 +30,8 @@ pub enum Kind {
     Resume = 18,
     /// [`Seal`].
     Seal = 19,
+    /// [`Wake`].
+    Wake = 20,
     /// [`Prepared`].
     Prepared = 32,
     /// [`Rang`].
@@ -55,6 +57,7 @@ impl Kind {
             Self::Activate,
             Self::Resume,
             Self::Seal,
+            Self::Wake,
             Self::Prepared,
             Self::Rang,
             Self::Sealed,
@@ -95,7 +98,8 @@ macro_rules! message {
 }
 
 message! {
-    /// Node to spawner: make a shell that talks over the one attached descriptor.
+    /// Node to spawner: make a shell. Attached: the socket that it talks over,
+    /// and the eventfd that its guest's progress doorbell signals.
     SpawnShell {
         /// Comes back in the answer.
         token: u64,
@@ -226,8 +230,17 @@ message! {
 }
 
 message! {
-    /// Node to shell: go on after a ring.
+    /// Node to shell: go on after a ring that it was told of.
     Resume {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
+    /// Node to shell: end the guest's wait, if it is in one. What it waits for
+    /// is there, or was a moment ago; the guest looks for itself.
+    Wake {
         /// Nothing; a message has a body.
         reserved: u64,
     }
@@ -333,7 +346,10 @@ mod tests {
     #[test]
     fn every_kind_survives_the_packet_and_nothing_else_does() {
         let known: Vec<u32> = (0..200).filter(|n| Kind::from_u32(*n).is_some()).collect();
-        assert_eq!(known, [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 32, 33, 34, 35]);
+        assert_eq!(
+            known,
+            [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 32, 33, 34, 35]
+        );
         for number in known {
             assert_eq!(Kind::from_u32(number).unwrap() as u32, number);
         }

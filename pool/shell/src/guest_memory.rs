@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
-use faasw_abi::mailbox::{Header, MAILBOX_BYTES};
+use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
 use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, SMALL_FRAME_WINDOW};
 use faasw_fri::messages::FriExtent;
 use rustix::io::Errno;
@@ -179,7 +179,7 @@ pub fn write_activation(ram: Mapping, activation: &Activation) {
 
 /// How long the guest says it has nothing to do, in nanoseconds.
 pub fn wait_wanted(mailbox: Mapping) -> u64 {
-    let offset = std::mem::offset_of!(Header, wait_nanoseconds) as u64;
+    let offset = GUEST_WORDS.offset + std::mem::offset_of!(GuestWords, wait_nanoseconds) as u64;
     mailbox.at(offset, size_of::<u64>()).map_or(0, |at| {
         // SAFETY: in bounds and aligned; every bit pattern is a number.
         unsafe { ptr::read_volatile(at.cast()) }

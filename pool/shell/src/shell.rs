@@ -46,8 +46,9 @@ struct Shell<'a> {
     exits: u64,
 }
 
-/// Lives as a shell; answers with the exit code.
-pub fn run(socket: OwnedFd, template: &Template) -> i32 {
+/// Lives as a shell; answers with the exit code. The guest's progress doorbell
+/// signals `progress`.
+pub fn run(socket: OwnedFd, progress: OwnedFd, template: &Template) -> i32 {
     let parent = rustix::process::getppid();
     if !parent.is_some_and(end_with_parent) {
         return 1;
@@ -55,7 +56,7 @@ pub fn run(socket: OwnedFd, template: &Template) -> i32 {
     name_process(c"faasw-shell");
     unblock_signals();
     let started = clock::monotonic();
-    let vm = match Vm::new(template) {
+    let vm = match Vm::new(template, progress) {
         Ok(vm) => vm,
         Err(errno) => {
             report(&socket, Failure::Create, errno.raw_os_error() as u64, 0);
@@ -123,6 +124,8 @@ impl Shell<'_> {
                     self.run()?;
                 }
                 (Some(Kind::Resume), Some(_)) => self.run()?,
+                // For a wait that is over.
+                (Some(Kind::Wake), Some(_)) => {}
                 (Some(Kind::Seal), Some(_)) => {
                     let state = self
                         .vm
@@ -223,8 +226,8 @@ impl Shell<'_> {
         }
     }
 
-    /// Sleeps for the guest. The socket is watched, so that a node that goes
-    /// away ends the wait; a message in the middle of a wait breaks the rules.
+    /// Sleeps for the guest, until its time has come or the node wakes it. The
+    /// socket is watched, so a node that goes away ends the wait, too.
     fn wait(&self) -> Result<(), End> {
         let wanted = self
             .instance
@@ -239,7 +242,8 @@ impl Shell<'_> {
         match poll(&mut events, Some(&timeout)) {
             // Woken early: the guest asks again.
             Ok(0) | Err(Errno::INTR) => Ok(()),
-            Ok(_) => match receive(&self.socket, RecvFlags::PEEK) {
+            Ok(_) => match receive(&self.socket, RecvFlags::empty()) {
+                Ok(packet) if packet.kind() == Some(Kind::Wake) => Ok(()),
                 Err(FriError::Closed) => Err(End::Dismissed),
                 _ => Err(self.fail(Failure::Message, 0)),
             },

@@ -81,8 +81,10 @@ impl Spawner {
         let [first, second, third] = packet.take_fds();
         match packet.kind() {
             Some(Kind::SpawnShell) => {
-                if let (Ok(SpawnShell { token }), Some(socket)) = (packet.message(), first) {
-                    self.spawn_shell(token, socket);
+                if let (Ok(SpawnShell { token }), Some(socket), Some(progress)) =
+                    (packet.message(), first, second)
+                {
+                    self.spawn_shell(token, socket, progress);
                 }
             }
             Some(Kind::SpawnHelper) => {
@@ -106,11 +108,11 @@ impl Spawner {
         }
     }
 
-    fn spawn_shell(&mut self, token: u64, socket: OwnedFd) {
+    fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
         // SAFETY: this process has one thread, so the child may do anything.
         match unsafe { libc::fork() } {
             0 => {
-                let code = shell::run(socket, &self.template);
+                let code = shell::run(socket, progress, &self.template);
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }

@@ -2,15 +2,18 @@
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
+use faasw_abi::doorbell::PROGRESS;
 use faasw_abi::memory_map::{CODE, MAILBOX};
 use faasw_fri::messages::VcpuState;
 use kvm_bindings::{
     CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_regs, kvm_sregs,
     kvm_userspace_memory_region, kvm_xcrs, kvm_xsave,
 };
-use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
+use kvm_ioctls::{IoEventAddress, Kvm, NoDatamatch, VcpuExit, VcpuFd, VmFd};
 use rustix::io::Errno;
+use vmm_sys_util::eventfd::EventFd;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::guest_memory::Mapping;
@@ -96,12 +99,18 @@ fn errno(error: kvm_ioctls::Error) -> Errno {
 }
 
 impl Vm {
-    /// Makes a VM and its vCPU.
+    /// Makes a VM and its vCPU. An `out` to the progress doorbell signals
+    /// `progress` without an exit (`KVM_IOEVENTFD`).
     ///
     /// # Errors
     /// KVM's.
-    pub fn new(template: &Template) -> Result<Self, Errno> {
+    pub fn new(template: &Template, progress: OwnedFd) -> Result<Self, Errno> {
         let vm = template.kvm.create_vm().map_err(errno)?;
+        // SAFETY: the descriptor has this one owner from here on.
+        let progress = unsafe { EventFd::from_raw_fd(progress.into_raw_fd()) };
+        let port = IoEventAddress::Pio(PROGRESS.into());
+        vm.register_ioevent(&progress, &port, NoDatamatch)
+            .map_err(errno)?;
         let vcpu = vm.create_vcpu(0).map_err(errno)?;
         vcpu.set_cpuid2(&template.cpuid).map_err(errno)?;
         let faults = FaultCounter::of(&vcpu);

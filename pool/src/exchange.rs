@@ -1,0 +1,592 @@
+//! Following one instance through its one exchange.
+//!
+//! [`Exchange::begin`] runs inside the caller: most functions are done within a
+//! few milliseconds, and their response leaves as one message. Where it takes
+//! longer, [`Exchange::stream`] goes on as a task of its own and hands the body
+//! out part by part. See `docs/decisions/0009-streaming.md`.
+
+use std::future::pending;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::{
+    GuestWords, REQUEST_BODY, RESPONSE_BODY, WAIT_LOG, WAIT_REQUEST, WAIT_ROOM,
+};
+use faasw_abi::wire::{Pair, ResponseHead};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep_until, timeout};
+use zerocopy::FromZeros;
+
+use crate::body::{ClientError, Incoming, PART_BYTES, Part, PartSender, Received};
+use crate::error::{InvokeError, PlatformError};
+use crate::function::Timing;
+use crate::limits::CallLimits;
+use crate::log_lines::LogLines;
+use crate::mailbox::Mailbox;
+use crate::run;
+use crate::shell::{Event, Report, Shell};
+
+/// How long the node waits for the whole response before it asks to hear of
+/// parts. Most functions are done by then, with one exit, and nobody notices
+/// that a first chunk comes that much later.
+const SHORT: Duration = Duration::from_millis(10);
+
+/// How long the end of a body is held back for the handler to return, so that
+/// what the exchange took can be told behind it.
+const RETURN: Duration = Duration::from_millis(5);
+
+/// How an exchange went on.
+pub enum Begun {
+    /// The function is done.
+    Done(Report),
+    /// The head is there, and more of the body will come.
+    Streams(ResponseHead),
+}
+
+/// An instance at work, and both ends of its bodies.
+pub struct Exchange {
+    shell: Shell,
+    mailbox: Mailbox,
+    log: LogLines,
+    incoming: Incoming,
+    /// Received, but not in the ring yet.
+    held: Bytes,
+    /// The trailers of the request, while the end is not told yet.
+    ending: Option<Vec<Pair>>,
+    end_told: bool,
+    /// The guest's words as they were last looked at.
+    guest: GuestWords,
+    /// `WAIT_*`: what the guest waits for, and was not woken for yet.
+    waits: u32,
+    listening: bool,
+    timing: Timing,
+    limits: CallLimits,
+    clock: Clock,
+    /// Given back when the process is gone.
+    room: OwnedSemaphorePermit,
+}
+
+/// When what happened last.
+struct Clock {
+    activated: Instant,
+    /// The guest was given a part of the request.
+    fed: Instant,
+    /// The client sent or took something.
+    client: Instant,
+    /// The guest sent something.
+    guest: Instant,
+    /// Its CPU time cannot be used up before this.
+    cpu: Instant,
+}
+
+/// Which limit a deadline belongs to.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    Short,
+    FirstByte,
+    IdleClient,
+    IdleGuest,
+    Return,
+    Cpu,
+    Total,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The head is not there.
+    Head,
+    /// The client should take what waits for it.
+    Client,
+    /// The guest should send more.
+    Guest,
+    /// The body is whole; the handler should return.
+    Return,
+    /// The end was passed on; the handler should return some time.
+    Afterwards,
+}
+
+impl Exchange {
+    /// An exchange that is about to begin in `shell`.
+    pub fn new(
+        shell: Shell,
+        mailbox: Mailbox,
+        log: LogLines,
+        incoming: Incoming,
+        limits: CallLimits,
+        timing: Timing,
+        room: OwnedSemaphorePermit,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            shell,
+            mailbox,
+            log,
+            incoming,
+            held: Bytes::new(),
+            ending: None,
+            end_told: false,
+            guest: GuestWords::new_zeroed(),
+            waits: 0,
+            listening: false,
+            timing,
+            clock: Clock {
+                activated: now,
+                fed: now,
+                client: now,
+                guest: now,
+                cpu: now + limits.cpu,
+            },
+            limits,
+            room,
+        }
+    }
+
+    /// Shell and mailbox, for the fork.
+    pub fn parts(&self) -> (&Shell, &Mailbox) {
+        (&self.shell, &self.mailbox)
+    }
+
+    /// Puts what has arrived of the request into the mailbox, without waiting.
+    ///
+    /// # Errors
+    /// When the client broke off; the system's.
+    pub fn receive_ready(&mut self) -> Result<(), InvokeError> {
+        let mut context = Context::from_waker(Waker::noop());
+        while self.wants_more()
+            && let Poll::Ready(received) = self.incoming.poll(&mut context)
+        {
+            self.receive(received)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the instance until it is done or its response has begun.
+    ///
+    /// # Errors
+    /// Why there will be no response.
+    pub async fn begin(&mut self) -> Result<Begun, InvokeError> {
+        loop {
+            let (deadline, limit) = self.deadline(Phase::Head);
+            let wants_more = self.wants_more();
+            tokio::select! {
+                biased;
+                event = self.shell.event() => {
+                    if let Some(report) = self.happened(event).await? {
+                        return Ok(Begun::Done(report));
+                    }
+                }
+                received = self.incoming.next(), if wants_more => {
+                    self.receive(received)?;
+                    self.wake_if_served().await?;
+                }
+                () = sleep_until(deadline) => self.expired(limit).await?,
+            }
+            if let Some(head) = self.mailbox.head(&self.guest)? {
+                return Ok(Begun::Streams(head));
+            }
+        }
+    }
+
+    /// Follows the instance to its end and hands out the body.
+    pub async fn stream(mut self, client: PartSender) {
+        let patience = self.limits.idle_client;
+        let mut client = Some(client);
+        let followed = self.follow(&mut client).await;
+        let ended = self.finish(followed).await;
+        let delivered = match client {
+            Some(client) => deliver(client, &ended, patience).await,
+            None => Ok(()),
+        };
+        let result = ended.result.and(delivered);
+        let told = result.as_ref().map(|()| &ended.timing);
+        ended.log.sink().stream_ended(told);
+    }
+
+    /// Hands out the body until the function is done.
+    async fn follow(&mut self, client: &mut Option<PartSender>) -> Result<Report, InvokeError> {
+        let mut end_is_due = false;
+        loop {
+            let waiting = self.mailbox.response_waiting(&self.guest)? > 0;
+            let is_whole = self.guest.response_end != 0 && !waiting;
+            let phase = match client {
+                None => Phase::Afterwards,
+                Some(_) if waiting || end_is_due => Phase::Client,
+                Some(_) if is_whole => Phase::Return,
+                Some(_) => Phase::Guest,
+            };
+            let (deadline, limit) = self.deadline(phase);
+            let wants_more = self.wants_more();
+            let mut end_is_passed = false;
+            tokio::select! {
+                biased;
+                event = self.shell.event() => {
+                    if let Some(report) = self.happened(event).await? {
+                        return Ok(report);
+                    }
+                }
+                place = place(client), if phase == Phase::Client => {
+                    let place = place.ok_or(InvokeError::ClientGone)?;
+                    self.clock.client = Instant::now();
+                    if waiting {
+                        place.send(Ok(Part::Data(self.mailbox.take_body(&self.guest, PART_BYTES)?)));
+                        self.wake_if_served().await?;
+                    } else {
+                        place.send(Ok(Part::End {
+                            trailers: self.mailbox.trailers(&self.guest)?,
+                            timing: self.timing_so_far(),
+                        }));
+                        end_is_passed = true;
+                    }
+                }
+                () = gone(client), if phase != Phase::Client => return Err(InvokeError::ClientGone),
+                received = self.incoming.next(), if wants_more => {
+                    self.receive(received)?;
+                    self.wake_if_served().await?;
+                }
+                () = sleep_until(deadline) => match limit {
+                    Limit::Return => end_is_due = true,
+                    limit => self.expired(limit).await?,
+                },
+            }
+            if end_is_passed {
+                *client = None;
+            }
+        }
+    }
+
+    /// Ends the instance, and says what is left of the exchange.
+    pub async fn finish(mut self, followed: Result<Report, InvokeError>) -> Ended {
+        let report = match followed {
+            Ok(report) => report,
+            Err(error) => {
+                // Only a guest that has stopped leaves a log that is whole.
+                self.shell.destroy().await;
+                drop(self.room);
+                if let Ok(guest) = self.mailbox.guest()
+                    && let Ok(records) = self.mailbox.take_log(&guest)
+                {
+                    self.log.take(&records);
+                }
+                return Ended {
+                    rest: None,
+                    result: Err(error),
+                    timing: self.timing,
+                    log: self.log,
+                };
+            }
+        };
+        let (shell, room) = (self.shell, self.room);
+        // Early destroy (AFaaS §4.3): the client does not wait for it, but the
+        // place is taken until the process is gone.
+        tokio::spawn(async move {
+            shell.destroy().await;
+            drop(room);
+        });
+        let left = left_behind(&mut self.mailbox, &mut self.log);
+        let (guest, rest, result) = match left {
+            Ok(Left {
+                guest,
+                rest,
+                result,
+            }) => (guest, rest, result),
+            Err(error) => (GuestWords::new_zeroed(), None, Err(error)),
+        };
+        Ended {
+            rest,
+            result,
+            timing: Timing {
+                fork: report.fork,
+                init: Duration::from_nanos(guest.init_nanoseconds).min(report.run),
+                exec: Duration::from_nanos(guest.exec_nanoseconds).min(report.run),
+                run: report.run,
+                exits: report.exits,
+                page_faults: report.page_faults,
+                ..self.timing
+            },
+            log: self.log,
+        }
+    }
+
+    /// Where the time went, before the shell has said it.
+    fn timing_so_far(&self) -> Timing {
+        let run = self.clock.activated.elapsed();
+        let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
+        Timing {
+            init,
+            exec: run.saturating_sub(init),
+            run,
+            ..self.timing
+        }
+    }
+
+    /// Takes news from the shell; the report when the function is done.
+    async fn happened(
+        &mut self,
+        event: Result<Event, PlatformError>,
+    ) -> Result<Option<Report>, InvokeError> {
+        let report = match event? {
+            Event::Progress => {
+                self.look().await?;
+                return Ok(None);
+            }
+            Event::Rang(report) => report,
+            Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
+        };
+        match report.ring {
+            Some(Ring::Done) => Ok(Some(report)),
+            Some(Ring::Fatal) => Err(run::fatal(&self.mailbox)),
+            Some(ring) => Err(InvokeError::GuestFailed(format!(
+                "it rang {ring:?} in the middle of a request"
+            ))),
+            None => Err(run::meaningless()),
+        }
+    }
+
+    /// Looks at what the guest wrote, and gives it what it waits for.
+    async fn look(&mut self) -> Result<(), InvokeError> {
+        let before = (self.guest.response_written, self.guest.response_end);
+        self.guest = self.mailbox.guest()?;
+        let records = self.mailbox.take_log(&self.guest)?;
+        self.log.take(&records);
+        if before != (self.guest.response_written, self.guest.response_end) {
+            self.clock.guest = Instant::now();
+        }
+        if self.guest.wait_for & WAIT_REQUEST != 0 && self.waits & WAIT_REQUEST == 0 {
+            self.clock.client = Instant::now();
+        }
+        self.waits = self.guest.wait_for;
+        self.feed()?;
+        self.wake_if_served().await
+    }
+
+    /// Wakes the guest when something that it waits for is there.
+    async fn wake_if_served(&mut self) -> Result<(), InvokeError> {
+        let has_request = || -> Result<bool, InvokeError> {
+            let room = self.mailbox.request_room(&self.guest)? as u64;
+            Ok(self.end_told || room < REQUEST_BODY.size)
+        };
+        let has_room = || -> Result<bool, InvokeError> {
+            Ok(self.mailbox.response_waiting(&self.guest)? < RESPONSE_BODY.size)
+        };
+        let served = self.waits & WAIT_LOG != 0
+            || self.waits & WAIT_REQUEST != 0 && has_request()?
+            || self.waits & WAIT_ROOM != 0 && has_room()?;
+        if served {
+            self.waits = 0;
+            self.shell.wake().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the next frame of the request should be taken from the client.
+    fn wants_more(&self) -> bool {
+        self.held.is_empty() && !self.incoming.has_ended()
+    }
+
+    /// Takes what the client sent.
+    fn receive(&mut self, received: Result<Received, ClientError>) -> Result<(), InvokeError> {
+        match received? {
+            Received::Data(data) => self.held = data,
+            Received::End(trailers) => self.ending = Some(trailers),
+        }
+        self.clock.client = Instant::now();
+        self.feed()
+    }
+
+    /// Puts what was received into the ring, as far as there is room.
+    fn feed(&mut self) -> Result<(), InvokeError> {
+        if !self.held.is_empty() {
+            let put = self.mailbox.put_body(&self.guest, &self.held)?;
+            self.held.advance(put);
+            self.clock.fed = Instant::now();
+        }
+        if self.held.is_empty()
+            && let Some(trailers) = self.ending.take()
+        {
+            self.mailbox.end_request(&trailers)?;
+            self.end_told = true;
+        }
+        Ok(())
+    }
+
+    /// The next deadline, and whose it is.
+    fn deadline(&self, phase: Phase) -> (Instant, Limit) {
+        let CallLimits {
+            first_byte,
+            idle_client,
+            idle_guest,
+            total,
+            ..
+        } = self.limits;
+        let clock = &self.clock;
+        let client_owes = self.waits & WAIT_REQUEST != 0 && !self.end_told;
+        let of_client = (clock.client.max(clock.fed) + idle_client, Limit::IdleClient);
+        let of_guest = (clock.guest.max(clock.client) + idle_guest, Limit::IdleGuest);
+        let of_phase = match phase {
+            Phase::Head | Phase::Guest if client_owes => of_client,
+            Phase::Head => (clock.fed + first_byte, Limit::FirstByte),
+            Phase::Client => of_client,
+            Phase::Guest | Phase::Afterwards => of_guest,
+            Phase::Return => (clock.guest + RETURN, Limit::Return),
+        };
+        let mut earliest = of_phase;
+        let mut consider = |deadline: Instant, limit| {
+            if deadline < earliest.0 {
+                earliest = (deadline, limit);
+            }
+        };
+        if !self.listening {
+            consider(clock.activated + SHORT, Limit::Short);
+        }
+        consider(clock.cpu, Limit::Cpu);
+        if let Some(total) = total {
+            consider(clock.activated + total, Limit::Total);
+        }
+        earliest
+    }
+
+    /// Does what a deadline asks for.
+    async fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
+        let limits = &self.limits;
+        Err(match limit {
+            Limit::Short => {
+                self.listening = true;
+                self.mailbox.listen()?;
+                // Either the guest sees that, or this sees what it wrote before.
+                std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+                return self.look().await;
+            }
+            Limit::Cpu => {
+                let used = self.shell.cpu_time()?;
+                let Some(left) = limits.cpu.checked_sub(used).filter(|left| !left.is_zero()) else {
+                    return Err(InvokeError::CpuLimit(limits.cpu));
+                };
+                self.clock.cpu = Instant::now() + left;
+                return Ok(());
+            }
+            Limit::Return => return Ok(()),
+            Limit::FirstByte => InvokeError::TimedOut(limits.first_byte),
+            Limit::IdleClient => InvokeError::IdleClient(limits.idle_client),
+            Limit::IdleGuest => InvokeError::IdleGuest(limits.idle_guest),
+            Limit::Total => InvokeError::TotalTime(limits.total.unwrap_or_default()),
+        })
+    }
+
+    /// The guest runs from now on.
+    pub fn activated(&mut self) {
+        let now = Instant::now();
+        self.clock = Clock {
+            activated: now,
+            fed: now,
+            client: now,
+            guest: now,
+            cpu: now + self.limits.cpu,
+        };
+    }
+}
+
+/// What a function left behind.
+pub struct Ended {
+    /// What was not handed out yet of a response that is whole.
+    pub rest: Option<Rest>,
+    /// How the function ended, which may be badly even after a whole response.
+    pub result: Result<(), InvokeError>,
+    /// Where the time went.
+    pub timing: Timing,
+    /// Whoever follows the instance.
+    pub log: LogLines,
+}
+
+/// The end of a response that is whole.
+pub struct Rest {
+    /// Its head.
+    pub head: ResponseHead,
+    /// What was left of its body.
+    pub bytes: Bytes,
+    /// Its trailers.
+    pub trailers: Vec<Pair>,
+}
+
+struct Left {
+    guest: GuestWords,
+    rest: Option<Rest>,
+    result: Result<(), InvokeError>,
+}
+
+/// Looks at the mailbox of a guest that is done.
+fn left_behind(mailbox: &mut Mailbox, log: &mut LogLines) -> Result<Left, InvokeError> {
+    let guest = mailbox.guest()?;
+    log.take(&mailbox.take_log(&guest)?);
+    let mut result = run::outcome(mailbox, &guest);
+    let rest = match mailbox.head(&guest)? {
+        Some(head) if guest.response_end != 0 => Some(Rest {
+            head,
+            bytes: mailbox.take_body(&guest, usize::MAX)?,
+            trailers: mailbox.trailers(&guest)?,
+        }),
+        _ => None,
+    };
+    if rest.is_none() && result.is_ok() {
+        result = Err(InvokeError::GuestFailed(
+            "it said that it was done in the middle of its response".to_owned(),
+        ));
+    }
+    Ok(Left {
+        guest,
+        rest,
+        result,
+    })
+}
+
+/// Hands the rest of a body to a client that may be slow. The VM is gone by now.
+async fn deliver(client: PartSender, ended: &Ended, patience: Duration) -> Result<(), InvokeError> {
+    let Some(Rest {
+        bytes, trailers, ..
+    }) = &ended.rest
+    else {
+        if let Err(error) = &ended.result {
+            // Where there is no room for it, the end of the channel says it too.
+            let _ = client.try_send(Err(error.clone()));
+        }
+        return Ok(());
+    };
+    let mut rest = bytes.clone();
+    loop {
+        let is_end = rest.is_empty();
+        let part = if is_end {
+            Part::End {
+                trailers: trailers.clone(),
+                timing: ended.timing,
+            }
+        } else {
+            Part::Data(rest.split_to(rest.len().min(PART_BYTES)))
+        };
+        match timeout(patience, client.send(Ok(part))).await {
+            Ok(Ok(())) if is_end => return Ok(()),
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(InvokeError::ClientGone),
+            Err(_) => return Err(InvokeError::IdleClient(patience)),
+        }
+    }
+}
+
+/// A place for a part; `None` when the client is gone.
+async fn place(
+    client: &Option<PartSender>,
+) -> Option<tokio::sync::mpsc::Permit<'_, Result<Part, InvokeError>>> {
+    match client {
+        Some(client) => client.reserve().await.ok(),
+        None => pending().await,
+    }
+}
+
+/// Waits until the client is gone.
+async fn gone(client: &Option<PartSender>) {
+    match client {
+        Some(client) => client.closed().await,
+        None => pending().await,
+    }
+}
