@@ -41,5 +41,5 @@ pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use function::{
     Call, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, Timing,
 };
-pub use pool::{Compiled, Pool, PoolOptions};
+pub use pool::{Compiled, EngineStats, Pool, PoolOptions};
 pub use seed::Seed;
