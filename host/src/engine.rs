@@ -10,8 +10,8 @@ use std::{fmt, future::Future, io, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CompileError, Compiled, FreezeReport, FunctionSpec, InvokeError, PlatformError, Pool,
-    Reply, SeedError,
+    Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InvokeError,
+    PlatformError, Pool, Reply, SeedError,
 };
 
 /// A boxed future: what an engine's calls return.
@@ -36,6 +36,11 @@ pub trait Engine: fmt::Debug + Send + Sync {
         code: &'a [u8],
     ) -> Running<'a, Result<Arc<dyn Code>, PlatformError>>;
 
+    /// How many microVMs there are now, by what they do.
+    fn stats(&self) -> EngineStats {
+        EngineStats::default()
+    }
+
     /// Ends everything the engine started.
     fn shutdown(&self) -> Running<'_, ()>;
 }
@@ -44,6 +49,11 @@ pub trait Engine: fmt::Debug + Send + Sync {
 pub trait Code: fmt::Debug + Send + Sync {
     /// What the function is.
     fn kind(&self) -> FunctionKind;
+
+    /// Full names of the module's imports; empty for loaded code.
+    fn imports(&self) -> &[String] {
+        &[]
+    }
 
     /// The code as bytes, for storing.
     ///
@@ -84,6 +94,10 @@ impl Engine for Pool {
         })
     }
 
+    fn stats(&self) -> EngineStats {
+        Self::stats(self)
+    }
+
     fn shutdown(&self) -> Running<'_, ()> {
         Box::pin(Self::shutdown(self))
     }
@@ -105,6 +119,10 @@ struct PoolCode {
 impl Code for PoolCode {
     fn kind(&self) -> FunctionKind {
         self.compiled.kind
+    }
+
+    fn imports(&self) -> &[String] {
+        &self.compiled.imports
     }
 
     fn bytes(&self) -> io::Result<Vec<u8>> {

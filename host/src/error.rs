@@ -91,7 +91,7 @@ pub enum DeployError {
     ShuttingDown,
 }
 
-/// Why a function was not removed or its log not read.
+/// Why a function was not removed or inspected, or its log not read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FunctionError {
@@ -101,4 +101,41 @@ pub enum FunctionError {
     /// The registry failed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+}
+
+/// Why a function was not rolled back. What served before still does.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RollbackError {
+    /// There is none of that name.
+    #[error("there is no function named {0:?}")]
+    Unknown(String),
+    /// The version asked for is not kept.
+    #[error("there is no version {version}; kept are: {}", list(kept))]
+    NoVersion {
+        /// What was asked for.
+        version: u64,
+        /// What there is.
+        kept: Vec<u64>,
+    },
+    /// The current version is the oldest that is kept.
+    #[error("no version before {0}, the current one, is kept")]
+    NothingBefore(u64),
+    /// The function was removed, or deployed so often that the version went.
+    #[error("version {0} was removed in the meantime")]
+    Overtaken(u64),
+    /// The version could not be made ready.
+    #[error(transparent)]
+    NotReady(#[from] DeployError),
+}
+
+impl From<RegistryError> for RollbackError {
+    fn from(error: RegistryError) -> Self {
+        Self::NotReady(error.into())
+    }
+}
+
+fn list(versions: &[u64]) -> String {
+    let texts: Vec<_> = versions.iter().map(u64::to_string).collect();
+    texts.join(", ")
 }

@@ -10,7 +10,11 @@ use faasw_pool::{CompileError, InvokeError, PlatformError, SeedError};
 use http::StatusCode;
 use thiserror::Error;
 
-use crate::{error::DeployError, problem::Problem};
+use crate::{
+    error::{DeployError, FunctionError, RollbackError},
+    problem::Problem,
+    registry::RegistryError,
+};
 
 /// Seconds after which a refused request may find room.
 const RETRY_AFTER: u32 = 1;
@@ -32,6 +36,8 @@ pub(crate) enum Failure {
     BodyUnreadable(String),
     #[error("the request's body did not arrive within {} s", .0.as_secs_f64())]
     BodyTimeout(Duration),
+    #[error("the function is at its limit of {0} requests at once")]
+    FunctionBusy(usize),
     #[error(transparent)]
     Invoke(#[from] InvokeError),
     /// A stored function could not be made ready again.
@@ -51,6 +57,10 @@ pub(crate) enum Fault {
 
 impl Failure {
     pub(crate) fn fault(&self) -> Fault {
+        if let Self::FunctionBusy(_) = self {
+            // The limit does what its owner wants, possibly very often.
+            return Fault::Caller;
+        }
         match self.problem().status {
             StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Fault::Function,
             status if status.is_server_error() => Fault::Platform,
@@ -77,6 +87,11 @@ impl Failure {
                 StatusCode::REQUEST_TIMEOUT,
                 "request-body-timeout",
                 "The request's body came too slowly",
+            ),
+            Self::FunctionBusy(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "over-capacity",
+                "The function is busy",
             ),
             Self::NotReady(DeployError::Seed(SeedError::Function(error))) | Self::Invoke(error) => {
                 of_invocation(error)
@@ -113,6 +128,7 @@ impl DeployError {
                 "module-too-large",
                 "The module is too large",
             ),
+            Self::Registry(RegistryError::NoSpace) => NO_SPACE,
             Self::Compile(CompileError::Platform(_)) | Self::Registry(_) => platform_failure(),
             Self::Compile(error) => (
                 StatusCode::UNPROCESSABLE_ENTITY,
@@ -148,6 +164,34 @@ impl DeployError {
     }
 }
 
+impl RollbackError {
+    /// What a client of the admin API sees.
+    pub(crate) fn problem(&self) -> Problem {
+        match self {
+            Self::Unknown(name) => Failure::UnknownFunction(name.clone()).problem(),
+            Self::NotReady(error) => error.problem(),
+            Self::NoVersion { .. } | Self::NothingBefore(_) | Self::Overtaken(_) => Problem::new(
+                StatusCode::NOT_FOUND,
+                "unknown-version",
+                "No such version",
+                self.to_string(),
+            ),
+        }
+    }
+}
+
+impl FunctionError {
+    /// What a client of the admin API sees.
+    pub(crate) fn problem(&self) -> Problem {
+        let (status, slug, title) = match self {
+            Self::Unknown(name) => return Failure::UnknownFunction(name.clone()).problem(),
+            Self::Registry(RegistryError::NoSpace) => NO_SPACE,
+            Self::Registry(_) => platform_failure(),
+        };
+        Problem::new(status, slug, title, self.to_string())
+    }
+}
+
 type Kind = (StatusCode, &'static str, &'static str);
 
 const PLATFORM_FAILURE: &str = "platform-failure";
@@ -156,6 +200,12 @@ const OVER_CAPACITY: Kind = (
     StatusCode::SERVICE_UNAVAILABLE,
     "over-capacity",
     "The node is busy",
+);
+
+const NO_SPACE: Kind = (
+    StatusCode::INSUFFICIENT_STORAGE,
+    "no-space",
+    "The disk is full",
 );
 
 fn platform_failure() -> Kind {
@@ -263,6 +313,10 @@ mod tests {
                 (503, "over-capacity", Fault::Platform),
             ),
             (
+                Failure::FunctionBusy(3),
+                (503, "over-capacity", Fault::Caller),
+            ),
+            (
                 PlatformError::SpawnerGone.into(),
                 (500, "platform-failure", Fault::Platform),
             ),
@@ -287,6 +341,13 @@ mod tests {
         let problem = Failure::from(InvokeError::OverCapacity(4)).problem();
         assert_eq!(problem.retry_after, Some(RETRY_AFTER));
         assert!(problem.detail.contains("4 instances"));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_apart_from_a_broken_one() {
+        let problem = DeployError::Registry(RegistryError::NoSpace).problem();
+        assert_eq!((problem.status.as_u16(), problem.slug), (507, "no-space"));
+        assert!(problem.detail.contains("make room"), "{}", problem.detail);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! use faasw::{FunctionOptions, Limits, Node};
 //!
 //! let mut limits = Limits::default();
-//! limits.time = Duration::from_secs(2);
+//! limits.first_byte = Duration::from_secs(2);
 //! let node = Node::builder()
 //!     .data_dir("/var/lib/edge")
 //!     .listen("127.0.0.1:8080".parse()?)
@@ -29,7 +29,8 @@
 //! Inside, top to bottom: `gateway` and [`admin`] take requests off their
 //! sockets (`server`), `node` looks functions up and runs them, `message` says
 //! what passes between clients and functions, `engine` is where the pool of
-//! microVMs begins. `registry`, `data_dir` and `log` keep things.
+//! microVMs begins. `registry`, `data_dir` and `log` keep things, [`metrics`]
+//! counts them.
 
 pub mod admin;
 #[doc(hidden)]
@@ -49,6 +50,7 @@ mod gateway;
 mod limits;
 mod log;
 mod message;
+pub mod metrics;
 mod name;
 mod node;
 mod options;
@@ -57,12 +59,12 @@ mod registry;
 mod server;
 
 pub use digest::{Digest, DigestError};
-pub use error::{DeployError, FunctionError, StartError};
-pub use limits::Limits;
-pub use log::LogLine;
+pub use error::{DeployError, FunctionError, RollbackError, StartError};
+pub use limits::{Limits, RequestLimits};
+pub use log::{LogLine, LogPage};
 pub use message::{Body, RemoteAddress};
 pub use name::{FunctionName, NameError};
-pub use node::{Deployed, Event, FunctionInfo, Node, NodeBuilder};
+pub use node::{Deployed, Event, FunctionDetails, FunctionInfo, Node, NodeBuilder};
 pub use options::{FunctionOptions, OptionsError};
 pub use registry::RegistryError;
 

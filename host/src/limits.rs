@@ -1,18 +1,31 @@
-//! The node's limits.
+//! The node's limits, and the kinds of time that a request may take.
 
 use std::time::Duration;
 
 use faasw_abi::mailbox::{REQUEST_BODY, RESPONSE_BODY};
+use serde::{Deserialize, Serialize};
+
+use crate::spelling;
 
 /// What a node takes, gives and waits for at most.
 ///
-/// Memory and time of a function are defaults that its options may change;
-/// the other limits hold for every function.
+/// Memory and the five times of a request are defaults that a function's
+/// options may change; the other limits hold for every function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Wall time of a request, from the fork to the response.
-    pub time: Duration,
+    /// CPU time that a request's instance may take.
+    pub cpu_time: Duration,
+    /// Wall time of a request from the fork to the first byte of the response.
+    pub first_byte: Duration,
+    /// Wall time for which a client may take or send nothing while its
+    /// function waits for it.
+    pub idle_client: Duration,
+    /// Wall time for which a function may neither take nor send anything
+    /// after its first byte.
+    pub idle_guest: Duration,
+    /// Wall time of a request from the fork to its end; nothing is no limit.
+    pub total_time: Option<Duration>,
     /// Linear memories of an instance together, in bytes.
     pub memory: u64,
     /// Body of a request, in bytes; at most the 1 MiB of a mailbox.
@@ -42,7 +55,11 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            time: Duration::from_secs(10),
+            cpu_time: Duration::from_secs(10),
+            first_byte: Duration::from_secs(10),
+            idle_client: Duration::from_secs(30),
+            idle_guest: Duration::from_secs(60),
+            total_time: None,
             memory: 128 << 20,
             request_body: area_bytes(REQUEST_BODY.size),
             response_body: area_bytes(RESPONSE_BODY.size),
@@ -67,6 +84,65 @@ impl Limits {
         self.request_body = self.request_body.min(area_bytes(REQUEST_BODY.size));
         self.response_body = self.response_body.min(area_bytes(RESPONSE_BODY.size));
         self
+    }
+}
+
+/// The times that hold for a request: the function's own where it set them,
+/// else the node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RequestLimits {
+    /// CPU time of the instance.
+    #[serde(rename = "cpu_time_us", with = "spelling::microseconds")]
+    pub cpu_time: Duration,
+    /// From the fork to the first byte of the response.
+    #[serde(rename = "first_byte_us", with = "spelling::microseconds")]
+    pub first_byte: Duration,
+    /// Without progress of the client while the function waits for it.
+    #[serde(rename = "idle_client_us", with = "spelling::microseconds")]
+    pub idle_client: Duration,
+    /// Without progress of the function after its first byte.
+    #[serde(rename = "idle_guest_us", with = "spelling::microseconds")]
+    pub idle_guest: Duration,
+    /// From the fork to the end; nothing is no limit.
+    #[serde(rename = "total_time_us", with = "spelling::optional_microseconds")]
+    pub total_time: Option<Duration>,
+}
+
+/// A kind of time that can be limited. The same word is the flag of the command
+/// line, the parameter of the admin API and the key in the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TimeLimit {
+    CpuTime,
+    /// To the first byte.
+    Timeout,
+    IdleClient,
+    IdleGuest,
+    TotalTime,
+}
+
+impl TimeLimit {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::CpuTime => "cpu-time",
+            Self::Timeout => "timeout",
+            Self::IdleClient => "idle-client",
+            Self::IdleGuest => "idle-guest",
+            Self::TotalTime => "total-time",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [
+            Self::CpuTime,
+            Self::Timeout,
+            Self::IdleClient,
+            Self::IdleGuest,
+            Self::TotalTime,
+        ]
+        .into_iter()
+        .find(|limit| limit.word() == word)
     }
 }
 

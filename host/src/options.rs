@@ -1,19 +1,22 @@
 //! What a deployment may choose about its function.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use faasw_pool::FreezePolicy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::spelling;
+use crate::{
+    limits::{Limits, RequestLimits, TimeLimit},
+    spelling,
+};
 
 /// Least memory limit: one Wasm page, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
 
-/// Longest time limit. A request that may hold a microVM for longer than an
-/// hour is a job, not a request.
-const LONGEST_TIME: Duration = Duration::from_secs(3600);
+/// Longest time limit. A request that may hold a microVM for longer than a
+/// day is a job, not a request.
+const LONGEST_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Options of one function; what is left out follows the node's [`crate::Limits`].
 ///
@@ -24,7 +27,8 @@ const LONGEST_TIME: Duration = Duration::from_secs(3600);
 /// let options = FunctionOptions::default()
 ///     .env("GREETING", "hello")
 ///     .memory(64 << 20)
-///     .time_limit(Duration::from_millis(500));
+///     .first_byte(Duration::from_millis(500))
+///     .concurrency(20);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -32,10 +36,11 @@ pub struct FunctionOptions {
     environment: Vec<(String, String)>,
     /// Bytes.
     memory: Option<u64>,
-    /// Microseconds, as `spelling::microseconds` has it.
-    time_limit_us: Option<u64>,
+    /// Microseconds.
+    times_us: BTreeMap<TimeLimit, u64>,
     #[serde(with = "spelling::freeze")]
     freeze: FreezePolicy,
+    concurrency: Option<usize>,
 }
 
 /// Why options were refused.
@@ -50,8 +55,16 @@ pub enum OptionsError {
     #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
     Memory(u64),
     /// No time, or too much.
-    #[error("a time limit of {} s is not between 1 ms and {} s", .0.as_secs_f64(), LONGEST_TIME.as_secs())]
-    TimeLimit(Duration),
+    #[error("a limit {limit} of {} s is not between 1 ms and {} s", .value.as_secs_f64(), LONGEST_TIME.as_secs())]
+    TimeLimit {
+        /// Which one, as flags and parameters spell it.
+        limit: &'static str,
+        /// What was asked for.
+        value: Duration,
+    },
+    /// No request could ever run.
+    #[error("a concurrency of 0 would refuse every request; remove the function instead")]
+    Concurrency,
 }
 
 impl FunctionOptions {
@@ -71,10 +84,49 @@ impl FunctionOptions {
         self
     }
 
-    /// Sets the wall time that a request may take, from the fork to the response.
+    /// Sets the CPU time that a request's instance may take.
     #[must_use]
-    pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit_us = Some(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX));
+    pub fn cpu_time(self, limit: Duration) -> Self {
+        self.time(TimeLimit::CpuTime, limit)
+    }
+
+    /// Sets the wall time from the fork to the first byte of the response.
+    #[must_use]
+    pub fn first_byte(self, limit: Duration) -> Self {
+        self.time(TimeLimit::Timeout, limit)
+    }
+
+    /// Sets for how long a client may take or send nothing while the function
+    /// waits for it.
+    #[must_use]
+    pub fn idle_client(self, limit: Duration) -> Self {
+        self.time(TimeLimit::IdleClient, limit)
+    }
+
+    /// Sets for how long the function may take or send nothing after its
+    /// first byte.
+    #[must_use]
+    pub fn idle_guest(self, limit: Duration) -> Self {
+        self.time(TimeLimit::IdleGuest, limit)
+    }
+
+    /// Sets the wall time from the fork to the end of the request.
+    #[must_use]
+    pub fn total_time(self, limit: Duration) -> Self {
+        self.time(TimeLimit::TotalTime, limit)
+    }
+
+    /// Sets how many requests of the function run at once, whatever their
+    /// versions; further ones are answered with 503.
+    #[must_use]
+    pub fn concurrency(mut self, requests: usize) -> Self {
+        self.concurrency = Some(requests);
+        self
+    }
+
+    pub(crate) fn time(mut self, limit: TimeLimit, value: Duration) -> Self {
+        let microseconds = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
+        self.times_us.insert(limit, microseconds);
         self
     }
 
@@ -94,17 +146,37 @@ impl FunctionOptions {
         self.memory
     }
 
-    /// The time limit, unless it follows the node's.
-    pub(crate) fn own_time_limit(&self) -> Option<Duration> {
-        self.time_limit_us.map(Duration::from_micros)
+    /// The time limits that do not follow the node's.
+    pub(crate) fn own_times(&self) -> impl Iterator<Item = (TimeLimit, Duration)> {
+        self.times_us
+            .iter()
+            .map(|(limit, microseconds)| (*limit, Duration::from_micros(*microseconds)))
+    }
+
+    /// Most requests at once, if the function has a limit of its own.
+    pub(crate) fn own_concurrency(&self) -> Option<usize> {
+        self.concurrency
     }
 
     pub(crate) fn memory_or(&self, default: u64) -> u64 {
         self.memory.unwrap_or(default)
     }
 
-    pub(crate) fn time_limit_or(&self, default: Duration) -> Duration {
-        self.own_time_limit().unwrap_or(default)
+    /// The times that hold for a request on a node with these limits.
+    pub(crate) fn request_limits(&self, node: &Limits) -> RequestLimits {
+        let own = |limit| {
+            self.times_us
+                .get(&limit)
+                .copied()
+                .map(Duration::from_micros)
+        };
+        RequestLimits {
+            cpu_time: own(TimeLimit::CpuTime).unwrap_or(node.cpu_time),
+            first_byte: own(TimeLimit::Timeout).unwrap_or(node.first_byte),
+            idle_client: own(TimeLimit::IdleClient).unwrap_or(node.idle_client),
+            idle_guest: own(TimeLimit::IdleGuest).unwrap_or(node.idle_guest),
+            total_time: own(TimeLimit::TotalTime).or(node.total_time),
+        }
     }
 
     pub(crate) fn freeze_policy(&self) -> FreezePolicy {
@@ -121,10 +193,14 @@ impl FunctionOptions {
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));
         }
-        if let Some(limit) = self.own_time_limit()
-            && (limit < Duration::from_millis(1) || limit > LONGEST_TIME)
-        {
-            return Err(OptionsError::TimeLimit(limit));
+        for (limit, value) in self.own_times() {
+            if value < Duration::from_millis(1) || value > LONGEST_TIME {
+                let limit = limit.word();
+                return Err(OptionsError::TimeLimit { limit, value });
+            }
+        }
+        if self.concurrency == Some(0) {
+            return Err(OptionsError::Concurrency);
         }
         Ok(())
     }
@@ -138,10 +214,17 @@ mod tests {
     fn what_is_left_out_follows_the_node() {
         let options = FunctionOptions::default();
         assert_eq!(options.memory_or(7), 7);
+        let node = Limits::default();
+        let limits = options.request_limits(&node);
         assert_eq!(
-            options.time_limit_or(Duration::from_secs(7)),
-            Duration::from_secs(7)
+            (limits.cpu_time, limits.first_byte),
+            (node.cpu_time, node.first_byte)
         );
+        assert_eq!(
+            (limits.idle_client, limits.idle_guest),
+            (node.idle_client, node.idle_guest)
+        );
+        assert_eq!(limits.total_time, None);
         assert_eq!(options.check(), Ok(()));
         let read: FunctionOptions = serde_json::from_str("{}").unwrap();
         assert_eq!(read, options);
@@ -168,11 +251,41 @@ mod tests {
         }
         assert!(default().env("A", "x\0").check().is_err());
         assert_eq!(default().memory(1).check(), Err(OptionsError::Memory(1)));
-        for limit in [Duration::ZERO, Duration::from_secs(3601)] {
+        assert_eq!(
+            default().concurrency(0).check(),
+            Err(OptionsError::Concurrency)
+        );
+        for value in [Duration::ZERO, Duration::from_secs(86_401)] {
+            let limit = "idle-guest";
             assert_eq!(
-                default().time_limit(limit).check(),
-                Err(OptionsError::TimeLimit(limit))
+                default().idle_guest(value).check(),
+                Err(OptionsError::TimeLimit { limit, value })
             );
         }
+    }
+
+    #[test]
+    fn each_time_is_set_by_itself_and_survives_the_registry() {
+        let seconds = Duration::from_secs;
+        let options = FunctionOptions::default()
+            .cpu_time(seconds(1))
+            .first_byte(seconds(2))
+            .idle_client(seconds(3))
+            .idle_guest(seconds(4))
+            .total_time(seconds(5));
+        let json = serde_json::to_string(&options).unwrap();
+        let read: FunctionOptions = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, options, "{json}");
+        let limits = read.request_limits(&Limits::default());
+        assert_eq!(
+            [
+                limits.cpu_time,
+                limits.first_byte,
+                limits.idle_client,
+                limits.idle_guest,
+                limits.total_time.unwrap(),
+            ],
+            [1, 2, 3, 4, 5].map(seconds)
+        );
     }
 }

@@ -73,13 +73,90 @@ async fn a_function_lives_and_dies_by_the_client() {
     let request = Request::get("/log").body(Bytes::new()).unwrap();
     client.invoke(&name("g"), request).await.unwrap();
     let lines = client.logs(&name("g"), 1).await.unwrap();
-    assert_eq!(lines[0].text, "hello log");
+    assert_eq!(lines.lines[0].text, "hello log");
     let log = fs::read_to_string(folder.path().join("logs/g.log")).unwrap();
     assert!(log.ends_with(" 42 out hello log\n"), "{log}");
 
     client.remove(&name("g")).await.unwrap();
     assert_eq!(node.list().len(), 1);
     assert!(!folder.path().join("logs/g.log").exists());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn versions_are_shown_and_gone_back_to_by_the_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let client = Client::new(folder.path());
+    let options = FunctionOptions::default().concurrency(3);
+    let f = name("f");
+    let module = Bytes::from_static(b"module two");
+    client.deploy(&f, module, &options).await.unwrap();
+    let details = client.inspect(&f).await.unwrap();
+    assert_eq!(details, node.inspect("f").await.unwrap());
+    assert_eq!(details.function.concurrency, Some(3));
+    assert_eq!(details.versions.len(), 2);
+    assert_eq!(client.rollback(&f, None).await.unwrap().version, 1);
+    assert_eq!(client.rollback(&f, Some(2)).await.unwrap().version, 2);
+    let (status, detail) = refused(client.rollback(&f, Some(9)).await.unwrap_err());
+    assert_eq!((status.as_u16(), detail.contains("1, 2")), (404, true));
+    let (status, _) = refused(client.inspect(&name("nothere")).await.unwrap_err());
+    assert_eq!(status, 404);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_log_is_followed_and_the_nodes_end_ends_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let client = Client::new(folder.path());
+    let f = name("f");
+    let page = client.logs(&f, 0).await.unwrap();
+    assert!(page.lines.is_empty());
+    let following = {
+        let (client, f) = (client.clone(), f.clone());
+        tokio::spawn(async move { client.logs_after(&f, page.next).await })
+    };
+    let request = Request::get("/log").body(Bytes::new()).unwrap();
+    client.invoke(&f, request).await.unwrap();
+    let page = following.await.unwrap().unwrap();
+    assert_eq!((page.lines[0].text.as_str(), page.missed), ("hello log", 0));
+    let following = {
+        let (client, f) = (client.clone(), f.clone());
+        tokio::spawn(async move { client.logs_after(&f, page.next).await })
+    };
+    tokio::task::yield_now().await;
+    // Not after the 10 s that a shutdown has patience for.
+    let begun = std::time::Instant::now();
+    node.shutdown().await;
+    assert!(begun.elapsed() < common::patience(5));
+    // Either it was told, or it came too late to be heard.
+    if let Ok(page) = following.await.unwrap() {
+        assert!(page.lines.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_on_the_socket_and_on_a_listener_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = common::builder()
+        .data_dir(folder.path())
+        .admin(true)
+        .metrics("127.0.0.1:0".parse().unwrap());
+    let node = common::start(builder).await;
+    let client = Client::new(folder.path());
+    let text = client.metrics().await.unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let address = node.metrics_address().unwrap();
+    let answer = common::raw::get(address, "/metrics").await;
+    assert_eq!(answer.status, 200);
+    let media_type = answer.header("content-type").unwrap();
+    assert!(media_type.starts_with("application/openmetrics-text"));
+    assert!(answer.body.contains("faasw_functions 1"), "{answer:?}");
+    assert_eq!(common::raw::get(address, "/f/").await.status, 404);
+    // Never beside functions.
+    let public = common::raw::get(node.address().unwrap(), "/metrics").await;
+    assert_eq!(public.status, 404);
     node.shutdown().await;
 }
 
@@ -140,7 +217,16 @@ async fn paths_methods_and_parameters_are_checked() {
         ("GET /v2/node", 404),
         ("GET /v1/functions/f/x", 404),
         ("POST /v1/node", 405),
-        ("GET /v1/functions/f", 405),
+        ("GET /v1/functions/f", 200),
+        ("GET /v1/functions/nothere", 404),
+        ("POST /v1/functions/f", 405),
+        ("GET /v1/functions/f/rollback", 405),
+        ("POST /v1/functions/f/rollback", 404),
+        ("POST /v1/functions/f/rollback?version=x", 400),
+        ("POST /v1/functions/nothere/rollback", 404),
+        ("GET /v1/functions/f/logs?after=x", 400),
+        ("GET /metrics", 200),
+        ("POST /metrics", 404),
         ("DELETE /v1/functions", 405),
         ("PUT /v1/functions/Bad", 400),
         ("PUT /v1/functions/g?memory=much", 400),

@@ -57,7 +57,7 @@ async fn deploy_ls_invoke_logs_and_rm_work_on_the_running_node() {
     ]);
     assert_eq!(code(&deployed), 0, "{deployed:?}");
     assert!(
-        stdout(&deployed).starts_with("my-func: compiled in "),
+        stdout(&deployed).starts_with("my-func: version 1, compiled in "),
         "{deployed:?}"
     );
     assert!(
@@ -71,6 +71,7 @@ async fn deploy_ls_invoke_logs_and_rm_work_on_the_running_node() {
             let words: Vec<_> = line.split_whitespace().collect();
             words.starts_with(&[
                 "my-func",
+                "1",
                 "http-component",
                 "64.0",
                 "MiB",
@@ -109,6 +110,87 @@ async fn deploy_ls_invoke_logs_and_rm_work_on_the_running_node() {
         stderr(&gone).contains("no function named \"my-func\""),
         "{gone:?}"
     );
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inspect_rollback_and_stats_tell_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let module = folder.path().join("f.wasm");
+    std::fs::write(&module, "draws").unwrap();
+    let run = |words: &[&str]| faasw(words, folder.path());
+    let deployed = run(&["deploy", module.to_str().unwrap(), "--concurrency", "9"]);
+    assert!(
+        stdout(&deployed).starts_with("f: version 2, compiled in "),
+        "{deployed:?}"
+    );
+    let shown = stdout(&run(&["inspect", "f"]));
+    for part in [
+        "f version 2\n",
+        "before-init, asked for: auto",
+        "get-random-bytes: 16 bytes",
+        "first byte 10.0 s",
+        "9; 0 under way",
+        "\n*     2  ",
+        "\n      1  ",
+    ] {
+        assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
+    let shown: serde_json::Value =
+        serde_json::from_str(&stdout(&run(&["inspect", "f", "--json"]))).unwrap();
+    assert_eq!(shown["versions"][1]["version"], 1);
+
+    let back = run(&["rollback", "f"]);
+    assert_eq!(stdout(&back), "f: version 1 serves now\n");
+    let back = run(&["rollback", "f"]);
+    assert_eq!(code(&back), 1);
+    assert!(stderr(&back).contains("f was not rolled back: no version before 1"));
+    assert!(stderr(&back).contains("faasw inspect"), "{back:?}");
+    let json = stdout(&run(&["rollback", "f", "2", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["version"], 2);
+
+    run(&["invoke", "f"]);
+    run(&["invoke", "f", "--path", "/trap"]);
+    let stats = stdout(&run(&["stats"]));
+    for part in ["f: 1 200, 1 502", "traps: 1 unreachable", "exec ", "250 µs"] {
+        assert!(stats.contains(part), "no {part:?} in {stats}");
+    }
+    let stats: serde_json::Value =
+        serde_json::from_str(&stdout(&run(&["stats", "--json"]))).unwrap();
+    assert_eq!(stats["by_function"]["f"]["requests"]["200"], 1);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_follow_until_interrupted() {
+    use std::io::{BufRead as _, BufReader};
+
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let mut following = Command::new(env!("CARGO_BIN_EXE_faasw"))
+        .args(["logs", "f", "-f", "--json"])
+        .env("FAASW_DATA_DIR", folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    // What was there, then what comes.
+    assert!(next().contains("initialising"));
+    let (_, line) = tokio::join!(
+        node.invoke("f", http::Request::get("/log").body(String::new()).unwrap()),
+        async { next() }
+    );
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (&line["text"], &line["stream"], &line["instance"]),
+        (&"hello log".into(), &"out".into(), &42.into())
+    );
+    following.kill().unwrap();
+    following.wait().unwrap();
     node.shutdown().await;
 }
 
@@ -156,7 +238,15 @@ async fn a_module_that_is_refused_is_named_with_its_reason() {
 #[test]
 fn without_a_node_clients_say_how_to_start_one() {
     let folder = tempfile::tempdir().unwrap();
-    for words in [&["ls"][..], &["rm", "f"], &["invoke", "f"], &["logs", "f"]] {
+    for words in [
+        &["ls"][..],
+        &["rm", "f"],
+        &["invoke", "f"],
+        &["logs", "f"],
+        &["stats"],
+        &["inspect", "f"],
+        &["rollback", "f"],
+    ] {
         let output = faasw(words, folder.path());
         assert_eq!(code(&output), 3, "{output:?}");
         let expected = format!("faasw serve --data-dir {}", folder.path().display());

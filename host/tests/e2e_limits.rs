@@ -65,7 +65,7 @@ fn is_healthy() {
 
 /// A small function with a short time limit.
 fn fixture(name: &str) {
-    let options = FunctionOptions::default().time_limit(patience(1));
+    let options = FunctionOptions::default().first_byte(patience(1));
     BENCH.function(name, &format!("fixtures/wat/{name}.wasm"), options);
 }
 
@@ -118,14 +118,14 @@ fn an_endless_loop_is_cut_off_at_its_time_limit() {
     let begun = Instant::now();
     fails("/loop/", 504, "timed-out", &[&limit]);
     assert!(begun.elapsed() >= patience(1), "{:?}", begun.elapsed());
-    let options = FunctionOptions::default().time_limit(patience(1));
+    let options = FunctionOptions::default().first_byte(patience(1));
     BENCH.function("probe-short", "fixtures/http-probe.wasm", options);
     fails("/probe-short/loop", 504, "timed-out", &[&limit]);
     fails("/probe-short/sleep/3600000", 504, "timed-out", &[&limit]);
 }
 
 fn the_default_time_limit_is_ten_seconds() {
-    assert_eq!(faasw::Limits::default().time, Duration::from_secs(10));
+    assert_eq!(faasw::Limits::default().first_byte, Duration::from_secs(10));
     assert_eq!(faasw::Limits::default().memory, 128 << 20);
 }
 
@@ -319,7 +319,7 @@ fn compiling_has_limits() {
 
 fn a_full_node_says_when_to_try_again() {
     let bench = Bench::start(Node::builder().max_instances(1), limits());
-    let options = FunctionOptions::default().time_limit(patience(3));
+    let options = FunctionOptions::default().first_byte(patience(3));
     bench.function("loop", "fixtures/wat/loop.wasm", options);
     bench.function(
         "hello",

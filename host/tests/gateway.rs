@@ -51,7 +51,7 @@ async fn the_node_answers_for_itself() {
 async fn every_failure_is_a_problem_and_the_next_request_is_well() {
     let node = common::node().await;
     let address = node.address().unwrap();
-    let options = FunctionOptions::default().time_limit(Duration::from_millis(50));
+    let options = FunctionOptions::default().first_byte(Duration::from_millis(50));
     node.deploy("quick", "module", options).await.unwrap();
     for (path, status, slug, word) in [
         ("/f/trap", 502, "trapped", "trap_here"),

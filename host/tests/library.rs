@@ -15,7 +15,10 @@ use std::{
 };
 
 use common::FakeEngine;
-use faasw::{DeployError, Event, FunctionOptions, Limits, Node, RemoteAddress, StartError, Timing};
+use faasw::{
+    DeployError, Event, FunctionOptions, Limits, Node, RemoteAddress, RollbackError, StartError,
+    Timing,
+};
 use http::Request;
 
 fn get(path: &str) -> Request<String> {
@@ -64,7 +67,7 @@ async fn a_deployment_says_what_came_of_it() {
     assert!(plain.compile_time.is_some() && plain.notice.is_none());
     assert!(plain.function.frozen_after_init && plain.function.ready);
     assert_eq!(plain.function.memory, 128 << 20);
-    assert_eq!(plain.function.time_limit, Duration::from_secs(10));
+    assert_eq!(plain.function.limits.first_byte, Duration::from_secs(10));
     let draws = node
         .deploy("draws", "draws", FunctionOptions::default())
         .await
@@ -130,6 +133,144 @@ async fn requests_finish_on_the_function_they_began_with() {
     assert_eq!(node.invoke("f", get("/")).await.status(), 404);
     assert_eq!(begun.await.unwrap().status(), 200);
     assert!(node.remove("f").await.is_err());
+}
+
+#[tokio::test]
+async fn versions_count_up_and_can_be_gone_back_to() {
+    let folder = tempfile::tempdir().unwrap();
+    for node in [
+        common::start(Node::builder()).await,
+        common::start(Node::builder().data_dir(folder.path())).await,
+    ] {
+        let options = FunctionOptions::default().env("A", "b");
+        let again = node.deploy("f", "module f", options).await.unwrap();
+        assert_eq!((again.function.version, again.compile_time), (2, None));
+        assert_eq!(node.list()[0].version, 2);
+        let details = node.inspect("f").await.unwrap();
+        let numbers: Vec<_> = details.versions.iter().map(|one| one.version).collect();
+        assert_eq!(numbers, [2, 1]);
+        assert_eq!(details.versions[0].digest, details.versions[1].digest);
+        assert_eq!(details.versions[0].environment, ["A"]);
+
+        let back = node.rollback("f", None).await.unwrap();
+        assert!(back.version == 1 && back.environment.is_empty() && back.ready);
+        assert_eq!(text(&node, "f", "/env").await, "[]");
+        let refused = node.rollback("f", None).await.unwrap_err();
+        assert!(matches!(refused, RollbackError::NothingBefore(1)));
+        let refused = node.rollback("f", Some(7)).await.unwrap_err().to_string();
+        assert!(
+            refused.contains("no version 7; kept are: 1, 2"),
+            "{refused}"
+        );
+        assert_eq!(node.rollback("f", Some(2)).await.unwrap().version, 2);
+        node.rollback("f", Some(1)).await.unwrap();
+        let next = node.deploy("f", "module g", FunctionOptions::default());
+        assert_eq!(next.await.unwrap().function.version, 3);
+
+        node.remove("f").await.unwrap();
+        assert!(node.rollback("f", None).await.is_err());
+        let first = node.deploy("f", "module f", FunctionOptions::default());
+        assert_eq!(first.await.unwrap().function.version, 1);
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn the_version_that_was_gone_back_to_serves_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::start(Node::builder().data_dir(folder.path())).await;
+    let options = FunctionOptions::default();
+    node.deploy("f", "module two", options).await.unwrap();
+    node.rollback("f", None).await.unwrap();
+    node.shutdown().await;
+    drop(node);
+    let builder = Node::builder().data_dir(folder.path());
+    let node = builder
+        .start_on(Arc::new(FakeEngine::default()))
+        .await
+        .unwrap();
+    assert_eq!(node.list()[0].version, 1);
+    assert_eq!(text(&node, "f", "/module").await, "module f");
+}
+
+#[tokio::test]
+async fn a_function_takes_as_many_requests_at_once_as_it_wants() {
+    let node = common::start(Node::builder()).await;
+    let options = FunctionOptions::default().concurrency(1);
+    node.deploy("f", "module f", options.clone()).await.unwrap();
+    let slow = |node: &Node| {
+        let node = node.clone();
+        tokio::spawn(async move { node.invoke("f", get("/slow")).await })
+    };
+    let under_way = slow(&node);
+    while node.inspect("f").await.unwrap().under_way == 0 {
+        tokio::task::yield_now().await;
+    }
+    let refused = node.invoke("f", get("/")).await;
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let problem = String::from_utf8(refused.body().as_bytes().to_vec()).unwrap();
+    assert!(
+        problem.contains("over-capacity") && problem.contains("limit of 1 requests"),
+        "{problem}"
+    );
+    // The limit holds across versions, and is the new version's.
+    node.deploy("f", "module two", options).await.unwrap();
+    assert_eq!(node.invoke("f", get("/")).await.status(), 503);
+    let options = FunctionOptions::default().concurrency(2);
+    node.deploy("f", "module three", options).await.unwrap();
+    assert_eq!(node.invoke("f", get("/")).await.status(), 200);
+    assert_eq!(under_way.await.unwrap().status(), 200);
+    assert_eq!(node.inspect("f").await.unwrap().under_way, 0);
+}
+
+#[tokio::test]
+async fn requests_failures_and_deployments_are_counted() {
+    let node = common::start(Node::builder()).await;
+    for path in ["/", "/teapot", "/trap"] {
+        node.invoke("f", get(path)).await;
+    }
+    node.invoke("nothere", get("/")).await;
+    let text = node.metrics();
+    for line in [
+        r#"faasw_requests_total{function="f",status="200"} 1"#,
+        r#"faasw_requests_total{function="f",status="418"} 1"#,
+        r#"faasw_requests_total{function="f",status="502"} 1"#,
+        r#"faasw_traps_total{function="f",kind="unreachable"} 1"#,
+        r#"faasw_deployments_total{result="done"} 1"#,
+        r#"faasw_request_stage_seconds_count{stage="exec"} 2"#,
+    ] {
+        assert!(
+            text.lines().any(|other| other == line),
+            "no {line} in {text}"
+        );
+    }
+    assert!(!text.contains("nothere"), "{text}");
+    node.remove("f").await.unwrap();
+    assert!(!node.metrics().contains("\"f\""));
+}
+
+#[tokio::test]
+async fn the_log_of_the_node_before_is_there_and_a_new_functions_is_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::start(Node::builder().data_dir(folder.path())).await;
+    node.invoke("f", get("/log")).await;
+    node.shutdown().await;
+    drop(node);
+    let builder = Node::builder().data_dir(folder.path());
+    let node = builder
+        .start_on(Arc::new(FakeEngine::default()))
+        .await
+        .unwrap();
+    let texts = |node: &Node| {
+        let lines = node.logs("f", 9).unwrap().into_iter();
+        lines.map(|line| line.text).collect::<Vec<_>>()
+    };
+    assert!(texts(&node).contains(&"hello log".to_owned()));
+    node.remove("f").await.unwrap();
+    let options = FunctionOptions::default();
+    node.deploy("f", "module f", options).await.unwrap();
+    assert_eq!(texts(&node), ["initialising"]);
 }
 
 #[tokio::test]

@@ -46,5 +46,5 @@ pub use function::{
     Call, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, Timing,
 };
 pub use limits::CallLimits;
-pub use pool::{Compiled, Pool, PoolOptions};
+pub use pool::{Compiled, EngineStats, Pool, PoolOptions};
 pub use seed::Seed;

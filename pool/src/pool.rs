@@ -96,6 +96,18 @@ pub struct Pool {
     inner: Arc<Inner>,
 }
 
+/// How many microVMs there are, by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Shells made ahead that hold no function yet.
+    pub parked: usize,
+    /// Instances forked ahead that wait for a request of their function. This
+    /// pool forks when a request comes: none.
+    pub ready: usize,
+    /// Instances at work or being ended.
+    pub busy: usize,
+}
+
 /// Compilations at once: each uses all CPUs by itself.
 const COMPILATIONS: usize = 1;
 
@@ -273,6 +285,17 @@ impl Pool {
                 })
             }
             None => Err(result.err().unwrap_or(InvokeError::NoResponse)),
+        }
+    }
+
+    /// How many microVMs there are now.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        let free = self.inner.instances.available_permits();
+        EngineStats {
+            parked: self.inner.stock.ready(),
+            ready: 0,
+            busy: self.inner.options.max_instances.saturating_sub(free),
         }
     }
 

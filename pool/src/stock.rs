@@ -64,6 +64,11 @@ impl Stock {
         }
     }
 
+    /// Shells that are ready now.
+    pub fn ready(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Ends the spawner, and with it every process that it made.
     pub async fn stop(&self) {
         self.clear();

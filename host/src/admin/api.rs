@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use super::{NodeInfo, query};
 use crate::{
-    error::FunctionError,
     failure::Failure,
+    log::LogPage,
     message::{self, Body},
+    metrics,
     node::Node,
     problem::Problem,
     server::Handler,
@@ -21,6 +22,9 @@ use crate::{
 /// Time for a client to send a module. It is the node's own user: patience
 /// costs nothing.
 const MODULE_TIME: Duration = Duration::from_secs(600);
+
+/// How long a request waits for a log line; the client asks again.
+const LOG_WAIT: Duration = Duration::from_secs(30);
 
 /// Answers the requests of the admin socket.
 #[derive(Clone, Debug)]
@@ -49,18 +53,27 @@ impl Api {
     }
 
     async fn dispatch(&self, parts: &Parts, body: Incoming) -> Answer {
+        if (&parts.method, parts.uri.path()) == (&Method::GET, "/metrics") {
+            return Ok(metrics::response(self.node.metrics()));
+        }
         let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
         let segments: Vec<&str> = path.split('/').collect();
         match (&parts.method, segments.as_slice()) {
             (&Method::GET, ["node"]) => self.node_info(),
             (&Method::GET, ["functions"]) => json(&self.node.list()),
             (&Method::PUT, ["functions", name]) => self.deploy(name, &parts.uri, body).await,
+            (&Method::GET, ["functions", name]) => self.inspect(name).await,
             (&Method::DELETE, ["functions", name]) => self.remove(name).await,
+            (&Method::POST, ["functions", name, "rollback"]) => {
+                self.rollback(name, &parts.uri).await
+            }
             (&Method::POST, ["functions", name, "invoke"]) => self.invoke(name, parts, body).await,
-            (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri),
+            (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri).await,
             (
                 _,
-                ["node" | "functions"] | ["functions", _] | ["functions", _, "invoke" | "logs"],
+                ["node" | "functions"]
+                | ["functions", _]
+                | ["functions", _, "invoke" | "logs" | "rollback"],
             ) => Err(Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "wrong-method",
@@ -109,7 +122,7 @@ impl Api {
         self.node
             .remove(name)
             .await
-            .map_err(|error| function_problem(&error, name))?;
+            .map_err(|error| error.problem().of_function(name))?;
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
@@ -132,10 +145,25 @@ impl Api {
         Ok(self.node.invoke(name, request).await)
     }
 
-    fn logs(&self, name: &str, uri: &Uri) -> Answer {
-        let newest = query::read_lines(uri.query()).map_err(bad_query)?;
-        let lines = self.node.logs(name, newest);
-        json(&lines.map_err(|error| function_problem(&error, name))?)
+    async fn inspect(&self, name: &str) -> Answer {
+        let details = self.node.inspect(name).await;
+        json(&details.map_err(|error| error.problem().of_function(name))?)
+    }
+
+    async fn rollback(&self, name: &str, uri: &Uri) -> Answer {
+        let version = query::read_version(uri.query()).map_err(bad_query)?;
+        let function = self.node.rollback(name, version).await;
+        json(&function.map_err(|error| error.problem().of_function(name))?)
+    }
+
+    async fn logs(&self, name: &str, uri: &Uri) -> Answer {
+        let asked = query::read_lines(uri.query()).map_err(bad_query)?;
+        let page = self.node.log_page(name, asked.newest, asked.after);
+        let page = match tokio::time::timeout(LOG_WAIT, page).await {
+            Ok(page) => page.map_err(|error| error.problem().of_function(name))?,
+            Err(_) => LogPage::empty(asked.after.unwrap_or_default()),
+        };
+        json(&page)
     }
 }
 
@@ -162,17 +190,4 @@ fn bad_query(detail: String) -> Problem {
         "Not a valid query",
         detail,
     )
-}
-
-fn function_problem(error: &FunctionError, name: &str) -> Problem {
-    match error {
-        FunctionError::Unknown(_) => Failure::UnknownFunction(name.into()).problem(),
-        FunctionError::Registry(error) => Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "platform-failure",
-            "The node failed",
-            error.to_string(),
-        ),
-    }
-    .of_function(name)
 }

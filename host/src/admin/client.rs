@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{
     data_dir,
-    log::LogLine,
+    log::LogPage,
     name::FunctionName,
-    node::{Deployed, FunctionInfo},
+    node::{Deployed, FunctionDetails, FunctionInfo},
     options::FunctionOptions,
 };
 
@@ -128,17 +128,63 @@ impl Client {
         accepted(self.send(request).await?).map(|_| ())
     }
 
-    /// The newest lines of a function's log, oldest first; at most `newest`.
+    /// Makes a version that is kept the current one; without a number, the one
+    /// before the current.
+    ///
+    /// # Errors
+    /// When no node answers, or there is no such function or version.
+    pub async fn rollback(
+        &self,
+        name: &FunctionName,
+        version: Option<u64>,
+    ) -> Result<FunctionInfo, ClientError> {
+        let query = version.map_or_else(String::new, |version| format!("?version={version}"));
+        let path = format!("functions/{name}/rollback{query}");
+        self.ask(Method::POST, path, Bytes::new()).await
+    }
+
+    /// A function with the versions of it that are kept.
     ///
     /// # Errors
     /// When no node answers, or there is none of that name.
-    pub async fn logs(
-        &self,
-        name: &FunctionName,
-        newest: usize,
-    ) -> Result<Vec<LogLine>, ClientError> {
+    pub async fn inspect(&self, name: &FunctionName) -> Result<FunctionDetails, ClientError> {
+        self.ask(Method::GET, format!("functions/{name}"), Bytes::new())
+            .await
+    }
+
+    /// The newest lines of a function's log; at most `newest`.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn logs(&self, name: &FunctionName, newest: usize) -> Result<LogPage, ClientError> {
         let path = format!("functions/{name}/logs?lines={newest}");
         self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// The lines of a function's log after a place, [`LogPage::next`] of the
+    /// page before. Waits for one, though not for ever: a page may be empty.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn logs_after(
+        &self,
+        name: &FunctionName,
+        place: u64,
+    ) -> Result<LogPage, ClientError> {
+        let path = format!("functions/{name}/logs?after={place}");
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// The node's metrics as OpenMetrics text.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let request = Request::get("/metrics")
+            .header(header::HOST, "localhost")
+            .body(Full::default())?;
+        let text = accepted(self.send(request).await?)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Sends a request to a function. Its path and query are what the function

@@ -5,12 +5,17 @@
 //! | `GET /v1/node` | tells about the node: [`NodeInfo`] |
 //! | `GET /v1/functions` | lists functions: [`FunctionInfo`](crate::FunctionInfo)s |
 //! | `PUT /v1/functions/NAME?…` | deploys the body: [`Deployed`](crate::Deployed) |
+//! | `GET /v1/functions/NAME` | one with its versions: [`FunctionDetails`](crate::FunctionDetails) |
+//! | `POST /v1/functions/NAME/rollback?version=…` | goes back to a version, or the one before: [`FunctionInfo`](crate::FunctionInfo) |
 //! | `DELETE /v1/functions/NAME` | removes a function |
 //! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes it: its response |
-//! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: [`LogLine`](crate::LogLine)s |
+//! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: a [`LogPage`](crate::LogPage) |
+//! | `GET /v1/functions/NAME/logs?after=…` | those after a place; waits for one for at most 30 s |
+//! | `GET /metrics` | metrics as OpenMetrics text |
 //!
-//! Options of a deployment are `memory` (bytes), `timeout` (as `500ms` or
-//! `10s`), `freeze` and, any number of times, `env` (`NAME=VALUE`). Failures
+//! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, the
+//! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
+//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`). Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and
 //! its directory's leave that to the node's user.
 

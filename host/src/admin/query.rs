@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use form_urlencoded::Serializer;
 
-use crate::{options::FunctionOptions, spelling};
+use crate::{limits::TimeLimit, options::FunctionOptions, spelling};
 
 /// Lines of a log that are given unless a number is asked for.
 const LOG_LINES: usize = 100;
@@ -35,10 +35,7 @@ pub(super) fn read_options(query: Option<&str>) -> Result<FunctionOptions, Strin
                     .parse()
                     .map_err(|_| format!("memory={value} is not a number of bytes"))?,
             ),
-            "timeout" => options.time_limit(
-                humantime::parse_duration(&value)
-                    .map_err(|error| format!("timeout={value} is not a duration: {error}"))?,
-            ),
+            "concurrency" => options.concurrency(number(&parameter, &value)?),
             "freeze" => options.freeze(spelling::freeze::parse(&value).ok_or_else(|| {
                 let words = spelling::freeze::WORDS.join(", ");
                 format!("freeze={value} is not one of {words}")
@@ -49,7 +46,12 @@ pub(super) fn read_options(query: Option<&str>) -> Result<FunctionOptions, Strin
                     .ok_or_else(|| format!("env={value} is not NAME=VALUE"))?;
                 options.env(name, value)
             }
-            other => return Err(unknown(other)),
+            other => {
+                let limit = TimeLimit::parse(other).ok_or_else(|| unknown(other))?;
+                let value = humantime::parse_duration(&value)
+                    .map_err(|error| format!("{other}={value} is not a duration: {error}"))?;
+                options.time(limit, value)
+            }
         };
     }
     Ok(options)
@@ -62,8 +64,11 @@ pub(super) fn write_options(options: &FunctionOptions) -> String {
     if let Some(bytes) = options.own_memory() {
         query.append_pair("memory", &bytes.to_string());
     }
-    if let Some(limit) = options.own_time_limit() {
-        query.append_pair("timeout", &format!("{}us", limit.as_micros()));
+    if let Some(requests) = options.own_concurrency() {
+        query.append_pair("concurrency", &requests.to_string());
+    }
+    for (limit, value) in options.own_times() {
+        query.append_pair(limit.word(), &format!("{}us", value.as_micros()));
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
@@ -96,20 +101,46 @@ pub(super) fn write_invocation(invocation: &Invocation) -> String {
         .finish()
 }
 
-/// Reads how many log lines are wanted.
-pub(super) fn read_lines(query: Option<&str>) -> Result<usize, String> {
-    let mut lines = LOG_LINES;
+/// Which lines of a log are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lines {
+    pub(super) newest: usize,
+    /// The lines after this place instead.
+    pub(super) after: Option<u64>,
+}
+
+/// Reads which log lines are wanted.
+pub(super) fn read_lines(query: Option<&str>) -> Result<Lines, String> {
+    let mut lines = Lines {
+        newest: LOG_LINES,
+        after: None,
+    };
     for (parameter, value) in pairs(query) {
         match &*parameter {
-            "lines" => {
-                lines = value
-                    .parse()
-                    .map_err(|_| format!("lines={value} is not a number"))?;
-            }
+            "lines" => lines.newest = number(&parameter, &value)?,
+            "after" => lines.after = Some(number(&parameter, &value)?),
             other => return Err(unknown(other)),
         }
     }
     Ok(lines)
+}
+
+/// Reads which version is wanted: the one before the current, unless named.
+pub(super) fn read_version(query: Option<&str>) -> Result<Option<u64>, String> {
+    let mut version = None;
+    for (parameter, value) in pairs(query) {
+        match &*parameter {
+            "version" => version = Some(number(&parameter, &value)?),
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(version)
+}
+
+fn number<T: std::str::FromStr>(parameter: &str, value: &str) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|_| format!("{parameter}={value} is not a number"))
 }
 
 #[cfg(test)]
@@ -126,7 +157,12 @@ mod tests {
                 .env("A", "ä=&%+ \n\x7f")
                 .env("B", "")
                 .memory(1 << 30)
-                .time_limit(Duration::from_micros(1_500_001))
+                .first_byte(Duration::from_micros(1_500_001))
+                .cpu_time(Duration::from_secs(1))
+                .idle_client(Duration::from_secs(2))
+                .idle_guest(Duration::from_secs(3))
+                .total_time(Duration::from_secs(4))
+                .concurrency(3)
                 .freeze(FreezePolicy::BeforeInit),
         ] {
             let query = write_options(&options);
@@ -150,6 +186,8 @@ mod tests {
         for (query, word) in [
             ("memory=1k", "1k"),
             ("timeout=5", "5"),
+            ("idle-guest=soon", "idle-guest"),
+            ("concurrency=-1", "-1"),
             ("freeze=never", "before-init"),
             ("env=A", "NAME=VALUE"),
             ("memry=1", "memry"),
@@ -159,6 +197,13 @@ mod tests {
         }
         assert!(read_invocation(Some("path=x")).is_err());
         assert!(read_lines(Some("lines=-1")).is_err());
-        assert_eq!(read_lines(Some("lines=7")), Ok(7));
+        let lines = Lines {
+            newest: 7,
+            after: Some(8),
+        };
+        assert_eq!(read_lines(Some("lines=7&after=8")), Ok(lines));
+        assert_eq!(read_version(Some("version=3")), Ok(Some(3)));
+        assert_eq!(read_version(None), Ok(None));
+        assert!(read_version(Some("version=last")).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use faasw::{FreezePolicy, FunctionName, FunctionOptions, spelling};
+use faasw::{FreezePolicy, FunctionName, FunctionOptions, Limits, spelling};
 use http::{HeaderName, HeaderValue, Method};
 
 use super::exit;
@@ -19,19 +19,49 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a node with these functions, in the foreground
+    #[command(after_help = "\
+Examples:
+  faasw up hello.wasm                  then: curl http://127.0.0.1:8080/hello/
+  faasw up hello.wasm --watch          deploy it again whenever it changes
+  faasw up a.wasm b.wasm -e LEVEL=debug --timeout 2s")]
     Up(Up),
     /// Run a node with the functions of its data directory, in the foreground
+    #[command(after_help = "\
+Examples:
+  faasw serve                          then: faasw deploy hello.wasm
+  faasw serve --listen 0.0.0.0:80 --data-dir /var/lib/faasw --metrics 127.0.0.1:9090
+  faasw serve --log-format json --timeout 2s --memory 64")]
     Serve(Serve),
-    /// Make a function of a file, on the running node
+    /// Make a function of a file, or a new version of one, on the running node
+    #[command(after_help = "\
+Deploying to a name that exists makes its next version; requests under way end
+on the one before, and `faasw rollback` goes back to it.
+
+Examples:
+  faasw deploy hello.wasm
+  faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20")]
     Deploy(Deploy),
     /// Send a request to a function and print its response
     Invoke(Invoke),
     /// List the functions of the running node
     Ls(Ls),
-    /// Remove a function and its log
+    /// Show a function: its versions, options, limits, imports and seed
+    Inspect(Inspect),
+    /// Go back to an earlier version of a function
+    #[command(after_help = "\
+The next deployment still gets a new number. `faasw inspect NAME` lists the
+versions that are kept: the newest 10.")]
+    Rollback(Rollback),
+    /// Remove a function, its versions and its log
     Rm(Rm),
     /// Print the newest lines of a function's log
+    #[command(after_help = "\
+A line is time, instance, stream and text. The stream is out or err of the
+function, or node: what the node says about it. Instance 0 is the making of the
+seed.")]
     Logs(Logs),
+    /// Summarise what the running node has done
+    Stats(Stats),
     /// Say what this host offers, and run a function as a test
     Doctor(Doctor),
 }
@@ -44,8 +74,11 @@ pub struct Up {
     /// Name of the function, where there is one file [default: the file's]
     #[arg(long, value_parser = name)]
     pub name: Option<FunctionName>,
+    /// Deploy a file again when it changes
+    #[arg(long)]
+    pub watch: bool,
     #[command(flatten)]
-    pub listen: Listen,
+    pub serving: Serving,
     /// Keep functions, code and logs in DIR; without it they end with the node
     #[arg(long, value_name = "DIR", help_heading = "Node")]
     pub data_dir: Option<PathBuf>,
@@ -58,9 +91,14 @@ pub struct Up {
 #[derive(Debug, Args)]
 pub struct Serve {
     #[command(flatten)]
-    pub listen: Listen,
+    pub serving: Serving,
     #[command(flatten)]
     pub node: DataDir,
+    #[command(
+        flatten,
+        next_help_heading = "Functions that set no limits of their own"
+    )]
+    pub own: OwnLimits,
     #[command(flatten)]
     pub format: Format,
 }
@@ -115,6 +153,38 @@ pub struct Ls {
 }
 
 #[derive(Debug, Args)]
+pub struct Inspect {
+    /// Name of the function
+    #[arg(value_parser = name)]
+    pub name: FunctionName,
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// Name of the function
+    #[arg(value_parser = name)]
+    pub name: FunctionName,
+    /// Number of the version [default: the one before the current]
+    pub version: Option<u64>,
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct Stats {
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
 pub struct Rm {
     /// Name of the function
     #[arg(value_parser = name)]
@@ -136,6 +206,10 @@ pub struct Logs {
         value_name = "LINES"
     )]
     pub lines: usize,
+    /// Go on printing lines as they come, until interrupted; with --json, one
+    /// object a line
+    #[arg(long, short = 'f')]
+    pub follow: bool,
     #[command(flatten)]
     pub node: DataDir,
     #[command(flatten)]
@@ -151,10 +225,33 @@ pub struct Doctor {
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Node")]
-pub struct Listen {
+pub struct Serving {
     /// Serve functions on this address; port 0 takes any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
+    /// Serve Prometheus metrics on this address too, at /metrics; they are
+    /// always on the admin socket and never on the address of functions
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+    /// Run at most this many requests at once; others are answered with 503
+    #[arg(long, value_name = "REQUESTS", default_value_t = 256)]
+    pub max_instances: usize,
+    /// Keep this many microVMs made ahead of requests
+    #[arg(long, value_name = "VMS", default_value_t = 4)]
+    pub shells_ready: usize,
+    /// How the node's own events are written to standard error; FAASW_LOG
+    /// chooses which, such as debug or faasw=debug,warn
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// How the node's own events look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// An object a line
+    Json,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -186,26 +283,83 @@ pub struct Options {
     /// Set an environment variable, any number of times
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// Let the function's memories grow to this many MiB [default: 128]
-    #[arg(long, value_name = "MIB")]
-    pub memory: Option<u32>,
-    /// End a request that takes longer, such as 500ms or 30s [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub timeout: Option<Duration>,
+    #[command(flatten)]
+    pub own: OwnLimits,
+    /// Run at most this many requests of the function at once; others are
+    /// answered with 503 [default: as many as the node runs]
+    #[arg(long, value_name = "REQUESTS")]
+    pub concurrency: Option<usize>,
     /// Freeze the seed before or after initialisation; after-init shares the
     /// randomness that it drew between all requests
     #[arg(long, value_name = "auto|before-init|after-init", default_value = "auto", value_parser = freeze)]
     pub freeze: FreezePolicy,
 }
 
+/// Limits that a function has of its own or from its node.
+#[derive(Clone, Debug, Default, Args)]
+#[group(skip)]
+pub struct OwnLimits {
+    /// Let a function's memories grow to this many MiB [default: 128]
+    #[arg(long, value_name = "MIB")]
+    pub memory: Option<u32>,
+    /// End a request that takes more CPU time [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub cpu_time: Option<Duration>,
+    /// End a request that has no first byte of its response after this time,
+    /// such as 500ms or 30s [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub timeout: Option<Duration>,
+    /// End a request whose client takes or sends nothing for this long while
+    /// the function waits for it [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub idle_client: Option<Duration>,
+    /// End a request whose function takes and sends nothing for this long
+    /// after its first byte [default: 60s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub idle_guest: Option<Duration>,
+    /// End a request that takes longer altogether [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub total_time: Option<Duration>,
+}
+
+impl From<OwnLimits> for Limits {
+    fn from(given: OwnLimits) -> Self {
+        let mut limits = Self::default();
+        if let Some(mebibytes) = given.memory {
+            limits.memory = u64::from(mebibytes) << 20;
+        }
+        limits.cpu_time = given.cpu_time.unwrap_or(limits.cpu_time);
+        limits.first_byte = given.timeout.unwrap_or(limits.first_byte);
+        limits.idle_client = given.idle_client.unwrap_or(limits.idle_client);
+        limits.idle_guest = given.idle_guest.unwrap_or(limits.idle_guest);
+        limits.total_time = given.total_time.or(limits.total_time);
+        limits
+    }
+}
+
+type SetTime = fn(FunctionOptions, Duration) -> FunctionOptions;
+
 impl From<Options> for FunctionOptions {
     fn from(given: Options) -> Self {
         let mut options = Self::default().freeze(given.freeze);
-        if let Some(mebibytes) = given.memory {
+        let own = given.own;
+        if let Some(mebibytes) = own.memory {
             options = options.memory(u64::from(mebibytes) << 20);
         }
-        if let Some(limit) = given.timeout {
-            options = options.time_limit(limit);
+        let times: [(_, SetTime); 5] = [
+            (own.cpu_time, Self::cpu_time),
+            (own.timeout, Self::first_byte),
+            (own.idle_client, Self::idle_client),
+            (own.idle_guest, Self::idle_guest),
+            (own.total_time, Self::total_time),
+        ];
+        for (limit, set) in times {
+            if let Some(limit) = limit {
+                options = set(options, limit);
+            }
+        }
+        if let Some(requests) = given.concurrency {
+            options = options.concurrency(requests);
         }
         for (name, value) in given.environment {
             options = options.env(name, value);
@@ -254,20 +408,40 @@ mod tests {
 
     #[test]
     fn up_takes_files_and_options() {
-        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout 1500ms --freeze before-init";
+        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout 1500ms --cpu-time 1s --idle-client 2s --idle-guest 3s --total-time 4s --concurrency 5 --freeze before-init --watch";
         let Command::Up(up) = parse(line).unwrap() else {
             panic!("not up");
         };
-        assert_eq!(up.files.len(), 2);
-        assert_eq!(up.listen.listen, "[::1]:0".parse().unwrap());
+        assert!(up.files.len() == 2 && up.watch);
+        assert_eq!(up.serving.listen, "[::1]:0".parse().unwrap());
         assert_eq!(up.data_dir, None);
         let expected = FunctionOptions::default()
             .env("A", "b=c")
             .env("D", "")
             .memory(64 << 20)
-            .time_limit(Duration::from_millis(1500))
+            .first_byte(Duration::from_millis(1500))
+            .cpu_time(Duration::from_secs(1))
+            .idle_client(Duration::from_secs(2))
+            .idle_guest(Duration::from_secs(3))
+            .total_time(Duration::from_secs(4))
+            .concurrency(5)
             .freeze(FreezePolicy::BeforeInit);
         assert_eq!(FunctionOptions::from(up.options), expected);
+    }
+
+    #[test]
+    fn serve_takes_what_holds_for_functions_that_set_nothing() {
+        let Command::Serve(serve) =
+            parse("serve --timeout 2s --total-time 1m --memory 64 --metrics 127.0.0.1:0").unwrap()
+        else {
+            panic!("not serve");
+        };
+        assert_eq!(serve.serving.metrics, "127.0.0.1:0".parse().ok());
+        let limits = Limits::from(serve.own);
+        assert_eq!(limits.first_byte, Duration::from_secs(2));
+        assert_eq!(limits.total_time, Some(Duration::from_secs(60)));
+        assert_eq!(limits.memory, 64 << 20);
+        assert_eq!(limits.cpu_time, Limits::default().cpu_time);
     }
 
     #[test]
@@ -307,6 +481,8 @@ mod tests {
             "invoke f -H novalue",
             "rm healthz",
             "logs f -n many",
+            "rollback f last",
+            "serve --log-format yaml",
         ] {
             let error = parse(line).unwrap_err();
             assert_ne!(error.kind(), ErrorKind::DisplayHelp, "{line}");

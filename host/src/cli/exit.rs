@@ -91,6 +91,13 @@ impl Exit {
     }
 }
 
+impl Display for Exit {
+    /// What went wrong, without what to do next.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.message.as_deref().unwrap_or_default())
+    }
+}
+
 impl From<StartError> for Exit {
     fn from(error: StartError) -> Self {
         let exit = Self::failure(&error);
@@ -131,6 +138,8 @@ impl From<ClientError> for Exit {
                 "start one with: faasw serve --data-dir {}",
                 data_dir.display()
             )),
+            ClientError::Refused { status, .. } if status == http::StatusCode::NOT_FOUND => exit
+                .hint("`faasw ls` lists the functions, `faasw inspect NAME` the versions of one"),
             _ => exit,
         }
     }

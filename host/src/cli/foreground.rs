@@ -1,30 +1,37 @@
 //! `up` and `serve`: a node in the foreground, until it is told to stop.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+};
 
-use faasw::{Deployed, Event, FunctionName, FunctionOptions, Node};
+use faasw::{Deployed, Event, FunctionName, FunctionOptions, Limits, Node, NodeBuilder, spelling};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::{
-    args::{Format, Serve, Up},
+    args::{Format, LogFormat, Serve, Serving, Up},
     exit::Exit,
     output::{data_dir, deployed, print, print_json, read_module, say, size},
+    watch::Watch,
 };
 
 /// What `up` and `serve` print with `--json` when requests can come.
 #[derive(Serialize)]
 struct Ready<'a> {
     address: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<SocketAddr>,
     functions: &'a [Deployed],
 }
 
 /// Runs a node with the given functions.
 pub async fn up(args: Up) -> Result<(), Exit> {
-    start_tracing("warn");
+    let log = args.serving.log_format;
+    start_tracing(log, "warn,faasw::progress=info");
     let modules = modules(&args)?;
-    let mut builder = Node::builder().listen(args.listen.listen).observe(show);
+    let mut builder = builder(&args.serving).observe(move |event| log.show(event));
     if let Some(data_dir) = &args.data_dir {
         builder = builder.data_dir(data_dir).admin(true);
     }
@@ -34,7 +41,7 @@ pub async fn up(args: Up) -> Result<(), Exit> {
         () = stop.asked() => return Ok(()),
     };
     let options = FunctionOptions::from(args.options);
-    let deploying = deploy_all(&node, modules, options);
+    let deploying = deploy_all(&node, &modules, &options, log);
     let deployed = tokio::select! {
         deployed = deploying => deployed,
         () = stop.asked() => {
@@ -43,35 +50,57 @@ pub async fn up(args: Up) -> Result<(), Exit> {
         }
     };
     let result = match deployed {
-        Ok(deployed) => ready(&node, &deployed, &args.format).map(|()| stop),
+        Ok(deployed) => ready(&node, &deployed, &args.format, log),
         Err(exit) => Err(exit),
     };
-    match result {
-        Ok(stop) => run_until_asked(&node, stop).await,
-        Err(exit) => {
-            node.shutdown().await;
-            Err(exit)
-        }
+    if let Err(exit) = result {
+        node.shutdown().await;
+        return Err(exit);
     }
+    if args.watch {
+        let mut watch = Watch::new();
+        for (name, path, module) in modules {
+            watch.add(name, path, &module);
+        }
+        log.say("watching for changes");
+        tokio::select! {
+            () = redeploy(&node, watch, &options, &args.format, log) => {}
+            () = stop.asked() => {}
+        }
+        return stop_node(&node, stop, log).await;
+    }
+    run_until_asked(&node, stop, log).await
 }
 
 /// Runs a node with the functions that its data directory has.
 pub async fn serve(args: Serve) -> Result<(), Exit> {
-    start_tracing("info");
+    let log = args.serving.log_format;
+    start_tracing(log, "info");
     let mut stop = Stop::new()?;
-    let builder = Node::builder()
-        .listen(args.listen.listen)
+    let builder = builder(&args.serving)
+        .limits(Limits::from(args.own))
         .data_dir(data_dir(args.node)?)
         .admin(true);
     let node = tokio::select! {
         node = builder.start() => node?,
         () = stop.asked() => return Ok(()),
     };
-    ready(&node, &[], &args.format)?;
-    run_until_asked(&node, stop).await
+    ready(&node, &[], &args.format, log)?;
+    run_until_asked(&node, stop, log).await
 }
 
-type Module = (FunctionName, bytes::Bytes);
+fn builder(serving: &Serving) -> NodeBuilder {
+    let builder = Node::builder()
+        .listen(serving.listen)
+        .max_instances(serving.max_instances)
+        .shells_ready(serving.shells_ready);
+    match serving.metrics {
+        Some(address) => builder.metrics(address),
+        None => builder,
+    }
+}
+
+type Module = (FunctionName, PathBuf, bytes::Bytes);
 
 /// Names and contents of all files, before anything starts.
 fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
@@ -87,47 +116,80 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
             None => FunctionName::from_file(file)
                 .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
         };
-        if modules.iter().any(|(other, _)| *other == name) {
+        if modules.iter().any(|(other, ..)| *other == name) {
             return Err(Exit::usage(format_args!(
                 "two files would be the function {name}"
             )));
         }
-        modules.push((name, read_module(file)?));
+        modules.push((name, file.clone(), read_module(file)?));
     }
     Ok(modules)
 }
 
 async fn deploy_all(
     node: &Node,
-    modules: Vec<Module>,
-    options: FunctionOptions,
+    modules: &[Module],
+    options: &FunctionOptions,
+    log: LogFormat,
 ) -> Result<Vec<Deployed>, Exit> {
     let mut all = Vec::new();
-    for (name, module) in modules {
+    for (name, _, module) in modules {
         let done = node
-            .deploy(name.as_str(), module, options.clone())
+            .deploy(name.as_str(), module.clone(), options.clone())
             .await
             .map_err(|error| Exit::failure(format_args!("{name} was not deployed: {error}")))?;
-        say(deployed(&done));
+        log.say(deployed(&done));
         all.push(done);
     }
     Ok(all)
 }
 
+/// Deploys what has changed, for as long as the node runs. A file that cannot
+/// be deployed is no reason to stop: its next change may be the cure.
+async fn redeploy(
+    node: &Node,
+    mut watch: Watch,
+    options: &FunctionOptions,
+    format: &Format,
+    log: LogFormat,
+) {
+    loop {
+        let (name, module) = watch.changed().await;
+        log.say(format_args!("{name}: its file has changed"));
+        let done = node.deploy(name.as_str(), module, options.clone()).await;
+        match done {
+            Ok(done) => {
+                log.say(format_args!("{}\n{name}: redeployed", deployed(&done)));
+                if format.json && print_json(&done).is_err() {
+                    log.say("standard output cannot be written");
+                }
+            }
+            Err(error) => log.say(format_args!(
+                "{name} was not redeployed, the version before serves on: {error}"
+            )),
+        }
+    }
+}
+
 /// Says that requests can come; with functions, by a line to paste.
-fn ready(node: &Node, deployed: &[Deployed], format: &Format) -> Result<(), Exit> {
+fn ready(node: &Node, deployed: &[Deployed], format: &Format, log: LogFormat) -> Result<(), Exit> {
     let Some(address) = node.address() else {
         return Err(Exit::failure("the gateway has no address"));
     };
+    let metrics = node.metrics_address();
     if format.json {
         return print_json(&Ready {
             address,
+            metrics,
             functions: deployed,
         });
     }
+    if let Some(metrics) = metrics {
+        log.say(format_args!("metrics on http://{metrics}/metrics"));
+    }
     match deployed.first() {
         Some(first) => {
-            say(format_args!("ready on {address}; Ctrl-C stops it"));
+            log.say(format_args!("ready on {address}; Ctrl-C stops it"));
             print(format!(
                 "  curl http://{}/{}/\n",
                 reachable(address),
@@ -137,7 +199,7 @@ fn ready(node: &Node, deployed: &[Deployed], format: &Format) -> Result<(), Exit
         None => {
             let count = node.list().len();
             let data_dir = node.data_dir().unwrap_or("".as_ref()).display();
-            say(format_args!(
+            log.say(format_args!(
                 "ready on {address} with {count} functions of {data_dir}; Ctrl-C stops it"
             ));
             Ok(())
@@ -155,9 +217,14 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-async fn run_until_asked(node: &Node, mut stop: Stop) -> Result<(), Exit> {
+async fn run_until_asked(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
     stop.asked().await;
-    say("stopping; once more stops at once");
+    stop_node(node, stop, log).await
+}
+
+/// Lets requests under way finish; asked once more, does not.
+async fn stop_node(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
+    log.say("stopping; once more stops at once");
     tokio::select! {
         () = node.shutdown() => Ok(()),
         () = stop.asked() => Err(Exit::failure("stopped at once")),
@@ -190,27 +257,50 @@ impl Stop {
     }
 }
 
-/// Progress of deployments, and the functions' logs.
-fn show(event: Event<'_>) {
-    match event {
-        Event::Compiling {
-            function,
-            module_bytes,
-        } => say(format_args!(
-            "{function}: compiling {}…",
-            size(module_bytes as u64)
-        )),
-        Event::MakingSeed { function } => say(format_args!("{function}: making its seed…")),
-        Event::Log { function, line } => say(format_args!("{function} | {}", line.text)),
-        _ => {}
+impl LogFormat {
+    /// Progress of deployments, and the functions' logs.
+    fn show(self, event: Event<'_>) {
+        match event {
+            Event::Compiling {
+                function,
+                module_bytes,
+            } => self.say(format_args!(
+                "{function}: compiling {}…",
+                size(module_bytes as u64)
+            )),
+            Event::MakingSeed { function } => {
+                self.say(format_args!("{function}: making its seed…"));
+            }
+            Event::Log { function, line } if self == Self::Json => tracing::info!(
+                target: "faasw::progress",
+                %function,
+                instance = line.instance,
+                stream = spelling::stream::word(line.stream),
+                "{}",
+                line.text
+            ),
+            Event::Log { function, line } => say(format_args!("{function} | {}", line.text)),
+            _ => {}
+        }
+    }
+
+    /// Says something to standard error, as an event where those are JSON.
+    fn say(self, line: impl std::fmt::Display) {
+        match self {
+            Self::Text => say(line),
+            Self::Json => tracing::info!(target: "faasw::progress", "{line}"),
+        }
     }
 }
 
 /// Sends the node's own events to standard error; `FAASW_LOG` chooses which.
-fn start_tracing(default: &str) {
+fn start_tracing(format: LogFormat, default: &str) {
     let filter = EnvFilter::try_from_env("FAASW_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
+    let events = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => events.init(),
+        LogFormat::Json => events.json().flatten_event(true).init(),
+    }
 }

@@ -1,9 +1,9 @@
-//! `deploy`, `ls`, `rm` and `logs`: the running node's functions.
+//! `deploy`, `ls`, `rollback` and `rm`: the running node's functions.
 
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 use super::{
-    args::{Deploy, Logs, Ls, Rm},
+    args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
     output::{self, data_dir, print, print_json, read_module, say},
 };
@@ -50,12 +50,17 @@ pub async fn remove(args: Rm) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Prints a function's log.
-pub async fn logs(args: Logs) -> Result<(), Exit> {
+/// Goes back to a version.
+pub async fn rollback(args: Rollback) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
-    let lines = client.logs(&args.name, args.lines).await?;
+    let name = &args.name;
+    say(format_args!("{name}: making the version's seed…"));
+    let function = client
+        .rollback(name, args.version)
+        .await
+        .map_err(|error| Exit::from(error).of(name, "was not rolled back"))?;
     if args.format.json {
-        return print_json(&lines);
+        return print_json(&function);
     }
-    print(output::log_lines(&lines))
+    print(format!("{name}: version {} serves now\n", function.version))
 }

@@ -9,8 +9,12 @@ mod doctor;
 mod exit;
 mod foreground;
 mod functions;
+mod inspect;
 mod invoke;
+mod logs;
 mod output;
+mod stats;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -44,8 +48,11 @@ async fn dispatch(cli: Cli) -> Result<(), Exit> {
         Command::Deploy(args) => functions::deploy(args).await,
         Command::Invoke(args) => invoke::invoke(args).await,
         Command::Ls(args) => functions::list(args).await,
+        Command::Inspect(args) => inspect::inspect(args).await,
+        Command::Rollback(args) => functions::rollback(args).await,
         Command::Rm(args) => functions::remove(args).await,
-        Command::Logs(args) => functions::logs(args).await,
+        Command::Logs(args) => logs::logs(args).await,
+        Command::Stats(args) => stats::stats(args).await,
         Command::Doctor(args) => doctor::doctor(args).await,
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::{Deployed, FunctionInfo, Limits, LogLine, spelling};
+use faasw::{Deployed, FreezePolicy, FunctionInfo, Limits, LogLine, spelling};
 use serde::Serialize;
 
 use super::{args::DataDir, exit::Exit};
@@ -73,7 +73,8 @@ pub fn deployed(deployed: &Deployed) -> String {
         "before"
     };
     let mut text = format!(
-        "{name}: {compiled}; seed made in {}, frozen {frozen} initialisation",
+        "{name}: version {}, {compiled}; seed made in {}, frozen {frozen} initialisation",
+        function.version,
         duration(deployed.seed_time)
     );
     if let Some(notice) = &deployed.notice {
@@ -82,26 +83,32 @@ pub fn deployed(deployed: &Deployed) -> String {
     text
 }
 
+/// The freeze policy in force.
+pub fn frozen(function: &FunctionInfo) -> &'static str {
+    spelling::freeze::word(if function.frozen_after_init {
+        FreezePolicy::AfterInit
+    } else {
+        FreezePolicy::BeforeInit
+    })
+}
+
 /// Functions as a table.
 pub fn functions(functions: &[FunctionInfo]) -> String {
     let width = |function: &FunctionInfo| function.name.as_str().len();
     let width = functions.iter().map(width).max().unwrap_or(0).max(4);
     let mut text = format!(
-        "{:width$}  {:14}  {:>9}  {:>8}  {:11}  {}\n",
-        "NAME", "KIND", "MEMORY", "TIMEOUT", "FROZEN", "DEPLOYED"
+        "{:width$}  {:>7}  {:14}  {:>9}  {:>8}  {:11}  {}\n",
+        "NAME", "VERSION", "KIND", "MEMORY", "TIMEOUT", "FROZEN", "DEPLOYED"
     );
     for function in functions {
-        let frozen = if function.frozen_after_init {
-            "after-init"
-        } else {
-            "before-init"
-        };
         text.push_str(&format!(
-            "{:width$}  {:14}  {:>9}  {:>8}  {frozen:11}  {}\n",
+            "{:width$}  {:>7}  {:14}  {:>9}  {:>8}  {:11}  {}\n",
             function.name,
+            function.version,
             spelling::kind::word(function.kind),
             size(function.memory),
-            duration(function.time_limit),
+            duration(function.limits.first_byte),
+            frozen(function),
             humantime::format_rfc3339_seconds(function.deployed),
         ));
     }

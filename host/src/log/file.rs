@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write as _},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -53,6 +53,26 @@ impl LogFile {
         Ok(())
     }
 
+    /// The last lines of the file and the one before it, oldest first, out of
+    /// at most `bytes` of each. What is no whole line is left out.
+    pub(super) fn tail(&self, bytes: u64) -> io::Result<Vec<LogLine>> {
+        let mut lines = Vec::new();
+        for path in [&old(&self.path), &self.path] {
+            let mut file = match File::open(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let skipped = file.metadata()?.len().saturating_sub(bytes);
+            file.seek(SeekFrom::Start(skipped))?;
+            let mut end = Vec::new();
+            file.take(bytes).read_to_end(&mut end)?;
+            let text = String::from_utf8_lossy(&end);
+            lines.extend(text.lines().filter_map(LogLine::read));
+        }
+        Ok(lines)
+    }
+
     /// Removes the file and the one before it.
     pub(super) fn delete(self) {
         for path in [&old(&self.path), &self.path] {
@@ -93,7 +113,9 @@ mod tests {
         let name = FunctionName::new("f").unwrap();
         let mut file = LogFile::new(folder.path(), &name);
         let text = [b'x'; 16 << 10];
-        let line = LogLine::new(SystemTime::now(), 1, LogStream::Out, &text);
+        // To the millisecond, as the file has it.
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_123);
+        let line = LogLine::new(time, 1, LogStream::Out, &text);
         for _ in 0..3 * ROTATE_AT / text.len() as u64 {
             file.add(&line).unwrap();
         }
@@ -107,5 +129,7 @@ mod tests {
         }
         assert_eq!(new.permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        let tail = file.tail(40 << 10).unwrap();
+        assert_eq!(tail, [line.clone(), line.clone(), line.clone(), line]);
     }
 }

@@ -38,6 +38,16 @@ impl LogLine {
         }
     }
 
+    /// Reads a line of a log file.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        let time = humantime::parse_rfc3339(parts.next()?).ok()?;
+        let instance = parts.next()?.parse().ok()?;
+        let stream = spelling::stream::parse(parts.next()?)?;
+        let bytes = parts.next()?.as_bytes();
+        Some(Self::new(time, instance, stream, bytes))
+    }
+
     /// The time as RFC 3339 has it, in UTC with milliseconds.
     #[must_use]
     pub fn time_text(&self) -> String {
@@ -93,6 +103,10 @@ mod tests {
         assert_eq!(line.to_string(), "2023-11-14T22:13:20.123Z 42 err oh\tno");
         let json = serde_json::to_string(&line).unwrap();
         assert_eq!(serde_json::from_str::<LogLine>(&json).unwrap(), line);
+        assert_eq!(LogLine::read(&line.to_string()), Some(line));
+        for damaged in ["", "x", "2023-11-14T22:13:20.123Z 42 ear oh", "4 out x"] {
+            assert_eq!(LogLine::read(damaged), None);
+        }
     }
 
     #[test]

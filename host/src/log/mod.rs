@@ -1,12 +1,14 @@
 //! A function's log: what its instances write and what the node says of them.
 //!
 //! The newest lines are in memory, for `faasw logs`; with a data directory all
-//! lines also go to a file per function. Everything is bounded: the memory, the
+//! lines also go to a file per function, which the next node reads the end of.
+//! Everything is bounded: the memory, the
 //! file, and the rate, so that a function that only writes costs no more disk
 //! or memory than any other. A log outlives the versions of its function.
 
 mod file;
 mod line;
+mod page;
 mod rate;
 mod ring;
 
@@ -14,29 +16,42 @@ use std::{
     fmt,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use faasw_pool::{LogSink, LogStream};
+use tokio::sync::Notify;
 
 pub use line::LogLine;
+pub use page::LogPage;
 
 use crate::{name::FunctionName, node::Observer};
 use file::LogFile;
 use rate::{Allowance, Rate};
 use ring::Ring;
 
+/// How long a file that could not be written is left alone: mostly its disk is full.
+const FILE_REST: Duration = Duration::from_secs(10);
+
 /// The log of one function. Shared by its instances; lines never interleave.
 pub(crate) struct FunctionLog {
     name: FunctionName,
     observer: Observer,
     state: Mutex<State>,
+    /// Wakes who waits for a line.
+    added: Notify,
 }
 
 struct State {
     ring: Ring,
     rate: Rate,
     file: Option<LogFile>,
+    /// Whether the ring has what the file had when the node started. It is
+    /// read when somebody asks or writes, not for every function at the start.
+    continued: bool,
+    /// When the file could last not be written.
+    failed: Option<Instant>,
+    deleted: bool,
 }
 
 impl FunctionLog {
@@ -49,8 +64,12 @@ impl FunctionLog {
             state: Mutex::new(State {
                 ring: Ring::default(),
                 rate: Rate::starting(Instant::now()),
+                continued: file.is_none(),
                 file,
+                failed: None,
+                deleted: false,
             }),
+            added: Notify::new(),
         }
     }
 
@@ -77,33 +96,89 @@ impl FunctionLog {
     fn write(&self, line: LogLine) {
         // Outside the lock, so that an observer may read the log.
         self.observer.log(&self.name, &line);
-        let mut state = self.state();
-        if let Some(file) = &mut state.file
-            && let Err(error) = file.add(&line)
-        {
-            // The lines stay in memory; the node's next start tries again.
-            tracing::error!(function = %self.name, %error, "the log file failed; it is given up");
-            state.file = None;
-        }
+        let mut state = self.continued();
+        state.write_file(&self.name, &line);
         state.ring.add(line);
+        drop(state);
+        self.added.notify_waiters();
     }
 
-    /// The newest lines, oldest first; at most `count`.
-    pub(crate) fn newest(&self, count: usize) -> Vec<LogLine> {
-        self.state().ring.newest(count)
+    /// The newest lines; at most `count`.
+    pub(crate) fn newest(&self, count: usize) -> LogPage {
+        self.continued().ring.newest(count)
+    }
+
+    /// The lines after a place; waits until there is one.
+    pub(crate) async fn after(&self, place: u64) -> LogPage {
+        loop {
+            let added = self.added.notified();
+            tokio::pin!(added);
+            // Before looking, so that no line comes in between.
+            added.as_mut().enable();
+            if let Some(page) = self.continued().ring.after(place) {
+                return page;
+            }
+            added.await;
+        }
     }
 
     /// Deletes the log's files: its function is gone.
     pub(crate) fn delete_files(&self) {
+        let mut state = self.state();
+        state.deleted = true;
         // Taken, so that a request still under way does not begin it anew.
-        if let Some(file) = self.state().file.take() {
+        if let Some(file) = state.file.take() {
             file.delete();
         }
+    }
+
+    /// Whether its function is gone: a new one of the name needs a new log.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.state().deleted
+    }
+
+    /// The state, with the lines of the node before this one.
+    fn continued(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        if !state.continued {
+            state.continued = true;
+            match state
+                .file
+                .as_ref()
+                .map(|file| file.tail(ring::BYTES as u64))
+            {
+                Some(Ok(lines)) => lines.into_iter().for_each(|line| state.ring.add(line)),
+                Some(Err(error)) => {
+                    tracing::warn!(function = %self.name, %error, "the log file was not read");
+                }
+                None => {}
+            }
+        }
+        state
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while the lock was held leaves at worst a line half accounted for.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn write_file(&mut self, name: &FunctionName, line: &LogLine) {
+        let Some(file) = &mut self.file else { return };
+        if self.failed.is_some_and(|when| when.elapsed() < FILE_REST) {
+            return;
+        }
+        match file.add(line) {
+            Ok(()) => self.failed = None,
+            Err(error) => {
+                // The lines stay in memory meanwhile. Said once, not every time.
+                if self.failed.is_none() {
+                    tracing::error!(function = %name, %error, "the log file was not written; trying again from time to time");
+                }
+                self.failed = Some(Instant::now());
+            }
+        }
     }
 }
 
@@ -135,7 +210,12 @@ mod tests {
         let log = log(Some(folder.path()));
         log.add(7, LogStream::Out, b"one");
         log.add(8, LogStream::Err, b"two");
-        let texts: Vec<_> = log.newest(9).into_iter().map(|line| line.text).collect();
+        let texts: Vec<_> = log
+            .newest(9)
+            .lines
+            .into_iter()
+            .map(|line| line.text)
+            .collect();
         assert_eq!(texts, ["one", "two"]);
         let file = std::fs::read_to_string(folder.path().join("f.log")).unwrap();
         let lines: Vec<_> = file.lines().collect();
@@ -153,8 +233,32 @@ mod tests {
         again.add(2, LogStream::Out, b"after");
         let file = std::fs::read_to_string(folder.path().join("f.log")).unwrap();
         assert_eq!(file.lines().count(), 2);
+        let texts = |log: &FunctionLog| {
+            let lines = log.newest(9).lines.into_iter();
+            lines.map(|line| line.text).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(&again), ["before", "after"]);
+        assert_eq!(texts(&log(Some(folder.path()))), ["before", "after"]);
         again.delete_files();
+        assert!(again.is_deleted());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_gets_the_next_line() {
+        let log = std::sync::Arc::new(log(None));
+        log.add(1, LogStream::Out, b"one");
+        let place = log.newest(9).next;
+        let waiting = {
+            let log = log.clone();
+            tokio::spawn(async move { log.after(place).await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        log.add(1, LogStream::Out, b"two");
+        let page = waiting.await.unwrap();
+        assert_eq!((page.lines.len(), page.next), (1, place + 1));
+        assert_eq!(page.lines[0].text, "two");
     }
 
     #[test]
@@ -163,7 +267,7 @@ mod tests {
         for _ in 0..1000 {
             log.add(1, LogStream::Out, &[b'x'; 16 << 10]);
         }
-        let kept = log.newest(usize::MAX).len();
+        let kept = log.newest(usize::MAX).lines.len();
         assert!(kept < 1000, "{kept} lines of 16 KiB were kept");
     }
 }

@@ -2,24 +2,27 @@
 
 use std::collections::VecDeque;
 
-use super::LogLine;
+use super::{LogLine, LogPage};
 
 /// Most lines that are kept.
 const LINES: usize = 1000;
 
 /// Most bytes of text that are kept: with the longest lines, 1000 of them
 /// would be 16 MiB a function.
-const BYTES: usize = 1 << 20;
+pub(super) const BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     lines: VecDeque<LogLine>,
     bytes: usize,
+    /// Lines that there ever were: the place behind the last one.
+    next: u64,
 }
 
 impl Ring {
     pub(super) fn add(&mut self, line: LogLine) {
         self.bytes += line.text.len();
+        self.next += 1;
         self.lines.push_back(line);
         while self.lines.len() > LINES || self.bytes > BYTES {
             let Some(oldest) = self.lines.pop_front() else {
@@ -29,10 +32,30 @@ impl Ring {
         }
     }
 
-    /// At most `count` lines, oldest first.
-    pub(super) fn newest(&self, count: usize) -> Vec<LogLine> {
+    /// At most `count` lines.
+    pub(super) fn newest(&self, count: usize) -> LogPage {
         let skipped = self.lines.len().saturating_sub(count);
-        self.lines.iter().skip(skipped).cloned().collect()
+        LogPage {
+            lines: self.lines.iter().skip(skipped).cloned().collect(),
+            next: self.next,
+            missed: 0,
+        }
+    }
+
+    /// The lines after a place; nothing if there are none yet. A place that
+    /// never was is another node's: all lines are new to who asks.
+    pub(super) fn after(&self, place: u64) -> Option<LogPage> {
+        if place == self.next {
+            return None;
+        }
+        let oldest = self.next - self.lines.len() as u64;
+        let place = if place > self.next { oldest } else { place };
+        let known = usize::try_from(place.saturating_sub(oldest)).unwrap_or(usize::MAX);
+        Some(LogPage {
+            lines: self.lines.iter().skip(known).cloned().collect(),
+            next: self.next,
+            missed: oldest.saturating_sub(place),
+        })
     }
 }
 
@@ -52,9 +75,31 @@ mod tests {
         for number in 0..LINES + 5 {
             ring.add(line(&number.to_string()));
         }
-        assert_eq!(ring.newest(usize::MAX).len(), LINES);
-        let last: Vec<_> = ring.newest(2).into_iter().map(|line| line.text).collect();
-        assert_eq!(last, ["1003", "1004"]);
+        assert_eq!(ring.newest(usize::MAX).lines.len(), LINES);
+        assert_eq!(texts(ring.newest(2)), ["1003", "1004"]);
+    }
+
+    fn texts(page: LogPage) -> Vec<String> {
+        page.lines.into_iter().map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn lines_are_found_after_a_place_and_lost_ones_are_counted() {
+        let mut ring = Ring::default();
+        assert_eq!(ring.after(0), None);
+        for number in 0..LINES + 5 {
+            ring.add(line(&number.to_string()));
+        }
+        let place = ring.newest(0).next;
+        assert_eq!(ring.after(place), None);
+        let page = ring.after(place - 2).unwrap();
+        assert_eq!((page.next, page.missed), (place, 0));
+        assert_eq!(texts(page), ["1003", "1004"]);
+        let page = ring.after(2).unwrap();
+        assert_eq!((page.lines.len(), page.missed), (LINES, 3));
+        // A place of a node that ran before this one.
+        let page = ring.after(place + 7).unwrap();
+        assert_eq!((page.lines.len(), page.missed), (LINES, 0));
     }
 
     #[test]
@@ -63,6 +108,6 @@ mod tests {
         for _ in 0..100 {
             ring.add(line(&"x".repeat(16 << 10)));
         }
-        assert_eq!(ring.newest(usize::MAX).len(), BYTES / (16 << 10));
+        assert_eq!(ring.newest(usize::MAX).lines.len(), BYTES / (16 << 10));
     }
 }

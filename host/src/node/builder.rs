@@ -7,10 +7,10 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::{
     Event, Node, Observer,
-    core::{Core, Disk},
+    core::{Core, Storage},
 };
 use crate::{
-    admin, data_dir::DataDir, engine::Engine, error::StartError, gateway, limits::Limits,
+    admin, data_dir::DataDir, engine::Engine, error::StartError, gateway, limits::Limits, metrics,
     registry::Registry, server::Servers,
 };
 
@@ -20,6 +20,7 @@ use crate::{
 pub struct NodeBuilder {
     data_dir: Option<PathBuf>,
     listen: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
     admin: bool,
     limits: Limits,
     pool: PoolOptions,
@@ -37,6 +38,13 @@ impl NodeBuilder {
     /// Serves `http://ADDRESS/NAME/…`. Port 0 takes any free one; see [`Node::address`].
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
+        self
+    }
+
+    /// Serves Prometheus metrics at `http://ADDRESS/metrics`, and nothing else
+    /// there. Who can reach the address can read the names of all functions.
+    pub fn metrics(mut self, address: SocketAddr) -> Self {
+        self.metrics = Some(address);
         self
     }
 
@@ -116,50 +124,54 @@ impl NodeBuilder {
         if self.admin && self.data_dir.is_none() {
             return Err(StartError::AdminNeedsDataDir);
         }
-        let gateway = match self.listen {
-            Some(address) => Some(
-                TcpListener::bind(address)
-                    .await
-                    .map_err(|error| StartError::Listen { address, error })?,
-            ),
-            None => None,
-        };
+        let gateway = bind(self.listen).await?;
+        let metrics = bind(self.metrics).await?;
         let directory = self.data_dir.as_deref().map(DataDir::open).transpose()?;
         let admin = match &directory {
             Some(directory) if self.admin => Some(admin::listen(&directory.admin_socket())?),
             _ => None,
         };
-        let disk = directory
-            .map(|directory| {
-                let registry = Registry::open(&directory)?;
-                Ok::<_, StartError>(Disk {
-                    directory,
-                    registry,
-                })
-            })
-            .transpose()?;
+        let registry = match &directory {
+            Some(directory) => Registry::open(directory)?,
+            None => Registry::in_memory()?,
+        };
         Ok(Prepared {
             gateway,
+            metrics,
             admin,
-            disk,
+            storage: Storage {
+                registry,
+                directory,
+            },
             limits: self.limits.clone(),
             observer: self.observer.clone(),
         })
     }
 }
 
+async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(address).await;
+    listener
+        .map(Some)
+        .map_err(|error| StartError::Listen { address, error })
+}
+
 /// A node that lacks only its engine.
 struct Prepared {
     gateway: Option<TcpListener>,
+    metrics: Option<TcpListener>,
     admin: Option<UnixListener>,
-    disk: Option<Disk>,
+    storage: Storage,
     limits: Limits,
     observer: Observer,
 }
 
 impl Prepared {
     async fn run(self, engine: Arc<dyn Engine>) -> Result<Node, StartError> {
-        let core = match Core::new(engine.clone(), self.limits, self.observer, self.disk) {
+        let core = match Core::new(engine.clone(), self.limits, self.observer, self.storage) {
             Ok(core) => Arc::new(core),
             Err(error) => {
                 engine.shutdown().await;
@@ -175,6 +187,10 @@ impl Prepared {
         let mut servers = Servers::default();
         if let Some(listener) = self.gateway {
             servers.gateway(listener, gateway::Gateway::new(inner.clone()), &core.limits);
+        }
+        if let Some(listener) = self.metrics {
+            let page = metrics::Page::new(inner.clone());
+            servers.metrics(listener, page, &core.limits);
         }
         if let Some(listener) = self.admin {
             servers.admin(

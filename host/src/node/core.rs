@@ -7,42 +7,45 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use faasw_pool::FunctionSpec;
-use tokio::sync::{Mutex, OnceCell, Semaphore};
+use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 
-use super::{FunctionInfo, Observer};
+use super::{
+    FunctionDetails, FunctionInfo, Observer,
+    function::{Function, UnderWay},
+};
 use crate::{
     data_dir::DataDir,
-    engine::{Engine, Seed},
+    engine::Engine,
     error::FunctionError,
     limits::Limits,
-    log::{FunctionLog, LogLine},
+    log::{FunctionLog, LogLine, LogPage},
+    metrics::Metrics,
     name::FunctionName,
-    registry::{FunctionRecord, Registry, RegistryError},
+    registry::{Registry, RegistryError, VersionRecord},
 };
 
 /// Deployments that compile at once. Each may take gigabytes by its limits.
 const DEPLOYMENTS: usize = 2;
 
-/// What a node with a data directory has on disk.
+/// Where a node keeps what it has.
 #[derive(Debug)]
-pub(crate) struct Disk {
-    pub(super) directory: DataDir,
+pub(crate) struct Storage {
     pub(super) registry: Registry,
+    /// Nothing for a node that lives in memory only. After the registry, so
+    /// that the lock is held for as long as that is open.
+    pub(super) directory: Option<DataDir>,
 }
 
 pub(crate) struct Core {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) limits: Limits,
     pub(super) observer: Observer,
-    /// Nothing for a node that lives in memory only.
-    pub(super) disk: Option<Arc<Disk>>,
+    pub(super) storage: Arc<Storage>,
+    pub(super) metrics: Metrics,
     functions: RwLock<BTreeMap<FunctionName, Arc<Function>>>,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
@@ -50,16 +53,7 @@ pub(crate) struct Core {
     /// One seed at a time after a restart: requests that wait for theirs
     /// should not wait for everybody's at once.
     pub(super) waking: Semaphore,
-    ended: AtomicBool,
-}
-
-/// A function's current version.
-pub(super) struct Function {
-    pub(super) name: FunctionName,
-    pub(super) record: FunctionRecord,
-    pub(super) log: Arc<FunctionLog>,
-    /// Empty after a restart, until somebody makes it; others wait.
-    pub(super) seed: OnceCell<Arc<dyn Seed>>,
+    ended: watch::Sender<bool>,
 }
 
 impl Core {
@@ -67,33 +61,33 @@ impl Core {
         engine: Arc<dyn Engine>,
         limits: Limits,
         observer: Observer,
-        disk: Option<Disk>,
+        storage: Storage,
     ) -> Result<Self, RegistryError> {
         let core = Self {
             engine,
             limits,
             observer,
-            disk: disk.map(Arc::new),
+            storage: Arc::new(storage),
+            metrics: Metrics::default(),
             functions: RwLock::default(),
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
             waking: Semaphore::new(1),
-            ended: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
         };
         core.read_registry()?;
         Ok(core)
     }
 
     fn read_registry(&self) -> Result<(), RegistryError> {
-        let Some(disk) = &self.disk else {
-            return Ok(());
-        };
-        for (name, record) in disk.registry.functions()? {
+        for (name, version, record) in self.storage.registry.functions()? {
             let log = self.log_of(&name);
             self.put(Arc::new(Function {
                 name,
+                version,
                 record,
                 log,
+                under_way: Arc::default(),
                 seed: OnceCell::new(),
             }));
         }
@@ -105,7 +99,11 @@ impl Core {
         if let Some(function) = self.function(name.as_str()) {
             return function.log.clone();
         }
-        let folder = self.disk.as_ref().map(|disk| disk.directory.logs());
+        self.new_log(name)
+    }
+
+    fn new_log(&self, name: &FunctionName) -> Arc<FunctionLog> {
+        let folder = self.storage.directory.as_ref().map(DataDir::logs);
         let log = FunctionLog::new(name.clone(), folder.as_deref(), self.observer.clone());
         Arc::new(log)
     }
@@ -139,39 +137,127 @@ impl Core {
 
     pub(super) fn info(&self, function: &Function) -> FunctionInfo {
         let ready = function.seed.initialized();
-        FunctionInfo::of(&function.name, &function.record, &self.limits, ready)
+        let (name, version) = (&function.name, function.version);
+        FunctionInfo::of(name, version, &function.record, &self.limits, ready)
+    }
+
+    /// A function and the versions of it that are kept.
+    pub(super) async fn inspect(&self, name: &str) -> Result<FunctionDetails, FunctionError> {
+        let unknown = || FunctionError::Unknown(name.into());
+        let name = self.function(name).ok_or_else(unknown)?.name.clone();
+        let storage = self.storage.clone();
+        let (name, versions) = blocking(move || {
+            let versions = storage.registry.versions(&name)?;
+            Ok((name, versions))
+        })
+        .await?;
+        // Looked up again: the registry was read at a later moment.
+        let function = self.function(name.as_str()).ok_or_else(unknown)?;
+        let of = |(number, record): (&u64, &VersionRecord)| {
+            let ready = *number == function.version && function.seed.initialized();
+            FunctionInfo::of(&name, *number, record, &self.limits, ready)
+        };
+        Ok(FunctionDetails {
+            function: self.info(&function),
+            under_way: function.under_way.count(),
+            versions: versions.iter().rev().map(of).collect(),
+        })
     }
 
     pub(super) fn logs(&self, name: &str, newest: usize) -> Result<Vec<LogLine>, FunctionError> {
+        Ok(self.known(name)?.log.newest(newest).lines)
+    }
+
+    /// The newest lines of a log, or those after a place in it. If there are
+    /// none, waits for one until the node ends.
+    pub(super) async fn log_page(
+        &self,
+        name: &str,
+        newest: usize,
+        after: Option<u64>,
+    ) -> Result<LogPage, FunctionError> {
+        let log = self.known(name)?.log.clone();
+        let Some(after) = after else {
+            return Ok(log.newest(newest));
+        };
+        let mut ended = self.ended.subscribe();
+        tokio::select! {
+            page = log.after(after) => Ok(page),
+            _ = ended.wait_for(|ended| *ended) => Ok(LogPage::empty(after)),
+        }
+    }
+
+    fn known(&self, name: &str) -> Result<Arc<Function>, FunctionError> {
         self.function(name)
-            .map(|function| function.log.newest(newest))
             .ok_or_else(|| FunctionError::Unknown(name.into()))
     }
 
-    /// Takes a function out of registry and table.
-    pub(super) async fn remove(&self, name: &str) -> Result<(), FunctionError> {
-        let _committing = self.committing.lock().await;
-        let function = self
-            .function(name)
-            .ok_or_else(|| FunctionError::Unknown(name.into()))?;
-        if let Some(disk) = self.disk.clone() {
-            let name = function.name.clone();
-            blocking(move || disk.registry.remove_function(&name)).await?;
+    /// Makes a version the function of its name, in place of any other, with
+    /// the log and the count of requests that the name has. Only while
+    /// `committing` is held.
+    pub(super) fn replace(&self, mut function: Function) -> Arc<Function> {
+        if let Some(other) = self.function(function.name.as_str()) {
+            function.log = other.log.clone();
+            function.under_way = other.under_way.clone();
+        } else {
+            // The name may have been removed, and its log with it, meanwhile.
+            if function.log.is_deleted() {
+                function.log = self.new_log(&function.name);
+            }
+            function.under_way = Arc::<UnderWay>::default();
         }
-        self.functions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
-        function.log.delete_files();
-        tracing::info!(function = %function.name, "function removed");
-        Ok(())
+        let function = Arc::new(function);
+        self.put(function.clone());
+        function
+    }
+
+    /// Takes a function out of registry and table.
+    pub(super) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), FunctionError> {
+        let function = self.known(name)?;
+        // Not dropped with this future: table and registry would disagree.
+        let core = Arc::clone(self);
+        let removing = tokio::spawn(async move {
+            let _committing = core.committing.lock().await;
+            let name = function.name.clone();
+            if core.function(name.as_str()).is_none() {
+                return Err(FunctionError::Unknown(name.as_str().into()));
+            }
+            let storage = core.storage.clone();
+            let name = blocking(move || {
+                storage.registry.remove_function(&name)?;
+                Ok(name)
+            })
+            .await?;
+            core.functions
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&name);
+            function.log.delete_files();
+            core.metrics.forget(&name);
+            tracing::info!(function = %name, "function removed");
+            Ok(())
+        });
+        removing
+            .await
+            .unwrap_or(Err(RegistryError::Interrupted.into()))
+    }
+
+    /// The metrics of now as OpenMetrics text.
+    pub(super) fn metrics_text(&self) -> String {
+        let functions = self.all();
+        let under_way = functions
+            .iter()
+            .map(|function| function.under_way.count())
+            .sum();
+        self.metrics
+            .text(functions.len(), under_way, self.engine.stats())
     }
 
     /// What a function's seed is made by.
     pub(super) fn spec(
         &self,
         name: &FunctionName,
-        record: &FunctionRecord,
+        record: &VersionRecord,
         log: &Arc<FunctionLog>,
     ) -> FunctionSpec {
         let options = &record.options;
@@ -190,11 +276,11 @@ impl Core {
 
     /// From now on requests and deployments are refused.
     pub(super) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+        self.ended.send_replace(true);
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        *self.ended.borrow()
     }
 }
 

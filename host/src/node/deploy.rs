@@ -6,7 +6,7 @@
 
 use std::{
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -14,7 +14,8 @@ use tokio::sync::OnceCell;
 
 use super::{
     Deployed, Event,
-    core::{Core, Function, blocking},
+    core::{Core, blocking},
+    function::Function,
     info::freeze_notice,
 };
 use crate::{
@@ -24,8 +25,16 @@ use crate::{
     log::FunctionLog,
     name::FunctionName,
     options::FunctionOptions,
-    registry::{Artifact, FreezeRecord, FunctionRecord, RegistryError},
+    registry::{Artifact, FreezeRecord, NewArtifact, RegistryError, VersionRecord},
 };
+
+/// Code that seeds can be made of, and what the registry keeps of it.
+pub(super) struct Ready {
+    pub(super) code: Arc<dyn Code>,
+    artifact: Arc<Artifact>,
+    /// What compiling took; nothing when the registry had it.
+    compile_time: Option<Duration>,
+}
 
 impl Core {
     pub(super) async fn deploy(
@@ -37,9 +46,11 @@ impl Core {
         let name = FunctionName::new(name)?;
         let log = self.log_of(&name);
         let deployed = self.try_deploy(&name, module, options, log.clone()).await;
+        self.metrics.deployed(deployed.is_ok());
         match &deployed {
-            Ok(deployed) => {
-                tracing::info!(function = %name, digest = %deployed.function.digest, "deployed");
+            Ok(Deployed { function, .. }) => {
+                let (version, digest) = (function.version, function.digest);
+                tracing::info!(function = %name, version, %digest, "deployed");
             }
             Err(error) => {
                 tracing::warn!(function = %name, %error, "deployment failed");
@@ -72,39 +83,42 @@ impl Core {
             let module = module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
-        let (code, compile_time) = match self.stored_code(digest).await? {
-            Some(code) => (code, None),
-            None => {
-                let begun = Instant::now();
-                let code = self.compile(name, digest, module.clone()).await?;
-                (code, Some(begun.elapsed()))
-            }
+        let ready = match self.stored_code(digest).await? {
+            Some(ready) => ready,
+            None => self.compile(name, module.clone()).await?,
         };
 
         let begun = Instant::now();
         self.observer.tell(Event::MakingSeed { function: name });
-        let mut record = FunctionRecord {
+        let mut record = VersionRecord {
             digest,
-            kind: code.kind(),
+            kind: ready.code.kind(),
             options,
             deployed: SystemTime::now(),
             freeze: FreezeRecord::default(),
+            imports: ready.artifact.imports.clone(),
+            module_bytes: module.len() as u64,
+            code_bytes: ready.artifact.code.len() as u64,
         };
-        let (seed, report) = code.seed(&self.spec(name, &record, &log)).await?;
+        let (seed, report) = ready.code.seed(&self.spec(name, &record, &log)).await?;
         record.freeze = FreezeRecord::from(&report);
         let seed_time = begun.elapsed();
 
+        let compile_time = ready.compile_time;
         let function = Function {
             name: name.clone(),
+            // The registry gives the number.
+            version: 0,
             record,
             log,
+            under_way: Arc::default(),
             seed: OnceCell::new_with(Some(seed)),
         };
         // Not dropped with this future: the registry's thread would go on, and
         // the table would be behind it.
         let commit = {
             let core = Arc::clone(self);
-            tokio::spawn(async move { core.commit(function, module).await })
+            tokio::spawn(async move { core.commit(function, module, ready).await })
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
         Ok(Deployed {
@@ -120,48 +134,62 @@ impl Core {
         &self,
         mut function: Function,
         module: Bytes,
+        ready: Ready,
     ) -> Result<Arc<Function>, DeployError> {
         let _committing = self.committing.lock().await;
-        if let Some(disk) = self.disk.clone() {
-            let (name, record) = (function.name.clone(), function.record.clone());
-            blocking(move || disk.registry.store_function(&name, &record, &module)).await?;
-        }
-        // Another deployment of the same name may have been faster: one log a name.
-        if let Some(other) = self.function(function.name.as_str()) {
-            function.log = other.log.clone();
-        }
-        let function = Arc::new(function);
-        self.put(function.clone());
-        Ok(function)
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (name, record) = (function.name.clone(), function.record.clone());
+        let stored = blocking(move || {
+            let new = NewArtifact {
+                generation: &generation,
+                artifact: &ready.artifact,
+            };
+            let new = ready.compile_time.is_some().then_some(new);
+            storage.registry.store_version(&name, &record, &module, new)
+        });
+        function.version = stored.await?;
+        Ok(self.replace(function))
     }
 
-    /// Compiles a module and keeps the code for the next time.
-    async fn compile(
-        &self,
-        name: &FunctionName,
-        digest: Digest,
-        module: Bytes,
-    ) -> Result<Arc<dyn Code>, DeployError> {
+    async fn compile(&self, name: &FunctionName, module: Bytes) -> Result<Ready, DeployError> {
+        let begun = Instant::now();
         self.observer.tell(Event::Compiling {
             function: name,
             module_bytes: module.len(),
         });
         let code = self.engine.compile(module).await?;
-        self.store_code(digest, code.clone()).await?;
-        Ok(code)
+        let compile_time = Some(begun.elapsed());
+        let artifact = {
+            let code = code.clone();
+            blocking(move || {
+                let bytes = code.bytes();
+                Ok(Artifact {
+                    kind: code.kind(),
+                    imports: code.imports().to_vec(),
+                    code: bytes.map_err(|error| RegistryError::file("its code".as_ref(), error))?,
+                })
+            })
+            .await?
+        };
+        Ok(Ready {
+            code,
+            artifact: Arc::new(artifact),
+            compile_time,
+        })
     }
 
-    async fn stored_code(&self, digest: Digest) -> Result<Option<Arc<dyn Code>>, DeployError> {
-        let Some(disk) = self.disk.clone() else {
-            return Ok(None);
-        };
-        let generation = self.engine.generation();
-        let stored = blocking(move || disk.registry.artifact(digest, &generation)).await?;
+    async fn stored_code(&self, digest: Digest) -> Result<Option<Ready>, DeployError> {
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let stored = blocking(move || storage.registry.artifact(digest, &generation)).await?;
         let Some(artifact) = stored else {
             return Ok(None);
         };
         match self.engine.load(artifact.kind, &artifact.code).await {
-            Ok(code) => Ok(Some(code)),
+            Ok(code) => Ok(Some(Ready {
+                code,
+                artifact: Arc::new(artifact),
+                compile_time: None,
+            })),
             Err(error) => {
                 tracing::warn!(%digest, %error, "stored code was not taken; it is compiled again");
                 Ok(None)
@@ -169,21 +197,44 @@ impl Core {
         }
     }
 
-    async fn store_code(&self, digest: Digest, code: Arc<dyn Code>) -> Result<(), DeployError> {
-        let Some(disk) = self.disk.clone() else {
-            return Ok(());
+    /// Makes the seed of a version that the registry has.
+    pub(super) async fn stored_seed(
+        &self,
+        name: &FunctionName,
+        record: &VersionRecord,
+        log: &Arc<FunctionLog>,
+    ) -> Result<Arc<dyn Seed>, DeployError> {
+        let digest = record.digest;
+        let ready = match self.stored_code(digest).await? {
+            Some(ready) => ready,
+            // Another version of faasw compiled it, or the code is damaged.
+            None => {
+                let storage = self.storage.clone();
+                let module = blocking(move || storage.registry.module(digest)).await?;
+                let ready = self.compile(name, module.into()).await?;
+                self.store_code(digest, ready.artifact.clone()).await;
+                ready
+            }
         };
-        let generation = self.engine.generation();
+        self.observer.tell(Event::MakingSeed { function: name });
+        let (seed, _) = ready.code.seed(&self.spec(name, record, log)).await?;
+        Ok(seed)
+    }
+
+    /// Keeps code for the next start. Without it, that compiles again: no
+    /// reason not to serve.
+    async fn store_code(&self, digest: Digest, artifact: Arc<Artifact>) {
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
         let stored = blocking(move || {
-            let kind = code.kind();
-            let code = code.bytes().map_err(|error| RegistryError::File {
-                path: disk.directory.artifacts(),
-                error,
-            })?;
-            disk.registry
-                .store_artifact(digest, &generation, &Artifact { kind, code })
+            let new = NewArtifact {
+                generation: &generation,
+                artifact: &artifact,
+            };
+            storage.registry.store_artifact(digest, new)
         });
-        Ok(stored.await?)
+        if let Err(error) = stored.await {
+            tracing::warn!(%digest, %error, "compiled code was not kept");
+        }
     }
 
     /// Makes the seed of a function that the registry had at the start.
@@ -192,26 +243,8 @@ impl Core {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
-        let (name, digest) = (&function.name, function.record.digest);
-        let code = match self.stored_code(digest).await? {
-            Some(code) => code,
-            // Another version of faasw compiled it, or the code is damaged.
-            None => {
-                let module = self.stored_module(digest).await?;
-                self.compile(name, digest, module).await?
-            }
-        };
-        self.observer.tell(Event::MakingSeed { function: name });
-        let (seed, _) = code
-            .seed(&self.spec(name, &function.record, &function.log))
-            .await?;
-        Ok(seed)
-    }
-
-    async fn stored_module(&self, digest: Digest) -> Result<Bytes, RegistryError> {
-        let disk = self.disk.clone().ok_or(RegistryError::Module(digest))?;
-        let module = blocking(move || disk.registry.module(digest)).await?;
-        Ok(module.into())
+        self.stored_seed(&function.name, &function.record, &function.log)
+            .await
     }
 
     /// Makes the seeds that are missing, one after the other.

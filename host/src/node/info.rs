@@ -8,15 +8,21 @@ use faasw_pool::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    digest::Digest, limits::Limits, name::FunctionName, registry::FunctionRecord, spelling,
+    digest::Digest,
+    limits::{Limits, RequestLimits},
+    name::FunctionName,
+    registry::VersionRecord,
+    spelling,
 };
 
-/// A function that the node has.
+/// A version of a function that the node has; in lists, the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FunctionInfo {
     /// Its name.
     pub name: FunctionName,
+    /// Number of the version: 1 is the first that was deployed under the name.
+    pub version: u64,
     /// What it is.
     #[serde(with = "spelling::kind")]
     pub kind: FunctionKind,
@@ -26,16 +32,25 @@ pub struct FunctionInfo {
     pub deployed: SystemTime,
     /// Memory limit in bytes.
     pub memory: u64,
-    /// Wall time limit of a request.
-    #[serde(rename = "time_limit_us", with = "spelling::microseconds")]
-    pub time_limit: Duration,
+    /// The times that hold for its requests.
+    pub limits: RequestLimits,
+    /// Most requests at once; nothing where only the node's limit holds.
+    pub concurrency: Option<usize>,
     /// Names of its environment variables. Values may be secrets and stay.
     pub environment: Vec<String>,
+    /// Full names of its module's imports.
+    pub imports: Vec<String>,
+    /// Size of its module in bytes.
+    pub module_bytes: u64,
+    /// Size of its compiled code in bytes.
+    pub code_bytes: u64,
     /// The freeze policy that was asked for.
     #[serde(with = "spelling::freeze")]
     pub freeze: FreezePolicy,
     /// Whether its seed is frozen after instantiation: the policy in force.
     pub frozen_after_init: bool,
+    /// What instantiating it drew, by import, one line each; empty when nothing.
+    pub drawn: String,
     /// What its instantiation takes.
     #[serde(rename = "instantiation_us", with = "spelling::microseconds")]
     pub instantiation: Duration,
@@ -44,6 +59,18 @@ pub struct FunctionInfo {
     /// Whether its seed exists now. After a restart it is made in the
     /// background, or when the first request comes.
     pub ready: bool,
+}
+
+/// A function and the versions of it that are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FunctionDetails {
+    /// The version that serves.
+    pub function: FunctionInfo,
+    /// Requests that are under way now, on whatever version.
+    pub under_way: usize,
+    /// Versions that can be gone back to, and the current one; newest first.
+    pub versions: Vec<FunctionInfo>,
 }
 
 /// A deployment that went well.
@@ -65,25 +92,32 @@ pub struct Deployed {
 impl FunctionInfo {
     pub(super) fn of(
         name: &FunctionName,
-        record: &FunctionRecord,
+        version: u64,
+        record: &VersionRecord,
         limits: &Limits,
         ready: bool,
     ) -> Self {
         let options = &record.options;
         Self {
             name: name.clone(),
+            version,
             kind: record.kind,
             digest: record.digest,
             deployed: record.deployed,
             memory: options.memory_or(limits.memory),
-            time_limit: options.time_limit_or(limits.time),
+            limits: options.request_limits(limits),
+            concurrency: options.own_concurrency(),
             environment: options
                 .environment()
                 .iter()
                 .map(|(variable, _)| variable.clone())
                 .collect(),
+            imports: record.imports.clone(),
+            module_bytes: record.module_bytes,
+            code_bytes: record.code_bytes,
             freeze: options.freeze_policy(),
             frozen_after_init: record.freeze.after_init,
+            drawn: record.freeze.drawn.clone(),
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,
             ready,
@@ -93,7 +127,7 @@ impl FunctionInfo {
 
 /// What the freeze policy did that the function's owner would want to know:
 /// what was drawn, by which import, what it costs, and what the choice is.
-pub(super) fn freeze_notice(record: &FunctionRecord) -> Option<String> {
+pub(super) fn freeze_notice(record: &VersionRecord) -> Option<String> {
     let freeze = &record.freeze;
     if !freeze.drew_entropy {
         return None;
@@ -116,8 +150,8 @@ mod tests {
     use super::*;
     use crate::{options::FunctionOptions, registry::FreezeRecord};
 
-    fn record(policy: FreezePolicy, after_init: bool, drew_entropy: bool) -> FunctionRecord {
-        FunctionRecord {
+    fn record(policy: FreezePolicy, after_init: bool, drew_entropy: bool) -> VersionRecord {
+        VersionRecord {
             digest: Digest::of(b""),
             kind: FunctionKind::HttpComponent,
             options: FunctionOptions::default().env("SECRET", "x").freeze(policy),
@@ -129,6 +163,9 @@ mod tests {
                 instantiation: Duration::from_micros(1500),
                 layer_bytes: 0,
             },
+            imports: vec!["wasi:random/random@0.2.0".into()],
+            module_bytes: 1,
+            code_bytes: 2,
         }
     }
 
@@ -162,10 +199,10 @@ mod tests {
     fn values_of_the_environment_are_not_told() {
         let record = record(FreezePolicy::Auto, true, false);
         let name = FunctionName::new("f").unwrap();
-        let info = FunctionInfo::of(&name, &record, &Limits::default(), true);
+        let info = FunctionInfo::of(&name, 3, &record, &Limits::default(), true);
         assert_eq!(info.environment, ["SECRET"]);
         let json = serde_json::to_value(&info).unwrap();
-        assert_eq!(json["time_limit_us"], 10_000_000);
+        assert_eq!(json["limits"]["first_byte_us"], 10_000_000);
         assert_eq!(json["kind"], "http-component");
         assert_eq!(serde_json::from_value::<FunctionInfo>(json).unwrap(), info);
     }

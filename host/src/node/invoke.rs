@@ -15,7 +15,7 @@ use std::{
 use faasw_pool::{Call, LogSink, LogStream};
 use http::{HeaderMap, Method, Request, Response, header};
 
-use super::core::{Core, Function};
+use super::{core::Core, function::Function};
 use crate::{
     failure::{Failure, Fault},
     log::FunctionLog,
@@ -33,6 +33,7 @@ impl Core {
             if !asks_first(request.headers()) {
                 message::discard(request.into_body()).await;
             }
+            self.metrics.unknown();
             return Failure::UnknownFunction(name.into())
                 .problem()
                 .of_function(name)
@@ -40,11 +41,17 @@ impl Core {
         };
         let log = Arc::new(InstanceLog::of(&function));
         match self.run(&function, request, log.clone()).await {
-            Ok(response) => response,
+            Ok(response) => {
+                let timing = response.extensions().get();
+                self.metrics
+                    .answered(&function.name, response.status(), timing);
+                response
+            }
             Err(failure) => {
                 let instance = log.instance();
                 report(&function, &failure, instance.unwrap_or(0));
                 let mut problem = failure.problem().of_function(name);
+                self.metrics.failed(&function.name, &failure, &problem);
                 problem.instance = instance;
                 problem.response(head_only)
             }
@@ -76,6 +83,7 @@ impl Core {
         // After the body, so that the client is ready to listen.
         message::check_size(&parts.headers, limits)?;
 
+        let _place = function.place()?;
         let begun = Instant::now();
         let seed = function
             .seed
@@ -87,7 +95,7 @@ impl Core {
         let call = Call {
             head: message::request_head(function.name.as_str(), &parts, body.len()),
             body,
-            time_limit: function.record.options.time_limit_or(limits.time),
+            time_limit: function.record.options.request_limits(limits).first_byte,
             log,
         };
         let reply = seed.invoke(call).await?;

@@ -2,14 +2,16 @@
 //!
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. Its parts: [`NodeBuilder`] starts one, `core` holds
-//! what they share, `deploy` and `invoke` are the two ways through it.
+//! what they share, `deploy`, `rollback` and `invoke` are the ways through it.
 
 mod builder;
 mod core;
 mod deploy;
+mod function;
 mod info;
 mod invoke;
 mod observer;
+mod rollback;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -17,16 +19,16 @@ use bytes::Bytes;
 use http::{Request, Response};
 
 pub use builder::NodeBuilder;
-pub use info::{Deployed, FunctionInfo};
+pub use info::{Deployed, FunctionDetails, FunctionInfo};
 pub use observer::Event;
 
 pub(crate) use observer::Observer;
 
 use self::core::Core;
 use crate::{
-    error::{DeployError, FunctionError},
+    error::{DeployError, FunctionError, RollbackError},
     limits::Limits,
-    log::LogLine,
+    log::{LogLine, LogPage},
     message::Body,
     options::FunctionOptions,
     server::Servers,
@@ -69,8 +71,9 @@ impl Node {
     /// Makes a function of a module: a component, a WASI preview 1 command, or
     /// the text form of either.
     ///
-    /// A function of that name is replaced at the end; requests under way
-    /// finish on the old one. Dropping the future before that stops the work.
+    /// It becomes a new version of the name, and the current one at the end;
+    /// requests under way finish on the version before. Dropping the future
+    /// before that stops the work.
     ///
     /// # Errors
     /// When name, options or module are refused, or the platform fails. A
@@ -98,7 +101,30 @@ impl Node {
         self.core.invoke(name, request).await
     }
 
-    /// Removes a function and its log. Requests under way finish.
+    /// Makes a version that is kept the current one: the one asked for, or the
+    /// one numbered next below the current. Its seed is made first; requests
+    /// under way finish on the version before.
+    ///
+    /// # Errors
+    /// When there is no such function or version, or no seed can be made of it.
+    pub async fn rollback(
+        &self,
+        name: &str,
+        version: Option<u64>,
+    ) -> Result<FunctionInfo, RollbackError> {
+        self.core.rollback(name, version).await
+    }
+
+    /// A function with the versions of it that are kept.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the registry fails.
+    pub async fn inspect(&self, name: &str) -> Result<FunctionDetails, FunctionError> {
+        self.core.inspect(name).await
+    }
+
+    /// Removes a function with all its versions and its log. Requests under
+    /// way finish.
     ///
     /// # Errors
     /// When there is none of that name, or the registry fails.
@@ -120,6 +146,31 @@ impl Node {
         self.core.logs(name, newest)
     }
 
+    /// The lines of a function's log after a place in it, oldest first; waits
+    /// until there is one, or the node ends. A place is [`LogPage::next`] of an
+    /// earlier call; 0 is the beginning.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub async fn logs_after(&self, name: &str, place: u64) -> Result<LogPage, FunctionError> {
+        self.core.log_page(name, 0, Some(place)).await
+    }
+
+    pub(crate) async fn log_page(
+        &self,
+        name: &str,
+        newest: usize,
+        after: Option<u64>,
+    ) -> Result<LogPage, FunctionError> {
+        self.core.log_page(name, newest, after).await
+    }
+
+    /// The node's metrics of now, as OpenMetrics text, which Prometheus reads.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.core.metrics_text()
+    }
+
     /// The gateway's address, if it has one: the port is the real one also
     /// when 0 was asked for.
     #[must_use]
@@ -127,10 +178,17 @@ impl Node {
         self.servers.gateway_address()
     }
 
+    /// The address of the listener for metrics, if it has one; with the real port.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.servers.metrics_address()
+    }
+
     /// The data directory, if the node has one.
     #[must_use]
     pub fn data_dir(&self) -> Option<&Path> {
-        self.core.disk.as_ref().map(|disk| disk.directory.path())
+        let directory = self.core.storage.directory.as_ref();
+        directory.map(crate::data_dir::DataDir::path)
     }
 
     /// The node's limits.

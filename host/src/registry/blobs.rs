@@ -1,75 +1,100 @@
 //! Files that are written once, whole, and never changed.
 
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use super::RegistryError;
 
-/// A folder of such files. Names come from digests and generations: none has a `/`.
+/// Such files, by name. Names come from digests and generations: none has a `/`.
 #[derive(Debug)]
-pub(super) struct Blobs {
-    folder: PathBuf,
+pub(super) enum Blobs {
+    /// In a folder of the data directory.
+    Folder(PathBuf),
+    /// Of a node that has none.
+    Memory(Mutex<HashMap<String, Vec<u8>>>),
 }
 
 /// What a file is called until it is whole; no digest begins like this.
 const UNFINISHED: &str = ".unfinished";
 
 impl Blobs {
-    pub(super) fn new(folder: PathBuf) -> Self {
-        Self { folder }
-    }
-
     /// The file's content; nothing if it is not there.
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, RegistryError> {
-        let path = self.folder.join(name);
+        let folder = match self {
+            Self::Folder(folder) => folder,
+            Self::Memory(files) => return Ok(lock(files).get(name).cloned()),
+        };
+        let path = folder.join(name);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(RegistryError::File { path, error }),
+            Err(error) => Err(RegistryError::file(&path, error)),
         }
     }
 
     /// Writes a file so that after a crash it is whole or absent. One writer at a time.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
-        let path = self.folder.join(name);
-        self.write_whole(&path, bytes)
-            .map_err(|error| RegistryError::File { path, error })
-    }
-
-    fn write_whole(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let unfinished = self.folder.join(UNFINISHED);
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&unfinished)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)?;
-        // The rename itself is durable only with its folder.
-        File::open(&self.folder)?.sync_all()
+        let folder = match self {
+            Self::Folder(folder) => folder,
+            Self::Memory(files) => {
+                lock(files).insert(name.into(), bytes.into());
+                return Ok(());
+            }
+        };
+        let unfinished = folder.join(UNFINISHED);
+        let path = folder.join(name);
+        write_whole(folder, &unfinished, &path, bytes).map_err(|error| {
+            // On a full disk a half file would stay in its own way.
+            let _ = fs::remove_file(&unfinished);
+            RegistryError::file(&path, error)
+        })
     }
 
     /// Removes the files that `keep` does not want.
     pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> Result<(), RegistryError> {
-        let failed = |path: &Path, error| RegistryError::File {
-            path: path.into(),
-            error,
+        let folder = match self {
+            Self::Folder(folder) => folder,
+            Self::Memory(files) => {
+                lock(files).retain(|name, _| keep(name));
+                return Ok(());
+            }
         };
-        let entries = fs::read_dir(&self.folder).map_err(|error| failed(&self.folder, error))?;
+        let entries = fs::read_dir(folder).map_err(|error| RegistryError::file(folder, error))?;
         for entry in entries {
-            let entry = entry.map_err(|error| failed(&self.folder, error))?;
+            let entry = entry.map_err(|error| RegistryError::file(folder, error))?;
             if entry.file_name().to_str().is_some_and(&keep) {
                 continue;
             }
             let path = entry.path();
-            fs::remove_file(&path).map_err(|error| failed(&path, error))?;
+            fs::remove_file(&path).map_err(|error| RegistryError::file(&path, error))?;
         }
         Ok(())
     }
+}
+
+fn lock(
+    files: &Mutex<HashMap<String, Vec<u8>>>,
+) -> std::sync::MutexGuard<'_, HashMap<String, Vec<u8>>> {
+    // It changes by single calls: a panic leaves nothing half done.
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_whole(folder: &Path, unfinished: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)?;
+    // The rename itself is durable only with its folder.
+    File::open(folder)?.sync_all()
 }

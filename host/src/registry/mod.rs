@@ -1,98 +1,59 @@
-//! The registry: functions and their artifacts, kept across restarts.
+//! The registry: functions, their versions and artifacts, kept across restarts.
 //!
 //! An embedded, crash-safe store (redb) holds the records; modules and
 //! compiled code are files beside it, written whole before a record names
-//! them. So a crash at any moment leaves the registry as it was before or after
-//! the change, plus at worst files that nothing names, which the next sweep
-//! removes. Calls block; the node makes them off its async threads.
+//! them. Each change is one transaction, so a crash at any moment leaves the
+//! registry as it was before or after it, plus at worst files that nothing
+//! names, which the next start removes (docs/decisions/0010). Calls block; the
+//! node makes them off its async threads.
 
 mod blobs;
+mod error;
 mod record;
+mod store;
 
 use std::{
-    collections::HashSet,
-    fs::File,
-    io,
-    os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
-use thiserror::Error;
+use redb::{ReadableTable, TableDefinition, WriteTransaction};
+use serde::{Serialize, de::DeserializeOwned};
 
-pub(crate) use record::{FreezeRecord, FunctionRecord};
+pub use error::RegistryError;
+pub(crate) use record::{FreezeRecord, VersionRecord};
 
 use crate::{data_dir::DataDir, digest::Digest, name::FunctionName};
 use blobs::Blobs;
-use record::ArtifactRecord;
+use record::{ArtifactRecord, FunctionRecord};
+use store::Store;
 
 /// Version of tables and records. Another one is refused, never guessed at.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+
+/// Versions of a function that are kept, the current one included.
+const KEPT: u64 = 10;
+
+/// The same in memory, where each costs a module and its code.
+const KEPT_IN_MEMORY: u64 = 2;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Function name → [`FunctionRecord`] as JSON.
 const FUNCTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("functions");
+/// Function name and number → [`VersionRecord`] as JSON.
+const VERSIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("versions");
 /// File name below `artifacts/` → [`ArtifactRecord`] as JSON.
 const ARTIFACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("artifacts");
-
-/// redb's page cache, in bytes. The registry is small and rarely read; the
-/// default of 1 GiB is meant for databases.
-const CACHE: usize = 1 << 20;
-
-/// Why the registry failed.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum RegistryError {
-    /// The store failed.
-    #[error("the registry's store failed: {0}")]
-    Store(#[source] Box<redb::Error>),
-    /// A file beside the store failed.
-    #[error("the registry's file {path:?} failed: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        error: io::Error,
-    },
-    /// It was written by another version of faasw.
-    #[error(
-        "the registry has format {found}, this version of faasw has format {FORMAT}: use the version that wrote it, or another data directory"
-    )]
-    Format {
-        /// The format found.
-        found: u64,
-    },
-    /// A record makes no sense.
-    #[error("the registry's record of {key:?} cannot be read: {error}")]
-    Record {
-        /// Its key.
-        key: String,
-        /// Why.
-        error: serde_json::Error,
-    },
-    /// A module is missing or damaged.
-    #[error("the stored module {0} is missing or damaged: deploy the function again")]
-    Module(Digest),
-    /// The registry's own thread died.
-    #[error("the registry's work was interrupted")]
-    Interrupted,
-}
-
-impl<E: Into<redb::Error>> From<E> for RegistryError {
-    fn from(error: E) -> Self {
-        Self::Store(Box::new(error.into()))
-    }
-}
 
 /// Functions and artifacts of one data directory.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    database: Database,
+    store: Store,
     modules: Blobs,
     artifacts: Blobs,
-    /// Held from the first file of a change to the sweep after it, so that no
-    /// sweep takes a file whose record is still to come.
+    kept: u64,
+    /// Held from the first file of a change to the end of its garbage, so that
+    /// nothing takes a file whose record is still to come.
     changing: Mutex<()>,
 }
 
@@ -100,76 +61,90 @@ pub(crate) struct Registry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Artifact {
     pub(crate) kind: faasw_abi::wire::FunctionKind,
+    /// Full names of the module's imports.
+    pub(crate) imports: Vec<String>,
     pub(crate) code: Vec<u8>,
 }
+
+/// Code on its way into the registry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewArtifact<'a> {
+    /// Of the engine that compiled it.
+    pub(crate) generation: &'a str,
+    pub(crate) artifact: &'a Artifact,
+}
+
+/// Versions by number, oldest first.
+pub(crate) type Versions = BTreeMap<u64, VersionRecord>;
 
 impl Registry {
     /// Opens the registry of a data directory, or begins it.
     pub(crate) fn open(directory: &DataDir) -> Result<Self, RegistryError> {
-        let path = directory.database();
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| RegistryError::File { path, error })?;
-        let database = Database::builder()
-            .set_cache_size(CACHE)
-            .create_file(file)?;
         let registry = Self {
-            database,
-            modules: Blobs::new(directory.modules()),
-            artifacts: Blobs::new(directory.artifacts()),
+            store: Store::open(directory.database())?,
+            modules: Blobs::Folder(directory.modules()),
+            artifacts: Blobs::Folder(directory.artifacts()),
+            kept: KEPT,
             changing: Mutex::new(()),
         };
-        registry.check_format()?;
         registry.sweep()?;
         Ok(registry)
     }
 
-    fn check_format(&self) -> Result<(), RegistryError> {
-        let change = self.database.begin_write()?;
-        {
-            let mut meta = change.open_table(META)?;
-            let found = meta.get("format")?.map(|format| format.value());
-            match found {
-                None => {
-                    meta.insert("format", FORMAT)?;
-                }
-                Some(FORMAT) => {}
-                Some(found) => return Err(RegistryError::Format { found }),
-            }
-            // Readers find all tables from now on.
-            change.open_table(FUNCTIONS)?;
-            change.open_table(ARTIFACTS)?;
-        }
-        Ok(change.commit()?)
+    /// Begins a registry that ends with the process.
+    pub(crate) fn in_memory() -> Result<Self, RegistryError> {
+        Ok(Self {
+            store: Store::in_memory()?,
+            modules: Blobs::Memory(Mutex::default()),
+            artifacts: Blobs::Memory(Mutex::default()),
+            kept: KEPT_IN_MEMORY,
+            changing: Mutex::new(()),
+        })
     }
 
-    /// All functions, by name.
-    pub(crate) fn functions(&self) -> Result<Vec<(FunctionName, FunctionRecord)>, RegistryError> {
-        let table = self.database.begin_read()?.open_table(FUNCTIONS)?;
-        let mut functions = Vec::new();
-        for entry in table.iter()? {
-            let (key, value) = entry?;
-            let read = serde_json::from_slice(value.value())
-                .and_then(|record| Ok((serde_json::from_value(key.value().into())?, record)));
-            functions.push(read.map_err(|error| RegistryError::Record {
-                key: key.value().into(),
-                error,
-            })?);
-        }
-        Ok(functions)
+    /// All functions, by name, each with its current version's number and record.
+    pub(crate) fn functions(
+        &self,
+    ) -> Result<Vec<(FunctionName, u64, VersionRecord)>, RegistryError> {
+        self.store.read(|state| {
+            let functions = state.open_table(FUNCTIONS)?;
+            let versions = state.open_table(VERSIONS)?;
+            let mut all = Vec::new();
+            for entry in functions.iter()? {
+                let (key, value) = entry?;
+                let text = key.value();
+                let name = serde_json::from_value(text.into())
+                    .map_err(|error| RegistryError::record(text, error))?;
+                let FunctionRecord { current, .. } = read_record(text, value.value())?;
+                let missing = || RegistryError::VersionMissing {
+                    name: text.into(),
+                    version: current,
+                };
+                let record = versions.get((text, current))?.ok_or_else(missing)?;
+                let record = read_record(text, record.value())?;
+                all.push((name, current, record));
+            }
+            Ok(all)
+        })
+    }
+
+    /// The versions of a function that are kept; none of an unknown one.
+    pub(crate) fn versions(&self, name: &FunctionName) -> Result<Versions, RegistryError> {
+        self.store.read(|state| {
+            let versions = state.open_table(VERSIONS)?;
+            versions_of(&versions, name)
+        })
     }
 
     /// The module with a digest, proven to have it.
     pub(crate) fn module(&self, digest: Digest) -> Result<Vec<u8>, RegistryError> {
-        self.modules
-            .read(&digest.to_string())?
-            .filter(|module| Digest::of(module) == digest)
+        self.sound_module(digest)?
             .ok_or(RegistryError::Module(digest))
+    }
+
+    fn sound_module(&self, digest: Digest) -> Result<Option<Vec<u8>>, RegistryError> {
+        let module = self.modules.read(&digest.to_string())?;
+        Ok(module.filter(|module| Digest::of(module) == digest))
     }
 
     /// What a module was compiled to by this generation of engine, if it is
@@ -180,11 +155,16 @@ impl Registry {
         generation: &str,
     ) -> Result<Option<Artifact>, RegistryError> {
         let file = artifact_file(module, generation);
-        let table = self.database.begin_read()?.open_table(ARTIFACTS)?;
-        let Some(record) = table.get(file.as_str())? else {
+        let record = self.store.read(|state| {
+            let artifacts = state.open_table(ARTIFACTS)?;
+            let Some(record) = artifacts.get(file.as_str())? else {
+                return Ok(None);
+            };
+            read_record::<ArtifactRecord>(&file, record.value()).map(Some)
+        })?;
+        let Some(record) = record else {
             return Ok(None);
         };
-        let record: ArtifactRecord = read_record(&file, record.value())?;
         let code = self.artifacts.read(&file)?;
         let sound = code.filter(|code| Digest::of(code) == record.digest);
         if sound.is_none() {
@@ -195,87 +175,211 @@ impl Registry {
         }
         Ok(sound.map(|code| Artifact {
             kind: record.kind,
+            imports: record.imports,
             code,
         }))
     }
 
-    /// Stores compiled code. It stays while a function has the module; the
-    /// next sweep removes it if none gets it.
+    /// Stores what a version's module was compiled to anew, in place of what
+    /// other generations made of it.
     pub(crate) fn store_artifact(
         &self,
         module: Digest,
-        generation: &str,
-        artifact: &Artifact,
+        new: NewArtifact<'_>,
     ) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        let file = artifact_file(module, generation);
-        let record = ArtifactRecord {
-            kind: artifact.kind,
-            digest: Digest::of(&artifact.code),
-        };
-        self.artifacts.write(&file, &artifact.code)?;
-        let record = write_record(&file, &record)?;
-        let change = self.database.begin_write()?;
-        change
-            .open_table(ARTIFACTS)?
-            .insert(file.as_str(), record.as_slice())?;
-        Ok(change.commit()?)
+        let file = self.write_artifact(module, new)?;
+        self.store
+            .change(|change| put_artifact(change, &file, new.artifact))?;
+        let of_module = format!("{module}-");
+        self.collect(|other| other == file || !other.starts_with(&of_module));
+        Ok(())
     }
 
-    /// Makes `record` the function of that name, in place of any other.
-    pub(crate) fn store_function(
+    /// Adds a version to a name and makes it the current one. Returns its
+    /// number. What is beyond the versions that are kept goes.
+    pub(crate) fn store_version(
         &self,
         name: &FunctionName,
-        record: &FunctionRecord,
+        record: &VersionRecord,
         module: &[u8],
-    ) -> Result<(), RegistryError> {
+        new: Option<NewArtifact<'_>>,
+    ) -> Result<u64, RegistryError> {
         let _changing = self.changing();
-        self.modules.write(&record.digest.to_string(), module)?;
-        let bytes = write_record(name.as_str(), record)?;
-        let change = self.database.begin_write()?;
-        change
-            .open_table(FUNCTIONS)?
-            .insert(name.as_str(), bytes.as_slice())?;
-        change.commit()?;
-        self.sweep_if_possible();
-        Ok(())
+        let stored = self.add_version(name, record, module, new);
+        match &stored {
+            Ok((_, unused)) => self.collect_digests(unused),
+            // Files that were written for a record that did not come.
+            Err(_) => {
+                if let Err(error) = self.sweep() {
+                    tracing::warn!(%error, "files of a failed deployment stay until the next start");
+                }
+            }
+        }
+        stored.map(|(number, _)| number)
     }
 
-    /// Forgets a function.
+    fn add_version(
+        &self,
+        name: &FunctionName,
+        record: &VersionRecord,
+        module: &[u8],
+        new: Option<NewArtifact<'_>>,
+    ) -> Result<(u64, HashSet<String>), RegistryError> {
+        if self.sound_module(record.digest)?.is_none() {
+            self.modules.write(&record.digest.to_string(), module)?;
+        }
+        let artifact = match new {
+            Some(new) => Some((self.write_artifact(record.digest, new)?, new.artifact)),
+            None => None,
+        };
+        self.store.change(|change| {
+            if let Some((file, artifact)) = &artifact {
+                put_artifact(change, file, artifact)?;
+            }
+            let mut versions = change.open_table(VERSIONS)?;
+            let mut functions = change.open_table(FUNCTIONS)?;
+            let before = functions
+                .get(name.as_str())?
+                .map(|before| read_record::<FunctionRecord>(name.as_str(), before.value()))
+                .transpose()?;
+            let number = before.map_or(1, |before| before.newest + 1);
+            let record = write_record(name.as_str(), record)?;
+            versions.insert((name.as_str(), number), record.as_slice())?;
+            let function = FunctionRecord {
+                current: number,
+                newest: number,
+            };
+            let function = write_record(name.as_str(), &function)?;
+            functions.insert(name.as_str(), function.as_slice())?;
+            drop(functions);
+
+            let kept = versions_of(&versions, name)?;
+            let mut dropped = BTreeSet::new();
+            let beyond = kept
+                .len()
+                .saturating_sub(usize::try_from(self.kept).unwrap_or(usize::MAX));
+            for (old, record) in kept.into_iter().take(beyond) {
+                versions.remove((name.as_str(), old))?;
+                dropped.insert(record.digest.to_string());
+            }
+            let unused = drop_artifacts(change, &versions, dropped)?;
+            Ok((number, unused))
+        })
+    }
+
+    /// Makes a kept version the current one. Returns false when it is not
+    /// there (any more) as `record` has it.
+    pub(crate) fn roll_back(
+        &self,
+        name: &FunctionName,
+        version: u64,
+        record: &VersionRecord,
+    ) -> Result<bool, RegistryError> {
+        let _changing = self.changing();
+        self.store.change(|change| {
+            let versions = change.open_table(VERSIONS)?;
+            let mut functions = change.open_table(FUNCTIONS)?;
+            let before = functions
+                .get(name.as_str())?
+                .map(|before| read_record::<FunctionRecord>(name.as_str(), before.value()))
+                .transpose()?;
+            let Some(before) = before else {
+                return Ok(false);
+            };
+            let found = versions
+                .get((name.as_str(), version))?
+                .map(|found| read_record::<VersionRecord>(name.as_str(), found.value()))
+                .transpose()?;
+            if found.as_ref() != Some(record) {
+                return Ok(false);
+            }
+            let function = FunctionRecord {
+                current: version,
+                ..before
+            };
+            let function = write_record(name.as_str(), &function)?;
+            functions.insert(name.as_str(), function.as_slice())?;
+            Ok(true)
+        })
+    }
+
+    /// Forgets a function and all its versions.
     pub(crate) fn remove_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        let change = self.database.begin_write()?;
-        change.open_table(FUNCTIONS)?.remove(name.as_str())?;
-        change.commit()?;
-        self.sweep_if_possible();
+        let unused = self.store.change(|change| {
+            change.open_table(FUNCTIONS)?.remove(name.as_str())?;
+            let mut versions = change.open_table(VERSIONS)?;
+            let mut dropped = BTreeSet::new();
+            for (number, record) in versions_of(&versions, name)? {
+                versions.remove((name.as_str(), number))?;
+                dropped.insert(record.digest.to_string());
+            }
+            drop_artifacts(change, &versions, dropped)
+        })?;
+        self.collect_digests(&unused);
         Ok(())
     }
 
-    /// A change is done when it is committed; what cannot be swept after it
-    /// waits for the next sweep.
-    fn sweep_if_possible(&self) {
-        if let Err(error) = self.sweep() {
-            tracing::warn!(%error, "unused files of the registry stay for now");
+    fn write_artifact(
+        &self,
+        module: Digest,
+        new: NewArtifact<'_>,
+    ) -> Result<String, RegistryError> {
+        let file = artifact_file(module, new.generation);
+        self.artifacts.write(&file, &new.artifact.code)?;
+        Ok(file)
+    }
+
+    /// Removes what belongs to modules that nothing uses any more.
+    fn collect_digests(&self, unused: &HashSet<String>) {
+        if !unused.is_empty() {
+            self.collect(|file| digest_part(file).is_some_and(|digest| !unused.contains(digest)));
         }
     }
 
-    /// Removes modules and artifacts that no function uses.
+    /// Removes files. A change is done when it is committed; what cannot be
+    /// removed after it waits for the next start.
+    fn collect(&self, keep: impl Fn(&str) -> bool) {
+        let removed = self
+            .modules
+            .retain(&keep)
+            .and_then(|()| self.artifacts.retain(&keep));
+        if let Err(error) = removed {
+            tracing::warn!(%error, "unused files of the registry stay until the next start");
+        }
+    }
+
+    /// Removes modules and artifacts that no version uses.
     fn sweep(&self) -> Result<(), RegistryError> {
-        let used: HashSet<String> = self
-            .functions()?
-            .into_iter()
-            .map(|(_, record)| record.digest.to_string())
-            .collect();
-        let is_used = |file: &str| file.get(..64).is_some_and(|digest| used.contains(digest));
-        let change = self.database.begin_write()?;
-        change
-            .open_table(ARTIFACTS)?
-            .retain(|file, _| is_used(file))?;
-        change.commit()?;
+        let (used, unused, artifacts) = self.store.read(|state| {
+            let used = digests_of(&state.open_table(VERSIONS)?)?;
+            let mut unused = Vec::new();
+            let mut artifacts = HashSet::new();
+            for entry in state.open_table(ARTIFACTS)?.iter()? {
+                let (file, _) = entry?;
+                let file = file.value();
+                if digest_part(file).is_some_and(|digest| used.contains(digest)) {
+                    artifacts.insert(file.to_owned());
+                } else {
+                    unused.push(file.to_owned());
+                }
+            }
+            Ok((used, unused, artifacts))
+        })?;
         // Records first: a record without its file is harmless, but a file
         // without a record would never be looked for again.
-        self.modules.retain(is_used)?;
-        self.artifacts.retain(is_used)
+        if !unused.is_empty() {
+            self.store.change(|change| {
+                let mut table = change.open_table(ARTIFACTS)?;
+                for file in &unused {
+                    table.remove(file.as_str())?;
+                }
+                Ok(())
+            })?;
+        }
+        self.modules.retain(|file| used.contains(file))?;
+        self.artifacts.retain(|file| artifacts.contains(file))
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
@@ -284,27 +388,95 @@ impl Registry {
     }
 }
 
-/// Digest first: the sweep goes by it.
+/// Makes the tables that are not there yet.
+fn tables(change: &WriteTransaction) -> Result<(), RegistryError> {
+    change.open_table(FUNCTIONS)?;
+    change.open_table(VERSIONS)?;
+    change.open_table(ARTIFACTS)?;
+    Ok(())
+}
+
+fn put_artifact(
+    change: &WriteTransaction,
+    file: &str,
+    artifact: &Artifact,
+) -> Result<(), RegistryError> {
+    let record = ArtifactRecord {
+        kind: artifact.kind,
+        imports: artifact.imports.clone(),
+        digest: Digest::of(&artifact.code),
+    };
+    let record = write_record(file, &record)?;
+    let mut artifacts = change.open_table(ARTIFACTS)?;
+    artifacts.insert(file, record.as_slice())?;
+    // Another generation's code of the same module is never used again.
+    let of_module = digest_part(file).unwrap_or(file);
+    artifacts.retain(|other, _| other == file || digest_part(other) != Some(of_module))?;
+    Ok(())
+}
+
+/// Of the digests of versions that went, those that no other version has; the
+/// records of their code go.
+fn drop_artifacts(
+    change: &WriteTransaction,
+    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
+    dropped: BTreeSet<String>,
+) -> Result<HashSet<String>, RegistryError> {
+    if dropped.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let used = digests_of(versions)?;
+    let unused: HashSet<_> = dropped
+        .into_iter()
+        .filter(|digest| !used.contains(digest))
+        .collect();
+    change
+        .open_table(ARTIFACTS)?
+        .retain(|file, _| digest_part(file).is_some_and(|digest| !unused.contains(digest)))?;
+    Ok(unused)
+}
+
+fn versions_of(
+    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
+    name: &FunctionName,
+) -> Result<Versions, RegistryError> {
+    let mut found = Versions::new();
+    for entry in versions.range((name.as_str(), 0)..=(name.as_str(), u64::MAX))? {
+        let (key, value) = entry?;
+        found.insert(key.value().1, read_record(name.as_str(), value.value())?);
+    }
+    Ok(found)
+}
+
+/// The digests of all modules that versions have.
+fn digests_of(
+    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
+) -> Result<HashSet<String>, RegistryError> {
+    let mut used = HashSet::new();
+    for entry in versions.iter()? {
+        let (key, value) = entry?;
+        let record: VersionRecord = read_record(key.value().0, value.value())?;
+        used.insert(record.digest.to_string());
+    }
+    Ok(used)
+}
+
+/// Digest first: garbage is told by it.
 fn artifact_file(module: Digest, generation: &str) -> String {
     format!("{module}-{generation}")
 }
 
-fn read_record<T: serde::de::DeserializeOwned>(
-    key: &str,
-    bytes: &[u8],
-) -> Result<T, RegistryError> {
-    serde_json::from_slice(bytes).map_err(|error| record_error(key, error))
+/// The digest that a file's name begins with.
+fn digest_part(file: &str) -> Option<&str> {
+    file.get(..64)
 }
 
-fn write_record(key: &str, record: &impl serde::Serialize) -> Result<Vec<u8>, RegistryError> {
-    serde_json::to_vec(record).map_err(|error| record_error(key, error))
+fn read_record<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, RegistryError> {
+    serde_json::from_slice(bytes).map_err(|error| RegistryError::record(key, error))
 }
 
-fn record_error(key: &str, error: serde_json::Error) -> RegistryError {
-    RegistryError::Record {
-        key: key.into(),
-        error,
-    }
+fn write_record(key: &str, record: &impl Serialize) -> Result<Vec<u8>, RegistryError> {
+    serde_json::to_vec(record).map_err(|error| RegistryError::record(key, error))
 }
 
 #[cfg(test)]

@@ -8,9 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{digest::Digest, options::FunctionOptions, spelling};
 
-/// A function as it was deployed.
+/// A name's versions: which one serves, and which number was given last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FunctionRecord {
+    pub(super) current: u64,
+    pub(super) newest: u64,
+}
+
+/// A version of a function as it was deployed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FunctionRecord {
+pub(crate) struct VersionRecord {
     /// Of its module.
     pub(crate) digest: Digest,
     #[serde(with = "spelling::kind")]
@@ -18,6 +25,11 @@ pub(crate) struct FunctionRecord {
     pub(crate) options: FunctionOptions,
     pub(crate) deployed: SystemTime,
     pub(crate) freeze: FreezeRecord,
+    /// Full names of the module's imports.
+    pub(crate) imports: Vec<String>,
+    pub(crate) module_bytes: u64,
+    /// Of its compiled code.
+    pub(crate) code_bytes: u64,
 }
 
 /// What was found out when its seed was made at deployment.
@@ -36,6 +48,7 @@ pub(crate) struct FreezeRecord {
 pub(super) struct ArtifactRecord {
     #[serde(with = "spelling::kind")]
     pub(super) kind: FunctionKind,
+    pub(super) imports: Vec<String>,
     /// Of the code.
     pub(super) digest: Digest,
 }

@@ -39,8 +39,8 @@ fn name(name: &str) -> FunctionName {
     FunctionName::new(name).unwrap()
 }
 
-fn record(module: &[u8]) -> FunctionRecord {
-    FunctionRecord {
+fn record(module: &[u8]) -> VersionRecord {
+    VersionRecord {
         digest: Digest::of(module),
         kind: FunctionKind::HttpComponent,
         options: FunctionOptions::default().env("A", "b"),
@@ -52,23 +52,38 @@ fn record(module: &[u8]) -> FunctionRecord {
             instantiation: std::time::Duration::from_micros(70),
             layer_bytes: 4096,
         },
+        imports: vec!["wasi:cli/environment@0.2.0".into()],
+        module_bytes: module.len() as u64,
+        code_bytes: 4,
     }
 }
 
 fn artifact(code: &[u8]) -> Artifact {
     Artifact {
         kind: FunctionKind::HttpComponent,
+        imports: vec!["wasi:cli/environment@0.2.0".into()],
         code: code.into(),
     }
 }
 
-fn store(registry: &Registry, function: &str, module: &[u8]) {
+fn new(artifact: &Artifact) -> Option<NewArtifact<'_>> {
+    Some(NewArtifact {
+        generation: GENERATION,
+        artifact,
+    })
+}
+
+fn store(registry: &Registry, function: &str, module: &[u8]) -> u64 {
+    let code = artifact(b"code");
+    let (name, record) = (name(function), record(module));
     registry
-        .store_artifact(Digest::of(module), GENERATION, &artifact(b"code"))
-        .unwrap();
-    registry
-        .store_function(&name(function), &record(module), module)
-        .unwrap();
+        .store_version(&name, &record, module, new(&code))
+        .unwrap()
+}
+
+fn numbers(registry: &Registry, function: &str) -> Vec<u64> {
+    let versions = registry.versions(&name(function)).unwrap();
+    versions.into_keys().collect()
 }
 
 #[test]
@@ -81,9 +96,12 @@ fn functions_modules_and_artifacts_survive_a_restart() {
 
     let (_directory, registry) = fixture.open();
     let functions = registry.functions().unwrap();
-    let names: Vec<_> = functions.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["a", "b"]);
-    let digest = functions[0].1.digest;
+    let names: Vec<_> = functions
+        .iter()
+        .map(|(name, version, _)| (name.as_str(), *version))
+        .collect();
+    assert_eq!(names, [("a", 1), ("b", 1)]);
+    let digest = functions[0].2.digest;
     assert_eq!(registry.module(digest).unwrap(), b"module a");
     let found = registry.artifact(digest, GENERATION).unwrap();
     assert_eq!(found, Some(artifact(b"code")));
@@ -91,25 +109,122 @@ fn functions_modules_and_artifacts_survive_a_restart() {
 }
 
 #[test]
-fn what_no_function_uses_is_swept() {
+fn versions_count_up_and_the_newest_are_kept() {
     let fixture = Fixture::new();
-    let (_directory, registry) = fixture.open();
-    store(&registry, "a", b"shared");
-    store(&registry, "b", b"shared");
-    store(&registry, "b", b"new");
+    let (directory, registry) = fixture.open();
+    for number in 1..=12 {
+        let module = format!("module {number}");
+        assert_eq!(store(&registry, "a", module.as_bytes()), number);
+    }
+    assert_eq!(numbers(&registry, "a"), (3..=12).collect::<Vec<_>>());
     assert_eq!(
         (fixture.count("modules"), fixture.count("artifacts")),
-        (2, 2)
+        (10, 10)
     );
+    assert_eq!(store(&registry, "b", b"module 12"), 1);
+    drop((directory, registry));
+
+    let (_directory, registry) = fixture.open();
+    assert_eq!(numbers(&registry, "a"), (3..=12).collect::<Vec<_>>());
     registry.remove_function(&name("a")).unwrap();
+    assert_eq!(numbers(&registry, "a"), [0; 0]);
+    // What another function has stays.
     assert_eq!(
         (fixture.count("modules"), fixture.count("artifacts")),
         (1, 1)
     );
-    let gone = registry
-        .artifact(Digest::of(b"shared"), GENERATION)
-        .unwrap();
-    assert_eq!(gone, None);
+    assert_eq!(store(&registry, "a", b"module"), 1);
+}
+
+#[test]
+fn going_back_moves_the_pointer_and_the_numbers_go_on() {
+    let fixture = Fixture::new();
+    let (directory, registry) = fixture.open();
+    for number in 1..=3 {
+        store(&registry, "a", format!("module {number}").as_bytes());
+    }
+    let (a, one) = (
+        name("a"),
+        registry.versions(&name("a")).unwrap()[&1].clone(),
+    );
+    assert!(registry.roll_back(&a, 1, &one).unwrap());
+    assert!(!registry.roll_back(&a, 4, &one).unwrap());
+    // Not what is there under that number: it was removed and deployed anew.
+    assert!(!registry.roll_back(&a, 2, &one).unwrap());
+    assert!(!registry.roll_back(&name("b"), 1, &one).unwrap());
+    drop((directory, registry));
+
+    let (_directory, registry) = fixture.open();
+    let (_, current, record) = registry.functions().unwrap().remove(0);
+    assert_eq!((current, record.digest), (1, Digest::of(b"module 1")));
+    assert_eq!(store(&registry, "a", b"module 4"), 4);
+    assert_eq!(numbers(&registry, "a"), [1, 2, 3, 4]);
+}
+
+#[test]
+fn the_same_bytes_are_stored_once_and_other_options_are_another_version() {
+    let fixture = Fixture::new();
+    let (_directory, registry) = fixture.open();
+    store(&registry, "a", b"module");
+    let mut other = record(b"module");
+    other.options = FunctionOptions::default().env("A", "other");
+    let number = registry.store_version(&name("a"), &other, b"module", None);
+    assert_eq!(number.unwrap(), 2);
+    let versions = registry.versions(&name("a")).unwrap();
+    assert_ne!(versions[&1].options, versions[&2].options);
+    assert_eq!(
+        (fixture.count("modules"), fixture.count("artifacts")),
+        (1, 1)
+    );
+}
+
+#[test]
+fn code_of_another_generation_is_replaced() {
+    let fixture = Fixture::new();
+    let (_directory, registry) = fixture.open();
+    store(&registry, "a", b"module");
+    let newer = NewArtifact {
+        generation: "newer",
+        artifact: &artifact(b"newer code"),
+    };
+    let digest = Digest::of(b"module");
+    registry.store_artifact(digest, newer).unwrap();
+    assert_eq!(registry.artifact(digest, GENERATION).unwrap(), None);
+    let found = registry.artifact(digest, "newer").unwrap().unwrap();
+    assert_eq!(found.code, b"newer code");
+    assert_eq!(fixture.count("artifacts"), 1);
+}
+
+#[test]
+fn a_registry_in_memory_keeps_the_way_back() {
+    let registry = Registry::in_memory().unwrap();
+    for number in 1..=3 {
+        store(&registry, "a", format!("module {number}").as_bytes());
+    }
+    assert_eq!(numbers(&registry, "a"), [2, 3]);
+    let gone = registry.module(Digest::of(b"module 1"));
+    assert!(matches!(gone, Err(RegistryError::Module(_))));
+    let kept = registry.module(Digest::of(b"module 2")).unwrap();
+    assert_eq!(kept, b"module 2");
+}
+
+#[test]
+fn a_change_that_fails_changes_nothing() {
+    let fixture = Fixture::new();
+    let (_directory, registry) = fixture.open();
+    store(&registry, "a", b"module");
+    // Where the module's file should come, there is a folder.
+    let path = fixture.path().join("modules");
+    fs::create_dir(path.join(Digest::of(b"other").to_string())).unwrap();
+    let failed = registry.store_version(&name("a"), &record(b"other"), b"other", None);
+    assert!(
+        matches!(failed, Err(RegistryError::File { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(numbers(&registry, "a"), [1]);
+    let unfinished = path.join(".unfinished");
+    assert!(!unfinished.exists());
+    assert_eq!(store(&registry, "a", b"third"), 2);
 }
 
 #[test]
@@ -154,17 +269,15 @@ fn damaged_code_is_not_used_and_a_damaged_module_is_an_error() {
 fn another_format_is_refused_with_the_way_out() {
     let fixture = Fixture::new();
     let (directory, registry) = fixture.open();
-    let change = registry.database.begin_write().unwrap();
-    change
-        .open_table(META)
-        .unwrap()
-        .insert("format", FORMAT + 1)
-        .unwrap();
-    change.commit().unwrap();
+    let newer = registry.store.change(|change| {
+        change.open_table(META)?.insert("format", FORMAT + 1)?;
+        Ok(())
+    });
+    newer.unwrap();
     drop(registry);
     let refused = Registry::open(&directory).unwrap_err().to_string();
     assert!(
-        refused.contains("format 2") && refused.contains("data directory"),
+        refused.contains("format 3") && refused.contains("data directory"),
         "{refused}"
     );
 }

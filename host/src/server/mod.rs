@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use self::listener::Listener;
-use crate::{admin::Api, gateway::Gateway, limits::Limits, message::Body};
+use crate::{admin::Api, gateway::Gateway, limits::Limits, message::Body, metrics::Page};
 
 /// What answers the requests of a listener.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
@@ -34,6 +34,7 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Servers {
     gateway_address: Option<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     /// Tells the listeners to stop; dropping it does, too.
     stop: watch::Sender<bool>,
     tasks: Mutex<Tasks>,
@@ -50,6 +51,7 @@ impl Default for Servers {
     fn default() -> Self {
         Self {
             gateway_address: None,
+            metrics_address: None,
             stop: watch::Sender::new(false),
             tasks: Mutex::default(),
         }
@@ -61,6 +63,16 @@ impl Servers {
     pub(crate) fn gateway(&mut self, listener: TcpListener, gateway: Gateway, limits: &Limits) {
         self.gateway_address = listener.local_addr().ok();
         self.serve(listener, gateway, limits);
+    }
+
+    /// Serves metrics.
+    pub(crate) fn metrics(&mut self, listener: TcpListener, page: Page, limits: &Limits) {
+        self.metrics_address = listener.local_addr().ok();
+        self.serve(listener, page, limits);
+    }
+
+    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
     }
 
     /// Serves the admin API.

@@ -55,7 +55,7 @@ static SHARED: AtomicBool = AtomicBool::new(false);
 /// The default limits, with times for a slow machine.
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
-    limits.time = patience(10);
+    limits.first_byte = patience(10);
     limits.compile_cpu = patience(120);
     limits.instantiation = patience(60);
     limits

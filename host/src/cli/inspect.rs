@@ -1,0 +1,120 @@
+//! `inspect`: a function and its versions.
+
+use std::fmt::Write as _;
+
+use faasw::{FunctionDetails, FunctionInfo, RequestLimits, admin::Client, spelling};
+
+use super::{
+    args::Inspect,
+    exit::Exit,
+    output::{data_dir, duration, frozen, print, print_json, size},
+};
+
+/// Prints everything that is known of a function.
+pub async fn inspect(args: Inspect) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let details = client.inspect(&args.name).await?;
+    if args.format.json {
+        return print_json(&details);
+    }
+    print(text(&details))
+}
+
+fn text(details: &FunctionDetails) -> String {
+    let function = &details.function;
+    let mut text = format!("{} version {}\n", function.name, function.version);
+    let mut line = |what: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {what:12} {value}");
+    };
+    line("kind", spelling::kind::word(function.kind).into());
+    line("deployed", time(function));
+    line("digest", function.digest.to_string());
+    line(
+        "module",
+        format!(
+            "{}, compiled to {}",
+            size(function.module_bytes),
+            size(function.code_bytes)
+        ),
+    );
+    line(
+        "seed",
+        format!(
+            "{}, {}",
+            size(function.layer_bytes),
+            if function.ready {
+                "ready"
+            } else {
+                "made in the background or with the first request"
+            }
+        ),
+    );
+    line(
+        "frozen",
+        format!(
+            "{}, asked for: {}; initialising takes {}",
+            frozen(function),
+            spelling::freeze::word(function.freeze),
+            duration(function.instantiation)
+        ),
+    );
+    line("drew", list(function.drawn.lines()));
+    line("memory", size(function.memory));
+    line("times", times(&function.limits));
+    let at_once = function
+        .concurrency
+        .map_or("as many as the node runs".into(), |most| most.to_string());
+    line(
+        "at once",
+        format!("{at_once}; {} under way", details.under_way),
+    );
+    line(
+        "environment",
+        list(function.environment.iter().map(String::as_str)),
+    );
+    line("imports", list(function.imports.iter().map(String::as_str)));
+    text.push_str("versions\n");
+    for version in &details.versions {
+        let mark = if version.version == function.version {
+            '*'
+        } else {
+            ' '
+        };
+        let digest = version.digest.to_string();
+        let _ = writeln!(
+            text,
+            "{mark} {:>5}  {}  {}  {:>9}  {}",
+            version.version,
+            time(version),
+            digest.get(..12).unwrap_or(&digest),
+            size(version.module_bytes),
+            frozen(version),
+        );
+    }
+    text
+}
+
+fn time(function: &FunctionInfo) -> String {
+    humantime::format_rfc3339_seconds(function.deployed).to_string()
+}
+
+fn times(limits: &RequestLimits) -> String {
+    let total = limits.total_time.map_or("no limit".into(), duration);
+    format!(
+        "cpu {}, first byte {}, idle client {}, idle guest {}, total {total}",
+        duration(limits.cpu_time),
+        duration(limits.first_byte),
+        duration(limits.idle_client),
+        duration(limits.idle_guest),
+    )
+}
+
+fn list<'a>(values: impl Iterator<Item = &'a str>) -> String {
+    let values: Vec<_> = values.collect();
+    if values.is_empty() {
+        "nothing".into()
+    } else {
+        values.join(", ")
+    }
+}

@@ -1,0 +1,40 @@
+//! `logs`: what a function wrote, and what it writes.
+
+use faasw::{LogPage, admin::Client};
+
+use super::{
+    args::Logs,
+    exit::Exit,
+    output::{self, data_dir, print, print_json, say},
+};
+
+/// Prints the newest lines of a log; with `-f`, those that come, too.
+pub async fn logs(args: Logs) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let mut page = client.logs(&args.name, args.lines).await?;
+    let json = args.format.json;
+    if !args.follow {
+        return if json {
+            print_json(&page.lines)
+        } else {
+            print(output::log_lines(&page.lines))
+        };
+    }
+    loop {
+        show(&page, json)?;
+        page = client.logs_after(&args.name, page.next).await?;
+    }
+}
+
+fn show(page: &LogPage, json: bool) -> Result<(), Exit> {
+    if page.missed > 0 {
+        say(format_args!(
+            "… {} lines came too fast to follow; the log file has them",
+            page.missed
+        ));
+    }
+    if json {
+        return page.lines.iter().try_for_each(print_json);
+    }
+    print(output::log_lines(&page.lines))
+}

@@ -1,0 +1,180 @@
+//! `--watch`: which file has changed.
+//!
+//! Files are looked at a few times a second rather than subscribed to: that
+//! works for editors that write a new file and rename it over the old one, for
+//! links, and on file systems that send no events; for a handful of files it
+//! costs nothing. A change counts once the file has stayed as it is for one
+//! look, so that a compiler can finish writing.
+
+use std::{fs, io, os::unix::fs::MetadataExt as _, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use faasw::{Digest, FunctionName};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::output::{read_module, say};
+
+/// How long it takes at most to notice a change; it is deployed after twice that.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Files whose changes are of interest.
+#[derive(Debug)]
+pub struct Watch {
+    files: Vec<Watched>,
+    look: Interval,
+}
+
+/// A file, as it was when it was deployed.
+#[derive(Debug)]
+struct Watched {
+    name: FunctionName,
+    path: PathBuf,
+    digest: Digest,
+    seen: Option<Stamp>,
+    /// What the last look found, where that was new.
+    settling: Option<Stamp>,
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Watch {
+    /// Watches files whose content was read after they had been named here.
+    /// Must be called inside a tokio runtime.
+    pub fn new() -> Self {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            files: Vec::new(),
+            look,
+        }
+    }
+
+    /// Adds a file and what of it was deployed.
+    pub fn add(&mut self, name: FunctionName, path: PathBuf, module: &[u8]) {
+        self.files.push(Watched {
+            name,
+            path,
+            digest: Digest::of(module),
+            // Not stamped: should it have changed since it was read, the first
+            // looks notice.
+            seen: None,
+            settling: None,
+        });
+    }
+
+    /// Waits for a change. Returns the function and its file's new content.
+    pub async fn changed(&mut self) -> (FunctionName, Bytes) {
+        loop {
+            self.look.tick().await;
+            if let Some(changed) = self.files.iter_mut().find_map(Watched::look) {
+                return changed;
+            }
+        }
+    }
+}
+
+impl Watched {
+    fn look(&mut self) -> Option<(FunctionName, Bytes)> {
+        // In the middle of a rename there is no file for a moment.
+        let now = Stamp::of(&self.path).ok()?;
+        if self.seen == Some(now) {
+            self.settling = None;
+            return None;
+        }
+        if self.settling != Some(now) {
+            self.settling = Some(now);
+            return None;
+        }
+        self.seen = Some(now);
+        self.settling = None;
+        let module = match read_module(&self.path) {
+            Ok(module) => module,
+            Err(exit) => {
+                say(format_args!("{}: {exit}", self.name));
+                return None;
+            }
+        };
+        let digest = Digest::of(&module);
+        if digest == self.digest {
+            return None;
+        }
+        self.digest = digest;
+        Some((self.name.clone(), module))
+    }
+}
+
+impl Stamp {
+    fn of(path: &PathBuf) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that was deployed, and whose stamp is known.
+    fn watched(folder: &tempfile::TempDir) -> Watched {
+        let path = folder.path().join("f.wat");
+        fs::write(&path, "one").unwrap();
+        let mut watched = Watched {
+            name: FunctionName::new("f").unwrap(),
+            path,
+            digest: Digest::of(b"one"),
+            seen: None,
+            settling: None,
+        };
+        assert_eq!((watched.look(), watched.look()), (None, None));
+        watched
+    }
+
+    #[test]
+    fn a_change_counts_when_the_file_has_settled() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watched = watched(&folder);
+        assert_eq!(watched.look(), None);
+        fs::write(&watched.path, "half of ").unwrap();
+        assert_eq!(watched.look(), None);
+        fs::write(&watched.path, "half of two").unwrap();
+        assert_eq!(watched.look(), None);
+        let (name, module) = watched.look().unwrap();
+        assert_eq!((name.as_str(), &module[..]), ("f", &b"half of two"[..]));
+        assert_eq!(watched.look(), None);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_by_another_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watched = watched(&folder);
+        // As editors do it: the old one away, then another in its place.
+        fs::rename(&watched.path, folder.path().join("f.wat~")).unwrap();
+        assert_eq!(watched.look(), None);
+        fs::write(folder.path().join(".f.new"), "two").unwrap();
+        fs::rename(folder.path().join(".f.new"), &watched.path).unwrap();
+        assert_eq!(watched.look(), None);
+        assert!(watched.look().is_some());
+    }
+
+    #[test]
+    fn the_same_content_again_is_no_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watched = watched(&folder);
+        let other = folder.path().join("other");
+        fs::write(&other, "one").unwrap();
+        fs::rename(&other, &watched.path).unwrap();
+        assert_eq!((watched.look(), watched.look()), (None, None));
+    }
+}

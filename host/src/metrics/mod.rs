@@ -1,0 +1,335 @@
+//! What the node counts, for Prometheus and for `faasw stats`.
+//!
+//! The node records requests and deployments here as they end; how many
+//! functions and microVMs there are is asked when somebody reads. The text is
+//! OpenMetrics. It is served on the admin socket and, where a node is started
+//! with an address for it, by [`Page`] on a listener of its own: never beside
+//! functions. Series are bounded: statuses, problems and kinds are fixed sets,
+//! and a function's series go with the function.
+
+mod labels;
+mod page;
+mod summary;
+mod trap;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+use faasw_pool::{EngineStats, InvokeError, Timing};
+use http::StatusCode;
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    registry::{Registry, Unit},
+};
+
+pub(crate) use page::{Page, response};
+pub use summary::{FunctionSummary, StageSummary, Summary};
+
+use crate::{failure::Failure, name::FunctionName, problem::Problem};
+use labels::{Function, OfFunction, Outcome, ProblemOf, Stage, State, Status, TrapOf};
+
+/// Upper bounds of the histograms' buckets in seconds: from what a fork costs
+/// to what a request may take.
+const BUCKETS: [f64; 20] = [
+    10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1,
+    0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+];
+
+/// The stages of a request, in their order.
+const STAGES: [&str; 4] = ["queue", "fork", "init", "exec"];
+
+/// Counters and gauges of one node.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Status, Counter>,
+    failures: Family<ProblemOf, Counter>,
+    traps: Family<TrapOf, Counter>,
+    page_faults: Family<OfFunction, Counter>,
+    exits: Family<OfFunction, Counter>,
+    /// As [`STAGES`].
+    stages: [Histogram; 4],
+    deployments: Family<Outcome, Counter>,
+    functions: Gauge,
+    under_way: Gauge,
+    microvms: Family<State, Gauge>,
+    /// Every problem there ever was: a function's series are removed by name.
+    problems: Mutex<BTreeSet<&'static str>>,
+}
+
+impl Metrics {
+    /// A request was answered by its function. `timing` is there where an
+    /// instance ran.
+    pub(crate) fn answered(
+        &self,
+        function: &FunctionName,
+        status: StatusCode,
+        timing: Option<&Timing>,
+    ) {
+        self.count(Function::Named(function.clone()), status);
+        let Some(timing) = timing else { return };
+        let stages = [timing.queue, timing.fork, timing.init, timing.exec];
+        for (histogram, took) in self.stages.iter().zip(stages) {
+            histogram.observe(took.as_secs_f64());
+        }
+        let of = OfFunction {
+            function: function.clone(),
+        };
+        self.page_faults
+            .get_or_create(&of)
+            .inc_by(timing.page_faults);
+        self.exits.get_or_create(&of).inc_by(timing.exits);
+    }
+
+    /// A request was answered by the node, with a problem.
+    pub(crate) fn failed(&self, function: &FunctionName, failure: &Failure, problem: &Problem) {
+        self.failure(
+            Function::Named(function.clone()),
+            problem.slug,
+            problem.status,
+        );
+        if let Failure::Invoke(InvokeError::Trap { report }) = failure {
+            let of = TrapOf {
+                function: function.clone(),
+                kind: trap::kind(report),
+            };
+            self.traps.get_or_create(&of).inc();
+        }
+    }
+
+    /// A request was for a function that does not exist. Its name is the
+    /// client's invention, and no label.
+    pub(crate) fn unknown(&self) {
+        self.failure(Function::Unknown, "unknown-function", StatusCode::NOT_FOUND);
+    }
+
+    /// A deployment ended.
+    pub(crate) fn deployed(&self, well: bool) {
+        let result = if well { "done" } else { "failed" };
+        self.deployments.get_or_create(&Outcome { result }).inc();
+    }
+
+    /// A function is gone, and its series with it.
+    pub(crate) fn forget(&self, function: &FunctionName) {
+        let named = Function::Named(function.clone());
+        for status in 100..600 {
+            self.requests.remove(&Status {
+                function: named.clone(),
+                status,
+            });
+        }
+        for problem in self.problems().iter() {
+            self.failures.remove(&ProblemOf {
+                function: named.clone(),
+                problem,
+            });
+        }
+        for kind in trap::KINDS {
+            let function = function.clone();
+            self.traps.remove(&TrapOf { function, kind });
+        }
+        let of = OfFunction {
+            function: function.clone(),
+        };
+        self.page_faults.remove(&of);
+        self.exits.remove(&of);
+    }
+
+    /// Everything as OpenMetrics text, given what is only known now.
+    pub(crate) fn text(&self, functions: usize, under_way: usize, vms: EngineStats) -> String {
+        self.functions.set(whole(functions));
+        self.under_way.set(whole(under_way));
+        for (state, count) in [
+            ("parked", vms.parked),
+            ("ready", vms.ready),
+            ("busy", vms.busy),
+        ] {
+            self.microvms
+                .get_or_create(&State { state })
+                .set(whole(count));
+        }
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+
+    fn failure(&self, function: Function, problem: &'static str, status: StatusCode) {
+        self.problems().insert(problem);
+        self.count(function.clone(), status);
+        self.failures
+            .get_or_create(&ProblemOf { function, problem })
+            .inc();
+    }
+
+    fn count(&self, function: Function, status: StatusCode) {
+        let status = status.as_u16();
+        self.requests
+            .get_or_create(&Status { function, status })
+            .inc();
+    }
+
+    fn problems(&self) -> std::sync::MutexGuard<'_, BTreeSet<&'static str>> {
+        // It changes by single calls: a panic leaves nothing half done.
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let stages = Family::<Stage, Histogram>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let mut metrics = Self {
+            registry: Registry::with_prefix("faasw"),
+            requests: Family::default(),
+            failures: Family::default(),
+            traps: Family::default(),
+            page_faults: Family::default(),
+            exits: Family::default(),
+            stages: STAGES.map(|stage| stages.get_or_create_owned(&Stage { stage })),
+            deployments: Family::default(),
+            functions: Gauge::default(),
+            under_way: Gauge::default(),
+            microvms: Family::default(),
+            problems: Mutex::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register(
+            "build",
+            "The version of faasw",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        registry.register("functions", "Functions", metrics.functions.clone());
+        registry.register(
+            "requests",
+            "Requests answered, by function and status",
+            metrics.requests.clone(),
+        );
+        registry.register(
+            "requests_under_way",
+            "Requests in instances now",
+            metrics.under_way.clone(),
+        );
+        registry.register(
+            "failures",
+            "Requests that the node answered with a problem, by its type",
+            metrics.failures.clone(),
+        );
+        registry.register(
+            "traps",
+            "Requests that ended in a trap, by its kind",
+            metrics.traps.clone(),
+        );
+        registry.register_with_unit(
+            "request_stage",
+            "Time of answered requests: queue waits for a shell, fork makes the instance, init resumes it, exec is the function",
+            Unit::Seconds,
+            stages,
+        );
+        registry.register(
+            "page_faults",
+            "Page faults that KVM fixed for instances, over answered requests",
+            metrics.page_faults.clone(),
+        );
+        registry.register(
+            "vm_exits",
+            "Exits of instances to their shells, over answered requests",
+            metrics.exits.clone(),
+        );
+        registry.register(
+            "microvms",
+            "VMs by state: parked without a function, ready for a request, busy with one",
+            metrics.microvms.clone(),
+        );
+        registry.register(
+            "deployments",
+            "Deployments, by how they ended",
+            metrics.deployments.clone(),
+        );
+        metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn name(name: &str) -> FunctionName {
+        FunctionName::new(name).unwrap()
+    }
+
+    fn has(text: &str, line: &str) {
+        assert!(
+            text.lines().any(|other| other == line),
+            "no {line} in {text}"
+        );
+    }
+
+    fn recorded() -> Metrics {
+        let metrics = Metrics::default();
+        let timing = Timing {
+            fork: Duration::from_micros(90),
+            exec: Duration::from_millis(3),
+            exits: 2,
+            page_faults: 7,
+            ..Timing::default()
+        };
+        metrics.answered(&name("f"), StatusCode::OK, Some(&timing));
+        metrics.answered(&name("f"), StatusCode::IM_A_TEAPOT, None);
+        let trap = Failure::Invoke(InvokeError::Trap {
+            report: "wasm trap: wasm `unreachable` instruction executed in function 'x'".into(),
+        });
+        metrics.failed(&name("g"), &trap, &trap.problem());
+        metrics.unknown();
+        metrics.deployed(true);
+        metrics
+    }
+
+    #[test]
+    fn what_is_recorded_is_in_the_text() {
+        let stats = EngineStats {
+            parked: 4,
+            ready: 0,
+            busy: 1,
+        };
+        let text = recorded().text(2, 1, stats);
+        for line in [
+            r#"faasw_requests_total{function="f",status="200"} 1"#,
+            r#"faasw_requests_total{function="f",status="418"} 1"#,
+            r#"faasw_requests_total{function="g",status="502"} 1"#,
+            r#"faasw_requests_total{function="",status="404"} 1"#,
+            r#"faasw_failures_total{function="g",problem="trapped"} 1"#,
+            r#"faasw_traps_total{function="g",kind="unreachable"} 1"#,
+            r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="fork"} 1"#,
+            r#"faasw_request_stage_seconds_bucket{le="0.0025",stage="exec"} 0"#,
+            r#"faasw_page_faults_total{function="f"} 7"#,
+            r#"faasw_vm_exits_total{function="f"} 2"#,
+            r#"faasw_microvms{state="parked"} 4"#,
+            r#"faasw_deployments_total{result="done"} 1"#,
+            "faasw_functions 2",
+            "faasw_requests_under_way 1",
+            "# EOF",
+        ] {
+            has(&text, line);
+        }
+    }
+
+    #[test]
+    fn a_functions_series_go_with_it() {
+        let metrics = recorded();
+        metrics.forget(&name("f"));
+        metrics.forget(&name("g"));
+        let text = metrics.text(0, 0, EngineStats::default());
+        assert!(
+            !text.contains(r#"function="f""#) && !text.contains(r#"function="g""#),
+            "{text}"
+        );
+    }
+}

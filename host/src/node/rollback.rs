@@ -1,0 +1,84 @@
+//! Going back to a version that is kept.
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use super::{
+    FunctionInfo,
+    core::{Core, blocking},
+    function::Function,
+};
+use crate::{
+    error::{DeployError, RollbackError},
+    registry::RegistryError,
+};
+
+impl Core {
+    pub(super) async fn rollback(
+        self: &Arc<Self>,
+        name: &str,
+        version: Option<u64>,
+    ) -> Result<FunctionInfo, RollbackError> {
+        let current = self
+            .function(name)
+            .ok_or_else(|| RollbackError::Unknown(name.into()))?;
+        let _turn = self.deployments.acquire().await;
+        if self.has_ended() {
+            return Err(DeployError::ShuttingDown.into());
+        }
+        let name = current.name.clone();
+        let storage = self.storage.clone();
+        let mut versions = {
+            let name = name.clone();
+            blocking(move || storage.registry.versions(&name)).await?
+        };
+        let wanted = match version {
+            Some(version) => version,
+            None => match versions.range(..current.version).next_back() {
+                Some((below, _)) => *below,
+                None => return Err(RollbackError::NothingBefore(current.version)),
+            },
+        };
+        let Some(record) = versions.remove(&wanted) else {
+            return Err(RollbackError::NoVersion {
+                version: wanted,
+                kept: versions.into_keys().collect(),
+            });
+        };
+        let seed = if wanted == current.version {
+            current.seed.get().cloned()
+        } else {
+            None
+        };
+        let seed = match seed {
+            Some(seed) => seed,
+            None => self.stored_seed(&name, &record, &current.log).await?,
+        };
+        let function = Function {
+            name,
+            version: wanted,
+            record,
+            log: current.log.clone(),
+            under_way: current.under_way.clone(),
+            seed: OnceCell::new_with(Some(seed)),
+        };
+        // Not dropped with this future: table and registry would disagree.
+        let core = Arc::clone(self);
+        let commit = tokio::spawn(async move { core.commit_rollback(function).await });
+        let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
+        tracing::info!(function = %function.name, version = wanted, "rolled back");
+        Ok(self.info(&function))
+    }
+
+    async fn commit_rollback(&self, function: Function) -> Result<Arc<Function>, RollbackError> {
+        let _committing = self.committing.lock().await;
+        let (name, version) = (function.name.clone(), function.version);
+        let record = function.record.clone();
+        let storage = self.storage.clone();
+        if !blocking(move || storage.registry.roll_back(&name, version, &record)).await? {
+            return Err(RollbackError::Overtaken(version));
+        }
+        Ok(self.replace(function))
+    }
+}

@@ -1,0 +1,101 @@
+//! Why the registry failed.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+use super::FORMAT;
+use crate::digest::Digest;
+
+/// Why the registry failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// The data directory's file system is full, or its user's share of it.
+    #[error(
+        "no space is left on the file system of the data directory, so nothing was changed: make room there (removing functions does, too) and try again"
+    )]
+    NoSpace,
+    /// The store failed.
+    #[error("the registry's store failed: {0}")]
+    Store(#[source] Box<redb::Error>),
+    /// A file beside the store failed.
+    #[error("the registry's file {path:?} failed: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// It was written by another version of faasw.
+    #[error(
+        "the registry has format {found}, this version of faasw has format {FORMAT}: use the version that wrote it, or another data directory"
+    )]
+    Format {
+        /// The format found.
+        found: u64,
+    },
+    /// A record makes no sense.
+    #[error("the registry's record of {key:?} cannot be read: {error}")]
+    Record {
+        /// Its key.
+        key: String,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// A function's current version has no record.
+    #[error("the registry has no version {version} of {name:?}, which should be current")]
+    VersionMissing {
+        /// The function.
+        name: String,
+        /// The version.
+        version: u64,
+    },
+    /// A module is missing or damaged.
+    #[error("the stored module {0} is missing or damaged: deploy the function again")]
+    Module(Digest),
+    /// The registry's own thread died.
+    #[error("the registry's work was interrupted")]
+    Interrupted,
+}
+
+impl RegistryError {
+    /// What the system said about a file.
+    pub(crate) fn file(path: &Path, error: io::Error) -> Self {
+        if is_full(&error) {
+            Self::NoSpace
+        } else {
+            Self::File {
+                path: path.into(),
+                error,
+            }
+        }
+    }
+
+    /// A record that is not what its table holds.
+    pub(super) fn record(key: impl Into<String>, error: serde_json::Error) -> Self {
+        Self::Record {
+            key: key.into(),
+            error,
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+impl<E: Into<redb::Error>> From<E> for RegistryError {
+    fn from(error: E) -> Self {
+        match error.into() {
+            redb::Error::Io(error) if is_full(&error) => Self::NoSpace,
+            error => Self::Store(Box::new(error)),
+        }
+    }
+}
