@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use faasw_pool::{CompileError, InvokeError, PlatformError, SeedError};
+use faasw_pool::{ClientError, CompileError, InvokeError, PlatformError, SeedError};
 use http::StatusCode;
 use thiserror::Error;
 
@@ -217,7 +217,7 @@ fn platform_failure() -> Kind {
 }
 
 fn request_too_large(part: &str) -> Kind {
-    if part == "head" {
+    if part != "body" {
         (
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "request-head-too-large",
@@ -232,16 +232,38 @@ fn request_too_large(part: &str) -> Kind {
     }
 }
 
+fn took_too_long(slug: &'static str) -> Kind {
+    (
+        StatusCode::GATEWAY_TIMEOUT,
+        slug,
+        "The function took too long",
+    )
+}
+
 fn of_invocation(error: &InvokeError) -> Kind {
     let (slug, title) = match error {
         InvokeError::RequestTooLarge { part, .. } => return request_too_large(part),
         InvokeError::OverCapacity(_) => return OVER_CAPACITY,
         InvokeError::Platform(_) => return platform_failure(),
         InvokeError::TimedOut(_) => {
+            return took_too_long("timed-out");
+        }
+        InvokeError::CpuLimit(_) => return took_too_long("cpu-limit"),
+        InvokeError::IdleGuest(_) => return took_too_long("idle-guest"),
+        InvokeError::TotalTime(_) => return took_too_long("total-time"),
+        InvokeError::IdleClient(_) => {
             return (
-                StatusCode::GATEWAY_TIMEOUT,
-                "timed-out",
-                "The function took too long",
+                StatusCode::REQUEST_TIMEOUT,
+                "idle-client",
+                "The client was too slow",
+            );
+        }
+        InvokeError::Client(ClientError::TooLarge(_)) => return request_too_large("body"),
+        InvokeError::Client(ClientError::Broken(_)) | InvokeError::ClientGone => {
+            return (
+                StatusCode::BAD_REQUEST,
+                "request-body-unreadable",
+                "The request's body could not be read",
             );
         }
         InvokeError::Trap { .. } => ("trapped", "The function trapped"),

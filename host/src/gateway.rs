@@ -3,7 +3,9 @@
 //! It only finds the name and takes it off the path; everything else is the
 //! node's. The admin API and metrics are never here.
 
-use http::{HeaderValue, Request, Response, StatusCode, Uri, header, uri::PathAndQuery};
+use http::{
+    HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header, uri::PathAndQuery,
+};
 use hyper::body::Incoming;
 
 use crate::{message::Body, node::Node, problem::Problem, server::Handler};
@@ -22,6 +24,9 @@ impl Gateway {
 
 impl Handler for Gateway {
     async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
+        if let Some(problem) = not_implemented(&request) {
+            return problem.response(false);
+        }
         match route(request.uri()) {
             Route::Health => health(),
             Route::Nothing => no_function().response(request.method() == http::Method::HEAD),
@@ -31,6 +36,34 @@ impl Handler for Gateway {
             }
         }
     }
+}
+
+/// What no function can be asked for: another protocol on this connection.
+fn not_implemented<B>(request: &Request<B>) -> Option<Problem> {
+    let named = |header: &HeaderName, word: &str| {
+        let values = request.headers().get_all(header).iter();
+        values
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .any(|token| token.trim().eq_ignore_ascii_case(word))
+    };
+    let detail = if request.method() == http::Method::CONNECT {
+        "tunnels are not supported"
+    } else if named(&header::CONNECTION, "upgrade")
+        && request.headers().contains_key(header::UPGRADE)
+        // An offer that may be ignored, and is (RFC 9113, section 3.1).
+        && !named(&header::UPGRADE, "h2c")
+    {
+        "changing the protocol of a connection is not supported"
+    } else {
+        return None;
+    };
+    Some(Problem::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "not-implemented",
+        "Not implemented",
+        detail,
+    ))
 }
 
 /// Where a request goes.
@@ -44,8 +77,8 @@ enum Route {
     Nothing,
 }
 
-/// The first segment of the path is the name, as it is: a valid name has
-/// nothing that could be percent-encoded.
+/// The first segment of the path is the name. A valid name has nothing that need
+/// be percent-encoded, but may be (RFC 3986, section 2.3).
 fn route(uri: &Uri) -> Route {
     let Some(path) = uri.path().strip_prefix('/').filter(|path| !path.is_empty()) else {
         return Route::Nothing;
@@ -59,7 +92,9 @@ fn route(uri: &Uri) -> Route {
         "healthz" if rest == "/" => Route::Health,
         name => match without_name(uri, rest) {
             Some(uri) => Route::Function {
-                name: name.into(),
+                name: percent_encoding::percent_decode_str(name)
+                    .decode_utf8_lossy()
+                    .into_owned(),
                 uri,
             },
             None => Route::Nothing,
@@ -119,6 +154,8 @@ mod tests {
                 function("hello", "http://host:1/x"),
             ),
             ("/healthz/x", function("healthz", "/x")),
+            ("/%68ello/%68", function("hello", "/%68")),
+            ("/a%2Fb/x", function("a/b", "/x")),
         ] {
             assert_eq!(route(&uri.parse().unwrap()), expected, "{uri}");
         }

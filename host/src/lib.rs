@@ -62,7 +62,7 @@ pub use digest::{Digest, DigestError};
 pub use error::{DeployError, FunctionError, RollbackError, StartError};
 pub use limits::{Limits, RequestLimits};
 pub use log::{LogLine, LogPage};
-pub use message::{Body, RemoteAddress};
+pub use message::{Body, BodyError, RemoteAddress};
 pub use name::{FunctionName, NameError};
 pub use node::{Deployed, Event, FunctionDetails, FunctionInfo, Node, NodeBuilder};
 pub use options::{FunctionOptions, OptionsError};

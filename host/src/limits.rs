@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use faasw_abi::mailbox::{REQUEST_BODY, RESPONSE_BODY};
 use serde::{Deserialize, Serialize};
 
 use crate::spelling;
@@ -28,15 +27,13 @@ pub struct Limits {
     pub total_time: Option<Duration>,
     /// Linear memories of an instance together, in bytes.
     pub memory: u64,
-    /// Body of a request, in bytes; at most the 1 MiB of a mailbox.
-    pub request_body: usize,
-    /// Body of a response, in bytes; at most the 1 MiB of a mailbox.
-    pub response_body: usize,
+    /// Body of a request, in bytes.
+    pub request_body: u64,
     /// Names and values of a request's header fields together, in bytes.
     pub request_head: usize,
     /// Header fields of a request.
     pub request_fields: usize,
-    /// Time for a client to send its request's head, and again for its body.
+    /// Time for a client to send its request's head.
     pub request_read: Duration,
     /// A module given to `deploy`, in bytes.
     pub module: usize,
@@ -61,8 +58,7 @@ impl Default for Limits {
             idle_guest: Duration::from_secs(60),
             total_time: None,
             memory: 128 << 20,
-            request_body: area_bytes(REQUEST_BODY.size),
-            response_body: area_bytes(RESPONSE_BODY.size),
+            request_body: 1 << 30,
             // Half of the mailbox's area: the rest is for the request line and
             // the lengths between fields.
             request_head: 32 << 10,
@@ -75,15 +71,6 @@ impl Default for Limits {
             connections: 4096,
             shutdown: Duration::from_secs(10),
         }
-    }
-}
-
-impl Limits {
-    /// These limits, none larger than a mailbox allows.
-    pub(crate) fn within_mailbox(mut self) -> Self {
-        self.request_body = self.request_body.min(area_bytes(REQUEST_BODY.size));
-        self.response_body = self.response_body.min(area_bytes(RESPONSE_BODY.size));
-        self
     }
 }
 
@@ -144,8 +131,4 @@ impl TimeLimit {
         .into_iter()
         .find(|limit| limit.word() == word)
     }
-}
-
-fn area_bytes(size: u64) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
 }

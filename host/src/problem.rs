@@ -124,7 +124,8 @@ mod tests {
             "application/problem+json"
         );
         assert_eq!(response.headers()["retry-after"], "1");
-        let body: serde_json::Value = serde_json::from_slice(response.body().as_bytes()).unwrap();
+        let body: serde_json::Value =
+            serde_json::from_slice(response.body().as_bytes().unwrap()).unwrap();
         assert_eq!(
             body,
             serde_json::json!({
@@ -142,7 +143,7 @@ mod tests {
     fn unknown_members_are_left_out() {
         let problem = Problem::new(StatusCode::NOT_FOUND, "x", "X", "none");
         let response = problem.response(false);
-        let body = String::from_utf8(response.body().as_bytes().to_vec()).unwrap();
+        let body = String::from_utf8(response.body().as_bytes().unwrap().to_vec()).unwrap();
         assert!(
             !body.contains("function") && !body.contains("instance"),
             "{body}"

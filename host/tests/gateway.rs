@@ -61,7 +61,6 @@ async fn every_failure_is_a_problem_and_the_next_request_is_well() {
         ("/f/busy", 503, "over-capacity", "4 instances"),
         ("/f/broken", 500, "platform-failure", "log"),
         ("/f/bad-status", 502, "bad-response", "99"),
-        ("/f/lies", 502, "bad-response", "content-length"),
     ] {
         let answer = get(address, path).await;
         assert_eq!(answer.status, status, "{path}");
@@ -93,19 +92,13 @@ async fn every_failure_is_a_problem_and_the_next_request_is_well() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_is_taken_up_to_the_limit_however_it_is_sent() {
-    let node = common::node().await;
+    let mut limits = Limits::default();
+    limits.request_body = 1 << 20;
+    let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
     let fits = "x".repeat(1 << 20);
     let answer = request(address, "POST", "/f/length", "", &fits).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "1048576"));
-    // The answer has a limit of its own.
-    let echoed = request(address, "POST", "/f/", "", &fits).await;
-    assert_eq!(echoed.status, 502);
-    assert_eq!(
-        echoed.problem("type"),
-        "urn:faasw:problem:response-too-large"
-    );
-
     let large = "x".repeat((1 << 20) + 1);
     let announced = request(address, "POST", "/f/", "", &large).await;
     let chunked = format!(
@@ -128,16 +121,12 @@ async fn a_body_is_taken_up_to_the_limit_however_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chunks_arrive_as_one_body_with_its_length() {
+async fn chunks_arrive_as_one_body_of_unknown_length() {
     let node = common::node().await;
     let address = node.address().unwrap();
     let text = "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
     let answer = send(address, text.as_bytes()).await;
-    assert!(
-        answer.body.contains("\ncontent-length: 5\n"),
-        "{}",
-        answer.body
-    );
+    assert!(!answer.body.contains("content-length"), "{}", answer.body);
     assert!(!answer.body.contains("transfer-encoding") && answer.body.ends_with("\n\nabcde"));
     node.shutdown().await;
 }
@@ -177,7 +166,11 @@ async fn functions_cannot_touch_the_framing() {
 
     let head = request(address, "HEAD", "/f/teapot", "", "").await;
     assert_eq!((head.status, head.body.as_str()), (418, ""));
-    assert_eq!(head.header("content-length"), Some("15"));
+    let lies = get(address, "/f/lies").await;
+    assert_eq!(
+        (lies.status, lies.header("content-length")),
+        (200, Some("1"))
+    );
     let problem = request(address, "HEAD", "/f/trap", "", "").await;
     assert_eq!((problem.status, problem.body.as_str()), (502, ""));
     let empty = get(address, "/f/log").await;
@@ -207,20 +200,21 @@ async fn slow_clients_are_not_waited_for() {
     limits.request_read = Duration::from_millis(200);
     let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
-    let body = "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nab";
-    assert_eq!(send(address, body.as_bytes()).await.status, 408);
-    // A head that never ends is no request: the connection just closes.
-    let head = tokio::net::TcpStream::connect(address).await.unwrap();
-    let closed = async {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let mut head = head;
-        head.write_all(b"GET /f/ HTTP/1.1\r\nHo").await.unwrap();
-        let mut rest = Vec::new();
-        let _ = head.read_to_end(&mut rest).await;
-    };
-    tokio::time::timeout(Duration::from_secs(30), closed)
-        .await
-        .expect("the connection closes");
+    // A head that never ends is no request, nor is silence or half of HTTP/2's
+    // first words: the connection just closes.
+    for begun in [&b"GET /f/ HTTP/1.1\r\nHo"[..], b"", b"PRI * HTTP/2.0\r\n"] {
+        let head = tokio::net::TcpStream::connect(address).await.unwrap();
+        let closed = async {
+            use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+            let mut head = head;
+            head.write_all(begun).await.unwrap();
+            let mut rest = Vec::new();
+            let _ = head.read_to_end(&mut rest).await;
+        };
+        tokio::time::timeout(Duration::from_secs(30), closed)
+            .await
+            .expect("the connection closes");
+    }
     node.shutdown().await;
 }
 

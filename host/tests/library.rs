@@ -27,7 +27,7 @@ fn get(path: &str) -> Request<String> {
 
 async fn text(node: &Node, name: &str, path: &str) -> String {
     let response = node.invoke(name, get(path)).await;
-    String::from_utf8(response.body().as_bytes().to_vec()).unwrap()
+    String::from_utf8(response.body().as_bytes().unwrap().to_vec()).unwrap()
 }
 
 #[tokio::test]
@@ -40,7 +40,13 @@ async fn a_node_needs_neither_a_socket_nor_a_disk() {
         .insert(RemoteAddress("::1".parse().unwrap()));
     let response = node.invoke("f", request).await;
     assert_eq!(response.status(), 200);
-    assert!(response.body().as_bytes().starts_with(b"GET /x /f ::1 "));
+    assert!(
+        response
+            .body()
+            .as_bytes()
+            .unwrap()
+            .starts_with(b"GET /x /f ::1 ")
+    );
     assert_eq!(response.extensions().get::<Timing>().unwrap().instance, 42);
     node.shutdown().await;
 }
@@ -209,7 +215,7 @@ async fn a_function_takes_as_many_requests_at_once_as_it_wants() {
     let refused = node.invoke("f", get("/")).await;
     assert_eq!(refused.status(), 503);
     assert_eq!(refused.headers()["retry-after"], "1");
-    let problem = String::from_utf8(refused.body().as_bytes().to_vec()).unwrap();
+    let problem = String::from_utf8(refused.body().as_bytes().unwrap().to_vec()).unwrap();
     assert!(
         problem.contains("over-capacity") && problem.contains("limit of 1 requests"),
         "{problem}"

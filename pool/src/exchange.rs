@@ -28,10 +28,14 @@ use crate::mailbox::Mailbox;
 use crate::run;
 use crate::shell::{Event, Report, Shell};
 
-/// How long the node waits for the whole response before it asks to hear of
-/// parts. Most functions are done by then, with one exit, and nobody notices
-/// that a first chunk comes that much later.
-const SHORT: Duration = Duration::from_millis(10);
+/// How long the node waits for the end alone, before it asks to hear of what is
+/// flushed. Most functions are done by then, with one exit.
+const SHORT: Duration = Duration::from_millis(5);
+
+/// How long the end may be in coming once the response has begun, for the
+/// response to leave as one message with a length. Nobody notices that the
+/// first chunk of a longer one comes that much later.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// How long the end of a body is held back for the handler to return, so that
 /// what the exchange took can be told behind it.
@@ -61,6 +65,8 @@ pub struct Exchange {
     /// `WAIT_*`: what the guest waits for, and was not woken for yet.
     waits: u32,
     listening: bool,
+    /// When the response's head was first there.
+    head_seen: Option<Instant>,
     timing: Timing,
     limits: CallLimits,
     clock: Clock,
@@ -86,6 +92,7 @@ struct Clock {
 enum Limit {
     Short,
     FirstByte,
+    Grace,
     IdleClient,
     IdleGuest,
     Return,
@@ -98,6 +105,8 @@ enum Limit {
 enum Phase {
     /// The head is not there.
     Head,
+    /// The head is there, and the end may be near.
+    Grace,
     /// The client should take what waits for it.
     Client,
     /// The guest should send more.
@@ -131,6 +140,7 @@ impl Exchange {
             guest: GuestWords::new_zeroed(),
             waits: 0,
             listening: false,
+            head_seen: None,
             timing,
             clock: Clock {
                 activated: now,
@@ -169,8 +179,13 @@ impl Exchange {
     /// Why there will be no response.
     pub async fn begin(&mut self) -> Result<Begun, InvokeError> {
         loop {
-            let (deadline, limit) = self.deadline(Phase::Head);
+            let phase = match self.head_seen {
+                None => Phase::Head,
+                Some(_) => Phase::Grace,
+            };
+            let (deadline, limit) = self.deadline(phase);
             let wants_more = self.wants_more();
+            let mut streams = false;
             tokio::select! {
                 biased;
                 event = self.shell.event() => {
@@ -182,10 +197,18 @@ impl Exchange {
                     self.receive(received)?;
                     self.wake_if_served().await?;
                 }
-                () = sleep_until(deadline) => self.expired(limit).await?,
+                () = sleep_until(deadline) => match limit {
+                    Limit::Grace => streams = true,
+                    limit => self.expired(limit).await?,
+                },
             }
+            // A guest that waits for room will not end before it has some.
+            streams |= self.waits & WAIT_ROOM != 0;
             if let Some(head) = self.mailbox.head(&self.guest)? {
-                return Ok(Begun::Streams(head));
+                if streams {
+                    return Ok(Begun::Streams(head));
+                }
+                self.head_seen.get_or_insert_with(Instant::now);
             }
         }
     }
@@ -428,6 +451,7 @@ impl Exchange {
         let of_phase = match phase {
             Phase::Head | Phase::Guest if client_owes => of_client,
             Phase::Head => (clock.fed + first_byte, Limit::FirstByte),
+            Phase::Grace => (self.head_seen.unwrap_or(clock.guest) + GRACE, Limit::Grace),
             Phase::Client => of_client,
             Phase::Guest | Phase::Afterwards => of_guest,
             Phase::Return => (clock.guest + RETURN, Limit::Return),
@@ -467,7 +491,7 @@ impl Exchange {
                 self.clock.cpu = Instant::now() + left;
                 return Ok(());
             }
-            Limit::Return => return Ok(()),
+            Limit::Return | Limit::Grace => return Ok(()),
             Limit::FirstByte => InvokeError::TimedOut(limits.first_byte),
             Limit::IdleClient => InvokeError::IdleClient(limits.idle_client),
             Limit::IdleGuest => InvokeError::IdleGuest(limits.idle_guest),

@@ -2,7 +2,8 @@
 
 /// Fields that a function neither sees nor sets: they belong to one connection
 /// or frame the message, and both are the gateway's. Names in lower case.
-const FORBIDDEN: [&[u8]; 11] = [
+/// `trailer` is not among them: which fields follow is the function's to say.
+const FORBIDDEN: [&[u8]; 10] = [
     b"connection",
     b"host",
     b"http2-settings",
@@ -11,7 +12,6 @@ const FORBIDDEN: [&[u8]; 11] = [
     b"proxy-authorization",
     b"proxy-connection",
     b"te",
-    b"trailer",
     b"transfer-encoding",
     b"upgrade",
 ];

@@ -2,9 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use serde::Serialize;
 
@@ -131,15 +129,10 @@ impl Api {
     /// The response is the function's own, also where it is a problem.
     async fn invoke(&self, name: &str, parts: &Parts, body: Incoming) -> Answer {
         let asked = query::read_invocation(parts.uri.query()).map_err(bad_query)?;
-        // The node's own limit for bodies holds here as for everybody.
-        let limits = self.node.limits();
-        let body = message::collect(body, limits.request_body, limits.request_read, false)
-            .await
-            .map_err(|failure| failure.problem().of_function(name))?;
         let mut request = Request::builder()
             .method(asked.method.as_str())
             .uri(asked.path)
-            .body(Full::<Bytes>::new(body))
+            .body(body)
             .map_err(|error| bad_query(error.to_string()))?;
         *request.headers_mut() = parts.headers.clone();
         Ok(self.node.invoke(name, request).await)

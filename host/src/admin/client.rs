@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -188,7 +188,8 @@ impl Client {
     }
 
     /// Sends a request to a function. Its path and query are what the function
-    /// sees. The response may be a problem of the node's.
+    /// sees. The response may be a problem of the node's; fields that came
+    /// behind its body are among its headers.
     ///
     /// # Errors
     /// When no node answers.
@@ -209,6 +210,8 @@ impl Client {
         );
         let mut request = request(Method::POST, &path, body)?;
         *request.headers_mut() = parts.headers;
+        let trailers = HeaderValue::from_static("trailers");
+        request.headers_mut().insert(header::TE, trailers);
         self.send(request).await
     }
 
@@ -236,9 +239,12 @@ impl Client {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let answer = async {
             let response = sender.send_request(request).await?;
-            let (parts, body) = response.into_parts();
-            let body = body.collect().await?.to_bytes();
-            Ok(Response::from_parts(parts, body))
+            let (mut parts, body) = response.into_parts();
+            let body = body.collect().await?;
+            parts
+                .headers
+                .extend(body.trailers().cloned().unwrap_or_default());
+            Ok(Response::from_parts(parts, body.to_bytes()))
         };
         // The connection is driven here rather than by a task, so that nothing
         // of a call outlives it. It pends for ever if it ends well before the answer.

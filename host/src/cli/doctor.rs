@@ -87,16 +87,17 @@ async fn run(node: &Node, done: &mut impl FnMut(&'static str, Duration)) -> Resu
     let begun = Instant::now();
     let request = Request::new(String::new());
     let response = node.invoke(name, request).await;
-    let body = response.body().as_bytes();
-    if response.status() != 200 || body != ANSWER {
+    let (response, body) = response.into_parts();
+    let body = body.into_bytes().await.map_err(|error| error.to_string())?;
+    if response.status != 200 || body != ANSWER {
         return Err(format!(
             "the function answered {} with {:?}",
-            response.status(),
-            String::from_utf8_lossy(body)
+            response.status,
+            String::from_utf8_lossy(&body)
         ));
     }
     done("answer a request", begun.elapsed());
-    if let Some(timing) = response.extensions().get::<Timing>() {
+    if let Some(timing) = response.extensions.get::<Timing>() {
         done("  wait for a shell", timing.queue);
         done("  fork", timing.fork);
         done("  resume", timing.init);

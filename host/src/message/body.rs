@@ -1,21 +1,56 @@
 //! The body of a response.
 
 use std::{
-    convert::Infallible,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
+use faasw_pool::{InvokeError, Part, ResponseStream};
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use thiserror::Error;
 
-/// A response's body. Read it as an [`http_body::Body`]; it never fails.
+use super::{fields, timing};
+
+/// Why a body was cut off: what came before it is not the whole response.
+#[derive(Clone, Debug, Error)]
+#[error("the response broke off: {0}")]
+pub struct BodyError(InvokeError);
+
+impl BodyError {
+    /// What happened.
+    #[must_use]
+    pub fn reason(&self) -> &InvokeError {
+        &self.0
+    }
+}
+
+/// A response's body. Read it as an [`http_body::Body`].
 ///
-/// In this version it is whole when the response is there, and
-/// [`Body::as_bytes`] gives it without waiting.
-#[derive(Clone, Debug, Default)]
+/// It comes while the function makes it, and the function goes no faster than
+/// the body is read. Dropping it ends the function's instance.
+#[derive(Debug, Default)]
 pub struct Body {
-    bytes: Bytes,
+    content: Content,
+}
+
+#[derive(Debug, Default)]
+enum Content {
+    #[default]
+    Empty,
+    Whole {
+        bytes: Bytes,
+        trailers: Option<HeaderMap>,
+    },
+    Stream {
+        parts: ResponseStream,
+        /// Bytes that the announced length still promises.
+        left: Option<u64>,
+        /// Whether `Server-Timing` was asked for behind the body.
+        timing: bool,
+    },
 }
 
 impl Body {
@@ -25,54 +60,154 @@ impl Body {
         Self::default()
     }
 
-    /// The whole content.
+    pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self {
+            content: Content::Whole { bytes, trailers },
+        }
+    }
+
+    /// A body that comes part by part, `length` bytes of it where that is known.
+    pub(crate) fn stream(parts: ResponseStream, length: Option<u64>, timing: bool) -> Self {
+        Self {
+            content: Content::Stream {
+                parts,
+                left: length,
+                timing,
+            },
+        }
+    }
+
+    /// The whole content, where it is there already: short responses of
+    /// functions are, and problems.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.content {
+            Content::Empty => Some(&[]),
+            Content::Whole { bytes, .. } => Some(bytes),
+            Content::Stream { .. } => None,
+        }
+    }
+
+    /// Waits for the whole content. It is as large as the function makes it.
+    ///
+    /// # Errors
+    /// When it breaks off.
+    pub async fn into_bytes(self) -> Result<Bytes, BodyError> {
+        Ok(self.collect().await?.to_bytes())
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes }
+        Self::whole(bytes, None)
     }
 }
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {
-        Self {
-            bytes: bytes.into(),
-        }
+        Bytes::from(bytes).into()
     }
 }
 
 impl From<&'static str> for Body {
     fn from(text: &'static str) -> Self {
-        Self {
-            bytes: Bytes::from_static(text.as_bytes()),
-        }
+        Bytes::from_static(text.as_bytes()).into()
     }
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.bytes.is_empty() {
-            return Poll::Ready(None);
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let next = match &mut self.content {
+            Content::Empty => None,
+            Content::Whole { bytes, trailers } => {
+                if bytes.is_empty() {
+                    trailers
+                        .take()
+                        .map(|trailers| Ok(Frame::trailers(trailers)))
+                } else {
+                    Some(Ok(Frame::data(std::mem::take(bytes))))
+                }
+            }
+            Content::Stream {
+                parts,
+                left,
+                timing,
+            } => match ready!(parts.poll_part(context)) {
+                None => None,
+                Some(part) => {
+                    let frame = part.and_then(|part| frame(part, left, *timing));
+                    frame.transpose().map(|frame| frame.map_err(BodyError))
+                }
+            },
+        };
+        if !matches!(&next, Some(Ok(frame)) if frame.is_data()) {
+            self.content = Content::Empty;
         }
-        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))))
+        Poll::Ready(next)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_empty()
+        match &self.content {
+            Content::Empty => true,
+            Content::Whole { bytes, trailers } => bytes.is_empty() && trailers.is_none(),
+            Content::Stream { .. } => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.len() as u64)
+        match &self.content {
+            Content::Empty => SizeHint::with_exact(0),
+            // With an exact size HTTP/1 would have no place for trailers.
+            Content::Whole {
+                bytes,
+                trailers: Some(_),
+            } => {
+                let mut hint = SizeHint::new();
+                hint.set_lower(bytes.len() as u64);
+                hint
+            }
+            Content::Whole { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
+            Content::Stream { left, .. } => left.map_or_else(SizeHint::new, SizeHint::with_exact),
+        }
+    }
+}
+
+/// A part as a frame; nothing where the body ends without trailers.
+fn frame(
+    part: Part,
+    left: &mut Option<u64>,
+    with_timing: bool,
+) -> Result<Option<Frame<Bytes>>, InvokeError> {
+    match part {
+        Part::Data(bytes) => {
+            if let Some(left) = left {
+                *left = left
+                    .checked_sub(bytes.len() as u64)
+                    .ok_or_else(|| wrong_length("its body is longer than its content-length"))?;
+            }
+            Ok(Some(Frame::data(bytes)))
+        }
+        Part::End { trailers, timing } => {
+            if left.is_some_and(|left| left > 0) {
+                return Err(wrong_length("its body is shorter than its content-length"));
+            }
+            let mut fields = fields::trailers(&trailers);
+            if with_timing {
+                timing::add_server_timing(&mut fields, &timing);
+            }
+            Ok((!fields.is_empty()).then(|| Frame::trailers(fields)))
+        }
+    }
+}
+
+fn wrong_length(report: &str) -> InvokeError {
+    InvokeError::BadResponse {
+        report: report.into(),
     }
 }

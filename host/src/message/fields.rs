@@ -4,7 +4,8 @@
 //! acquaintances that also count when it does not. A function neither sees
 //! them nor sets them, so it cannot forge a message's framing.
 
-use http::{HeaderMap, HeaderName, header};
+use faasw_abi::wire::Pair;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Fields of one connection, in lower case, whether `Connection` names them or not.
 const HOP_BY_HOP: [&str; 10] = [
@@ -43,10 +44,62 @@ impl ConnectionFields {
     }
 }
 
+/// Fields that decide what a message is or how it is read, and so may not come
+/// behind it (RFC 9110, section 6.5.1).
+const NOT_BEHIND: [&str; 14] = [
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "expect",
+    "host",
+    "if-match",
+    "max-forwards",
+    "range",
+    "retry-after",
+    "set-cookie",
+    "www-authenticate",
+];
+
+/// Those of a function's trailers that HTTP lets pass.
+pub(super) fn trailers(made: &[Pair]) -> HeaderMap {
+    let mut passed = HeaderMap::new();
+    for (name, value) in made {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(name),
+            HeaderValue::from_bytes(value),
+        ) && !HOP_BY_HOP.contains(&name.as_str())
+            && !NOT_BEHIND.contains(&name.as_str())
+            // A map that is full takes no more.
+            && passed.try_append(name, value).is_err()
+        {
+            break;
+        }
+    }
+    passed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
+
+    #[test]
+    fn trailers_cannot_change_what_came_before_them() {
+        let made: Vec<Pair> = [
+            "x-sum",
+            "content-length",
+            "Transfer-Encoding",
+            "a b",
+            "x-sum",
+        ]
+        .map(|name| (name.into(), b"1".to_vec()))
+        .into();
+        let passed = trailers(&made);
+        assert_eq!(passed.keys().collect::<Vec<_>>(), ["x-sum"]);
+        assert_eq!(passed.len(), 2);
+    }
 
     #[test]
     fn what_connection_names_goes_with_it() {

@@ -7,14 +7,16 @@
 mod body;
 mod collect;
 mod fields;
+mod incoming;
 mod request;
 mod response;
 mod timing;
 
-pub use body::Body;
+pub use body::{Body, BodyError};
 pub use request::RemoteAddress;
 
 pub(crate) use collect::{collect, discard};
+pub(crate) use incoming::limited;
 pub(crate) use request::{check_size, request_head};
-pub(crate) use response::response;
-pub(crate) use timing::{add_server_timing, wants_timing};
+pub(crate) use response::{Asked, response};
+pub(crate) use timing::add_server_timing;

@@ -3,7 +3,7 @@
 //! The path is the function's own: whoever routes the request (the gateway, an
 //! embedding program) has taken the name off. Fields of the connection and
 //! those that talk to the node are removed, and `Content-Length` says what the
-//! body really is.
+//! body really is, where that is known before it comes.
 
 use std::net::IpAddr;
 
@@ -42,8 +42,9 @@ pub(crate) fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Fai
     Ok(())
 }
 
-/// The head of a request to the function `name`, whose body is `body_bytes` long.
-pub(crate) fn request_head(name: &str, parts: &Parts, body_bytes: usize) -> RequestHead {
+/// The head of a request to the function `name`, whose body is `length` bytes
+/// long where that is known.
+pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> RequestHead {
     let uri = &parts.uri;
     let authority = match (uri.authority(), parts.headers.get(header::HOST)) {
         (Some(authority), _) => authority.as_str().as_bytes(),
@@ -69,11 +70,11 @@ pub(crate) fn request_head(name: &str, parts: &Parts, body_bytes: usize) -> Requ
         script_name: format!("/{name}").into_bytes(),
         remote_address: remote_address.into_bytes(),
         protocol: format!("{:?}", parts.version).into_bytes(),
-        headers: visible_fields(&parts.headers, body_bytes),
+        headers: visible_fields(&parts.headers, length),
     }
 }
 
-fn visible_fields(headers: &HeaderMap, body_bytes: usize) -> Vec<Pair> {
+fn visible_fields(headers: &HeaderMap, length: Option<u64>) -> Vec<Pair> {
     let connection = ConnectionFields::of(headers);
     let mut fields: Vec<Pair> = headers
         .iter()
@@ -86,8 +87,8 @@ fn visible_fields(headers: &HeaderMap, body_bytes: usize) -> Vec<Pair> {
         .collect();
     let announced = headers.contains_key(header::CONTENT_LENGTH)
         || headers.contains_key(header::TRANSFER_ENCODING);
-    if announced || body_bytes > 0 {
-        fields.push((b"content-length".to_vec(), body_bytes.to_string().into()));
+    if let Some(length) = length.filter(|length| announced || *length > 0) {
+        fields.push((b"content-length".to_vec(), length.to_string().into()));
     }
     fields
 }
@@ -123,7 +124,7 @@ mod tests {
                 .header("X-Faasw-Timing", "1")
                 .extension(RemoteAddress("::1".parse().unwrap())),
         );
-        let head = request_head("f", &parts, 5);
+        let head = request_head("f", &parts, Some(5));
         assert_eq!(head.method, b"POST");
         assert_eq!(head.scheme, b"http");
         assert_eq!(head.authority, b"example.org:81");
@@ -147,11 +148,17 @@ mod tests {
     fn the_content_length_is_the_bodys_own() {
         let lying = parts(Request::post("/").header("content-length", "99"));
         assert_eq!(
-            field(&request_head("f", &lying, 3), "content-length"),
+            field(&request_head("f", &lying, Some(3)), "content-length"),
             Some(&b"3"[..])
         );
+        let unknown = parts(Request::post("/").header("transfer-encoding", "chunked"));
+        let unknown = request_head("f", &unknown, None);
+        assert_eq!(field(&unknown, "content-length"), None);
         let none = parts(Request::get("/"));
-        assert_eq!(field(&request_head("f", &none, 0), "content-length"), None);
+        assert_eq!(
+            field(&request_head("f", &none, Some(0)), "content-length"),
+            None
+        );
     }
 
     #[test]
@@ -162,7 +169,7 @@ mod tests {
             ("*", "/*"),
             ("/x", "/x"),
         ] {
-            let head = request_head("f", &parts(Request::get(uri)), 0);
+            let head = request_head("f", &parts(Request::get(uri)), Some(0));
             assert_eq!(
                 String::from_utf8(head.path_and_query).unwrap(),
                 path,

@@ -4,48 +4,123 @@
 //! only if HTTP allows it; what would change the framing of the message is
 //! taken away, because that is the gateway's business alone.
 
-use bytes::Bytes;
 use faasw_abi::wire::ResponseHead;
-use faasw_pool::InvokeError;
+use faasw_pool::{InvokeError, ReplyBody, ResponseStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
-use super::{body::Body, fields::ConnectionFields};
+use super::{body::Body, fields, fields::ConnectionFields, timing};
+
+/// What a request says about its response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    head_only: bool,
+    /// The client takes trailers.
+    trailers: bool,
+    /// It asks where its time goes.
+    pub(crate) timing: bool,
+}
+
+impl Asked {
+    pub(crate) fn of(parts: &http::request::Parts) -> Self {
+        // HTTP/1 clients must say so (RFC 9110, section 6.5.1); later ones have
+        // a place for trailers anyway.
+        let mut accepted = parts.headers.get_all(header::TE).iter();
+        Self {
+            head_only: parts.method == Method::HEAD,
+            trailers: parts.version > http::Version::HTTP_11
+                || accepted.any(|value| {
+                    value
+                        .as_bytes()
+                        .to_ascii_lowercase()
+                        .windows(b"trailers".len())
+                        .any(|word| word == b"trailers")
+                }),
+            timing: timing::wants_timing(&parts.headers),
+        }
+    }
+}
 
 /// Makes a client's response of a function's.
 ///
 /// # Errors
-/// [`InvokeError::BadResponse`] when it breaks a rule of HTTP,
-/// [`InvokeError::ResponseTooLarge`] when the body is over `limit` bytes.
+/// [`InvokeError::BadResponse`] when it breaks a rule of HTTP.
 pub(crate) fn response(
-    method: &Method,
+    asked: Asked,
     head: &ResponseHead,
-    body: Bytes,
-    limit: usize,
+    body: ReplyBody,
 ) -> Result<Response<Body>, InvokeError> {
     // A final response: an informational one is not for functions to send.
     let status = StatusCode::from_u16(head.status)
         .ok()
         .filter(|status| (200..600).contains(&status.as_u16()))
         .ok_or_else(|| bad(format!("its status is {}, not 200 to 599", head.status)))?;
-    if body.len() > limit {
-        return Err(InvokeError::ResponseTooLarge {
-            report: format!(
-                "its body is {} bytes; at most {limit} are taken",
-                body.len()
-            ),
-        });
-    }
     let mut headers = checked_fields(head)?;
-    check_content_length(&mut headers, method, status, body.len())?;
-    let without_body = method == Method::HEAD || forbids_body(status);
-    let mut response = Response::new(if without_body {
+    let declared = take_content_length(&mut headers)?;
+    let body = if forbids_body(status) {
+        ignore(body);
+        Body::empty()
+    } else if asked.head_only {
+        // What GET would have sent, by the function's word.
+        if let Some(length) = declared {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        ignore(body);
         Body::empty()
     } else {
-        body.into()
-    });
+        match body {
+            // Its length is seen, whatever was announced.
+            ReplyBody::Whole { bytes, trailers } => {
+                let trailers = fields::trailers(&trailers);
+                let trailers = Some(trailers).filter(|all| asked.trailers && !all.is_empty());
+                if let Some(trailers) = &trailers {
+                    announce(&mut headers, trailers.keys());
+                }
+                Body::whole(bytes, trailers)
+            }
+            ReplyBody::Stream(parts) => {
+                let timing = asked.timing && asked.trailers && declared.is_none();
+                if timing {
+                    announce(&mut headers, [&timing::SERVER_TIMING]);
+                }
+                if let Some(length) = declared {
+                    headers.insert(header::CONTENT_LENGTH, length.into());
+                }
+                Body::stream(parts, declared, timing)
+            }
+        }
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// Names fields that come behind the body, those that are not named yet.
+fn announce<'a>(headers: &mut HeaderMap, names: impl IntoIterator<Item = &'a HeaderName>) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::TRAILER)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .collect();
+    for name in names {
+        if !named.contains(name) {
+            headers.append(header::TRAILER, HeaderValue::from(name.clone()));
+        }
+    }
+}
+
+/// Lets a function finish a body that nobody wants.
+fn ignore(body: ReplyBody) {
+    async fn drain(mut parts: ResponseStream) {
+        while std::future::poll_fn(|context| parts.poll_part(context))
+            .await
+            .is_some()
+        {}
+    }
+    if let ReplyBody::Stream(parts) = body {
+        tokio::spawn(drain(parts));
+    }
 }
 
 fn bad(report: String) -> InvokeError {
@@ -78,21 +153,17 @@ fn checked_fields(head: &ResponseHead) -> Result<HeaderMap, InvokeError> {
     let connection = ConnectionFields::of(&fields);
     let mut kept = HeaderMap::new();
     for (name, value) in &fields {
-        if !connection.contain(name) {
+        // Which trailers come is not for one connection to know.
+        if !connection.contain(name) || name == header::TRAILER {
             kept.append(name.clone(), value.clone());
         }
     }
     Ok(kept)
 }
 
-/// `Content-Length` must tell the truth. It stays only where there is no body
-/// to count, in the answer to HEAD; elsewhere hyper writes its own.
-fn check_content_length(
-    headers: &mut HeaderMap,
-    method: &Method,
-    status: StatusCode,
-    body_bytes: usize,
-) -> Result<(), InvokeError> {
+/// Takes the announced length away. Where it holds, whoever called this puts it
+/// back: two lengths, or none, are never passed on.
+fn take_content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvokeError> {
     let mut announced: Option<u64> = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {
         let length = value
@@ -107,25 +178,7 @@ fn check_content_length(
         announced = Some(length);
     }
     headers.remove(header::CONTENT_LENGTH);
-    let actual = body_bytes as u64;
-    if method == Method::HEAD && !forbids_body(status) {
-        // What GET would have sent: the function's word, if it sent no body now.
-        let length = if body_bytes == 0 {
-            announced
-        } else {
-            Some(actual)
-        };
-        if let Some(length) = length {
-            headers.insert(header::CONTENT_LENGTH, length.into());
-        }
-        return Ok(());
-    }
-    match announced {
-        Some(length) if length != actual && !forbids_body(status) => Err(bad(format!(
-            "its content-length is {length}, but its body is {actual} bytes"
-        ))),
-        _ => Ok(()),
-    }
+    Ok(announced)
 }
 
 #[cfg(test)]
@@ -137,12 +190,23 @@ mod tests {
         ResponseHead {
             status,
             headers: headers.iter().map(pair).collect(),
-            trailers: Vec::new(),
+        }
+    }
+
+    fn asked(method: &Method) -> Asked {
+        Asked {
+            head_only: method == Method::HEAD,
+            trailers: true,
+            timing: false,
         }
     }
 
     fn answer(method: Method, head: &ResponseHead) -> Result<Response<Body>, InvokeError> {
-        response(&method, head, Bytes::from_static(b"body"), 4)
+        let body = ReplyBody::Whole {
+            bytes: "body".into(),
+            trailers: vec![(b"x-sum".to_vec(), b"1".to_vec())],
+        };
+        response(asked(&method), head, body)
     }
 
     #[test]
@@ -158,7 +222,7 @@ mod tests {
         let response = answer(Method::GET, &head).unwrap();
         assert_eq!(response.status(), 201);
         assert_eq!(response.headers().get_all("set-cookie").iter().count(), 2);
-        assert_eq!(response.body().as_bytes(), b"body");
+        assert_eq!(response.body().as_bytes(), Some(&b"body"[..]));
     }
 
     #[test]
@@ -171,13 +235,33 @@ mod tests {
                 ("x-hop", "1"),
                 ("upgrade", "h2c"),
                 ("keep-alive", "1"),
-                ("trailer", "x"),
                 ("x-kept", "1"),
             ],
         );
         let response = answer(Method::GET, &head).unwrap();
         let names: Vec<_> = response.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!(names, ["x-kept"]);
+        assert_eq!(names, ["x-kept", "trailer"]);
+    }
+
+    #[test]
+    fn trailers_are_announced_and_take_the_length_away() {
+        let answer = |head: &ResponseHead| answer(Method::GET, head).unwrap();
+        for head in [head(200, &[("trailer", "X-Sum")]), head(200, &[])] {
+            let response = answer(&head);
+            assert_eq!(response.headers().get_all("trailer").iter().count(), 1);
+            assert_eq!(http_body::Body::size_hint(response.body()).exact(), None);
+        }
+        let deaf = Asked {
+            trailers: false,
+            ..asked(&Method::GET)
+        };
+        let body = ReplyBody::Whole {
+            bytes: "body".into(),
+            trailers: vec![(b"x-sum".to_vec(), b"1".to_vec())],
+        };
+        let response = response(deaf, &head(200, &[]), body).unwrap();
+        assert!(!response.headers().contains_key("trailer"));
+        assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(4));
     }
 
     #[test]
@@ -190,7 +274,6 @@ mod tests {
             (head(200, &[("a b", "1")]), "a b"),
             (head(200, &[("", "1")]), "field name"),
             (head(200, &[("x-split", "a\r\nb: c")]), "x-split"),
-            (head(200, &[("content-length", "5")]), "5"),
             (head(200, &[("content-length", "+4")]), "number"),
             (
                 head(200, &[("content-length", "4"), ("content-length", "5")]),
@@ -204,34 +287,28 @@ mod tests {
     }
 
     #[test]
-    fn a_body_over_the_limit_is_refused() {
-        let error = response(
-            &Method::GET,
-            &head(200, &[]),
-            Bytes::from_static(b"body!"),
-            4,
-        )
-        .unwrap_err();
-        assert!(matches!(error, InvokeError::ResponseTooLarge { .. }));
-        assert!(error.to_string().contains("5 bytes"), "{error}");
+    fn a_body_that_is_there_has_the_length_that_it_has() {
+        let response = answer(Method::GET, &head(200, &[("content-length", "5")])).unwrap();
+        assert!(!response.headers().contains_key("content-length"));
+        assert_eq!(response.body().as_bytes(), Some(&b"body"[..]));
     }
 
     #[test]
     fn some_responses_have_no_body() {
         for status in [204, 205, 304] {
             let response = answer(Method::GET, &head(status, &[])).unwrap();
-            assert!(response.body().as_bytes().is_empty());
+            assert_eq!(response.body().as_bytes(), Some(&[][..]));
             assert!(!response.headers().contains_key("content-length"));
         }
         let response = answer(Method::HEAD, &head(200, &[])).unwrap();
-        assert!(response.body().as_bytes().is_empty());
-        assert_eq!(response.headers()["content-length"], "4");
+        assert_eq!(response.body().as_bytes(), Some(&[][..]));
+        assert!(!response.headers().contains_key("content-length"));
     }
 
     #[test]
     fn the_answer_to_head_may_announce_what_get_would_send() {
         let head = head(200, &[("content-length", "1000")]);
-        let answer = response(&Method::HEAD, &head, Bytes::new(), 4).unwrap();
+        let answer = answer(Method::HEAD, &head).unwrap();
         assert_eq!(answer.headers()["content-length"], "1000");
     }
 }

@@ -1,4 +1,5 @@
-//! `Server-Timing`: where a request's time went, for those who ask.
+//! `Server-Timing`: where a request's time went, for those who ask. It comes as
+//! a header field, or behind the body of a response that came as a stream.
 
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// A request that has this field with the value `1` is answered with `Server-Timing`.
 pub(super) const ASKING: HeaderName = HeaderName::from_static("x-faasw-timing");
 
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Whether a request asks where its time goes.
-pub(crate) fn wants_timing(request: &HeaderMap) -> bool {
+pub(super) fn wants_timing(request: &HeaderMap) -> bool {
     request.get(ASKING).is_some_and(|value| value == "1")
 }
 
-/// Adds the stages of a request to its response, beside what the function says of its own.
+/// Adds the stages of a request to fields of its response, beside what the function says of its own.
 pub(crate) fn add_server_timing(response: &mut HeaderMap, timing: &Timing) {
     let text = format!(
         "queue;dur={}, fork;dur={}, init;dur={}, exec;dur={}",

@@ -61,8 +61,8 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// A request was answered by its function. `timing` is there where an
-    /// instance ran.
+    /// A request was answered by its function. `timing` is there unless the
+    /// rest of the answer is still to come.
     pub(crate) fn answered(
         &self,
         function: &FunctionName,
@@ -70,7 +70,14 @@ impl Metrics {
         timing: Option<&Timing>,
     ) {
         self.count(Function::Named(function.clone()), status);
-        let Some(timing) = timing else { return };
+        if let Some(timing) = timing {
+            self.ran(function, timing);
+        }
+    }
+
+    /// An instance has come to its end: with its answer, or with the stream
+    /// that followed it.
+    pub(crate) fn ran(&self, function: &FunctionName, timing: &Timing) {
         let stages = [timing.queue, timing.fork, timing.init, timing.exec];
         for (histogram, took) in self.stages.iter().zip(stages) {
             histogram.observe(took.as_secs_f64());
@@ -91,6 +98,25 @@ impl Metrics {
             problem.slug,
             problem.status,
         );
+        self.trapped(function, failure);
+    }
+
+    /// A response that had begun was cut off, or its handler failed behind it.
+    /// The request was counted when its answer began.
+    pub(crate) fn cut_off(&self, function: &FunctionName, failure: &Failure) {
+        let problem = failure.problem().slug;
+        self.problems().insert(problem);
+        let function_label = Function::Named(function.clone());
+        self.failures
+            .get_or_create(&ProblemOf {
+                function: function_label,
+                problem,
+            })
+            .inc();
+        self.trapped(function, failure);
+    }
+
+    fn trapped(&self, function: &FunctionName, failure: &Failure) {
         if let Failure::Invoke(InvokeError::Trap { report }) = failure {
             let of = TrapOf {
                 function: function.clone(),

@@ -55,9 +55,9 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets the node's limits. Bodies cannot be larger than the 1 MiB of a mailbox.
+    /// Sets the node's limits.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits.within_mailbox();
+        self.limits = limits;
         self
     }
 

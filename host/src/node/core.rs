@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(super) limits: Limits,
     pub(super) observer: Observer,
     pub(super) storage: Arc<Storage>,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: Arc<Metrics>,
     functions: RwLock<BTreeMap<FunctionName, Arc<Function>>>,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
@@ -68,7 +68,7 @@ impl Core {
             limits,
             observer,
             storage: Arc::new(storage),
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
             functions: RwLock::default(),
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),

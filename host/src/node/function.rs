@@ -13,6 +13,7 @@ use crate::{
 };
 
 /// A function's current version.
+#[derive(Debug)]
 pub(super) struct Function {
     pub(super) name: FunctionName,
     pub(super) version: u64,

@@ -1,46 +1,53 @@
 //! A request's way through the node.
 //!
-//! Look the function up, check and collect the request, have its seed run it,
-//! check the response. Whatever fails on the way becomes a problem response, a
-//! line in the function's log and an event: a caller always gets an answer.
+//! Look the function up, check the request, have its seed run it, check the
+//! response. Whatever fails before the response has begun becomes a problem
+//! response; a response that has begun is cut off. Either is a line in the
+//! function's log: a caller always gets an answer, and never half of one for a
+//! whole.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use faasw_pool::{Call, LogSink, LogStream};
+use faasw_pool::{
+    Call, CallLimits, ClientError, InvokeError, LogSink, LogStream, ReplyBody, Timing,
+};
 use http::{HeaderMap, Method, Request, Response, header};
 
-use super::{core::Core, function::Function};
+use super::{
+    core::Core,
+    function::{Function, Place},
+};
 use crate::{
+    engine::Seed,
     failure::{Failure, Fault},
-    log::FunctionLog,
     message::{self, Body},
+    metrics::Metrics,
 };
 
 impl Core {
     pub(super) async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
     where
-        B: http_body::Body,
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
         B::Error: std::fmt::Display,
     {
         let head_only = request.method() == Method::HEAD;
         let Some(function) = self.function(name) else {
-            if !asks_first(request.headers()) {
-                message::discard(request.into_body()).await;
-            }
+            refuse(request).await;
             self.metrics.unknown();
             return Failure::UnknownFunction(name.into())
                 .problem()
                 .of_function(name)
                 .response(head_only);
         };
-        let log = Arc::new(InstanceLog::of(&function));
-        match self.run(&function, request, log.clone()).await {
+        let mut instance = None;
+        match self.run(&function, request, &mut instance).await {
             Ok(response) => {
                 let timing = response.extensions().get();
                 self.metrics
@@ -48,7 +55,7 @@ impl Core {
                 response
             }
             Err(failure) => {
-                let instance = log.instance();
+                let instance = instance.and_then(|log: Arc<Follower>| log.instance());
                 report(&function, &failure, instance.unwrap_or(0));
                 let mut problem = failure.problem().of_function(name);
                 self.metrics.failed(&function.name, &failure, &problem);
@@ -60,54 +67,89 @@ impl Core {
 
     async fn run<B>(
         &self,
-        function: &Function,
+        function: &Arc<Function>,
         request: Request<B>,
-        log: Arc<InstanceLog>,
+        instance: &mut Option<Arc<Follower>>,
     ) -> Result<Response<Body>, Failure>
     where
-        B: http_body::Body,
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
         B::Error: std::fmt::Display,
     {
+        let (place, seed, waited) = match self.admit(function, &request).await {
+            Ok(admitted) => admitted,
+            Err(failure) => {
+                refuse(request).await;
+                return Err(failure);
+            }
+        };
+        let (parts, body) = request.into_parts();
+        let asked = message::Asked::of(&parts);
+        let limits = function.record.options.request_limits(&self.limits);
+        let log = Arc::new(Follower {
+            function: function.clone(),
+            metrics: self.metrics.clone(),
+            instance: AtomicU64::new(0),
+            _place: place,
+        });
+        *instance = Some(log.clone());
+        let call = Call {
+            head: message::request_head(function.name.as_str(), &parts, body.size_hint().exact()),
+            body: message::limited(body, self.limits.request_body),
+            limits: CallLimits {
+                cpu: limits.cpu_time,
+                first_byte: limits.first_byte,
+                idle_client: limits.idle_client,
+                idle_guest: limits.idle_guest,
+                total: limits.total_time,
+            },
+            log,
+        };
+        let reply = seed.invoke(call).await?;
+        let is_whole = matches!(reply.body, ReplyBody::Whole { .. });
+        let mut response = message::response(asked, &reply.head, reply.body)?;
+        // A stream's time is known at its end only.
+        if is_whole {
+            let mut timing = reply.timing;
+            timing.queue += waited;
+            if asked.timing {
+                message::add_server_timing(response.headers_mut(), &timing);
+            }
+            response.extensions_mut().insert(timing);
+        }
+        Ok(response)
+    }
+
+    /// Lets a request in: a place, a seed, and how long that took to be there.
+    async fn admit<B: http_body::Body>(
+        &self,
+        function: &Function,
+        request: &Request<B>,
+    ) -> Result<(Place, Arc<dyn Seed>, Duration), Failure> {
         if self.has_ended() {
             return Err(Failure::ShuttingDown);
         }
-        let limits = &self.limits;
-        let (parts, body) = request.into_parts();
-        let body = message::collect(
-            body,
-            limits.request_body,
-            limits.request_read,
-            asks_first(&parts.headers),
-        )
-        .await?;
-        // After the body, so that the client is ready to listen.
-        message::check_size(&parts.headers, limits)?;
-
-        let _place = function.place()?;
+        message::check_size(request.headers(), &self.limits)?;
+        let limit = self.limits.request_body;
+        if request.body().size_hint().lower() > limit {
+            return Err(InvokeError::from(ClientError::TooLarge(limit)).into());
+        }
+        let place = function.place()?;
         let begun = Instant::now();
         let seed = function
             .seed
             .get_or_try_init(|| self.wake(function))
             .await
             .map_err(Failure::NotReady)?;
-        let waited = begun.elapsed();
+        Ok((place, seed.clone(), begun.elapsed()))
+    }
+}
 
-        let call = Call {
-            head: message::request_head(function.name.as_str(), &parts, body.len()),
-            body,
-            time_limit: function.record.options.request_limits(limits).first_byte,
-            log,
-        };
-        let reply = seed.invoke(call).await?;
-        let mut response =
-            message::response(&parts.method, &reply.head, reply.body, limits.response_body)?;
-        let mut timing = reply.timing;
-        timing.queue += waited;
-        if message::wants_timing(&parts.headers) {
-            message::add_server_timing(response.headers_mut(), &timing);
-        }
-        response.extensions_mut().insert(timing);
-        Ok(response)
+/// Takes what a client sends before it listens, so that it hears the answer. One
+/// that asked first has not sent anything.
+async fn refuse<B: http_body::Body>(request: Request<B>) {
+    if !asks_first(request.headers()) {
+        message::discard(request.into_body()).await;
     }
 }
 
@@ -130,34 +172,41 @@ fn report(function: &Function, failure: &Failure, instance: u64) {
     }
 }
 
-/// The log as one request's instance writes it. It remembers the instance's
-/// number, so that a failure can name it.
+/// Follows one request's instance: its log, its number, and how it ended when
+/// its response had begun before. Lives as long as the instance.
 #[derive(Debug)]
-struct InstanceLog {
-    log: Arc<FunctionLog>,
+struct Follower {
+    function: Arc<Function>,
+    metrics: Arc<Metrics>,
     /// 0 until there is an instance.
     instance: AtomicU64,
+    _place: Place,
 }
 
-impl InstanceLog {
-    fn of(function: &Function) -> Self {
-        Self {
-            log: function.log.clone(),
-            instance: AtomicU64::new(0),
-        }
-    }
-
+impl Follower {
     fn instance(&self) -> Option<u64> {
         Some(self.instance.load(Ordering::Relaxed)).filter(|number| *number != 0)
     }
 }
 
-impl LogSink for InstanceLog {
+impl LogSink for Follower {
     fn begins(&self, instance: u64) {
         self.instance.store(instance, Ordering::Relaxed);
     }
 
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
-        self.log.add(instance, stream, line);
+        self.function.log.add(instance, stream, line);
+    }
+
+    fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
+        let name = &self.function.name;
+        match result {
+            Ok(timing) => self.metrics.ran(name, timing),
+            Err(error) => {
+                let failure = Failure::Invoke(error.clone());
+                report(&self.function, &failure, self.instance().unwrap_or(0));
+                self.metrics.cut_off(name, &failure);
+            }
+        }
     }
 }

@@ -50,7 +50,7 @@ use crate::{
 ///
 /// let request = http::Request::get("/").body(String::new())?;
 /// let response = node.invoke("hello", request).await;
-/// println!("{} {:?}", response.status(), response.body().as_bytes());
+/// println!("{} {:?}", response.status(), response.into_body().into_bytes().await?);
 ///
 /// node.shutdown().await;
 /// # Ok(())
@@ -91,11 +91,13 @@ impl Node {
     ///
     /// The request's path is the one the function sees. There is always a
     /// response: a failure is a problem body (RFC 9457) with a status of 400
-    /// or more. A response of the function carries a [`crate::Timing`] among
-    /// its extensions.
+    /// or more. Bodies pass as they come, both ways; a short response is whole
+    /// when it is there ([`Body::as_bytes`]) and carries a [`crate::Timing`]
+    /// among its extensions. Dropping the future or the body ends the instance.
     pub async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
     where
-        B: http_body::Body,
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
         B::Error: std::fmt::Display,
     {
         self.core.invoke(name, request).await

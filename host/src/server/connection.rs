@@ -1,14 +1,23 @@
-//! One connection: HTTP/1 in, responses out.
+//! One connection: HTTP/1 or HTTP/2 in, responses out.
 
-use std::{convert::Infallible, future::Future, net::IpAddr};
+use std::{
+    convert::Infallible,
+    future::Future,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use http::Request;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
 };
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_io_timeout::TimeoutStream;
 
 use super::Handler;
 use crate::{limits::Limits, message::RemoteAddress};
@@ -19,7 +28,11 @@ use crate::{limits::Limits, message::RemoteAddress};
 const HEAD_BYTES: usize = 128 << 10;
 const HEAD_FIELDS: usize = 256;
 
-/// Serves a connection until either side ends it.
+/// Requests at once on one HTTP/2 connection.
+const STREAMS: u32 = 100;
+
+/// Serves a connection until either side ends it. HTTP/2 is spoken by those who
+/// begin with it (RFC 9113, section 3.3); offers to upgrade to it are ignored.
 pub(super) fn serve<S, H>(
     stream: S,
     peer: Option<IpAddr>,
@@ -31,22 +44,50 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
 {
+    let begun = Arc::new(AtomicBool::new(false));
+    let has_begun = begun.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        begun.store(true, Ordering::Relaxed);
         if let Some(peer) = peer {
             request.extensions_mut().insert(RemoteAddress(peer));
         }
         let answer = handler.clone().answer(request);
         async { Ok::<_, Infallible>(answer.await) }
     });
-    let connection = http1::Builder::new()
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.request_read)
         .max_buf_size(HEAD_BYTES)
-        .max_headers(HEAD_FIELDS)
-        .serve_connection(TokioIo::new(stream), service);
+        .max_headers(HEAD_FIELDS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(limits.request_read)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD_BYTES as u32);
+    // A client that takes nothing must not hold a response for ever.
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.idle_client));
+    let connection = builder
+        .serve_connection(TokioIo::new(Box::pin(stream)), service)
+        .into_owned();
     let connection = graceful.watch(connection);
+    let patience = limits.request_read;
     async move {
-        if let Err(error) = connection.await {
+        let mut connection = std::pin::pin!(connection);
+        // Which version a client speaks is read without a time limit of hyper's.
+        let first = tokio::time::timeout(patience, connection.as_mut()).await;
+        let ended = match first {
+            Ok(ended) => ended,
+            Err(_) if has_begun.load(Ordering::Relaxed) => connection.await,
+            Err(_) => {
+                tracing::debug!("a client said nothing for too long");
+                return;
+            }
+        };
+        if let Err(error) = ended {
             // Clients that go away or break the protocol are daily business.
             tracing::debug!(%error, "a connection failed");
         }

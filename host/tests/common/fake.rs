@@ -12,11 +12,12 @@ use std::{
 use bytes::Bytes;
 use faasw::engine::{Code, Engine, Running, Seed, SeedResult};
 use faasw::{FunctionKind, LogStream};
-use faasw_abi::wire::ResponseHead;
+use faasw_abi::wire::{RequestHead, ResponseHead};
 use faasw_pool::{
-    Call, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply, SeedError,
-    Timing,
+    Call, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply, ReplyBody,
+    SeedError, Timing,
 };
+use http_body_util::BodyExt as _;
 
 /// Counts what it is asked for.
 #[derive(Clone, Debug, Default)]
@@ -132,11 +133,18 @@ impl Seed for FakeSeed {
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
         Box::pin(async move {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let path = text(&call.head.path_and_query);
-            let (status, headers, body) = match path.as_str() {
+            let Call {
+                head,
+                body,
+                limits,
+                log,
+            } = call;
+            let body = body.collect().await?.to_bytes();
+            let path = text(&head.path_and_query);
+            let (status, headers, answer) = match path.as_str() {
                 "/trap" => {
-                    call.log.begins(42);
-                    call.log.line(42, LogStream::Err, b"about to trap");
+                    log.begins(42);
+                    log.line(42, LogStream::Err, b"about to trap");
                     return Err(trap());
                 }
                 "/exit" => return Err(InvokeError::Exit { code: 7 }),
@@ -146,8 +154,8 @@ impl Seed for FakeSeed {
                     (200, vec![], "slow".into())
                 }
                 "/endless" => {
-                    tokio::time::sleep(call.time_limit).await;
-                    return Err(InvokeError::TimedOut(call.time_limit));
+                    tokio::time::sleep(limits.first_byte).await;
+                    return Err(InvokeError::TimedOut(limits.first_byte));
                 }
                 "/busy" => return Err(InvokeError::OverCapacity(4)),
                 "/broken" => return Err(PlatformError::SpawnerGone.into()),
@@ -161,22 +169,28 @@ impl Seed for FakeSeed {
                 ),
                 "/large" => (200, vec![], "x".repeat(1 << 20)),
                 "/log" => {
-                    call.log.line(42, LogStream::Out, b"hello log");
+                    log.line(42, LogStream::Out, b"hello log");
                     (204, vec![], String::new())
                 }
-                "/length" => (200, vec![], call.body.len().to_string()),
+                "/length" => (200, vec![], body.len().to_string()),
                 "/module" => (200, vec![], self.module.clone()),
                 "/env" => (200, vec![], format!("{:?}", self.spec.environment)),
-                _ => (200, vec![("content-type", "text/plain")], echo(&call)),
+                _ => (
+                    200,
+                    vec![("content-type", "text/plain")],
+                    echo(&head, &body),
+                ),
             };
             let pair = |(name, value): (&str, &str)| (name.into(), value.into());
             Ok(Reply {
                 head: ResponseHead {
                     status,
                     headers: headers.into_iter().map(pair).collect(),
+                },
+                body: ReplyBody::Whole {
+                    bytes: answer.into(),
                     trailers: vec![],
                 },
-                body: body.into(),
                 timing: Timing {
                     instance: 42,
                     fork: Duration::from_micros(250),
@@ -189,8 +203,7 @@ impl Seed for FakeSeed {
 }
 
 /// Request line, client, header fields and body, as the function sees them.
-fn echo(call: &Call) -> String {
-    let head = &call.head;
+fn echo(head: &RequestHead, body: &[u8]) -> String {
     let mut text = String::new();
     for part in [
         &head.method,
@@ -209,6 +222,6 @@ fn echo(call: &Call) -> String {
         text.push_str(&format!("\n{name}: {value}"));
     }
     text.push_str("\n\n");
-    text.push_str(&String::from_utf8_lossy(&call.body));
+    text.push_str(&String::from_utf8_lossy(body));
     text
 }

@@ -14,7 +14,12 @@ pub struct RawResponse {
     pub status: u16,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
+    /// Without its chunks' framing.
     pub body: String,
+    /// Fields behind a body in chunks.
+    pub trailers: Vec<(String, String)>,
+    /// Whether the body came to the end that its framing announced.
+    pub is_whole: bool,
 }
 
 impl RawResponse {
@@ -79,7 +84,7 @@ pub async fn request(
 }
 
 /// Takes the first final response apart; what follows its head is the body.
-fn parse(answer: &[u8]) -> RawResponse {
+pub fn parse(answer: &[u8]) -> RawResponse {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text
         .split_once("\r\n\r\n")
@@ -96,15 +101,63 @@ fn parse(answer: &[u8]) -> RawResponse {
     if status == 100 {
         return parse(body.as_bytes());
     }
-    let headers = lines
+    let headers = fields(lines);
+    let header = |name: &str| {
+        let found = headers.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    // Offsets in the text would be wrong for bytes that are not UTF-8.
+    let start = answer
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .unwrap()
+        + 4;
+    let raw = &answer[start..];
+    let (bytes, trailers, is_whole) = if header("transfer-encoding") == Some("chunked") {
+        unchunk(raw)
+    } else {
+        let length = header("content-length").and_then(|length| length.parse().ok());
+        let is_whole = length.is_none_or(|length: usize| raw.len() >= length);
+        (raw.to_vec(), Vec::new(), is_whole)
+    };
+    RawResponse {
+        status,
+        body: String::from_utf8_lossy(&bytes).into_owned(),
+        headers,
+        trailers,
+        is_whole,
+    }
+}
+
+fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
+    lines
         .map(|line| {
             let (name, value) = line.split_once(": ").unwrap_or((line, ""));
             (name.to_lowercase(), value.into())
         })
-        .collect();
-    RawResponse {
-        status,
-        headers,
-        body: body.into(),
+        .collect()
+}
+
+/// Content and trailers of a body in chunks, and whether it ends as it must.
+fn unchunk(mut rest: &[u8]) -> (Vec<u8>, Vec<(String, String)>, bool) {
+    let mut content = Vec::new();
+    loop {
+        let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
+            return (content, Vec::new(), false);
+        };
+        let size = std::str::from_utf8(&rest[..end]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        rest = &rest[end + 2..];
+        if size == 0 {
+            let text = String::from_utf8_lossy(rest);
+            let lines = text.split("\r\n").filter(|line| !line.is_empty());
+            return (content, fields(lines), text.ends_with("\r\n"));
+        }
+        if rest.len() < size + 2 {
+            content.extend_from_slice(&rest[..size.min(rest.len())]);
+            return (content, Vec::new(), false);
+        }
+        content.extend_from_slice(&rest[..size]);
+        rest = &rest[size + 2..];
     }
 }
