@@ -10,6 +10,7 @@
 mod blobs;
 mod error;
 mod record;
+mod reserve;
 mod store;
 
 use std::{
@@ -26,6 +27,7 @@ pub(crate) use record::{FreezeRecord, VersionRecord};
 use crate::{data_dir::DataDir, digest::Digest, name::FunctionName};
 use blobs::Blobs;
 use record::{ArtifactRecord, FunctionRecord};
+use reserve::Reserve;
 use store::Store;
 
 /// Version of tables and records. Another one is refused, never guessed at.
@@ -51,6 +53,7 @@ pub(crate) struct Registry {
     store: Store,
     modules: Blobs,
     artifacts: Blobs,
+    reserve: Reserve,
     kept: u64,
     /// Held from the first file of a change to the end of its garbage, so that
     /// nothing takes a file whose record is still to come.
@@ -84,6 +87,7 @@ impl Registry {
             store: Store::open(directory.database())?,
             modules: Blobs::Folder(directory.modules()),
             artifacts: Blobs::Folder(directory.artifacts()),
+            reserve: Reserve::new(directory.reserve()),
             kept: KEPT,
             changing: Mutex::new(()),
         };
@@ -97,6 +101,7 @@ impl Registry {
             store: Store::in_memory()?,
             modules: Blobs::Memory(Mutex::default()),
             artifacts: Blobs::Memory(Mutex::default()),
+            reserve: Reserve::none(),
             kept: KEPT_IN_MEMORY,
             changing: Mutex::new(()),
         })
@@ -277,6 +282,16 @@ impl Registry {
         record: &VersionRecord,
     ) -> Result<bool, RegistryError> {
         let _changing = self.changing();
+        self.reserve
+            .spend(|| self.move_pointer(name, version, record))
+    }
+
+    fn move_pointer(
+        &self,
+        name: &FunctionName,
+        version: u64,
+        record: &VersionRecord,
+    ) -> Result<bool, RegistryError> {
         self.store.change(|change| {
             let versions = change.open_table(VERSIONS)?;
             let mut functions = change.open_table(FUNCTIONS)?;
@@ -307,7 +322,13 @@ impl Registry {
     /// Forgets a function and all its versions.
     pub(crate) fn remove_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        let unused = self.store.change(|change| {
+        let unused = self.reserve.spend(|| self.drop_function(name))?;
+        self.collect_digests(&unused);
+        Ok(())
+    }
+
+    fn drop_function(&self, name: &FunctionName) -> Result<HashSet<String>, RegistryError> {
+        self.store.change(|change| {
             change.open_table(FUNCTIONS)?.remove(name.as_str())?;
             let mut versions = change.open_table(VERSIONS)?;
             let mut dropped = BTreeSet::new();
@@ -316,9 +337,7 @@ impl Registry {
                 dropped.insert(record.digest.to_string());
             }
             drop_artifacts(change, &versions, dropped)
-        })?;
-        self.collect_digests(&unused);
-        Ok(())
+        })
     }
 
     fn write_artifact(
