@@ -294,7 +294,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
                 tokio::spawn(lane.run(client, left))
             });
             if left > 0 {
-                tokio::time::sleep(chance.up_to(patience(1) / 6)).await;
+                tokio::time::sleep(chance.up_to(patience(1) / 20)).await;
             }
             node.child.kill().unwrap();
             let [one, two] = running;

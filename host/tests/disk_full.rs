@@ -117,7 +117,7 @@ async fn a_deployment_that_does_not_fit_changes_nothing() {
     let mut refused = 0;
     // Room for nothing; for the module's file; for the code's, too; for the
     // record perhaps.
-    for room in (0..12).map(|step| step * 24 << 10) {
+    for room in (0..12).map(|step| (step * 24) << 10) {
         disk.fill_up_to(room);
         let module = Bytes::from(format!("{room:0>60000}"));
         match client.deploy(&f, module, &options).await {
