@@ -253,6 +253,8 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         now.unwrap().as_nanos() as u64
     });
+    // Long enough for a few operations, on either kind of machine.
+    let longest = patience(1) / if slow { 4 } else { 20 };
     println!("FAASW_TEST_SEED={seed} FAASW_CRASH_OPERATIONS={wanted}");
     let mut chance = Chance(seed);
     let mut lanes = NAMES.map(|names| Lane {
@@ -294,7 +296,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
                 tokio::spawn(lane.run(client, left))
             });
             if left > 0 {
-                tokio::time::sleep(chance.up_to(patience(1) / 20)).await;
+                tokio::time::sleep(chance.up_to(longest)).await;
             }
             node.child.kill().unwrap();
             let [one, two] = running;
