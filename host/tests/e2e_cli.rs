@@ -266,8 +266,8 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         let text = run(&["inspect", "f", "--json"]);
         serde_json::from_str::<serde_json::Value>(&text).unwrap()[member].clone()
     };
-    let sleeping = || {
-        let millis = patience(1).as_millis();
+    let sleeping = |time: Duration| {
+        let millis = time.as_millis();
         let asking = thread::spawn(move || get(address, &format!("/f/sleep/{millis}")));
         while inspected("under_way") == 0 {
             thread::yield_now();
@@ -275,7 +275,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         asking
     };
     run(&probe);
-    let old = sleeping();
+    let old = sleeping(patience(1));
     run(&["deploy", "fixtures/wat/hello.wasm", "--name", "f"]);
     assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
     let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
@@ -291,7 +291,8 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
 
     // Back to the first, which a restart does not change.
     assert_eq!(run(&["rollback", "f"]), "f: version 1 serves now\n");
-    let last = sleeping();
+    // Less than the 10 s that a node waits when it stops.
+    let last = sleeping(patience(1).min(Duration::from_secs(5)));
     node.signal("TERM");
     assert_eq!(last.join().unwrap().status, 200);
     let begun = Instant::now();
