@@ -3,7 +3,8 @@
 //! ```text
 //! DATA_DIR/            0700
 //!   lock               held while a node runs; its text is the node's process id
-//!   registry.redb      functions and artifacts (registry)
+//!   registry.redb      functions, versions and artifacts (registry)
+//!   reserve            nothing; given up to remove things on a full disk (registry)
 //!   modules/           what was deployed, by digest
 //!   artifacts/         what it was compiled to, by digest and generation
 //!   logs/              a log per function (log)
@@ -47,6 +48,10 @@ impl DataDir {
 
     pub(crate) fn database(&self) -> PathBuf {
         self.path.join("registry.redb")
+    }
+
+    pub(crate) fn reserve(&self) -> PathBuf {
+        self.path.join("reserve")
     }
 
     pub(crate) fn modules(&self) -> PathBuf {

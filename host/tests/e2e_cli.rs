@@ -209,6 +209,110 @@ fn serve_and_its_clients_work_and_functions_survive_a_kill() {
     assert_eq!(node.stop("INT"), Some(0));
 }
 
+fn up_deploys_a_file_again_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hello.wat");
+    let text = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    // As editors do it: another file in the place of the old one.
+    let write = |text: &str| {
+        let new = folder.path().join(".hello.wat.new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, &file).unwrap();
+    };
+    write(&text);
+    let path = file.to_str().unwrap();
+    let mut up = Running::start(&["up", path, "--watch", "--listen", "127.0.0.1:0", "--json"]);
+    let address = up.address();
+    assert_eq!(get(address, "/hello/").body, "hello from wat\n");
+    write(
+        &text
+            .replace("hello from wat", "hello once more")
+            .replace("\\0f\\00", "\\10\\00"),
+    );
+    let redeployed: serde_json::Value = serde_json::from_str(&up.line()).unwrap();
+    assert_eq!(redeployed["function"]["version"], 2);
+    up.said("hello: redeployed");
+    assert_eq!(get(address, "/hello/").body, "hello once more\n");
+    // What is not a module changes nothing, and the next change is seen.
+    write("(module $half");
+    up.said("hello was not redeployed, the version before serves on: ");
+    assert_eq!(get(address, "/hello/").body, "hello once more\n");
+    write(&text);
+    up.line();
+    assert_eq!(get(address, "/hello/").body, "hello from wat\n");
+    assert_eq!(up.stop("INT"), Some(0));
+}
+
+fn requests_under_way_end_on_their_version_and_before_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    let words = [
+        "serve",
+        "--data-dir",
+        data_dir,
+        "--listen",
+        "127.0.0.1:0",
+        "--timeout",
+        "600s",
+        "--log-format",
+        "json",
+        "--json",
+    ];
+    let mut node = Running::start(&words);
+    let address = node.address();
+    let run = |words: &[&str]| good(run(words, folder.path()));
+    let probe = ["deploy", "fixtures/http-probe.wasm", "--name", "f"];
+    let inspected = |member: &str| {
+        let text = run(&["inspect", "f", "--json"]);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[member].clone()
+    };
+    let sleeping = |time: Duration| {
+        let millis = time.as_millis();
+        let asking = thread::spawn(move || get(address, &format!("/f/sleep/{millis}")));
+        while inspected("under_way") == 0 {
+            thread::yield_now();
+        }
+        asking
+    };
+    run(&probe);
+    let old = sleeping(patience(1));
+    run(&["deploy", "fixtures/wat/hello.wasm", "--name", "f"]);
+    assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
+    let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
+    assert!(stats["microvms"]["busy"].as_u64() >= Some(1), "{stats}");
+    assert_eq!(stats["by_function"]["f"]["requests"]["200"], 1);
+    assert!(!old.is_finished());
+    assert_eq!(old.join().unwrap().status, 200);
+    assert_eq!(inspected("function")["version"], 2);
+    assert_eq!(
+        inspected("function")["limits"]["first_byte_us"],
+        600_000_000
+    );
+
+    // Back to the first, which a restart does not change.
+    assert_eq!(run(&["rollback", "f"]), "f: version 1 serves now\n");
+    // Less than the 10 s that a node waits when it stops.
+    let last = sleeping(patience(1).min(Duration::from_secs(5)));
+    node.signal("TERM");
+    assert_eq!(last.join().unwrap().status, 200);
+    let begun = Instant::now();
+    while is_alive(node.child.id()) {
+        assert!(begun.elapsed() < patience(30), "{}", node.stderr());
+        thread::sleep(Duration::from_millis(20));
+    }
+    for line in node.stderr().lines() {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(event["level"].is_string(), "{line}");
+    }
+    assert!(node.stderr().contains(r#""message":"rolled back""#));
+
+    let mut node = Running::start(&words);
+    let address = node.address();
+    assert_eq!(get(address, "/f/sleep/1").status, 200);
+    assert_ne!(get(address, "/f/").body, "hello from wat\n");
+    assert_eq!(node.stop("TERM"), Some(0));
+}
+
 fn nothing_is_left_of_a_killed_node() {
     // Not SEGV: the standard library's handler swallows one that was sent.
     for signal in ["KILL", "ABRT", "TERM"] {
@@ -286,6 +390,8 @@ fn main() {
         a_taken_port_is_said_with_the_next_step,
         a_file_that_is_not_deployed_ends_up,
         serve_and_its_clients_work_and_functions_survive_a_kill,
+        up_deploys_a_file_again_when_it_changes,
+        requests_under_way_end_on_their_version_and_before_the_node,
         nothing_is_left_of_a_killed_node,
         doctor_runs_a_guest,
     ]);

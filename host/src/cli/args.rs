@@ -234,7 +234,7 @@ pub struct Serving {
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
     /// Run at most this many requests at once; others are answered with 503
-    #[arg(long, value_name = "REQUESTS", default_value_t = 256)]
+    #[arg(long, value_name = "REQUESTS", default_value = "256", value_parser = at_least_one)]
     pub max_instances: usize,
     /// Keep this many microVMs made ahead of requests
     #[arg(long, value_name = "VMS", default_value_t = 4)]
@@ -248,9 +248,7 @@ pub struct Serving {
 /// How the node's own events look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people
     Text,
-    /// An object a line
     Json,
 }
 
@@ -287,7 +285,7 @@ pub struct Options {
     pub own: OwnLimits,
     /// Run at most this many requests of the function at once; others are
     /// answered with 503 [default: as many as the node runs]
-    #[arg(long, value_name = "REQUESTS")]
+    #[arg(long, value_name = "REQUESTS", value_parser = at_least_one)]
     pub concurrency: Option<usize>,
     /// Freeze the seed before or after initialisation; after-init shares the
     /// randomness that it drew between all requests
@@ -300,25 +298,25 @@ pub struct Options {
 #[group(skip)]
 pub struct OwnLimits {
     /// Let a function's memories grow to this many MiB [default: 128]
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: Option<u32>,
     /// End a request that takes more CPU time [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
     pub cpu_time: Option<Duration>,
     /// End a request that has no first byte of its response after this time,
     /// such as 500ms or 30s [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
     pub timeout: Option<Duration>,
     /// End a request whose client takes or sends nothing for this long while
     /// the function waits for it [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
     pub idle_client: Option<Duration>,
     /// End a request whose function takes and sends nothing for this long
     /// after its first byte [default: 60s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
     pub idle_guest: Option<Duration>,
     /// End a request that takes longer altogether [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
     pub total_time: Option<Duration>,
 }
 
@@ -370,6 +368,22 @@ impl From<Options> for FunctionOptions {
 
 fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_millis(1) {
+        return Err("shorter than 1ms".into());
+    }
+    Ok(time)
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
+    if number == 0 {
+        return Err("it takes at least 1".into());
+    }
+    Ok(number)
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -483,6 +497,10 @@ mod tests {
             "logs f -n many",
             "rollback f last",
             "serve --log-format yaml",
+            "serve --timeout 0s",
+            "serve --max-instances 0",
+            "deploy f --concurrency 0",
+            "deploy f --memory 0",
         ] {
             let error = parse(line).unwrap_err();
             assert_ne!(error.kind(), ErrorKind::DisplayHelp, "{line}");

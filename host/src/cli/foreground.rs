@@ -1,6 +1,7 @@
 //! `up` and `serve`: a node in the foreground, until it is told to stop.
 
 use std::{
+    io::IsTerminal as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
@@ -298,6 +299,7 @@ fn start_tracing(format: LogFormat, default: &str) {
     let filter = EnvFilter::try_from_env("FAASW_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let events = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => events.init(),

@@ -3,7 +3,7 @@
 //! The node records requests and deployments here as they end; how many
 //! functions and microVMs there are is asked when somebody reads. The text is
 //! OpenMetrics. It is served on the admin socket and, where a node is started
-//! with an address for it, by [`Page`] on a listener of its own: never beside
+//! with an address for it, by `Page` on a listener of its own: never beside
 //! functions. Series are bounded: statuses, problems and kinds are fixed sets,
 //! and a function's series go with the function.
 

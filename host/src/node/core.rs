@@ -213,33 +213,32 @@ impl Core {
 
     /// Takes a function out of registry and table.
     pub(super) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), FunctionError> {
-        let function = self.known(name)?;
+        let name = self.known(name)?.name.clone();
         // Not dropped with this future: table and registry would disagree.
         let core = Arc::clone(self);
-        let removing = tokio::spawn(async move {
-            let _committing = core.committing.lock().await;
-            let name = function.name.clone();
-            if core.function(name.as_str()).is_none() {
-                return Err(FunctionError::Unknown(name.as_str().into()));
-            }
-            let storage = core.storage.clone();
-            let name = blocking(move || {
-                storage.registry.remove_function(&name)?;
-                Ok(name)
-            })
-            .await?;
-            core.functions
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&name);
-            function.log.delete_files();
-            core.metrics.forget(&name);
-            tracing::info!(function = %name, "function removed");
-            Ok(())
-        });
+        let removing = tokio::spawn(async move { core.commit_removal(name).await });
         removing
             .await
             .unwrap_or(Err(RegistryError::Interrupted.into()))
+    }
+
+    async fn commit_removal(&self, name: FunctionName) -> Result<(), FunctionError> {
+        let _committing = self.committing.lock().await;
+        let function = self.known(name.as_str())?;
+        let storage = self.storage.clone();
+        let name = blocking(move || {
+            storage.registry.remove_function(&name)?;
+            Ok(name)
+        })
+        .await?;
+        self.functions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&name);
+        function.log.delete_files();
+        self.metrics.forget(&name);
+        tracing::info!(function = %name, "function removed");
+        Ok(())
     }
 
     /// The metrics of now as OpenMetrics text.

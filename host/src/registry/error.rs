@@ -7,7 +7,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::FORMAT;
+use super::tables::FORMAT;
 use crate::digest::Digest;
 
 /// Why the registry failed.

@@ -10,15 +10,16 @@
 mod blobs;
 mod error;
 mod record;
+mod reserve;
 mod store;
+mod tables;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use redb::{ReadableTable, TableDefinition, WriteTransaction};
-use serde::{Serialize, de::DeserializeOwned};
+use redb::ReadableTable as _;
 
 pub use error::RegistryError;
 pub(crate) use record::{FreezeRecord, VersionRecord};
@@ -26,10 +27,13 @@ pub(crate) use record::{FreezeRecord, VersionRecord};
 use crate::{data_dir::DataDir, digest::Digest, name::FunctionName};
 use blobs::Blobs;
 use record::{ArtifactRecord, FunctionRecord};
+use reserve::Reserve;
 use store::Store;
-
-/// Version of tables and records. Another one is refused, never guessed at.
-const FORMAT: u64 = 2;
+pub(crate) use tables::Versions;
+use tables::{
+    ARTIFACTS, FUNCTIONS, VERSIONS, artifact_file, digest_part, digests_of, drop_artifacts,
+    put_artifact, read_record, versions_of, write_record,
+};
 
 /// Versions of a function that are kept, the current one included.
 const KEPT: u64 = 10;
@@ -37,20 +41,13 @@ const KEPT: u64 = 10;
 /// The same in memory, where each costs a module and its code.
 const KEPT_IN_MEMORY: u64 = 2;
 
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-/// Function name → [`FunctionRecord`] as JSON.
-const FUNCTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("functions");
-/// Function name and number → [`VersionRecord`] as JSON.
-const VERSIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("versions");
-/// File name below `artifacts/` → [`ArtifactRecord`] as JSON.
-const ARTIFACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("artifacts");
-
 /// Functions and artifacts of one data directory.
 #[derive(Debug)]
 pub(crate) struct Registry {
     store: Store,
     modules: Blobs,
     artifacts: Blobs,
+    reserve: Reserve,
     kept: u64,
     /// Held from the first file of a change to the end of its garbage, so that
     /// nothing takes a file whose record is still to come.
@@ -74,9 +71,6 @@ pub(crate) struct NewArtifact<'a> {
     pub(crate) artifact: &'a Artifact,
 }
 
-/// Versions by number, oldest first.
-pub(crate) type Versions = BTreeMap<u64, VersionRecord>;
-
 impl Registry {
     /// Opens the registry of a data directory, or begins it.
     pub(crate) fn open(directory: &DataDir) -> Result<Self, RegistryError> {
@@ -84,6 +78,7 @@ impl Registry {
             store: Store::open(directory.database())?,
             modules: Blobs::Folder(directory.modules()),
             artifacts: Blobs::Folder(directory.artifacts()),
+            reserve: Reserve::new(directory.reserve()),
             kept: KEPT,
             changing: Mutex::new(()),
         };
@@ -97,6 +92,7 @@ impl Registry {
             store: Store::in_memory()?,
             modules: Blobs::Memory(Mutex::default()),
             artifacts: Blobs::Memory(Mutex::default()),
+            reserve: Reserve::none(),
             kept: KEPT_IN_MEMORY,
             changing: Mutex::new(()),
         })
@@ -277,6 +273,16 @@ impl Registry {
         record: &VersionRecord,
     ) -> Result<bool, RegistryError> {
         let _changing = self.changing();
+        self.reserve
+            .spend(|| self.move_pointer(name, version, record))
+    }
+
+    fn move_pointer(
+        &self,
+        name: &FunctionName,
+        version: u64,
+        record: &VersionRecord,
+    ) -> Result<bool, RegistryError> {
         self.store.change(|change| {
             let versions = change.open_table(VERSIONS)?;
             let mut functions = change.open_table(FUNCTIONS)?;
@@ -307,7 +313,13 @@ impl Registry {
     /// Forgets a function and all its versions.
     pub(crate) fn remove_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        let unused = self.store.change(|change| {
+        let unused = self.reserve.spend(|| self.drop_function(name))?;
+        self.collect_digests(&unused);
+        Ok(())
+    }
+
+    fn drop_function(&self, name: &FunctionName) -> Result<HashSet<String>, RegistryError> {
+        self.store.change(|change| {
             change.open_table(FUNCTIONS)?.remove(name.as_str())?;
             let mut versions = change.open_table(VERSIONS)?;
             let mut dropped = BTreeSet::new();
@@ -316,9 +328,7 @@ impl Registry {
                 dropped.insert(record.digest.to_string());
             }
             drop_artifacts(change, &versions, dropped)
-        })?;
-        self.collect_digests(&unused);
-        Ok(())
+        })
     }
 
     fn write_artifact(
@@ -386,97 +396,6 @@ impl Registry {
         // It guards no data: a panic elsewhere leaves nothing half done here.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Makes the tables that are not there yet.
-fn tables(change: &WriteTransaction) -> Result<(), RegistryError> {
-    change.open_table(FUNCTIONS)?;
-    change.open_table(VERSIONS)?;
-    change.open_table(ARTIFACTS)?;
-    Ok(())
-}
-
-fn put_artifact(
-    change: &WriteTransaction,
-    file: &str,
-    artifact: &Artifact,
-) -> Result<(), RegistryError> {
-    let record = ArtifactRecord {
-        kind: artifact.kind,
-        imports: artifact.imports.clone(),
-        digest: Digest::of(&artifact.code),
-    };
-    let record = write_record(file, &record)?;
-    let mut artifacts = change.open_table(ARTIFACTS)?;
-    artifacts.insert(file, record.as_slice())?;
-    // Another generation's code of the same module is never used again.
-    let of_module = digest_part(file).unwrap_or(file);
-    artifacts.retain(|other, _| other == file || digest_part(other) != Some(of_module))?;
-    Ok(())
-}
-
-/// Of the digests of versions that went, those that no other version has; the
-/// records of their code go.
-fn drop_artifacts(
-    change: &WriteTransaction,
-    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-    dropped: BTreeSet<String>,
-) -> Result<HashSet<String>, RegistryError> {
-    if dropped.is_empty() {
-        return Ok(HashSet::new());
-    }
-    let used = digests_of(versions)?;
-    let unused: HashSet<_> = dropped
-        .into_iter()
-        .filter(|digest| !used.contains(digest))
-        .collect();
-    change
-        .open_table(ARTIFACTS)?
-        .retain(|file, _| digest_part(file).is_some_and(|digest| !unused.contains(digest)))?;
-    Ok(unused)
-}
-
-fn versions_of(
-    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-    name: &FunctionName,
-) -> Result<Versions, RegistryError> {
-    let mut found = Versions::new();
-    for entry in versions.range((name.as_str(), 0)..=(name.as_str(), u64::MAX))? {
-        let (key, value) = entry?;
-        found.insert(key.value().1, read_record(name.as_str(), value.value())?);
-    }
-    Ok(found)
-}
-
-/// The digests of all modules that versions have.
-fn digests_of(
-    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-) -> Result<HashSet<String>, RegistryError> {
-    let mut used = HashSet::new();
-    for entry in versions.iter()? {
-        let (key, value) = entry?;
-        let record: VersionRecord = read_record(key.value().0, value.value())?;
-        used.insert(record.digest.to_string());
-    }
-    Ok(used)
-}
-
-/// Digest first: garbage is told by it.
-fn artifact_file(module: Digest, generation: &str) -> String {
-    format!("{module}-{generation}")
-}
-
-/// The digest that a file's name begins with.
-fn digest_part(file: &str) -> Option<&str> {
-    file.get(..64)
-}
-
-fn read_record<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, RegistryError> {
-    serde_json::from_slice(bytes).map_err(|error| RegistryError::record(key, error))
-}
-
-fn write_record(key: &str, record: &impl Serialize) -> Result<Vec<u8>, RegistryError> {
-    serde_json::to_vec(record).map_err(|error| RegistryError::record(key, error))
 }
 
 #[cfg(test)]

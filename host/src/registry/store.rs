@@ -18,7 +18,10 @@ use redb::{
     backends::InMemoryBackend,
 };
 
-use super::{FORMAT, META, RegistryError, tables};
+use super::{
+    RegistryError,
+    tables::{FORMAT, META, make_tables},
+};
 
 /// redb's page cache, in bytes. The registry is small and rarely read; the
 /// default of 1 GiB is meant for databases.
@@ -181,6 +184,6 @@ fn check(database: &Database) -> Result<(), RegistryError> {
     let transaction = database.begin_write()?;
     transaction.open_table(META)?.insert(FORMAT_KEY, FORMAT)?;
     // Readers find all tables from now on.
-    tables(&transaction)?;
+    make_tables(&transaction)?;
     Ok(transaction.commit()?)
 }

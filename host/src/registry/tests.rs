@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 
 use faasw_abi::wire::FunctionKind;
 
-use super::*;
+use super::{tables::*, *};
 use crate::options::FunctionOptions;
 
 const GENERATION: &str = "x86-64-v3-test";

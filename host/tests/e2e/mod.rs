@@ -56,6 +56,7 @@ static SHARED: AtomicBool = AtomicBool::new(false);
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.first_byte = patience(10);
+    limits.cpu_time = patience(10);
     limits.compile_cpu = patience(120);
     limits.instantiation = patience(60);
     limits
