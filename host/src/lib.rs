@@ -62,7 +62,7 @@ pub use limits::Limits;
 pub use log::LogLine;
 pub use message::{Body, RemoteAddress};
 pub use name::{FunctionName, NameError};
-pub use node::{Deployed, Event, FunctionInfo, Node, NodeBuilder};
+pub use node::{Deployed, Event, FunctionInfo, FunctionService, Node, NodeBuilder};
 pub use options::{FunctionOptions, OptionsError};
 pub use registry::RegistryError;
 

@@ -10,6 +10,7 @@ mod deploy;
 mod info;
 mod invoke;
 mod observer;
+mod service;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -19,6 +20,7 @@ use http::{Request, Response};
 pub use builder::NodeBuilder;
 pub use info::{Deployed, FunctionInfo};
 pub use observer::Event;
+pub use service::FunctionService;
 
 pub(crate) use observer::Observer;
 
@@ -96,6 +98,13 @@ impl Node {
         B::Error: std::fmt::Display,
     {
         self.core.invoke(name, request).await
+    }
+
+    /// A function as a [`tower_service::Service`], for programs that are built
+    /// of tower's layers. There need not be a function of that name yet.
+    #[must_use]
+    pub fn service(&self, name: &str) -> FunctionService {
+        FunctionService::new(self.clone(), name)
     }
 
     /// Removes a function and its log. Requests under way finish.
