@@ -4,6 +4,7 @@ use std::{
     error::Error,
     net::{SocketAddr, TcpListener},
     path::PathBuf,
+    process::ExitCode,
     thread::available_parallelism,
 };
 
@@ -33,13 +34,23 @@ struct Arguments {
     grace: u64,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("edge-proxy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // Both pingora's log and faasw's.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
-    let socket = TcpListener::bind(arguments.listen)?;
+    let socket = TcpListener::bind(arguments.listen)
+        .map_err(|error| format!("{}: {error}", arguments.listen))?;
     let address = socket.local_addr()?;
 
     // pingora makes a runtime for each service and ends it with the server. The
@@ -48,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
     let node = runtime.block_on(Node::builder().start())?;
     let edge = Edge {
-        routes: runtime.block_on(deploy(&node, &arguments))?,
+        routes: runtime.block_on(deploy(&node, arguments))?,
         node: node.clone(),
         upstream: arguments.upstream,
     };

@@ -221,14 +221,17 @@ fn what_it_cannot_start_with_is_said() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = format!("--listen={}", taken.local_addr().unwrap());
     let not_wasm = format!("--answer=/x={}", file!());
-    for (word, said) in [
-        (listen.as_str(), "in use"),
-        ("--answer=/x=nowhere.wasm", "nowhere.wasm"),
-        (not_wasm.as_str(), "main.rs"),
-        ("--answer=x", "/path=function.wasm"),
+    for (words, said) in [
+        (vec![listen.as_str()], "in use"),
+        (
+            vec!["--listen=127.0.0.1:0", "--answer=/x=nowhere.wasm"],
+            "nowhere.wasm",
+        ),
+        (vec!["--listen=127.0.0.1:0", &not_wasm], "main.rs"),
+        (vec!["--answer=x"], "/path=function.wasm"),
     ] {
-        let errors = Program::refused(&[word]);
-        assert!(errors.contains(said), "{word}: {errors}");
+        let errors = Program::refused(&words);
+        assert!(errors.contains(said), "{words:?}: {errors}");
     }
 }
 
