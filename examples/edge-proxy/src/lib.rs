@@ -13,7 +13,11 @@ use std::net::SocketAddr;
 use async_trait::async_trait;
 use bytes::Bytes;
 use faasw::{Body, Node, RemoteAddress};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    request::Parts,
+};
 use http_body_util::Empty;
 use pingora::{
     Error, ErrorType, Result,
@@ -182,8 +186,10 @@ impl Edge {
         routes.max_by_key(|route| route.prefix.len())
     }
 
-    /// Shows a head to a rewriting function.
+    /// Shows a head to a rewriting function, as one without a body.
     async fn show(&self, phase: &'static str, mut head: Parts, function: &str) -> Response<Body> {
+        head.headers.remove(CONTENT_LENGTH);
+        head.headers.remove(TRANSFER_ENCODING);
         head.headers.insert(PHASE, HeaderValue::from_static(phase));
         let request = Request::from_parts(head, Empty::<Bytes>::new());
         self.node.invoke(function, request).await

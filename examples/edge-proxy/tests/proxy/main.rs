@@ -40,6 +40,8 @@ const HELLO: &str = "../hello/hello.wasm";
 const GATE: &str = "gate/gate.wasm";
 /// A component with a behaviour for every path.
 const PROBE: &str = "../../fixtures/http-probe.wasm";
+/// A CGI program that answers with its environment.
+const ENVIRONMENT: &str = "../../fixtures/cgi-probe.wasm";
 const TRAP: &str = "../../fixtures/wat/unreachable.wasm";
 
 /// `seconds`, times how much slower than metal this machine is said to be by
@@ -66,6 +68,7 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| {
         &format!("--answer=/echo={PROBE}"),
         &format!("--answer=/trap={TRAP}"),
         &format!("--rewrite=/members={GATE}"),
+        &format!("--rewrite=/env={ENVIRONMENT}"),
     ]);
     Bench {
         upstream,
@@ -175,13 +178,32 @@ fn a_function_rewrites_both_heads() {
 
 fn a_function_that_does_not_let_a_request_pass_answers_it() {
     let before = BENCH.upstream.requests();
-    for fields in ["", "Authorization: Bearer daisy\r\nX-Edge-Status: 200\r\n"] {
+    for fields in ["", "Authorization: Bearer daisy\r\n"] {
         let answer = request(BENCH.address, "POST", "/members", fields, "body");
         assert_eq!(answer.status, 401, "{answer:?}");
         assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         assert_eq!(answer.body, "Members only.\n");
     }
     assert_eq!(BENCH.upstream.requests(), before);
+}
+
+fn a_rewriting_function_is_shown_the_head_and_no_more() {
+    let fields = "X-Edge-Phase: response\r\nX-Edge-Status: 200\r\nX-Own: 1\r\n";
+    let answer = request(BENCH.address, "POST", "/env?x=y", fields, "body");
+    let seen: Vec<&str> = answer.body.lines().collect();
+    for variable in [
+        "REQUEST_METHOD=POST",
+        "PATH_INFO=/env",
+        "QUERY_STRING=x=y",
+        "REMOTE_ADDR=127.0.0.1",
+        "HTTP_X_OWN=1",
+        "HTTP_X_EDGE_PHASE=request",
+    ] {
+        assert!(seen.contains(&variable), "{variable}: {answer:?}");
+    }
+    for hidden in ["CONTENT_LENGTH", "HTTP_X_EDGE_STATUS"] {
+        assert!(!answer.body.contains(hidden), "{hidden}: {answer:?}");
+    }
 }
 
 fn a_response_that_a_function_cannot_be_shown_does_not_pass() {
@@ -319,6 +341,7 @@ const TESTS: &[Test] = tests![
     a_function_that_fails_is_told_apart_from_the_upstream,
     a_function_rewrites_both_heads,
     a_function_that_does_not_let_a_request_pass_answers_it,
+    a_rewriting_function_is_shown_the_head_and_no_more,
     a_response_that_a_function_cannot_be_shown_does_not_pass,
     requests_under_way_finish_after_sigterm_and_nothing_is_left,
     sigint_ends_it_at_once,
