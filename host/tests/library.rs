@@ -14,12 +14,9 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use common::FakeEngine;
 use faasw::{DeployError, Event, FunctionOptions, Limits, Node, RemoteAddress, StartError, Timing};
-use http::{HeaderValue, Request, Response};
-use http_body_util::{BodyExt as _, Full};
-use tower::{Service, ServiceBuilder, ServiceExt as _, timeout::error::Elapsed};
+use http::Request;
 
 fn get(path: &str) -> Request<String> {
     Request::get(path).body(String::new()).unwrap()
@@ -248,48 +245,59 @@ async fn what_cannot_be_had_is_said_at_the_start() {
     assert!(matches!(nowhere, Err(StartError::AdminNeedsDataDir)));
 }
 
-async fn content(response: Response<faasw::Body>) -> Bytes {
-    response.into_body().collect().await.unwrap().to_bytes()
-}
+mod service {
+    //! Functions as services of the tower stack.
 
-#[tokio::test]
-async fn a_function_is_a_tower_service() {
-    fn shared_between_threads<S: Clone + Send + Sync + 'static>(service: S) -> S {
-        service
+    use bytes::Bytes;
+    use http::{HeaderValue, Response};
+    use http_body_util::{BodyExt as _, Full};
+    use tower::{Service, ServiceBuilder, ServiceExt as _, timeout::error::Elapsed};
+
+    use super::*;
+
+    async fn content(response: Response<faasw::Body>) -> Bytes {
+        response.into_body().collect().await.unwrap().to_bytes()
     }
 
-    let node = common::start(Node::builder()).await;
-    let mut service = shared_between_threads(node.service("f"));
-    let another = service.clone();
-    let texts = service.call(get("/x")).await.unwrap();
-    assert!(content(texts).await.starts_with(b"GET /x "));
-    // Any body, on any thread.
-    let request = Request::post("/length").body(Full::new(Bytes::from("four")));
-    let bytes = tokio::spawn(another.oneshot(request.unwrap()));
-    assert_eq!(content(bytes.await.unwrap().unwrap()).await, "4");
+    #[tokio::test]
+    async fn a_function_is_a_tower_service() {
+        fn shared_between_threads<S: Clone + Send + Sync + 'static>(service: S) -> S {
+            service
+        }
 
-    node.remove("f").await.unwrap();
-    let gone = service.call(get("/x")).await.unwrap();
-    assert_eq!(gone.status(), 404);
-}
+        let node = common::start(Node::builder()).await;
+        let mut service = shared_between_threads(node.service("f"));
+        let another = service.clone();
+        let texts = service.call(get("/x")).await.unwrap();
+        assert!(content(texts).await.starts_with(b"GET /x "));
+        // Any body, on any thread.
+        let request = Request::post("/length").body(Full::new(Bytes::from("four")));
+        let bytes = tokio::spawn(another.oneshot(request.unwrap()));
+        assert_eq!(content(bytes.await.unwrap().unwrap()).await, "4");
 
-#[tokio::test]
-async fn a_function_composes_with_tower_layers() {
-    let node = common::start(Node::builder()).await;
-    let mut layered = ServiceBuilder::new()
-        .concurrency_limit(2)
-        .map_request(|mut request: Request<String>| {
-            let value = HeaderValue::from_static("added");
-            request.headers_mut().insert("x-layer", value);
-            request
-        })
-        .timeout(Duration::from_millis(50))
-        .service(node.service("f"));
-    let ready = layered.ready().await.unwrap();
-    let response = ready.call(get("/")).await.unwrap();
-    let echo = String::from_utf8(content(response).await.to_vec()).unwrap();
-    assert!(echo.contains("\nx-layer: added"), "{echo}");
-    let ready = layered.ready().await.unwrap();
-    let late = ready.call(get("/slow")).await.unwrap_err();
-    assert!(late.is::<Elapsed>(), "{late}");
+        node.remove("f").await.unwrap();
+        let gone = service.call(get("/x")).await.unwrap();
+        assert_eq!(gone.status(), 404);
+    }
+
+    #[tokio::test]
+    async fn a_function_composes_with_tower_layers() {
+        let node = common::start(Node::builder()).await;
+        let mut layered = ServiceBuilder::new()
+            .concurrency_limit(2)
+            .map_request(|mut request: Request<String>| {
+                let value = HeaderValue::from_static("added");
+                request.headers_mut().insert("x-layer", value);
+                request
+            })
+            .timeout(Duration::from_millis(50))
+            .service(node.service("f"));
+        let ready = layered.ready().await.unwrap();
+        let response = ready.call(get("/")).await.unwrap();
+        let echo = String::from_utf8(content(response).await.to_vec()).unwrap();
+        assert!(echo.contains("\nx-layer: added"), "{echo}");
+        let ready = layered.ready().await.unwrap();
+        let late = ready.call(get("/slow")).await.unwrap_err();
+        assert!(late.is::<Elapsed>(), "{late}");
+    }
 }

@@ -100,13 +100,6 @@ impl Node {
         self.core.invoke(name, request).await
     }
 
-    /// A function as a [`tower_service::Service`], for programs that are built
-    /// of tower's layers. There need not be a function of that name yet.
-    #[must_use]
-    pub fn service(&self, name: &str) -> FunctionService {
-        FunctionService::new(self.clone(), name)
-    }
-
     /// Removes a function and its log. Requests under way finish.
     ///
     /// # Errors

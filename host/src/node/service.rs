@@ -50,11 +50,14 @@ pub struct FunctionService {
     function: Arc<str>,
 }
 
-impl FunctionService {
-    pub(super) fn new(node: Node, function: &str) -> Self {
-        Self {
-            node,
-            function: function.into(),
+impl Node {
+    /// A function as a [`tower_service::Service`], for programs that are built
+    /// of tower's layers. There need not be a function of that name yet.
+    #[must_use]
+    pub fn service(&self, name: &str) -> FunctionService {
+        FunctionService {
+            node: self.clone(),
+            function: name.into(),
         }
     }
 }
