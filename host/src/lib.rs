@@ -64,7 +64,9 @@ pub use limits::{Limits, RequestLimits};
 pub use log::{LogLine, LogPage};
 pub use message::{Body, BodyError, RemoteAddress};
 pub use name::{FunctionName, NameError};
-pub use node::{Deployed, Event, FunctionDetails, FunctionInfo, Node, NodeBuilder};
+pub use node::{
+    Deployed, Event, FunctionDetails, FunctionInfo, FunctionService, Node, NodeBuilder,
+};
 pub use options::{FunctionOptions, OptionsError};
 pub use registry::RegistryError;
 

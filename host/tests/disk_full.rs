@@ -90,7 +90,7 @@ async fn start(data_dir: &Path) -> Node {
 async fn text(node: &Node, name: &str, path: &str) -> String {
     let request = Request::get(path).body(String::new()).unwrap();
     let response = node.invoke(name, request).await;
-    String::from_utf8(response.body().as_bytes().to_vec()).unwrap()
+    String::from_utf8(response.body().as_bytes().unwrap().to_vec()).unwrap()
 }
 
 fn names(folder: &Path) -> Vec<String> {

@@ -391,3 +391,60 @@ async fn what_cannot_be_had_is_said_at_the_start() {
     let nowhere = Node::builder().admin(true).start_on(engine()).await;
     assert!(matches!(nowhere, Err(StartError::AdminNeedsDataDir)));
 }
+
+mod service {
+    //! Functions as services of the tower stack.
+
+    use bytes::Bytes;
+    use http::{HeaderValue, Response};
+    use http_body_util::{BodyExt as _, Full};
+    use tower::{Service, ServiceBuilder, ServiceExt as _, timeout::error::Elapsed};
+
+    use super::*;
+
+    async fn content(response: Response<faasw::Body>) -> Bytes {
+        response.into_body().collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_function_is_a_tower_service() {
+        fn shared_between_threads<S: Clone + Send + Sync + 'static>(service: S) -> S {
+            service
+        }
+
+        let node = common::start(Node::builder()).await;
+        let mut service = shared_between_threads(node.service("f"));
+        let another = service.clone();
+        let texts = service.call(get("/x")).await.unwrap();
+        assert!(content(texts).await.starts_with(b"GET /x "));
+        // Any body, on any thread.
+        let request = Request::post("/length").body(Full::new(Bytes::from("four")));
+        let bytes = tokio::spawn(another.oneshot(request.unwrap()));
+        assert_eq!(content(bytes.await.unwrap().unwrap()).await, "4");
+
+        node.remove("f").await.unwrap();
+        let gone = service.call(get("/x")).await.unwrap();
+        assert_eq!(gone.status(), 404);
+    }
+
+    #[tokio::test]
+    async fn a_function_composes_with_tower_layers() {
+        let node = common::start(Node::builder()).await;
+        let mut layered = ServiceBuilder::new()
+            .concurrency_limit(2)
+            .map_request(|mut request: Request<String>| {
+                let value = HeaderValue::from_static("added");
+                request.headers_mut().insert("x-layer", value);
+                request
+            })
+            .timeout(Duration::from_millis(50))
+            .service(node.service("f"));
+        let ready = layered.ready().await.unwrap();
+        let response = ready.call(get("/")).await.unwrap();
+        let echo = String::from_utf8(content(response).await.to_vec()).unwrap();
+        assert!(echo.contains("\nx-layer: added"), "{echo}");
+        let ready = layered.ready().await.unwrap();
+        let late = ready.call(get("/slow")).await.unwrap_err();
+        assert!(late.is::<Elapsed>(), "{late}");
+    }
+}

@@ -76,7 +76,8 @@ impl Core {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let (place, seed, waited) = match self.admit(function, &request).await {
+        let announced = request.body().size_hint().lower();
+        let (place, seed, waited) = match self.admit(function, request.headers(), announced).await {
             Ok(admitted) => admitted,
             Err(failure) => {
                 refuse(request).await;
@@ -120,18 +121,20 @@ impl Core {
         Ok(response)
     }
 
-    /// Lets a request in: a place, a seed, and how long that took to be there.
-    async fn admit<B: http_body::Body>(
+    /// Lets a request in whose body is at least `announced` bytes: a place, a
+    /// seed, and how long that took to be there.
+    async fn admit(
         &self,
         function: &Function,
-        request: &Request<B>,
+        headers: &HeaderMap,
+        announced: u64,
     ) -> Result<(Place, Arc<dyn Seed>, Duration), Failure> {
         if self.has_ended() {
             return Err(Failure::ShuttingDown);
         }
-        message::check_size(request.headers(), &self.limits)?;
+        message::check_size(headers, &self.limits)?;
         let limit = self.limits.request_body;
-        if request.body().size_hint().lower() > limit {
+        if announced > limit {
             return Err(InvokeError::from(ClientError::TooLarge(limit)).into());
         }
         let place = function.place()?;

@@ -12,6 +12,7 @@ mod info;
 mod invoke;
 mod observer;
 mod rollback;
+mod service;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -21,6 +22,7 @@ use http::{Request, Response};
 pub use builder::NodeBuilder;
 pub use info::{Deployed, FunctionDetails, FunctionInfo};
 pub use observer::Event;
+pub use service::FunctionService;
 
 pub(crate) use observer::Observer;
 

@@ -1,0 +1,131 @@
+//! Answering clients: bodies pass piece by piece, both ways at once, so that
+//! neither a client nor a function waits for the other longer than HTTP lets it.
+
+use std::{convert::Infallible, pin::pin};
+
+use bytes::Bytes;
+use faasw::{Body, Node};
+use http::{Method, Request, Response, StatusCode, Version, header, request, response};
+use http_body::Body as _;
+use http_body_util::{
+    BodyExt as _,
+    channel::{Channel, Sender},
+};
+use pingora::{
+    Error, ErrorType, Result,
+    http::{RequestHeader, ResponseHeader},
+    proxy::Session,
+};
+
+/// Answers with what a function makes of the request. Returning early, for a
+/// client that has gone, ends the function's microVM.
+pub async fn by_function(
+    session: &mut Session,
+    node: &Node,
+    function: &str,
+    head: request::Parts,
+) -> Result<()> {
+    if head.headers.contains_key(header::EXPECT) {
+        session.write_continue_response().await?;
+    }
+    let (sender, body) = Channel::new(1);
+    let mut upload = Upload {
+        function: Some(sender),
+        piece: None,
+    };
+    let mut invocation = pin!(node.invoke(function, Request::from_parts(head, body)));
+    let response = loop {
+        tokio::select! {
+            response = &mut invocation => break response,
+            step = upload.step(session), if upload.goes_on() => step?,
+        }
+    };
+    respond(session, response, upload).await
+}
+
+/// Answers with a response that needs no more of the request.
+pub async fn with(session: &mut Session, response: Response<Body>) -> Result<()> {
+    respond(session, response, Upload::default()).await
+}
+
+async fn respond(
+    session: &mut Session,
+    response: Response<Body>,
+    mut upload: Upload,
+) -> Result<()> {
+    let (head, body) = response.into_parts();
+    let head = framed(head, &body, session.req_header())?;
+    session
+        .write_response_header(Box::new(head), body.is_end_stream())
+        .await?;
+    let mut body = pin!(body);
+    loop {
+        tokio::select! {
+            frame = body.frame() => {
+                let Some(frame) = frame else {
+                    return session.write_response_body(None, true).await;
+                };
+                let frame = frame
+                    .map_err(|error| Error::explain(ErrorType::InternalError, error.to_string()))?;
+                // Trailers end here: pingora sends none over HTTP/1.
+                if let Ok(data) = frame.into_data() {
+                    session.write_response_body(Some(data), false).await?;
+                }
+            }
+            step = upload.step(session), if upload.goes_on() => step?,
+        }
+    }
+}
+
+/// A request's body on its way to a function.
+#[derive(Default)]
+struct Upload {
+    /// Nothing once the body has ended or the function wants no more of it.
+    function: Option<Sender<Bytes, Infallible>>,
+    /// What the client has sent and the function has not taken.
+    piece: Option<Bytes>,
+}
+
+impl Upload {
+    fn goes_on(&self) -> bool {
+        self.function.is_some()
+    }
+
+    /// Passes a piece on. Dropping the future loses nothing.
+    async fn step(&mut self, session: &mut Session) -> Result<()> {
+        if self.piece.is_none() {
+            self.piece = session.read_request_body().await?;
+        }
+        let taken = match (&mut self.function, &self.piece) {
+            (Some(function), Some(piece)) => function.send_data(piece.clone()).await.is_ok(),
+            _ => false,
+        };
+        self.piece = None;
+        if !taken {
+            self.function = None;
+        }
+        Ok(())
+    }
+}
+
+/// A function's response head with what says where the body ends: functions do
+/// not frame messages, and pingora leaves it to its caller.
+fn framed(head: response::Parts, body: &Body, request: &RequestHeader) -> Result<ResponseHeader> {
+    let has_body = request.method != Method::HEAD
+        && !matches!(
+            head.status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
+    let mut head = ResponseHeader::from(head);
+    if has_body && !head.headers.contains_key(header::CONTENT_LENGTH) {
+        match body.size_hint().exact() {
+            Some(length) => head.insert_header(header::CONTENT_LENGTH, length)?,
+            None if request.version == Version::HTTP_11 => {
+                head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
+            }
+            // Then the end of the connection ends it.
+            None => {}
+        }
+    }
+    Ok(head)
+}
