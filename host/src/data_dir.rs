@@ -16,9 +16,19 @@ use std::{
     io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use crate::error::StartError;
+
+/// How long the lock is tried. A node that was killed while it started a
+/// process leaves its lock to that process until it executes its program: a
+/// moment, but its service manager may be faster.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause between tries.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A data directory that belongs to this node until dropped.
 #[derive(Debug)]
@@ -101,7 +111,14 @@ fn lock(directory: &Path) -> Result<File, StartError> {
         .mode(0o600)
         .open(&path)
         .map_err(failed)?;
-    match file.try_lock() {
+    let begun = Instant::now();
+    let locked = loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_PATIENCE => sleep(LOCK_PAUSE),
+            locked => break locked,
+        }
+    };
+    match locked {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
@@ -155,6 +172,18 @@ mod tests {
         );
         drop(first);
         DataDir::open(parent.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_given_up_soon_is_waited_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = DataDir::open(parent.path()).unwrap();
+        let second = std::thread::scope(|scope| {
+            let second = scope.spawn(|| DataDir::open(parent.path()));
+            drop(first);
+            second.join().unwrap()
+        });
+        second.unwrap();
     }
 
     #[test]

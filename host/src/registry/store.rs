@@ -7,7 +7,7 @@
 //! revision up, so that this can be told.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -151,12 +151,29 @@ fn revision(database: &Database) -> Result<u64, RegistryError> {
     Ok(meta.get(REVISION_KEY)?.map_or(0, |number| number.value()))
 }
 
+/// Opens the database. A new one is made aside and renamed when it is whole:
+/// redb does not know one again whose making was cut off.
 fn open(path: &Path) -> Result<Database, RegistryError> {
+    let failed = |error| RegistryError::file(path, error);
+    if !path.try_exists().map_err(failed)? {
+        let unfinished = path.with_extension("unfinished");
+        // Closed before it is renamed, by which all of it is written.
+        drop(open_file(&unfinished, true)?);
+        fs::rename(&unfinished, path).map_err(failed)?;
+        let folder = path.parent().unwrap_or(path);
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(failed)?;
+    }
+    open_file(path, false)
+}
+
+fn open_file(path: &Path, empty: bool) -> Result<Database, RegistryError> {
     let file = File::options()
         .read(true)
         .write(true)
-        .create(true)
-        .truncate(false)
+        .create(empty)
+        .truncate(empty)
         .mode(0o600)
         .open(path)
         .map_err(|error| RegistryError::file(path, error))?;

@@ -244,6 +244,23 @@ fn an_interrupted_write_leaves_no_trace() {
 }
 
 #[test]
+fn a_registry_whose_making_was_cut_off_is_made_again() {
+    let fixture = Fixture::new();
+    let unfinished = fixture.path().join("registry.unfinished");
+    for left in [&b""[..], b"half a database"] {
+        fs::create_dir_all(fixture.path()).unwrap();
+        fs::write(&unfinished, left).unwrap();
+        let (directory, registry) = fixture.open();
+        assert!(!unfinished.exists());
+        store(&registry, "a", b"module");
+        drop((directory, registry));
+        let (_directory, registry) = fixture.open();
+        assert_eq!(numbers(&registry, "a"), [1]);
+        fs::remove_file(fixture.path().join("registry.redb")).unwrap();
+    }
+}
+
+#[test]
 fn damaged_code_is_not_used_and_a_damaged_module_is_an_error() {
     let fixture = Fixture::new();
     let (_directory, registry) = fixture.open();
