@@ -74,12 +74,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("the crate has no parent folder")?
         .to_owned();
     let target = parts_target()?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
     let mut digest = Sha256::new();
     for part in PARTS {
         for source in part.sources {
             println!("cargo:rerun-if-changed={}", root.join(source).display());
         }
         let built = build(&part, &root, &target)?;
+        // A copy of this build's own: checkouts that share a target folder
+        // write over each other's parts.
+        let copy = out.join(part.package);
+        std::fs::copy(&built, &copy)?;
+        let built = copy;
         println!("cargo:rustc-env={}={}", part.variable, built.display());
         digest.update(std::fs::read(&built)?);
     }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::error::PlatformError;
@@ -20,6 +21,8 @@ pub struct Stock {
     ready: Mutex<VecDeque<Shell>>,
     wanted: usize,
     taken: Notify,
+    /// Where the pool was started: whoever calls may have another.
+    runtime: Handle,
 }
 
 impl Stock {
@@ -30,6 +33,7 @@ impl Stock {
             ready: Mutex::new(VecDeque::new()),
             wanted,
             taken: Notify::new(),
+            runtime: Handle::current(),
         });
         tokio::spawn(refill(Arc::downgrade(&stock)));
         stock
@@ -44,6 +48,7 @@ impl Stock {
         if spawner.is_gone() {
             tracing::warn!("the spawner has ended; starting another");
             self.clear();
+            let _on_the_pools_own = self.runtime.enter();
             *spawner = Spawner::start().map_err(|_| PlatformError::SpawnerGone)?;
         }
         Ok(spawner.clone())

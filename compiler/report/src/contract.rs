@@ -1,7 +1,8 @@
 //! How the compile helper is started and how it ends.
 //!
 //! `faasw-compiler --isa LEVEL`, with three descriptors open and its resource
-//! limits set; environment and standard input do not matter. A report is
+//! limits set; standard input does not matter, the environment only for how many
+//! threads and how much address space it takes. A report is
 //! written last and in one piece, so whoever finds none need not look at the
 //! artifact: the helper was killed by its limits, or failed.
 

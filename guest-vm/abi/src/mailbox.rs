@@ -67,8 +67,6 @@ pub const LOG_RECORD_HEADER: usize = 8;
 pub const REQUEST_OPEN: u32 = 0;
 /// [`HostWords::request_end`]: the body is whole when all bytes written are read.
 pub const REQUEST_WHOLE: u32 = 1;
-/// [`HostWords::request_end`]: the client went away in the middle of the body.
-pub const REQUEST_BROKEN: u32 = 2;
 
 /// What the host writes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -106,6 +106,13 @@ impl Failure {
         Self::new(Outcome::Trap, report)
     }
 
+    /// The same, with a word on memory where that may be the reason.
+    pub(crate) fn noting(mut self, memory: &MemoryLimit) -> Self {
+        note_memory(&mut self.report, Some(memory));
+        self.report = bounded(self.report);
+        self
+    }
+
     /// The function exited.
     pub(crate) fn exit(code: u32) -> Self {
         Self {

@@ -277,7 +277,10 @@ impl<P: Platform> Ready<P> {
             .and_then(|arguments| handle.call(&mut self.store, arguments));
         self.ended_well(called)?;
         let state = self.store.data_mut();
-        state.exchange.conclude()
+        state
+            .exchange
+            .conclude(&mut state.platform)
+            .map_err(|failure| failure.noting(&state.memory))
     }
 
     fn handle_command(

@@ -28,7 +28,8 @@ pub enum SendError {
     TrailersTooLarge,
 }
 
-/// What is there of the request body.
+/// What is there of the request body. A client that goes away in the middle of
+/// it ends the instance, so no function ever sees that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// At least one byte can be read.
@@ -37,8 +38,6 @@ pub enum Incoming {
     Pending,
     /// Everything was read, and the trailers are there.
     End,
-    /// The client went away in the middle of it.
-    Broken,
 }
 
 /// What a function waits for, beside a time.
@@ -117,15 +116,11 @@ pub(crate) fn send_whole(platform: &mut impl Platform, mut bytes: &[u8]) {
 }
 
 /// Reads some of the request body, waiting until there is some; none is its end.
-///
-/// # Errors
-/// [`Broken`] when the client went away in the middle of it.
-pub(crate) fn read_some(platform: &mut impl Platform, out: &mut [u8]) -> Result<usize, Broken> {
+pub(crate) fn read_some(platform: &mut impl Platform, out: &mut [u8]) -> usize {
     loop {
         match platform.incoming() {
-            Incoming::Ready => return Ok(platform.read_body(out)),
-            Incoming::End => return Ok(0),
-            Incoming::Broken => return Err(Broken),
+            Incoming::Ready => return platform.read_body(out),
+            Incoming::End => return 0,
             Incoming::Pending => {
                 let request = Interest {
                     request: true,
@@ -136,7 +131,3 @@ pub(crate) fn read_some(platform: &mut impl Platform, out: &mut [u8]) -> Result<
         }
     }
 }
-
-/// The client went away in the middle of the request body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken;

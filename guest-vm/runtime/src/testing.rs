@@ -19,8 +19,6 @@ pub struct MemoryPlatform {
     pub body_read: usize,
     /// What arrives later: a piece each time that the function waits for it.
     pub arriving: VecDeque<Vec<u8>>,
-    /// Whether the client goes away instead of ending the body.
-    pub breaks: bool,
     /// The trailers behind the body.
     pub request_trailers: Vec<Pair>,
     /// The head of the response, once it was sent.
@@ -55,7 +53,6 @@ impl MemoryPlatform {
             request_body: Vec::new(),
             body_read: 0,
             arriving: VecDeque::new(),
-            breaks: false,
             request_trailers: Vec::new(),
             response_head: None,
             response_body: Vec::new(),
@@ -131,8 +128,6 @@ impl Platform for MemoryPlatform {
             Incoming::Ready
         } else if !self.arriving.is_empty() {
             Incoming::Pending
-        } else if self.breaks {
-            Incoming::Broken
         } else {
             Incoming::End
         }

@@ -41,6 +41,18 @@ pub fn spawn(program: &OwnedFd, order: &SpawnHelper, fds: [BorrowedFd<'_>; 3]) -
     }
 }
 
+/// What keeps the helper's address space in bounds on machines with many CPUs:
+/// each thread of the compiler may take an arena of glibc's allocator, and each
+/// arena reserves 64 MiB. Compilation allocates little at a time, so two arenas do.
+fn environment() -> io::Result<Vec<CString>> {
+    const THREADS_MAX: usize = 8;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(vec![
+        c"MALLOC_ARENA_MAX=2".to_owned(),
+        CString::new(format!("RAYON_NUM_THREADS={}", threads.min(THREADS_MAX)))?,
+    ])
+}
+
 fn become_helper(
     program: &OwnedFd,
     order: &SpawnHelper,
@@ -87,8 +99,10 @@ fn become_helper(
     unblock_signals();
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    let environment = [std::ptr::null()];
+    let environment: Vec<CString> = environment()?;
+    let mut variables: Vec<*const libc::c_char> = environment.iter().map(|v| v.as_ptr()).collect();
+    variables.push(std::ptr::null());
     // SAFETY: both arrays end with null and outlive the call.
-    unsafe { libc::fexecve(program.as_raw_fd(), pointers.as_ptr(), environment.as_ptr()) };
+    unsafe { libc::fexecve(program.as_raw_fd(), pointers.as_ptr(), variables.as_ptr()) };
     Err(io::Error::last_os_error())
 }

@@ -131,6 +131,13 @@ impl Bodies {
         )
     }
 
+    /// Whether the function neither finished nor dropped the body.
+    pub(crate) fn is_open(&self, id: BodyId) -> bool {
+        self.bodies
+            .get(&id)
+            .is_some_and(|body| body.end == End::Open)
+    }
+
     /// Writes to the body. Where its [`Bodies::room`] is less, a body that is
     /// sent waits until there is more, and others trap before this is called.
     pub(crate) fn write(

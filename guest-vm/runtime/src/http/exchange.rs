@@ -2,11 +2,12 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{RequestHead, ResponseHead};
 
-use super::bodies::{Bodies, BodyId, End, Written};
+use super::bodies::{Bodies, BodyId, End, FinishFailure, Written};
 use super::fields::Fields;
 use crate::failure::Failure;
 use crate::platform::{Platform, SendError};
@@ -76,11 +77,13 @@ impl Exchange {
         }
     }
 
-    /// The handler returned: says whether its response is whole.
+    /// The handler returned: says whether its response is whole. A body that it
+    /// left open, neither finished nor dropped, ends here; StarlingMonkey leaves
+    /// the answer to an exception like that, and Wasmtime takes it so.
     ///
     /// # Errors
     /// When there is no response, or not a whole one.
-    pub(crate) fn conclude(&mut self) -> Result<(), Failure> {
+    pub(crate) fn conclude(&mut self, platform: &mut impl Platform) -> Result<(), Failure> {
         match self.answer.take() {
             None => Err(Failure::new(
                 Outcome::NoResponse,
@@ -91,9 +94,16 @@ impl Exchange {
                 format!("the function answered with the error {code}"),
             )),
             Some(Answer::Bad(report)) => Err(Failure::new(Outcome::BadResponse, report)),
-            Some(Answer::Response { declared, body }) => self
-                .finished(body, declared)
-                .map_err(|report| Failure::new(Outcome::BadResponse, report)),
+            Some(Answer::Response { declared, body }) => {
+                if let Some(body) = body.filter(|body| self.bodies.is_open(*body)) {
+                    let closed = self.bodies.finish(body, Vec::new(), self.is_head, platform);
+                    if let Err(FinishFailure::Refused(refusal)) = closed {
+                        return Err(Failure::refused(refusal));
+                    }
+                }
+                self.finished(body, declared)
+                    .map_err(|report| Failure::new(Outcome::BadResponse, report))
+            }
         }
     }
 

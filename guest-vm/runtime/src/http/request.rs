@@ -154,17 +154,16 @@ impl<P: Platform> types::HostFutureTrailers for State<P> {
         if self.table.get(&trailers)?.taken {
             return Ok(Some(Err(())));
         }
-        let received = match self.rest_of_request() {
-            Incoming::Ready | Incoming::Pending => return Ok(None),
-            Incoming::Broken => Err(ErrorCode::ConnectionTerminated),
-            Incoming::End => Ok(self.platform.request_trailers()),
-        };
+        if self.rest_of_request() == Incoming::Pending {
+            return Ok(None);
+        }
+        let received = self.platform.request_trailers();
         self.table.get_mut(&trailers)?.taken = true;
-        Ok(Some(Ok(match received {
-            Err(code) => Err(code),
-            Ok(fields) if fields.is_empty() => Ok(None),
-            Ok(fields) => Ok(Some(self.table.push(Fields::received(&fields))?)),
-        })))
+        if received.is_empty() {
+            return Ok(Some(Ok(Ok(None))));
+        }
+        let fields = self.table.push(Fields::received(&received))?;
+        Ok(Some(Ok(Ok(Some(fields)))))
     }
 
     fn drop(&mut self, trailers: Resource<FutureTrailers>) -> Result<()> {

@@ -14,8 +14,6 @@ pub(super) enum Errno {
     Fault = 21,
     /// An argument has no meaning.
     Inval = 28,
-    /// The other side went away.
-    Io = 29,
     /// The system has no such function.
     Nosys = 52,
     /// The descriptor is no directory.

@@ -6,7 +6,7 @@ use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
 use super::memory::{Memory, call, item};
 use super::{MODULE, unsigned};
-use crate::platform::{Broken, Platform, read_some};
+use crate::platform::{Platform, read_some};
 use crate::state::State;
 
 /// Most buffers in one call, as POSIX systems have it.
@@ -65,7 +65,7 @@ fn read<P: Platform>(
         }
         // Waits for the first bytes only: later ones may be long in coming.
         let taken = if total == 0 {
-            read_some(&mut state.platform, buffer).map_err(|Broken| Errno::Io)?
+            read_some(&mut state.platform, buffer)
         } else {
             state.platform.read_body(buffer)
         };

@@ -121,10 +121,6 @@ impl<P: Platform> State<P> {
                 }
                 Incoming::Pending => Ok(Vec::new()),
                 Incoming::End => Err(StreamFailure::Closed),
-                Incoming::Broken => Err(StreamFailure::Failed(IoError {
-                    text: "the client went away in the middle of the request's body".into(),
-                    code: Some(ErrorCode::ConnectionTerminated),
-                })),
             },
         }
     }

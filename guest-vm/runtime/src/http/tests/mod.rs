@@ -81,7 +81,7 @@ fn write(
 }
 
 fn conclude(function: &mut Function) -> Result<(), Failure> {
-    function.exchange.conclude()
+    function.exchange.conclude(&mut function.platform)
 }
 
 fn told(result: Result<impl Sized, HeaderFailure>) -> Option<HeaderError> {

@@ -93,26 +93,3 @@ fn bytes_are_read_as_they_arrive() {
         [b"1".to_vec()]
     );
 }
-
-#[test]
-fn a_client_that_goes_away_is_told_apart_from_the_end() {
-    let mut function = function();
-    let state = &mut function;
-    state.platform.request_body.clear();
-    state.platform.arriving = [b"half".to_vec()].into();
-    state.platform.breaks = true;
-    let body = body_of_request(state);
-    let stream = state.stream(again(&body)).unwrap().unwrap();
-    assert_eq!(
-        state.blocking_read(again(&stream), 9).ok().unwrap(),
-        b"half"
-    );
-    let Err(StreamFailure::Failed(error)) = state.blocking_read(again(&stream), 9) else {
-        panic!("half a body is taken for a whole one");
-    };
-    let error = state.table.push(error).unwrap();
-    assert!(matches!(
-        state.http_error_code(error).unwrap(),
-        Some(ErrorCode::ConnectionTerminated)
-    ));
-}

@@ -1,0 +1,3 @@
+module example/go-cgi
+
+go 1.24
