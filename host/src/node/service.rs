@@ -66,7 +66,7 @@ impl<B> Service<Request<B>> for FunctionService
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
-    B::Error: fmt::Display + Send,
+    B::Error: fmt::Display,
 {
     type Response = Response<Body>;
     type Error = Infallible;

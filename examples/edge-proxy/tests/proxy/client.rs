@@ -53,6 +53,33 @@ impl Client {
         self.response(true)
     }
 
+    /// Reads a response as its body comes, until the body ends with `text`.
+    pub fn read_until(&mut self, text: &str) {
+        let head = self.head();
+        assert_eq!(field(&head, "transfer-encoding"), Some("chunked"), "{head}");
+        let mut body = Vec::new();
+        while !body.ends_with(text.as_bytes()) {
+            self.one_more_chunk(&mut body);
+        }
+    }
+
+    /// The next chunk of a body that goes on.
+    pub fn next_chunk(&mut self) -> String {
+        let mut body = Vec::new();
+        self.one_more_chunk(&mut body);
+        String::from_utf8(body).unwrap()
+    }
+
+    /// Whether what comes next is the last chunk, of length 0.
+    pub fn is_at_end_of_body(&mut self) -> bool {
+        !self.chunk(&mut Vec::new())
+    }
+
+    fn one_more_chunk(&mut self, body: &mut Vec<u8>) {
+        let more = self.chunk(body);
+        assert!(more, "it ends with {:?}", String::from_utf8_lossy(body));
+    }
+
     fn response(&mut self, with_body: bool) -> Response {
         let head = self.head();
         let body = if with_body {

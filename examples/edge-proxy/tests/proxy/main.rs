@@ -139,6 +139,25 @@ fn bodies_reach_functions_whole() {
     assert!(answer.body.ends_with("\n\nhello, world"), "{answer:?}");
 }
 
+fn bodies_pass_both_ways_at_once() {
+    let mut client = Client::connect(BENCH.address);
+    client.write("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.write("5\r\nhello\r\n");
+    client.read_until("\n\nhello");
+    // More than anything on the way holds, but only a piece at a time.
+    let piece = "0123456789abcdef".repeat(1 << 10);
+    for _ in 0..256 {
+        client.write(&format!("{:x}\r\n{piece}\r\n", piece.len()));
+        let mut echoed = String::new();
+        while echoed.len() < piece.len() {
+            echoed += &client.next_chunk();
+        }
+        assert!(echoed == piece);
+    }
+    client.write("0\r\n\r\n");
+    assert!(client.is_at_end_of_body());
+}
+
 fn a_client_may_ask_before_it_sends() {
     let mut client = Client::connect(BENCH.address);
     client.write(
@@ -337,6 +356,7 @@ const TESTS: &[Test] = tests![
     many_clients_are_answered_at_once,
     a_connection_serves_one_request_after_the_other,
     bodies_reach_functions_whole,
+    bodies_pass_both_ways_at_once,
     a_client_may_ask_before_it_sends,
     a_function_that_fails_is_told_apart_from_the_upstream,
     a_function_rewrites_both_heads,
