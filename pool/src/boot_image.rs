@@ -22,6 +22,8 @@ use object::{Object, ObjectSegment};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
+use crate::huge;
+
 const GIB: u64 = 1 << 30;
 const ENTRIES: u64 = 512;
 
@@ -59,6 +61,11 @@ fn write_guest(ram: &LayerBuilder) -> Result<u64, Errno> {
         // Zeroed memory follows the file's part by itself: the layer is new.
         let content = segment.data().map_err(|_| Errno::NOEXEC)?;
         ram.write(segment.address(), content)?;
+        if (TEXT..RODATA_END).contains(&segment.address()) {
+            let start = segment.address() - segment.address() % LARGE_PAGE;
+            let end = segment.address() + content.len() as u64;
+            huge::gather(ram, start, (end - start).next_multiple_of(LARGE_PAGE));
+        }
     }
     Ok(image.entry())
 }

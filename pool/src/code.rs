@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
-use faasw_abi::memory_map::{CODE_MAX, PAGE};
+use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
+
+use crate::huge;
 
 /// Compiled code that nobody can change any more.
 #[derive(Debug)]
@@ -35,8 +37,9 @@ impl Code {
         if bytes == 0 || bytes > CODE_MAX {
             return Err(Errno::FBIG);
         }
-        // Guests map whole pages.
-        rustix::fs::ftruncate(&file, bytes.next_multiple_of(PAGE))?;
+        // Guests map large pages.
+        rustix::fs::ftruncate(&file, bytes.next_multiple_of(LARGE_PAGE))?;
+        huge::gather(&file, 0, bytes.next_multiple_of(LARGE_PAGE));
         rustix::fs::fcntl_add_seals(
             &file,
             SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
@@ -49,9 +52,9 @@ impl Code {
         self.bytes
     }
 
-    /// Size of the file: whole pages.
+    /// Size of the file: whole large pages.
     pub fn mapped_bytes(&self) -> u64 {
-        self.bytes.next_multiple_of(PAGE)
+        self.bytes.next_multiple_of(LARGE_PAGE)
     }
 
     /// A copy of the artifact.

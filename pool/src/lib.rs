@@ -10,7 +10,7 @@
 //!
 //! - `pool`: what the node calls. `error`, `function`: its words.
 //! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
-//! - `boot_image`, `seed`, `code`: what instances are made of.
+//! - `boot_image`, `seed`, `code`, `huge`: what instances are made of.
 //! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
 //! - `doctor`: what the host offers.
@@ -26,6 +26,7 @@ mod error;
 mod exchange;
 mod executable;
 mod function;
+mod huge;
 mod limits;
 mod log_lines;
 mod mailbox;
