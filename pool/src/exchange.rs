@@ -26,6 +26,7 @@ use crate::limits::CallLimits;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::run;
+use crate::seed::{Seed, WriteSet};
 use crate::shell::{Event, Report, Shell};
 
 /// How long the node waits for the end alone, before it asks to hear of what is
@@ -40,6 +41,26 @@ const GRACE: Duration = Duration::from_millis(5);
 /// How long the end of a body is held back for the handler to return, so that
 /// what the exchange took can be told behind it.
 const RETURN: Duration = Duration::from_millis(5);
+
+/// How long a shell may take to say what its instance has written.
+const SURVEY: Duration = Duration::from_secs(1);
+
+/// What is still to be learnt of a seed, from an instance that is done (REAP §5.1:
+/// the first invocation records what the following ones fill in advance).
+pub struct Learning {
+    write_set: WriteSet,
+    ram_bytes: u64,
+}
+
+impl Learning {
+    /// Nothing where it is known.
+    pub fn of(seed: &Seed) -> Option<Self> {
+        seed.write_set().is_unknown().then(|| Self {
+            write_set: seed.write_set().clone(),
+            ram_bytes: seed.layer().bytes(),
+        })
+    }
+}
 
 /// How an exchange went on.
 pub enum Begun {
@@ -70,6 +91,7 @@ pub struct Exchange {
     timing: Timing,
     limits: CallLimits,
     clock: Clock,
+    learning: Option<Learning>,
     /// Given back when the process is gone.
     room: OwnedSemaphorePermit,
 }
@@ -150,8 +172,14 @@ impl Exchange {
                 cpu: now + limits.cpu,
             },
             limits,
+            learning: None,
             room,
         }
+    }
+
+    /// Has the instance asked at its end for what is to be learnt of its seed.
+    pub fn learn(&mut self, learning: Option<Learning>) {
+        self.learning = learning;
     }
 
     /// Shell and mailbox, for the fork.
@@ -301,10 +329,18 @@ impl Exchange {
                 };
             }
         };
-        let (shell, room) = (self.shell, self.room);
+        let (mut shell, room, learning) = (self.shell, self.room, self.learning);
         // Early destroy (AFaaS §4.3): the client does not wait for it, but the
         // place is taken until the process is gone.
         tokio::spawn(async move {
+            if let Some(Learning {
+                write_set,
+                ram_bytes,
+            }) = learning
+                && let Ok(Ok(written)) = timeout(SURVEY, shell.survey()).await
+            {
+                write_set.learn(&written, ram_bytes);
+            }
             shell.destroy().await;
             drop(room);
         });

@@ -14,7 +14,7 @@ use crate::code::{self, Code};
 use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
-use crate::exchange::{Begun, Ended, Exchange, Rest};
+use crate::exchange::{Begun, Ended, Exchange, Learning, Rest};
 use crate::function::{Call, FreezeReport, FunctionSpec, Reply, Timing};
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
@@ -245,6 +245,7 @@ impl Pool {
             timing,
             room,
         );
+        exchange.learn(Learning::of(seed));
         let begun = match fork(&mut exchange, seed, instance).await {
             Ok(()) => exchange.begin().await,
             Err(error) => Err(error),
@@ -310,7 +311,13 @@ async fn fork(exchange: &mut Exchange, seed: &Seed, instance: u64) -> Result<(),
     exchange.receive_ready()?;
     let (shell, mailbox) = exchange.parts();
     shell
-        .fork(seed.layer(), mailbox, seed.code(), seed.state())
+        .fork(
+            seed.layer(),
+            seed.write_set().stretches(),
+            mailbox,
+            seed.code(),
+            seed.state(),
+        )
         .await?;
     shell
         .activate(instance, seed.monotonic_nanoseconds())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use faasw_abi::doorbell::Ring;
 use faasw_fri::messages::{
     Activate, EXTENTS_MAX, Failed, Failure, Fork, FriExtent, PRIVATE, Prepared, Rang, Resume,
-    SHARED, Seal, Sealed, VcpuState, Wake,
+    SHARED, Seal, Sealed, Survey, VcpuState, WRITE_SET_MAX, Wake, Written,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, Layer, LayerBuilder};
@@ -107,18 +107,24 @@ impl Shell {
             .await
     }
 
-    /// Makes the shell an instance of a layer and a state.
+    /// Makes the shell an instance of a layer and a state. The pages of the
+    /// write set are private before the guest runs.
     ///
     /// # Errors
     /// When the shell is gone.
     pub async fn fork(
         &self,
         layer: &Layer,
+        write_set: &[Extent],
         mailbox: &Mailbox,
         code: &Code,
         state: VcpuState,
     ) -> Result<(), PlatformError> {
-        let order = fork_order(layer.bytes(), PRIVATE, layer.extents(), code, state);
+        let mut order = fork_order(layer.bytes(), PRIVATE, layer.extents(), code, state);
+        for (slot, extent) in order.write_set.iter_mut().zip(write_set) {
+            *slot = fri(*extent);
+            order.write_set_count += 1;
+        }
         self.tell(&order, &[layer.as_fd(), mailbox.as_fd(), code.as_fd()])
             .await
     }
@@ -161,6 +167,25 @@ impl Shell {
     /// The system's, when the process is gone.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         self.process.cpu_time()
+    }
+
+    /// The stretches that the instance has written, in order. Its guest must
+    /// stand still. They are the shell's word.
+    ///
+    /// # Errors
+    /// When the shell fails or says anything else.
+    pub async fn survey(&mut self) -> Result<Vec<Extent>, PlatformError> {
+        self.tell(&Survey { reserved: 0 }, &[]).await?;
+        let Written { count, stretches } = self.receive().await?.message().map_err(protocol)?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Ok(stretches
+            .iter()
+            .take(count)
+            .map(|stretch| Extent {
+                start: stretch.start,
+                end: stretch.end,
+            })
+            .collect())
     }
 
     /// Takes the vCPU's state, and ends the shell, so that nobody has the
@@ -288,16 +313,22 @@ fn fork_order(
         sharing,
         extent_count: 0,
         extents: [FriExtent::default(); EXTENTS_MAX],
+        write_set_count: 0,
+        write_set: [FriExtent::default(); WRITE_SET_MAX],
         state,
     };
     for (slot, extent) in order.extents.iter_mut().zip(extents) {
-        *slot = FriExtent {
-            start: extent.start,
-            end: extent.end,
-        };
+        *slot = fri(*extent);
         order.extent_count += 1;
     }
     order
+}
+
+fn fri(extent: Extent) -> FriExtent {
+    FriExtent {
+        start: extent.start,
+        end: extent.end,
+    }
 }
 
 /// What a [`Failed`] packet means, in words.

@@ -32,6 +32,8 @@ pub enum Kind {
     Seal = 19,
     /// [`Wake`].
     Wake = 20,
+    /// [`Survey`].
+    Survey = 21,
     /// [`Prepared`].
     Prepared = 32,
     /// [`Rang`].
@@ -40,6 +42,8 @@ pub enum Kind {
     Sealed = 34,
     /// [`Failed`].
     Failed = 35,
+    /// [`Written`].
+    Written = 36,
 }
 
 impl Kind {
@@ -58,10 +62,12 @@ impl Kind {
             Self::Resume,
             Self::Seal,
             Self::Wake,
+            Self::Survey,
             Self::Prepared,
             Self::Rang,
             Self::Sealed,
             Self::Failed,
+            Self::Written,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == value)
@@ -164,6 +170,12 @@ message! {
 /// Most extents a layer can have in one [`Fork`].
 pub const EXTENTS_MAX: usize = 16;
 
+/// Most stretches of a write set.
+pub const WRITE_SET_MAX: usize = 32;
+
+/// Most stretches in one [`Written`].
+pub const WRITTEN_MAX: usize = 128;
+
 /// A stretch of guest-physical RAM, in bytes; `end` is exclusive.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -214,6 +226,10 @@ message! {
         extent_count: u64,
         /// Where the layer has pages; everything else is fresh zeroed memory.
         extents: [FriExtent; EXTENTS_MAX],
+        /// How many of `write_set` count.
+        write_set_count: u64,
+        /// Pages to make private before the guest runs, because it will write them.
+        write_set: [FriExtent; WRITE_SET_MAX],
         /// State to start from.
         state: VcpuState,
     }
@@ -241,6 +257,15 @@ message! {
     /// Node to shell: end the guest's wait, if it is in one. What it waits for
     /// is there, or was a moment ago; the guest looks for itself.
     Wake {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
+    /// Node to shell: say which pages the instance has written. Its guest must
+    /// stand still.
+    Survey {
         /// Nothing; a message has a body.
         reserved: u64,
     }
@@ -275,6 +300,17 @@ message! {
         exits: u64,
         /// Page faults that KVM fixed for this vCPU, since the VM was made.
         page_faults: u64,
+    }
+}
+
+message! {
+    /// Shell to node: the pages that the instance has made its own, in order; the
+    /// first ones where there are more.
+    Written {
+        /// How many of `stretches` count.
+        count: u64,
+        /// The stretches.
+        stretches: [FriExtent; WRITTEN_MAX],
     }
 }
 
@@ -348,7 +384,7 @@ mod tests {
         let known: Vec<u32> = (0..200).filter(|n| Kind::from_u32(*n).is_some()).collect();
         assert_eq!(
             known,
-            [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 32, 33, 34, 35]
+            [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 32, 33, 34, 35, 36]
         );
         for number in known {
             assert_eq!(Kind::from_u32(number).unwrap() as u32, number);

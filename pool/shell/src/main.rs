@@ -18,6 +18,7 @@ mod shell;
 mod spawner;
 mod statistics;
 mod vm;
+mod written;
 
 use std::process::ExitCode;
 

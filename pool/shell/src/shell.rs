@@ -6,7 +6,8 @@ use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::RAM_MAX;
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, PRIVATE, Prepared, Rang, SHARED, Sealed,
+    Activate, Failed, Failure, Fork, FriExtent, PRIVATE, Prepared, Rang, SHARED, Sealed,
+    WRITTEN_MAX, Written,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +18,7 @@ use crate::clock;
 use crate::guest_memory::{self, Mapping};
 use crate::spawner::{end_with_parent, name_process, unblock_signals};
 use crate::vm::{Stop, Template, Vm};
+use crate::written::PageMap;
 
 /// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
 /// again if it wants more, and the node's time limit holds meanwhile.
@@ -40,6 +42,7 @@ struct Shell<'a> {
     socket: OwnedFd,
     template: &'a Template,
     vm: Vm,
+    page_map: Option<PageMap>,
     instance: Option<Instance>,
     fork_nanoseconds: u64,
     activated: u64,
@@ -67,6 +70,7 @@ pub fn run(socket: OwnedFd, progress: OwnedFd, template: &Template) -> i32 {
         socket,
         template,
         vm,
+        page_map: PageMap::open(),
         instance: None,
         fork_nanoseconds: 0,
         activated: started,
@@ -126,6 +130,7 @@ impl Shell<'_> {
                 (Some(Kind::Resume), Some(_)) => self.run()?,
                 // For a wait that is over.
                 (Some(Kind::Wake), Some(_)) => {}
+                (Some(Kind::Survey), Some(instance)) => self.survey(instance.ram)?,
                 (Some(Kind::Seal), Some(_)) => {
                     let state = self
                         .vm
@@ -136,6 +141,20 @@ impl Shell<'_> {
                 _ => return Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
             }
         }
+    }
+
+    /// Says what the instance has written; nothing where the system cannot tell.
+    fn survey(&self, ram: Mapping) -> Result<(), End> {
+        let mut written = Written {
+            count: 0,
+            stretches: [FriExtent::default(); WRITTEN_MAX],
+        };
+        if let Some(page_map) = &self.page_map
+            && let Ok(count) = page_map.written(ram, &mut written.stretches)
+        {
+            written.count = count as u64;
+        }
+        self.tell(&written)
     }
 
     /// Becomes an instance (the sfork of Catalyzer, §5: map the template's
@@ -168,9 +187,17 @@ impl Shell<'_> {
             .ok()
             .and_then(|count| order.extents.get(..count))
             .ok_or(Errno::INVAL)?;
+        let write_set = usize::try_from(order.write_set_count)
+            .ok()
+            .and_then(|count| order.write_set.get(..count))
+            .ok_or(Errno::INVAL)?;
         let ram = match order.sharing {
             SHARED => guest_memory::shared_ram(layer.as_fd(), order.ram_bytes)?,
-            PRIVATE => guest_memory::private_ram(layer.as_fd(), order.ram_bytes, extents)?,
+            PRIVATE => {
+                let ram = guest_memory::private_ram(layer.as_fd(), order.ram_bytes, extents)?;
+                guest_memory::make_private(ram, write_set);
+                ram
+            }
             _ => return Err(Errno::INVAL),
         };
         let mailbox = guest_memory::mailbox(mailbox.as_fd())?;

@@ -1,0 +1,97 @@
+//! Which pages of its memory an instance has made its own, from the kernel's page
+//! tables: the guest is not asked.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use faasw_abi::memory_map::PAGE;
+use faasw_fri::messages::{FriExtent, WRITTEN_MAX};
+use rustix::io::Errno;
+
+use crate::guest_memory::Mapping;
+
+/// `struct pm_scan_arg` (Documentation/admin-guide/mm/pagemap.rst), which the
+/// headers of older systems lack.
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    region_count: u64,
+    max_pages: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    returned: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::Ioctl = 0xC060_6610_u32 as libc::Ioctl;
+const FILE: u64 = 1 << 2;
+const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
+const ZERO_PAGE: u64 = 1 << 5;
+
+/// The way to ask; opened while the process may still look at itself.
+pub struct PageMap(File);
+
+impl PageMap {
+    /// `None` where the system has none.
+    pub fn open() -> Option<Self> {
+        File::open("/proc/self/pagemap").ok().map(Self)
+    }
+
+    /// The stretches of `ram` that are private to this process, as guest-physical
+    /// addresses in order; says how many.
+    ///
+    /// # Errors
+    /// `NOTTY` where the system has no such call (before Linux 6.7); its other errors.
+    pub fn written(
+        &self,
+        ram: Mapping,
+        out: &mut [FriExtent; WRITTEN_MAX],
+    ) -> Result<usize, Errno> {
+        let mut regions = [Region::default(); WRITTEN_MAX];
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start: ram.address(),
+            end: ram.address() + ram.bytes(),
+            regions: regions.as_mut_ptr().expose_provenance() as u64,
+            region_count: WRITTEN_MAX as u64,
+            // Neither of a file nor the page of zeroes, and there or swapped out.
+            inverted: FILE | ZERO_PAGE,
+            all_of: FILE | ZERO_PAGE,
+            any_of: PRESENT | SWAPPED,
+            ..Scan::default()
+        };
+        // SAFETY: the structure is as the kernel has it, and has room for as
+        // many regions as it says.
+        let found = unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+        let found = usize::try_from(found).map_err(|_| {
+            Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+        })?;
+        let found = found.min(WRITTEN_MAX);
+        for (to, from) in out.iter_mut().zip(&regions).take(found) {
+            *to = FriExtent {
+                start: from.start.saturating_sub(ram.address()),
+                end: from.end.saturating_sub(ram.address()),
+            };
+        }
+        Ok(found)
+    }
+}
+
+const _: () = assert!(size_of::<Scan>() == 96 && size_of::<Region>() == 24 && PAGE == 4096);
