@@ -230,13 +230,14 @@ impl Exchange {
                     limit => self.expired(limit).await?,
                 },
             }
+            if self.guest.response_head_len == 0 {
+                continue;
+            }
+            self.head_seen.get_or_insert_with(Instant::now);
             // A guest that waits for room will not end before it has some.
             streams |= self.waits & WAIT_ROOM != 0;
-            if let Some(head) = self.mailbox.head(&self.guest)? {
-                if streams {
-                    return Ok(Begun::Streams(head));
-                }
-                self.head_seen.get_or_insert_with(Instant::now);
+            if streams && let Some(head) = self.mailbox.head(&self.guest)? {
+                return Ok(Begun::Streams(head));
             }
         }
     }
