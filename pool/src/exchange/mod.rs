@@ -3,7 +3,11 @@
 //! [`Exchange::begin`] runs inside the caller: most functions are done within a
 //! few milliseconds, and their response leaves as one message. Where it takes
 //! longer, [`Exchange::stream`] goes on as a task of its own and hands the body
-//! out part by part. See `docs/decisions/0009-streaming.md`.
+//! out part by part. `clock` says when to lose patience, `end` what is done at
+//! the end. See `docs/decisions/0009-streaming.md`.
+
+mod clock;
+mod end;
 
 use std::future::pending;
 use std::task::{Context, Poll, Waker};
@@ -16,9 +20,12 @@ use faasw_abi::mailbox::{
 };
 use faasw_abi::wire::{Pair, ResponseHead};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
 
+use self::clock::{Clock, Limit, Phase};
+use self::end::Left;
+pub use self::end::{Ended, Learning, Rest};
 use crate::body::{ClientError, Incoming, PART_BYTES, Part, PartSender, Received};
 use crate::error::{InvokeError, PlatformError};
 use crate::function::Timing;
@@ -26,41 +33,7 @@ use crate::limits::CallLimits;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::run;
-use crate::seed::{Seed, WriteSet};
 use crate::shell::{Event, Report, Shell};
-
-/// How long the node waits for the end alone, before it asks to hear of what is
-/// flushed. Most functions are done by then, with one exit.
-const SHORT: Duration = Duration::from_millis(5);
-
-/// How long the end may be in coming once the response has begun, for the
-/// response to leave as one message with a length. Nobody notices that the
-/// first chunk of a longer one comes that much later.
-const GRACE: Duration = Duration::from_millis(5);
-
-/// How long the end of a body is held back for the handler to return, so that
-/// what the exchange took can be told behind it.
-const RETURN: Duration = Duration::from_millis(5);
-
-/// How long a shell may take to say what its instance has written.
-const SURVEY: Duration = Duration::from_secs(1);
-
-/// What is still to be learnt of a seed, from an instance that is done (REAP §5.1:
-/// the first invocation records what the following ones fill in advance).
-pub struct Learning {
-    write_set: WriteSet,
-    ram_bytes: u64,
-}
-
-impl Learning {
-    /// Nothing where it is known.
-    pub fn of(seed: &Seed) -> Option<Self> {
-        seed.write_set().is_unknown().then(|| Self {
-            write_set: seed.write_set().clone(),
-            ram_bytes: seed.layer().bytes(),
-        })
-    }
-}
 
 /// How an exchange went on.
 pub enum Begun {
@@ -86,57 +59,12 @@ pub struct Exchange {
     /// `WAIT_*`: what the guest waits for, and was not woken for yet.
     waits: u32,
     listening: bool,
-    /// When the response's head was first there.
-    head_seen: Option<Instant>,
     timing: Timing,
     limits: CallLimits,
     clock: Clock,
     learning: Option<Learning>,
     /// Given back when the process is gone.
     room: OwnedSemaphorePermit,
-}
-
-/// When what happened last.
-struct Clock {
-    activated: Instant,
-    /// The guest was given a part of the request.
-    fed: Instant,
-    /// The client sent or took something.
-    client: Instant,
-    /// The guest sent something.
-    guest: Instant,
-    /// Its CPU time cannot be used up before this.
-    cpu: Instant,
-}
-
-/// Which limit a deadline belongs to.
-#[derive(Clone, Copy, Debug)]
-enum Limit {
-    Short,
-    FirstByte,
-    Grace,
-    IdleClient,
-    IdleGuest,
-    Return,
-    Cpu,
-    Total,
-}
-
-/// Whose turn it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// The head is not there.
-    Head,
-    /// The head is there, and the end may be near.
-    Grace,
-    /// The client should take what waits for it.
-    Client,
-    /// The guest should send more.
-    Guest,
-    /// The body is whole; the handler should return.
-    Return,
-    /// The end was passed on; the handler should return some time.
-    Afterwards,
 }
 
 impl Exchange {
@@ -150,7 +78,6 @@ impl Exchange {
         timing: Timing,
         room: OwnedSemaphorePermit,
     ) -> Self {
-        let now = Instant::now();
         Self {
             shell,
             mailbox,
@@ -162,15 +89,8 @@ impl Exchange {
             guest: GuestWords::new_zeroed(),
             waits: 0,
             listening: false,
-            head_seen: None,
             timing,
-            clock: Clock {
-                activated: now,
-                fed: now,
-                client: now,
-                guest: now,
-                cpu: now + limits.cpu,
-            },
+            clock: Clock::new(&limits),
             limits,
             learning: None,
             room,
@@ -207,7 +127,7 @@ impl Exchange {
     /// Why there will be no response.
     pub async fn begin(&mut self) -> Result<Begun, InvokeError> {
         loop {
-            let phase = match self.head_seen {
+            let phase = match self.clock.head {
                 None => Phase::Head,
                 Some(_) => Phase::Grace,
             };
@@ -233,7 +153,7 @@ impl Exchange {
             if self.guest.response_head_len == 0 {
                 continue;
             }
-            self.head_seen.get_or_insert_with(Instant::now);
+            self.clock.head.get_or_insert_with(Instant::now);
             // A guest that waits for room will not end before it has some.
             streams |= self.waits & WAIT_ROOM != 0;
             if streams && let Some(head) = self.mailbox.head(&self.guest)? {
@@ -249,7 +169,7 @@ impl Exchange {
         let followed = self.follow(&mut client).await;
         let ended = self.finish(followed).await;
         let delivered = match client {
-            Some(client) => deliver(client, &ended, patience).await,
+            Some(client) => ended.deliver(client, patience).await,
             None => Ok(()),
         };
         let result = ended.result.and(delivered);
@@ -334,26 +254,17 @@ impl Exchange {
         // Early destroy (AFaaS §4.3): the client does not wait for it, but the
         // place is taken until the process is gone.
         tokio::spawn(async move {
-            if let Some(Learning {
-                write_set,
-                ram_bytes,
-            }) = learning
-                && let Ok(Ok(written)) = timeout(SURVEY, shell.survey()).await
-            {
-                write_set.learn(&written, ram_bytes);
+            if let Some(learning) = learning {
+                learning.ask(&mut shell).await;
             }
             shell.destroy().await;
             drop(room);
         });
-        let left = left_behind(&mut self.mailbox, &mut self.log);
-        let (guest, rest, result) = match left {
-            Ok(Left {
-                guest,
-                rest,
-                result,
-            }) => (guest, rest, result),
-            Err(error) => (GuestWords::new_zeroed(), None, Err(error)),
-        };
+        let Left {
+            guest,
+            rest,
+            result,
+        } = Left::in_mailbox(&mut self.mailbox, &mut self.log);
         Ended {
             rest,
             result,
@@ -372,7 +283,7 @@ impl Exchange {
 
     /// Where the time went, before the shell has said it.
     fn timing_so_far(&self) -> Timing {
-        let run = self.clock.activated.elapsed();
+        let run = self.clock.age();
         let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
         Timing {
             init,
@@ -460,8 +371,10 @@ impl Exchange {
     fn feed(&mut self) -> Result<(), InvokeError> {
         if !self.held.is_empty() {
             let put = self.mailbox.put_body(&self.guest, &self.held)?;
-            self.held.advance(put);
-            self.clock.fed = Instant::now();
+            if put > 0 {
+                self.held.advance(put);
+                self.clock.fed = Instant::now();
+            }
         }
         if self.held.is_empty()
             && let Some(trailers) = self.ending.take()
@@ -474,39 +387,9 @@ impl Exchange {
 
     /// The next deadline, and whose it is.
     fn deadline(&self, phase: Phase) -> (Instant, Limit) {
-        let CallLimits {
-            first_byte,
-            idle_client,
-            idle_guest,
-            total,
-            ..
-        } = self.limits;
-        let clock = &self.clock;
         let client_owes = self.waits & WAIT_REQUEST != 0 && !self.end_told;
-        let of_client = (clock.client.max(clock.fed) + idle_client, Limit::IdleClient);
-        let of_guest = (clock.guest.max(clock.client) + idle_guest, Limit::IdleGuest);
-        let of_phase = match phase {
-            Phase::Head | Phase::Guest if client_owes => of_client,
-            Phase::Head => (clock.fed + first_byte, Limit::FirstByte),
-            Phase::Grace => (self.head_seen.unwrap_or(clock.guest) + GRACE, Limit::Grace),
-            Phase::Client => of_client,
-            Phase::Guest | Phase::Afterwards => of_guest,
-            Phase::Return => (clock.guest + RETURN, Limit::Return),
-        };
-        let mut earliest = of_phase;
-        let mut consider = |deadline: Instant, limit| {
-            if deadline < earliest.0 {
-                earliest = (deadline, limit);
-            }
-        };
-        if !self.listening {
-            consider(clock.activated + SHORT, Limit::Short);
-        }
-        consider(clock.cpu, Limit::Cpu);
-        if let Some(total) = total {
-            consider(clock.activated + total, Limit::Total);
-        }
-        earliest
+        self.clock
+            .deadline(&self.limits, phase, client_owes, self.listening)
     }
 
     /// Does what a deadline asks for.
@@ -538,99 +421,7 @@ impl Exchange {
 
     /// The guest runs from now on.
     pub fn activated(&mut self) {
-        let now = Instant::now();
-        self.clock = Clock {
-            activated: now,
-            fed: now,
-            client: now,
-            guest: now,
-            cpu: now + self.limits.cpu,
-        };
-    }
-}
-
-/// What a function left behind.
-pub struct Ended {
-    /// What was not handed out yet of a response that is whole.
-    pub rest: Option<Rest>,
-    /// How the function ended, which may be badly even after a whole response.
-    pub result: Result<(), InvokeError>,
-    /// Where the time went.
-    pub timing: Timing,
-    /// Whoever follows the instance.
-    pub log: LogLines,
-}
-
-/// The end of a response that is whole.
-pub struct Rest {
-    /// Its head.
-    pub head: ResponseHead,
-    /// What was left of its body.
-    pub bytes: Bytes,
-    /// Its trailers.
-    pub trailers: Vec<Pair>,
-}
-
-struct Left {
-    guest: GuestWords,
-    rest: Option<Rest>,
-    result: Result<(), InvokeError>,
-}
-
-/// Looks at the mailbox of a guest that is done.
-fn left_behind(mailbox: &mut Mailbox, log: &mut LogLines) -> Result<Left, InvokeError> {
-    let guest = mailbox.guest()?;
-    log.take(&mailbox.take_log(&guest)?);
-    let mut result = run::outcome(mailbox, &guest);
-    let rest = match mailbox.head(&guest)? {
-        Some(head) if guest.response_end != 0 => Some(Rest {
-            head,
-            bytes: mailbox.take_body(&guest, usize::MAX)?,
-            trailers: mailbox.trailers(&guest)?,
-        }),
-        _ => None,
-    };
-    if rest.is_none() && result.is_ok() {
-        result = Err(InvokeError::GuestFailed(
-            "it said that it was done in the middle of its response".to_owned(),
-        ));
-    }
-    Ok(Left {
-        guest,
-        rest,
-        result,
-    })
-}
-
-/// Hands the rest of a body to a client that may be slow. The VM is gone by now.
-async fn deliver(client: PartSender, ended: &Ended, patience: Duration) -> Result<(), InvokeError> {
-    let Some(Rest {
-        bytes, trailers, ..
-    }) = &ended.rest
-    else {
-        if let Err(error) = &ended.result {
-            // Where there is no room for it, the end of the channel says it too.
-            let _ = client.try_send(Err(error.clone()));
-        }
-        return Ok(());
-    };
-    let mut rest = bytes.clone();
-    loop {
-        let is_end = rest.is_empty();
-        let part = if is_end {
-            Part::End {
-                trailers: trailers.clone(),
-                timing: ended.timing,
-            }
-        } else {
-            Part::Data(rest.split_to(rest.len().min(PART_BYTES)))
-        };
-        match timeout(patience, client.send(Ok(part))).await {
-            Ok(Ok(())) if is_end => return Ok(()),
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(InvokeError::ClientGone),
-            Err(_) => return Err(InvokeError::IdleClient(patience)),
-        }
+        self.clock = Clock::new(&self.limits);
     }
 }
 

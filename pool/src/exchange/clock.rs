@@ -1,0 +1,193 @@
+//! When an exchange loses patience, and with whom.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::limits::CallLimits;
+
+/// How long the node waits for the end alone, before it asks to hear of what is
+/// flushed. Most functions are done by then, with one exit.
+const SHORT: Duration = Duration::from_millis(5);
+
+/// How long the end may be in coming once the response has begun, for the
+/// response to leave as one message with a length. Nobody notices that the
+/// first chunk of a longer one comes that much later.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// How long the end of a body is held back for the handler to return, so that
+/// what the exchange took can be told behind it.
+const RETURN: Duration = Duration::from_millis(5);
+
+/// When what happened last.
+pub struct Clock {
+    activated: Instant,
+    /// The guest was given a part of the request.
+    pub fed: Instant,
+    /// The client sent or took something.
+    pub client: Instant,
+    /// The guest sent something.
+    pub guest: Instant,
+    /// Its CPU time cannot be used up before this.
+    pub cpu: Instant,
+    /// The response's head was first there.
+    pub head: Option<Instant>,
+}
+
+/// Which limit a deadline belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The end alone was waited for long enough.
+    Short,
+    /// The response should have begun.
+    FirstByte,
+    /// The response was held back for its end long enough.
+    Grace,
+    /// The client should have sent or taken something.
+    IdleClient,
+    /// The guest should have sent something.
+    IdleGuest,
+    /// The handler could have returned.
+    Return,
+    /// The CPU time may be used up.
+    Cpu,
+    /// The exchange should be over.
+    Total,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The head is not there.
+    Head,
+    /// The head is there, and the end may be near.
+    Grace,
+    /// The client should take what waits for it.
+    Client,
+    /// The guest should send more.
+    Guest,
+    /// The body is whole; the handler should return.
+    Return,
+    /// The end was passed on; the handler should return some time.
+    Afterwards,
+}
+
+impl Clock {
+    /// Everything happens now.
+    pub fn new(limits: &CallLimits) -> Self {
+        let now = Instant::now();
+        Self {
+            activated: now,
+            fed: now,
+            client: now,
+            guest: now,
+            cpu: now + limits.cpu,
+            head: None,
+        }
+    }
+
+    /// Time since the guest began to run.
+    pub fn age(&self) -> Duration {
+        self.activated.elapsed()
+    }
+
+    /// The next deadline, and which limit it belongs to. `client_owes` says that
+    /// the guest waits for a part of the request, `listening` that the guest was
+    /// asked to ring for what it flushes.
+    pub fn deadline(
+        &self,
+        limits: &CallLimits,
+        phase: Phase,
+        client_owes: bool,
+        listening: bool,
+    ) -> (Instant, Limit) {
+        let of_client = self.client.max(self.fed) + limits.idle_client;
+        let of_guest = self.guest.max(self.client) + limits.idle_guest;
+        let mut earliest = match phase {
+            Phase::Head | Phase::Guest if client_owes => (of_client, Limit::IdleClient),
+            Phase::Head => (self.fed + limits.first_byte, Limit::FirstByte),
+            Phase::Grace => (self.head.unwrap_or(self.guest) + GRACE, Limit::Grace),
+            Phase::Client => (of_client, Limit::IdleClient),
+            Phase::Guest | Phase::Afterwards => (of_guest, Limit::IdleGuest),
+            Phase::Return => (self.guest + RETURN, Limit::Return),
+        };
+        let mut consider = |deadline: Instant, limit| {
+            if deadline < earliest.0 {
+                earliest = (deadline, limit);
+            }
+        };
+        if !listening {
+            consider(self.activated + SHORT, Limit::Short);
+        }
+        consider(self.cpu, Limit::Cpu);
+        if let Some(total) = limits.total {
+            consider(self.activated + total, Limit::Total);
+        }
+        earliest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(clock: &Clock, phase: Phase, client_owes: bool, limits: &CallLimits) -> (u64, Limit) {
+        let (deadline, limit) = clock.deadline(limits, phase, client_owes, true);
+        ((deadline - clock.activated).as_secs(), limit)
+    }
+
+    #[tokio::test]
+    async fn each_phase_has_the_patience_of_whoever_is_to_act() {
+        let limits = CallLimits {
+            cpu: Duration::from_secs(1000),
+            ..CallLimits::default()
+        };
+        let mut clock = Clock::new(&limits);
+        let start = clock.activated;
+        assert_eq!(
+            after(&clock, Phase::Head, false, &limits),
+            (10, Limit::FirstByte)
+        );
+        assert_eq!(
+            after(&clock, Phase::Head, true, &limits),
+            (30, Limit::IdleClient)
+        );
+        // Each part of the request gives the guest its whole time again.
+        clock.fed = start + Duration::from_secs(25);
+        assert_eq!(
+            after(&clock, Phase::Head, false, &limits),
+            (35, Limit::FirstByte)
+        );
+        assert_eq!(
+            after(&clock, Phase::Guest, false, &limits),
+            (60, Limit::IdleGuest)
+        );
+        clock.client = start + Duration::from_secs(40);
+        assert_eq!(
+            after(&clock, Phase::Client, false, &limits),
+            (70, Limit::IdleClient)
+        );
+        // A client that was slow to take is not the guest's silence.
+        assert_eq!(
+            after(&clock, Phase::Guest, false, &limits),
+            (100, Limit::IdleGuest)
+        );
+    }
+
+    #[tokio::test]
+    async fn the_earliest_limit_counts() {
+        let limits = CallLimits {
+            total: Some(Duration::from_secs(3)),
+            ..CallLimits::default()
+        };
+        let mut clock = Clock::new(&limits);
+        assert_eq!(
+            after(&clock, Phase::Head, false, &limits),
+            (3, Limit::Total)
+        );
+        clock.cpu = clock.activated + Duration::from_secs(2);
+        assert_eq!(after(&clock, Phase::Head, false, &limits), (2, Limit::Cpu));
+        let (_, first) = clock.deadline(&limits, Phase::Head, false, false);
+        assert_eq!(first, Limit::Short);
+    }
+}

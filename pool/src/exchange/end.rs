@@ -1,0 +1,147 @@
+//! The end of an exchange: what the function left behind, who is still to get
+//! it, and what is learnt for the next one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use faasw_abi::mailbox::GuestWords;
+use faasw_abi::wire::{Pair, ResponseHead};
+use tokio::time::timeout;
+use zerocopy::FromZeros;
+
+use crate::body::{PART_BYTES, Part, PartSender};
+use crate::error::InvokeError;
+use crate::function::Timing;
+use crate::log_lines::LogLines;
+use crate::mailbox::Mailbox;
+use crate::run;
+use crate::seed::{Seed, WriteSet};
+use crate::shell::Shell;
+
+/// How long a shell may take to say what its instance has written.
+const SURVEY: Duration = Duration::from_secs(1);
+
+/// What is still to be learnt of a seed, from an instance that is done (REAP §5.1:
+/// the first invocation records what the following ones fill in advance).
+pub struct Learning {
+    write_set: WriteSet,
+    ram_bytes: u64,
+}
+
+impl Learning {
+    /// Nothing where it is known.
+    pub fn of(seed: &Seed) -> Option<Self> {
+        seed.write_set().is_unknown().then(|| Self {
+            write_set: seed.write_set().clone(),
+            ram_bytes: seed.layer().bytes(),
+        })
+    }
+
+    /// Asks an instance that is done.
+    pub async fn ask(self, shell: &mut Shell) {
+        if let Ok(Ok(written)) = timeout(SURVEY, shell.survey()).await {
+            self.write_set.learn(&written, self.ram_bytes);
+        }
+    }
+}
+
+/// What a function left behind.
+pub struct Ended {
+    /// What was not handed out yet of a response that is whole.
+    pub rest: Option<Rest>,
+    /// How the function ended, which may be badly even after a whole response.
+    pub result: Result<(), InvokeError>,
+    /// Where the time went.
+    pub timing: Timing,
+    /// Whoever follows the instance.
+    pub log: LogLines,
+}
+
+/// The end of a response that is whole.
+pub struct Rest {
+    /// Its head.
+    pub head: ResponseHead,
+    /// What was left of its body.
+    pub bytes: Bytes,
+    /// Its trailers.
+    pub trailers: Vec<Pair>,
+}
+
+/// What is in the mailbox of a guest that is done.
+pub struct Left {
+    /// Its last words.
+    pub guest: GuestWords,
+    /// What was not handed out yet of a response that is whole.
+    pub rest: Option<Rest>,
+    /// How the function ended.
+    pub result: Result<(), InvokeError>,
+}
+
+impl Left {
+    /// Looks at the mailbox.
+    pub fn in_mailbox(mailbox: &mut Mailbox, log: &mut LogLines) -> Self {
+        left_behind(mailbox, log).unwrap_or_else(|error| Self {
+            guest: GuestWords::new_zeroed(),
+            rest: None,
+            result: Err(error),
+        })
+    }
+}
+
+fn left_behind(mailbox: &mut Mailbox, log: &mut LogLines) -> Result<Left, InvokeError> {
+    let guest = mailbox.guest()?;
+    log.take(&mailbox.take_log(&guest)?);
+    let mut result = run::outcome(mailbox, &guest);
+    let rest = match mailbox.head(&guest)? {
+        Some(head) if guest.response_end != 0 => Some(Rest {
+            head,
+            bytes: mailbox.take_body(&guest, usize::MAX)?,
+            trailers: mailbox.trailers(&guest)?,
+        }),
+        _ => None,
+    };
+    if rest.is_none() && result.is_ok() {
+        result = Err(InvokeError::GuestFailed(
+            "it said that it was done in the middle of its response".to_owned(),
+        ));
+    }
+    Ok(Left {
+        guest,
+        rest,
+        result,
+    })
+}
+
+impl Ended {
+    /// Hands the rest of a body to a client that may be slow. The VM is gone by now.
+    pub async fn deliver(&self, client: PartSender, patience: Duration) -> Result<(), InvokeError> {
+        let Some(Rest {
+            bytes, trailers, ..
+        }) = &self.rest
+        else {
+            if let Err(error) = &self.result {
+                // Where there is no room for it, the end of the channel says it too.
+                let _ = client.try_send(Err(error.clone()));
+            }
+            return Ok(());
+        };
+        let mut rest = bytes.clone();
+        loop {
+            let is_end = rest.is_empty();
+            let part = if is_end {
+                Part::End {
+                    trailers: trailers.clone(),
+                    timing: self.timing,
+                }
+            } else {
+                Part::Data(rest.split_to(rest.len().min(PART_BYTES)))
+            };
+            match timeout(patience, client.send(Ok(part))).await {
+                Ok(Ok(())) if is_end => return Ok(()),
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(InvokeError::ClientGone),
+                Err(_) => return Err(InvokeError::IdleClient(patience)),
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What the tests in real microVMs share: a pool for each, requests, bodies, and
+//! the rule that without KVM nothing passes silently.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::poll_fn;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use faasw_pool::{
+    Call, CallLimits, ClientError, Compiled, FreezePolicy, FunctionKind, FunctionSpec, InvokeError,
+    LogSink, LogStream, Part, Pool, PoolOptions, Reply, ReplyBody, RequestBody, RequestHead,
+    ResponseStream, Seed, SeedError, Timing,
+};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full};
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::sync::{Notify, mpsc};
+
+#[derive(Debug, Default)]
+pub struct Log {
+    pub lines: Mutex<Vec<String>>,
+    ended: Mutex<Option<Result<Timing, InvokeError>>>,
+    has_ended: Notify,
+}
+
+impl LogSink for Log {
+    fn line(&self, _: u64, _: LogStream, line: &[u8]) {
+        let line = String::from_utf8_lossy(line).into_owned();
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
+        let result = result.copied().map_err(InvokeError::clone);
+        *self.ended.lock().unwrap() = Some(result);
+        self.has_ended.notify_one();
+    }
+}
+
+impl Log {
+    /// How the stream ended, once it has.
+    pub async fn stream_result(&self) -> Result<Timing, InvokeError> {
+        self.has_ended.notified().await;
+        self.ended.lock().unwrap().clone().unwrap()
+    }
+}
+
+pub fn module(path: &str) -> Bytes {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    Bytes::from(fs::read(root.join(path)).unwrap())
+}
+
+/// How many times slower than metal this machine is said to be.
+pub fn slowness() -> u32 {
+    std::env::var("FAASW_TEST_SLOWNESS")
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(1)
+}
+
+pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
+    FunctionSpec {
+        name: "test".to_owned(),
+        memory_limit: 128 << 20,
+        environment: vec![(b"COLOUR".to_vec(), b"green".to_vec())],
+        freeze,
+        log: Arc::new(Log::default()),
+    }
+}
+
+pub fn call(path: &str) -> Call {
+    Call {
+        head: RequestHead {
+            method: b"GET".to_vec(),
+            scheme: b"http".to_vec(),
+            authority: b"localhost".to_vec(),
+            path_and_query: path.as_bytes().to_vec(),
+            script_name: b"/test".to_vec(),
+            remote_address: b"127.0.0.1".to_vec(),
+            protocol: b"HTTP/1.1".to_vec(),
+            headers: Vec::new(),
+        },
+        body: whole(b""),
+        limits: limits(),
+        log: Arc::new(Log::default()),
+    }
+}
+
+pub fn limits() -> CallLimits {
+    let default = CallLimits::default();
+    CallLimits {
+        cpu: default.cpu * slowness(),
+        first_byte: default.first_byte * slowness(),
+        idle_client: default.idle_client * slowness(),
+        idle_guest: default.idle_guest * slowness(),
+        total: None,
+    }
+}
+
+/// A body that is there at once.
+pub fn whole(bytes: &[u8]) -> RequestBody {
+    let bytes = Bytes::copy_from_slice(bytes);
+    RequestBody::new(Full::new(bytes).map_err(|never| match never {}))
+}
+
+pub type Frames = mpsc::Sender<Result<Frame<Bytes>, ClientError>>;
+
+/// A body that comes as the test sends it.
+pub fn arriving() -> (Frames, RequestBody) {
+    struct Arriving(mpsc::Receiver<Result<Frame<Bytes>, ClientError>>);
+    impl http_body::Body for Arriving {
+        type Data = Bytes;
+        type Error = ClientError;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
+            self.0.poll_recv(context)
+        }
+    }
+    let (sender, receiver) = mpsc::channel(4);
+    (sender, RequestBody::new(Arriving(receiver)))
+}
+
+pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<Part, InvokeError>> {
+    poll_fn(|context| stream.poll_part(context)).await
+}
+
+/// The whole body, however it comes.
+pub async fn bytes_of(body: ReplyBody) -> Result<Vec<u8>, InvokeError> {
+    let mut stream = match body {
+        ReplyBody::Whole { bytes, .. } => return Ok(bytes.to_vec()),
+        ReplyBody::Stream(stream) => stream,
+    };
+    let mut all = Vec::new();
+    while let Some(part) = next_part(&mut stream).await {
+        if let Part::Data(bytes) = part? {
+            all.extend_from_slice(&bytes);
+        }
+    }
+    Ok(all)
+}
+
+/// Where the time went, which a stream says when it has ended.
+pub async fn timing_of(reply: Reply, log: &Log) -> Timing {
+    if let ReplyBody::Whole { .. } = reply.body {
+        return reply.timing;
+    }
+    bytes_of(reply.body).await.unwrap();
+    log.stream_result().await.unwrap()
+}
+
+pub struct Bench {
+    pub pool: Pool,
+}
+
+impl Bench {
+    pub async fn start() -> Self {
+        let pool = Pool::start(PoolOptions {
+            shells_ready: 1,
+            ..PoolOptions::default()
+        })
+        .await
+        .unwrap();
+        Self { pool }
+    }
+
+    /// Compiles a file once for all tests: compiling is slow where the machine is.
+    pub async fn compile(&self, path: &str) -> Compiled {
+        static KEPT: tokio::sync::Mutex<BTreeMap<String, (FunctionKind, Vec<u8>)>> =
+            tokio::sync::Mutex::const_new(BTreeMap::new());
+        let mut kept = KEPT.lock().await;
+        if let Some((kind, artifact)) = kept.get(path) {
+            return self.pool.load_code(*kind, artifact).await.unwrap();
+        }
+        let compiled = self.pool.compile(module(path)).await.unwrap();
+        let artifact = compiled.bytes().unwrap();
+        kept.insert(path.to_owned(), (compiled.kind, artifact));
+        compiled
+    }
+
+    pub async fn seed(&self, path: &str, freeze: FreezePolicy) -> Result<Seed, SeedError> {
+        let compiled = self.compile(path).await;
+        let (seed, _) = self.pool.make_seed(&spec(freeze), &compiled).await?;
+        Ok(seed)
+    }
+
+    pub async fn get(&self, seed: &Seed, path: &str) -> Result<Reply, InvokeError> {
+        self.pool.invoke(seed, call(path)).await
+    }
+
+    pub async fn text(&self, seed: &Seed, path: &str) -> String {
+        let reply = self.get(seed, path).await.unwrap();
+        String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
+    }
+}
+
+/// Lists tests by their functions.
+#[macro_export]
+macro_rules! trials {
+    ($skip:expr; $($name:ident),* $(,)?) => {
+        vec![$(
+            libtest_mimic::Trial::test(stringify!($name), || {
+                support::run(|bench| Box::pin(async move { $name(bench).await }))
+            })
+            .with_ignored_flag($skip)
+        ),*]
+    };
+}
+
+pub type Body = for<'a> fn(&'a Bench) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Runs a test with a pool of its own, and a time limit, in a runtime of its own.
+pub fn run(body: Body) -> Result<(), Failed> {
+    let limit = Duration::from_secs(60) * slowness();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(async {
+        let test = tokio::spawn(async move {
+            let bench = Bench::start().await;
+            body(&bench).await;
+            bench.pool.shutdown().await;
+        });
+        tokio::time::timeout(limit, test).await
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(panic)) => Err(Failed::from(panic.to_string())),
+        Err(_) => Err(Failed::from(format!("took longer than {limit:?}"))),
+    }
+}
+
+/// Runs tests, one pool at a time; without KVM each counts as ignored, loudly.
+pub fn main(trials: impl FnOnce(bool) -> Vec<Trial>) {
+    let mut arguments = Arguments::from_args();
+    // Process tables are looked at.
+    arguments.test_threads = Some(1);
+    let skip = match faasw_pool::check_kvm() {
+        Ok(()) => false,
+        Err(why) => {
+            eprintln!("WITHOUT KVM: the tests of this file are ignored. {why}");
+            true
+        }
+    };
+    libtest_mimic::run(&arguments, trials(skip)).exit();
+}
