@@ -19,7 +19,7 @@ use hyper_util::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_io_timeout::TimeoutStream;
 
-use super::Handler;
+use super::{Handler, linger::Lingering};
 use crate::{limits::Limits, message::RemoteAddress};
 
 /// Bytes and fields of a request's head that hyper reads. Both are beyond the
@@ -68,7 +68,7 @@ where
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEAD_BYTES as u32);
     // A client that takes nothing must not hold a response for ever.
-    let mut stream = TimeoutStream::new(stream);
+    let mut stream = TimeoutStream::new(Lingering::new(stream));
     stream.set_write_timeout(Some(limits.idle_client));
     let connection = builder
         .serve_connection(TokioIo::new(Box::pin(stream)), service)
