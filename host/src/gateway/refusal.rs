@@ -8,9 +8,23 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, header, 
 
 use crate::problem::Problem;
 
+/// Longest path and query that functions are asked for. RFC 9110, section 4.1,
+/// wants 8000 bytes at least; with the largest header fields it must fit into
+/// the mailbox.
+const TARGET_BYTES: usize = 16 << 10;
+
 /// Why a request is refused by its head alone.
 pub(super) fn refusal<B>(request: &Request<B>) -> Option<Problem> {
     let headers = request.headers();
+    let target = request.uri().path_and_query();
+    if target.is_some_and(|target| target.as_str().len() > TARGET_BYTES) {
+        return Some(Problem::new(
+            StatusCode::URI_TOO_LONG,
+            "target-too-long",
+            "The request's target is too long",
+            format!("path and query are longer than {TARGET_BYTES} bytes"),
+        ));
+    }
     if request.method() == Method::CONNECT {
         return Some(not_implemented("tunnels are not supported"));
     }
