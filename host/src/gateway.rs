@@ -31,18 +31,26 @@ impl Gateway {
 
 impl Handler for Gateway {
     async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
+        let head_only = request.method() == Method::HEAD;
         if let Some(problem) = refusal(&request) {
-            return turn_away(request, &problem, Afterwards::Close).await;
+            return answer_here(request, problem.response(head_only), Afterwards::Close).await;
         }
-        match route(request.uri()) {
-            Route::Health => health(),
-            Route::Asterisk => no_content(),
-            Route::Nothing => turn_away(request, &no_function(), Afterwards::GoOn).await,
+        let response = match route(request.uri()) {
             Route::Function { name, uri } => {
                 *request.uri_mut() = uri;
-                self.node.invoke(&name, request).await
+                let may_close = may_close(&request);
+                let asks_first = message::asks_first(&request);
+                let mut response = self.node.invoke(&name, request).await;
+                if may_close && asks_first && response.status().as_u16() >= 400 {
+                    close(&mut response);
+                }
+                return response;
             }
-        }
+            Route::Health => health(),
+            Route::Asterisk => no_content(),
+            Route::Nothing => no_function().response(head_only),
+        };
+        answer_here(request, response, Afterwards::GoOn).await
     }
 }
 
@@ -53,21 +61,31 @@ enum Afterwards {
     Close,
 }
 
-/// Answers a request that reaches no function, once its client listens.
-async fn turn_away(
+/// Answers without a function, once the client listens.
+async fn answer_here(
     request: Request<Incoming>,
-    problem: &Problem,
+    mut response: Response<Body>,
     afterwards: Afterwards,
 ) -> Response<Body> {
-    let head_only = request.method() == Method::HEAD;
-    let may_close = request.version() < Version::HTTP_2;
-    message::refuse(request).await;
-    let mut response = problem.response(head_only);
-    if may_close && afterwards == Afterwards::Close {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
+    let ends = afterwards == Afterwards::Close || message::asks_first(&request);
+    if ends && may_close(&request) {
+        close(&mut response);
     }
+    message::refuse(request).await;
     response
+}
+
+/// HTTP/2 goes on with its other streams.
+fn may_close<B>(request: &Request<B>) -> bool {
+    request.version() < Version::HTTP_2
+}
+
+/// Says that the connection ends. It also does behind a refusal of who asked
+/// first: the body may be left out now, or come, and nobody could tell where the
+/// next request begins.
+fn close(response: &mut Response<Body>) {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
 }
 
 /// Where a request goes.

@@ -64,12 +64,15 @@ where
 /// Takes what a client sends before it listens, so that it hears the answer. One
 /// that asked first has not sent anything.
 pub(crate) async fn refuse<B: Body>(request: Request<B>) {
-    // HTTP/1.0 has no way to ask (RFC 9110, section 10.1.1).
-    let asks_first =
-        request.version() >= Version::HTTP_11 && request.headers().contains_key(header::EXPECT);
-    if !asks_first {
+    if !asks_first(&request) {
         discard(request.into_body()).await;
     }
+}
+
+/// Whether the client waits for a word before it sends the body. HTTP/1.0 has no
+/// way to ask (RFC 9110, section 10.1.1).
+pub(crate) fn asks_first<B>(request: &Request<B>) -> bool {
+    request.version() >= Version::HTTP_11 && request.headers().contains_key(header::EXPECT)
 }
 
 /// Reads what is left of a body that nobody wants, within bounds.

@@ -61,7 +61,7 @@ async fn fields_survive_both_ways_byte_for_byte() {
         found.map(|(_, value)| value.clone()).collect()
     };
     assert_eq!(of(b"x-a"), [b"\xe9\xff".to_vec(), b"2".to_vec()]);
-    assert_eq!(of(b"x-every"), [every.clone()]);
+    assert_eq!(of(b"x-every"), std::slice::from_ref(&every));
 
     let answer = responds(
         address,

@@ -90,6 +90,15 @@ async fn targets_that_name_no_function_are_not_found() {
         with("OPTIONS * HTTP/1.1"),
         &[Status(204)],
     ));
+    for target in ["POST /healthz", "OPTIONS *"] {
+        let bytes = format!("{target} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody");
+        let status = if target == "OPTIONS *" { 204 } else { 200 };
+        cases.push(Case::new(
+            "nor is theirs a request",
+            bytes,
+            &[Status(status)],
+        ));
+    }
     play(cases).await;
 }
 
