@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod fake;
+pub mod h2;
 pub mod raw;
 
 use std::{path::Path, sync::Arc, time::Duration};
