@@ -1,14 +1,21 @@
 //! The gateway: `http://ADDRESS/NAME/…` becomes a request to the function `NAME`.
 //!
-//! It only finds the name and takes it off the path; everything else is the
-//! node's. The admin API and metrics are never here.
+//! It refuses what no function should be asked, finds the name and takes it off
+//! the path; everything else is the node's. The admin API and metrics are never here.
 
-use http::{
-    HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header, uri::PathAndQuery,
-};
+mod refusal;
+
+use http::StatusCode;
+use http::{HeaderValue, Method, Request, Response, Uri, Version, header, uri::PathAndQuery};
 use hyper::body::Incoming;
 
-use crate::{message::Body, node::Node, problem::Problem, server::Handler};
+use self::refusal::refusal;
+use crate::{
+    message::{self, Body},
+    node::Node,
+    problem::Problem,
+    server::Handler,
+};
 
 /// Answers the requests of the public listener.
 #[derive(Clone, Debug)]
@@ -24,46 +31,61 @@ impl Gateway {
 
 impl Handler for Gateway {
     async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
-        if let Some(problem) = not_implemented(&request) {
-            return problem.response(false);
+        let head_only = request.method() == Method::HEAD;
+        if let Some(problem) = refusal(&request) {
+            return answer_here(request, problem.response(head_only), Afterwards::Close).await;
         }
-        match route(request.uri()) {
-            Route::Health => health(),
-            Route::Nothing => no_function().response(request.method() == http::Method::HEAD),
+        let response = match route(request.uri()) {
             Route::Function { name, uri } => {
                 *request.uri_mut() = uri;
-                self.node.invoke(&name, request).await
+                let may_close = may_close(&request);
+                let asks_first = message::asks_first(&request);
+                let mut response = self.node.invoke(&name, request).await;
+                if may_close && asks_first && response.status().as_u16() >= 400 {
+                    close(&mut response);
+                }
+                return response;
             }
-        }
+            Route::Health => health(),
+            Route::Asterisk => no_content(),
+            Route::Nothing => no_function().response(head_only),
+        };
+        answer_here(request, response, Afterwards::GoOn).await
     }
 }
 
-/// What no function can be asked for: another protocol on this connection.
-fn not_implemented<B>(request: &Request<B>) -> Option<Problem> {
-    let named = |header: &HeaderName, word: &str| {
-        let values = request.headers().get_all(header).iter();
-        values
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .any(|token| token.trim().eq_ignore_ascii_case(word))
-    };
-    let detail = if request.method() == http::Method::CONNECT {
-        "tunnels are not supported"
-    } else if named(&header::CONNECTION, "upgrade")
-        && request.headers().contains_key(header::UPGRADE)
-        // An offer that may be ignored, and is (RFC 9113, section 3.1).
-        && !named(&header::UPGRADE, "h2c")
-    {
-        "changing the protocol of a connection is not supported"
-    } else {
-        return None;
-    };
-    Some(Problem::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "not-implemented",
-        "Not implemented",
-        detail,
-    ))
+/// What becomes of an HTTP/1 connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Afterwards {
+    GoOn,
+    Close,
+}
+
+/// Answers without a function, once the client listens.
+async fn answer_here(
+    request: Request<Incoming>,
+    mut response: Response<Body>,
+    afterwards: Afterwards,
+) -> Response<Body> {
+    let ends = afterwards == Afterwards::Close || message::asks_first(&request);
+    if ends && may_close(&request) {
+        close(&mut response);
+    }
+    message::refuse(request).await;
+    response
+}
+
+/// HTTP/2 goes on with its other streams.
+fn may_close<B>(request: &Request<B>) -> bool {
+    request.version() < Version::HTTP_2
+}
+
+/// Says that the connection ends. It also does behind a refusal of who asked
+/// first: the body may be left out now, or come, and nobody could tell where the
+/// next request begins.
+fn close(response: &mut Response<Body>) {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
 }
 
 /// Where a request goes.
@@ -71,6 +93,8 @@ fn not_implemented<B>(request: &Request<B>) -> Option<Problem> {
 enum Route {
     /// To the node itself.
     Health,
+    /// To the node as a whole (RFC 9112, section 3.2.4).
+    Asterisk,
     /// To a function, which sees another URI.
     Function { name: String, uri: Uri },
     /// Nowhere: the path has no name.
@@ -80,6 +104,9 @@ enum Route {
 /// The first segment of the path is the name. A valid name has nothing that need
 /// be percent-encoded, but may be (RFC 3986, section 2.3).
 fn route(uri: &Uri) -> Route {
+    if uri.path() == "*" {
+        return Route::Asterisk;
+    }
     let Some(path) = uri.path().strip_prefix('/').filter(|path| !path.is_empty()) else {
         return Route::Nothing;
     };
@@ -118,6 +145,13 @@ fn health() -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// OPTIONS of the node: which methods there are is for functions to say.
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
@@ -163,9 +197,10 @@ mod tests {
 
     #[test]
     fn paths_without_a_name_lead_nowhere() {
-        for uri in ["/", "//", "//hello", "*", "host:1", "/?q"] {
+        for uri in ["/", "//", "//hello", "host:1", "/?q"] {
             assert_eq!(route(&uri.parse().unwrap()), Route::Nothing, "{uri}");
         }
+        assert_eq!(route(&"*".parse().unwrap()), Route::Asterisk);
         assert_eq!(route(&"/healthz".parse().unwrap()), Route::Health);
         assert_eq!(route(&"/healthz/".parse().unwrap()), Route::Health);
     }

@@ -2,7 +2,12 @@
 //! command, a Go component, and a component that mixes versions of WASI 0.2.
 //! What is too large to be checked in (JavaScript, Python) `.ci/components` builds.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
 
 mod common;
 mod e2e;

@@ -3,6 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use http::{Request, Version, header};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -60,8 +61,22 @@ where
     }
 }
 
+/// Takes what a client sends before it listens, so that it hears the answer. One
+/// that asked first has not sent anything.
+pub(crate) async fn refuse<B: Body>(request: Request<B>) {
+    if !asks_first(&request) {
+        discard(request.into_body()).await;
+    }
+}
+
+/// Whether the client waits for a word before it sends the body. HTTP/1.0 has no
+/// way to ask (RFC 9110, section 10.1.1).
+pub(crate) fn asks_first<B>(request: &Request<B>) -> bool {
+    request.version() >= Version::HTTP_11 && request.headers().contains_key(header::EXPECT)
+}
+
 /// Reads what is left of a body that nobody wants, within bounds.
-pub(crate) async fn discard<B: Body>(body: B) {
+async fn discard<B: Body>(body: B) {
     let mut body = pin!(body);
     let mut left = DRAIN_BYTES;
     let all = async {

@@ -15,7 +15,7 @@ mod timing;
 pub use body::{Body, BodyError};
 pub use request::RemoteAddress;
 
-pub(crate) use collect::{collect, discard};
+pub(crate) use collect::{asks_first, collect, refuse};
 pub(crate) use incoming::limited;
 pub(crate) use request::{check_size, request_head};
 pub(crate) use response::{Asked, response};

@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 
 use faasw_abi::wire::{Pair, RequestHead};
-use http::{HeaderMap, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts};
 
 use super::{fields::ConnectionFields, timing};
 use crate::{failure::Failure, limits::Limits};
@@ -70,27 +70,48 @@ pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> Re
         script_name: format!("/{name}").into_bytes(),
         remote_address: remote_address.into_bytes(),
         protocol: format!("{:?}", parts.version).into_bytes(),
-        headers: visible_fields(&parts.headers, length),
+        headers: visible_fields(parts, length),
     }
 }
 
-fn visible_fields(headers: &HeaderMap, length: Option<u64>) -> Vec<Pair> {
+fn visible_fields(parts: &Parts, length: Option<u64>) -> Vec<Pair> {
+    let headers = &parts.headers;
     let connection = ConnectionFields::of(headers);
-    let mut fields: Vec<Pair> = headers
-        .iter()
-        .filter(|(name, _)| {
-            !connection.contain(name)
-                && !matches!(**name, header::CONTENT_LENGTH | header::EXPECT)
-                && **name != timing::ASKING
-        })
-        .map(|(name, value)| (name.as_str().into(), value.as_bytes().into()))
-        .collect();
+    let authority = parts.uri.authority();
+    // RFC 9112, section 3.2.2, and RFC 9113, section 8.3.1: the target's
+    // authority is the host, whatever the field says.
+    let hidden = |name: &HeaderName| {
+        connection.contain(name)
+            || match *name {
+                header::CONTENT_LENGTH | header::EXPECT => true,
+                header::HOST => authority.is_some(),
+                // HTTP/2 may have it in pieces, which no function expects.
+                header::COOKIE => parts.version == Version::HTTP_2,
+                _ => *name == timing::ASKING,
+            }
+    };
+    let mut fields: Vec<Pair> = Vec::with_capacity(headers.len());
+    if let Some(authority) = authority {
+        fields.push((b"host".to_vec(), authority.as_str().into()));
+    }
+    let passing = headers.iter().filter(|(name, _)| !hidden(name));
+    fields.extend(passing.map(|(name, value)| (name.as_str().into(), value.as_bytes().into())));
+    if parts.version == Version::HTTP_2 {
+        fields.extend(whole_cookie(headers));
+    }
     let announced = headers.contains_key(header::CONTENT_LENGTH)
         || headers.contains_key(header::TRANSFER_ENCODING);
     if let Some(length) = length.filter(|length| announced || *length > 0) {
         fields.push((b"content-length".to_vec(), length.to_string().into()));
     }
     fields
+}
+
+/// The pieces of a cookie as one field (RFC 9113, section 8.2.3).
+fn whole_cookie(headers: &HeaderMap) -> Option<Pair> {
+    let pieces = headers.get_all(header::COOKIE).iter();
+    let pieces: Vec<&[u8]> = pieces.map(HeaderValue::as_bytes).collect();
+    (!pieces.is_empty()).then(|| (b"cookie".to_vec(), pieces.join(&b"; "[..])))
 }
 
 #[cfg(test)]
@@ -159,6 +180,26 @@ mod tests {
             field(&request_head("f", &none, Some(0)), "content-length"),
             None
         );
+    }
+
+    #[test]
+    fn the_host_is_the_targets() {
+        let absolute = parts(Request::get("http://one/").header("host", "other"));
+        let head = request_head("f", &absolute, None);
+        assert_eq!(head.authority, b"one");
+        assert_eq!(head.headers, [(b"host".to_vec(), b"one".to_vec())]);
+    }
+
+    #[test]
+    fn cookies_in_pieces_are_joined() {
+        let pieces = |version| {
+            let request = Request::get("/").version(version);
+            let request = request.header("cookie", "a=1").header("cookie", "b=2");
+            request_head("f", &parts(request), None).headers
+        };
+        let whole = (b"cookie".to_vec(), b"a=1; b=2".to_vec());
+        assert_eq!(pieces(Version::HTTP_2), [whole]);
+        assert_eq!(pieces(Version::HTTP_11).len(), 2);
     }
 
     #[test]

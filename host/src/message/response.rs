@@ -29,11 +29,8 @@ impl Asked {
             head_only: parts.method == Method::HEAD,
             trailers: parts.version > http::Version::HTTP_11
                 || accepted.any(|value| {
-                    value
-                        .as_bytes()
-                        .to_ascii_lowercase()
-                        .windows(b"trailers".len())
-                        .any(|word| word == b"trailers")
+                    let mut codings = value.as_bytes().split(|byte| *byte == b',');
+                    codings.any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
                 }),
             timing: timing::wants_timing(&parts.headers),
         }

@@ -17,7 +17,7 @@ use std::{
 use faasw_pool::{
     Call, CallLimits, ClientError, InvokeError, LogSink, LogStream, ReplyBody, Timing,
 };
-use http::{HeaderMap, Method, Request, Response, header};
+use http::{HeaderMap, Method, Request, Response};
 
 use super::{
     core::Core,
@@ -39,7 +39,7 @@ impl Core {
     {
         let head_only = request.method() == Method::HEAD;
         let Some(function) = self.function(name) else {
-            refuse(request).await;
+            message::refuse(request).await;
             self.metrics.unknown();
             return Failure::UnknownFunction(name.into())
                 .problem()
@@ -80,7 +80,7 @@ impl Core {
         let (place, seed, waited) = match self.admit(function, request.headers(), announced).await {
             Ok(admitted) => admitted,
             Err(failure) => {
-                refuse(request).await;
+                message::refuse(request).await;
                 return Err(failure);
             }
         };
@@ -146,19 +146,6 @@ impl Core {
             .map_err(Failure::NotReady)?;
         Ok((place, seed.clone(), begun.elapsed()))
     }
-}
-
-/// Takes what a client sends before it listens, so that it hears the answer. One
-/// that asked first has not sent anything.
-async fn refuse<B: http_body::Body>(request: Request<B>) {
-    if !asks_first(request.headers()) {
-        message::discard(request.into_body()).await;
-    }
-}
-
-/// Whether the client waits for a word before it sends the body.
-fn asks_first(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::EXPECT)
 }
 
 /// Says in the function's log and in the node's own what happened.

@@ -19,7 +19,7 @@ use hyper_util::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_io_timeout::TimeoutStream;
 
-use super::Handler;
+use super::{Handler, linger::Kept};
 use crate::{limits::Limits, message::RemoteAddress};
 
 /// Bytes and fields of a request's head that hyper reads. Both are beyond the
@@ -68,14 +68,15 @@ where
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEAD_BYTES as u32);
     // A client that takes nothing must not hold a response for ever.
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(limits.idle_client));
+    let stream = Kept::new(stream);
+    let mut served = TimeoutStream::new(stream.handle());
+    served.set_write_timeout(Some(limits.idle_client));
     let connection = builder
-        .serve_connection(TokioIo::new(Box::pin(stream)), service)
+        .serve_connection(TokioIo::new(Box::pin(served)), service)
         .into_owned();
     let connection = graceful.watch(connection);
     let patience = limits.request_read;
-    async move {
+    let serving = async move {
         let mut connection = std::pin::pin!(connection);
         // Which version a client speaks is read without a time limit of hyper's.
         let first = tokio::time::timeout(patience, connection.as_mut()).await;
@@ -91,5 +92,9 @@ where
             // Clients that go away or break the protocol are daily business.
             tracing::debug!(%error, "a connection failed");
         }
+    };
+    async move {
+        serving.await;
+        stream.close().await;
     }
 }

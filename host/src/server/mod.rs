@@ -4,6 +4,7 @@
 //! end together: gracefully by [`Servers::stop`], or at once when dropped.
 
 mod connection;
+mod linger;
 mod listener;
 
 use std::{

@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -25,8 +25,36 @@ pub struct FakeEngine {
     pub compiled: Arc<AtomicUsize>,
     pub loaded: Arc<AtomicUsize>,
     pub seeds: Arc<AtomicUsize>,
+    /// The requests that functions saw whole, in the order of their ends.
+    pub seen: Arc<Mutex<Vec<Seen>>>,
     /// Part of its generation.
     pub version: usize,
+}
+
+/// A request as its function saw it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub head: RequestHead,
+    pub body: Bytes,
+}
+
+impl Seen {
+    /// Method and path.
+    pub fn line(&self) -> String {
+        let text = |bytes| String::from_utf8_lossy(bytes);
+        format!(
+            "{} {}",
+            text(&self.head.method),
+            text(&self.head.path_and_query)
+        )
+    }
+}
+
+impl FakeEngine {
+    /// What was seen since the last call.
+    pub fn take_seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.seen.lock().unwrap())
+    }
 }
 
 impl Engine for FakeEngine {
@@ -74,6 +102,7 @@ impl FakeEngine {
         Arc::new(FakeCode {
             bytes,
             seeds: self.seeds.clone(),
+            seen: self.seen.clone(),
         })
     }
 }
@@ -82,6 +111,7 @@ impl FakeEngine {
 struct FakeCode {
     bytes: Vec<u8>,
     seeds: Arc<AtomicUsize>,
+    seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 impl Code for FakeCode {
@@ -111,6 +141,7 @@ impl Code for FakeCode {
             let seed = FakeSeed {
                 module: String::from_utf8_lossy(&self.bytes).into_owned(),
                 spec: spec.clone(),
+                seen: self.seen.clone(),
             };
             Ok((Arc::new(seed) as Arc<dyn Seed>, report))
         })
@@ -121,6 +152,7 @@ impl Code for FakeCode {
 struct FakeSeed {
     module: String,
     spec: FunctionSpec,
+    seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 fn trap() -> InvokeError {
@@ -139,8 +171,19 @@ impl Seed for FakeSeed {
                 limits,
                 log,
             } = call;
-            let body = body.collect().await?.to_bytes();
+            // The pool's limit is on each part; so is this, where one part is all.
+            let body = tokio::time::timeout(limits.idle_client, body.collect())
+                .await
+                .map_err(|_| InvokeError::IdleClient(limits.idle_client))??
+                .to_bytes();
+            self.seen.lock().unwrap().push(Seen {
+                head: head.clone(),
+                body: body.clone(),
+            });
             let path = text(&head.path_and_query);
+            if path == "/respond" {
+                return Ok(reply(dictated(&body)?, Bytes::new()));
+            }
             let (status, headers, answer) = match path.as_str() {
                 "/trap" => {
                     log.begins(42);
@@ -168,6 +211,7 @@ impl Seed for FakeSeed {
                     "0\r\n\r\n".into(),
                 ),
                 "/large" => (200, vec![], "x".repeat(1 << 20)),
+                "/huge" => (200, vec![], "x".repeat(32 << 20)),
                 "/log" => {
                     log.line(42, LogStream::Out, b"hello log");
                     (204, vec![], String::new())
@@ -182,24 +226,44 @@ impl Seed for FakeSeed {
                 ),
             };
             let pair = |(name, value): (&str, &str)| (name.into(), value.into());
-            Ok(Reply {
-                head: ResponseHead {
-                    status,
-                    headers: headers.into_iter().map(pair).collect(),
-                },
-                body: ReplyBody::Whole {
-                    bytes: answer.into(),
-                    trailers: vec![],
-                },
-                timing: Timing {
-                    instance: 42,
-                    fork: Duration::from_micros(250),
-                    exec: Duration::from_micros(1_500),
-                    ..Timing::default()
-                },
-            })
+            let head = ResponseHead {
+                status,
+                headers: headers.into_iter().map(pair).collect(),
+            };
+            Ok(reply(head, answer.into()))
         })
     }
+}
+
+fn reply(head: ResponseHead, bytes: Bytes) -> Reply {
+    Reply {
+        head,
+        body: ReplyBody::Whole {
+            bytes,
+            trailers: vec![],
+        },
+        timing: Timing {
+            instance: 42,
+            fork: Duration::from_micros(250),
+            exec: Duration::from_micros(1_500),
+            ..Timing::default()
+        },
+    }
+}
+
+/// The head that a request's body asks for: names and values between byte 0x1F,
+/// pairs between byte 0x1E, so that either may have line breaks.
+fn dictated(body: &[u8]) -> Result<ResponseHead, InvokeError> {
+    let pairs = body.split(|byte| *byte == 0x1e);
+    let headers = pairs.map(|pair| {
+        let mut parts = pair.splitn(2, |byte| *byte == 0x1f);
+        let mut part = || parts.next().map(Vec::from);
+        part().zip(part()).ok_or(InvokeError::NoResponse)
+    });
+    Ok(ResponseHead {
+        status: 200,
+        headers: headers.collect::<Result<_, _>>()?,
+    })
 }
 
 /// Request line, client, header fields and body, as the function sees them.

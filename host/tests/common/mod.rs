@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod fake;
+pub mod h2;
 pub mod raw;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -34,10 +35,12 @@ pub async fn node_in(data_dir: &Path) -> Node {
 }
 
 pub async fn start(builder: NodeBuilder) -> Node {
-    let node = builder
-        .start_on(Arc::new(FakeEngine::default()))
-        .await
-        .unwrap();
+    start_on(builder, &FakeEngine::default()).await
+}
+
+/// The same on an engine that the test looks into.
+pub async fn start_on(builder: NodeBuilder, engine: &FakeEngine) -> Node {
+    let node = builder.start_on(Arc::new(engine.clone())).await.unwrap();
     node.deploy("f", "module f", FunctionOptions::default())
         .await
         .unwrap();

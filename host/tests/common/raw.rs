@@ -114,7 +114,8 @@ pub fn parse(answer: &[u8]) -> RawResponse {
         + 4;
     let raw = &answer[start..];
     let (bytes, trailers, is_whole) = if header("transfer-encoding") == Some("chunked") {
-        unchunk(raw)
+        let (bytes, trailers, rest) = unchunk(raw);
+        (bytes, trailers, rest.is_some())
     } else {
         let length = header("content-length").and_then(|length| length.parse().ok());
         let is_whole = length.is_none_or(|length: usize| raw.len() >= length);
@@ -138,26 +139,102 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Content and trailers of a body in chunks, and whether it ends as it must.
-fn unchunk(mut rest: &[u8]) -> (Vec<u8>, Vec<(String, String)>, bool) {
+type Fields = Vec<(String, String)>;
+
+/// Content and trailers of a body in chunks, and what follows it where it ends
+/// as it must.
+fn unchunk(mut rest: &[u8]) -> (Vec<u8>, Fields, Option<&[u8]>) {
     let mut content = Vec::new();
     loop {
-        let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
-            return (content, Vec::new(), false);
+        let Some((size, after)) = line(rest) else {
+            return (content, Vec::new(), None);
         };
-        let size = std::str::from_utf8(&rest[..end]).unwrap();
-        let size = usize::from_str_radix(size, 16).unwrap();
-        rest = &rest[end + 2..];
+        let size = usize::from_str_radix(&size, 16).unwrap();
+        rest = after;
         if size == 0 {
-            let text = String::from_utf8_lossy(rest);
-            let lines = text.split("\r\n").filter(|line| !line.is_empty());
-            return (content, fields(lines), text.ends_with("\r\n"));
+            break;
         }
         if rest.len() < size + 2 {
             content.extend_from_slice(&rest[..size.min(rest.len())]);
-            return (content, Vec::new(), false);
+            return (content, Vec::new(), None);
         }
         content.extend_from_slice(&rest[..size]);
         rest = &rest[size + 2..];
+    }
+    let mut trailers = Vec::new();
+    loop {
+        let Some((line, after)) = line(rest) else {
+            return (content, fields(trailers.iter().map(String::as_str)), None);
+        };
+        rest = after;
+        if line.is_empty() {
+            let trailers = fields(trailers.iter().map(String::as_str));
+            return (content, trailers, Some(rest));
+        }
+        trailers.push(line);
+    }
+}
+
+/// A line, and what is behind it.
+fn line(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let end = bytes.windows(2).position(|two| two == b"\r\n")?;
+    let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    Some((line, &bytes[end + 2..]))
+}
+
+/// Takes apart all that came on a connection, interim responses too. The final
+/// responses whose numbers are in `heads` answer HEAD.
+pub fn parse_all(mut bytes: &[u8], heads: &[usize]) -> Vec<RawResponse> {
+    let mut all = Vec::new();
+    let mut finals = 0;
+    while !bytes.is_empty() {
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+        let end =
+            end.unwrap_or_else(|| panic!("half a head: {:?}", bytes.escape_ascii().to_string()));
+        let mut response = parse_head(&bytes[..end]);
+        bytes = &bytes[end + 4..];
+        let is_final = response.status >= 200;
+        let bodiless = !is_final || heads.contains(&finals) || matches!(response.status, 204 | 304);
+        finals += usize::from(is_final);
+        if !bodiless {
+            let length = response
+                .header("content-length")
+                .map(|text| text.parse().unwrap());
+            let content = if response.header("transfer-encoding").is_some() {
+                assert_eq!(length, None, "two framings: {response:?}");
+                let (content, trailers, rest) = unchunk(bytes);
+                response.is_whole = rest.is_some();
+                response.trailers = trailers;
+                bytes = rest.unwrap_or_default();
+                content
+            } else {
+                // Without a length the end of the connection is the body's.
+                let length: usize = length.unwrap_or(bytes.len());
+                response.is_whole = bytes.len() >= length;
+                let (content, rest) = bytes.split_at(length.min(bytes.len()));
+                bytes = rest;
+                content.to_vec()
+            };
+            response.body = String::from_utf8_lossy(&content).into_owned();
+        }
+        all.push(response);
+    }
+    all
+}
+
+fn parse_head(head: &[u8]) -> RawResponse {
+    let head = String::from_utf8_lossy(head);
+    let mut lines = head.split("\r\n");
+    let first = lines.next().unwrap();
+    let status = first
+        .strip_prefix("HTTP/1.1 ")
+        .or(first.strip_prefix("HTTP/1.0 "));
+    let status = status.and_then(|rest| rest.get(..3)?.parse().ok());
+    RawResponse {
+        status: status.unwrap_or_else(|| panic!("no status line: {first:?}")),
+        headers: fields(lines),
+        body: String::new(),
+        trailers: Vec::new(),
+        is_whole: true,
     }
 }

@@ -1,0 +1,79 @@
+//! HTTP/2 with prior knowledge, by hyper's client.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use hyper::{body::Incoming, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{net::TcpStream, task::JoinHandle, time::timeout};
+
+use super::patience;
+
+pub type Sent = BoxBody<Bytes, std::convert::Infallible>;
+
+/// A connection; it ends when this is dropped.
+pub struct Connection {
+    pub requests: http2::SendRequest<Sent>,
+    pub driver: JoinHandle<hyper::Result<()>>,
+    authority: String,
+}
+
+impl Connection {
+    pub async fn open(address: SocketAddr) -> Self {
+        // Small windows, so that what is not taken is soon held back.
+        const WINDOW: u32 = 65_535;
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (requests, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(4 * WINDOW)
+            .handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        Self {
+            requests,
+            driver: tokio::spawn(connection),
+            authority: address.to_string(),
+        }
+    }
+
+    /// A request to a path, to be completed.
+    pub fn request(&self, method: &str, path: &str) -> http::request::Builder {
+        let uri = format!("http://{}{path}", self.authority);
+        Request::builder().method(method).uri(uri)
+    }
+
+    pub async fn send(&mut self, request: Request<Sent>) -> hyper::Result<Response<Incoming>> {
+        let answer = self.requests.send_request(request);
+        let answer = timeout(patience(60), answer).await;
+        answer.expect("an answer in time")
+    }
+
+    pub async fn get(&mut self, path: &str) -> Response<Incoming> {
+        let request = self.request("GET", path).body(empty()).unwrap();
+        self.send(request).await.unwrap()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+pub fn empty() -> Sent {
+    whole("")
+}
+
+pub fn whole(bytes: impl Into<Bytes>) -> Sent {
+    Full::new(bytes.into()).boxed()
+}
+
+/// Content and trailers.
+pub async fn read(response: Response<Incoming>) -> (Bytes, HeaderMap) {
+    let body = timeout(patience(60), response.into_body().collect()).await;
+    let body = body.expect("a body in time").unwrap();
+    let trailers = body.trailers().cloned().unwrap_or_default();
+    (body.to_bytes(), trailers)
+}

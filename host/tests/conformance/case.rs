@@ -1,0 +1,221 @@
+//! A case of the tables: bytes, what must come back, and what a function may
+//! have seen.
+//!
+//! Every case is followed by the bytes of one more request. Where the case ends
+//! the connection, that one must be neither answered nor seen: it is what an
+//! attacker wants to smuggle. Elsewhere it must be answered, which shows that
+//! both sides agree on where the case ended.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::common::{
+    self, FakeEngine,
+    fake::Seen,
+    patience,
+    raw::{RawResponse, parse_all},
+};
+
+const NEXT: &[u8] = b"GET /f/next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+
+/// How the function answers that got the request that is named here.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer {
+    /// Status 200 of a function that saw this request line and this body.
+    Seen(&'static str, &'static str),
+    /// The same for HEAD.
+    SeenHead(&'static str),
+    /// No function saw it.
+    Status(u16),
+    /// The same with a problem body of this type.
+    Problem(u16, &'static str),
+    /// 100 Continue.
+    Continue,
+}
+
+pub use Answer::{Continue, Problem, Seen as Sees, SeenHead, Status};
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What it is about, and where the standard says so.
+    name: String,
+    bytes: Vec<u8>,
+    answers: Vec<Answer>,
+    closes: bool,
+    /// Lines that the first function's answer must have.
+    has: Vec<&'static str>,
+    /// Parts that it must not have.
+    lacks: Vec<&'static str>,
+}
+
+impl Case {
+    /// A case whose connection goes on.
+    pub fn new(name: &str, bytes: impl AsRef<[u8]>, answers: &[Answer]) -> Self {
+        Self {
+            name: name.into(),
+            bytes: bytes.as_ref().into(),
+            answers: answers.into(),
+            closes: false,
+            has: Vec::new(),
+            lacks: Vec::new(),
+        }
+    }
+
+    /// A case after which the node closes the connection.
+    pub fn closing(name: &str, bytes: impl AsRef<[u8]>, answers: &[Answer]) -> Self {
+        Self {
+            closes: true,
+            ..Self::new(name, bytes, answers)
+        }
+    }
+
+    pub fn has(mut self, line: &'static str) -> Self {
+        self.has.push(line);
+        self
+    }
+
+    pub fn lacks(mut self, part: &'static str) -> Self {
+        self.lacks.push(part);
+        self
+    }
+}
+
+/// How the bytes are written.
+#[derive(Clone, Copy, Debug)]
+enum Writing {
+    AtOnce,
+    BytePerByte,
+}
+
+/// Plays every case in both ways on one node.
+pub async fn play(cases: impl IntoIterator<Item = Case>) {
+    let engine = FakeEngine::default();
+    let node = common::start_on(common::builder(), &engine).await;
+    let address = node.address().unwrap();
+    let mut failures = Vec::new();
+    for case in cases {
+        for writing in [Writing::AtOnce, Writing::BytePerByte] {
+            let received = exchange(address, &case, writing).await;
+            let seen = engine.take_seen();
+            // The bytes of all failures are worth more than the first one's panic.
+            let judged = std::panic::catch_unwind(|| judge(&case, &received, &seen));
+            if judged.is_err() {
+                failures.push(format!(
+                    "{} ({writing:?}):\n  sent {}\n  received {}\n  seen {:?}",
+                    case.name,
+                    shown(&case.bytes),
+                    shown(&received),
+                    seen.iter().map(Seen::line).collect::<Vec<_>>(),
+                ));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    node.shutdown().await;
+}
+
+fn shown(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(600)].escape_ascii().to_string()
+}
+
+/// Sends a case and the next request, and reads until the node closes.
+async fn exchange(address: SocketAddr, case: &Case, writing: Writing) -> Vec<u8> {
+    let mut bytes = case.bytes.clone();
+    bytes.extend_from_slice(NEXT);
+    send(address, &bytes, writing).await
+}
+
+async fn send(address: SocketAddr, bytes: &[u8], writing: Writing) -> Vec<u8> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    let step = match writing {
+        Writing::AtOnce => bytes.len(),
+        // Large heads would be looked at thousands of times.
+        Writing::BytePerByte => 1 + bytes.len() / 4096,
+    };
+    let writing = async {
+        for piece in bytes.chunks(step) {
+            // The node may have closed already, which is for the reader to judge.
+            if writer.write_all(piece).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        // Kept open: the node is the one that closes.
+        writer
+    };
+    let mut received = Vec::new();
+    let reading = reader.read_to_end(&mut received);
+    let both = async { tokio::join!(writing, reading).1 };
+    let ended = timeout(patience(20), both).await;
+    ended
+        .unwrap_or_else(|_| panic!("the connection stays open after {}", shown(bytes)))
+        .unwrap_or_else(|error| panic!("{error} after {}", shown(bytes)));
+    received
+}
+
+fn judge(case: &Case, received: &[u8], seen: &[Seen]) {
+    let mut expected = case.answers.clone();
+    if !case.closes {
+        expected.push(Sees("GET /next", ""));
+    }
+    let finals = expected.iter().filter(|answer| !matches!(answer, Continue));
+    let heads: Vec<usize> = finals
+        .enumerate()
+        .filter(|(_, answer)| matches!(answer, SeenHead(_)))
+        .map(|(number, _)| number)
+        .collect();
+    let responses = parse_all(received, &heads);
+    assert_eq!(responses.len(), expected.len(), "{responses:?}");
+    let mut seen = seen.iter();
+    let mut first = true;
+    for (response, answer) in responses.iter().zip(&expected) {
+        assert!(response.is_whole, "{response:?}");
+        match answer {
+            Sees(line, body) => {
+                let seen = seen.next().expect("a function that saw it");
+                assert_eq!(
+                    (response.status, seen.line().as_str(), &seen.body[..]),
+                    (200, *line, body.as_bytes())
+                );
+                let echoes = response.body.starts_with(line);
+                assert!(echoes || *line == "GET /slow", "{response:?}");
+                if std::mem::take(&mut first) {
+                    has_and_lacks(case, response);
+                }
+            }
+            SeenHead(line) => {
+                assert_eq!(seen.next().expect("a function that saw it").line(), *line);
+                assert_eq!((response.status, response.body.as_str()), (200, ""));
+            }
+            Status(status) => assert_eq!(response.status, *status),
+            Problem(status, slug) => {
+                assert_eq!(response.status, *status);
+                assert_eq!(
+                    response.problem("type"),
+                    format!("urn:faasw:problem:{slug}")
+                );
+            }
+            Continue => assert_eq!(response.status, 100),
+        }
+    }
+    assert_eq!(seen.count(), 0, "functions saw more than was answered");
+}
+
+fn has_and_lacks(case: &Case, response: &RawResponse) {
+    for line in &case.has {
+        assert!(
+            response.body.lines().any(|other| other == *line),
+            "no {line:?} in {response:?}"
+        );
+    }
+    for part in &case.lacks {
+        assert!(!response.body.contains(part), "{part:?} in {response:?}");
+    }
+}

@@ -1,0 +1,185 @@
+//! HTTP/2 with prior knowledge.
+
+use faasw::Limits;
+use http::Version;
+use http_body_util::BodyExt as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::common::{
+    self, FakeEngine,
+    h2::{Connection, empty, read, whole},
+    patience,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_bodies_pass() {
+    let engine = FakeEngine::default();
+    let node = common::start_on(common::builder(), &engine).await;
+    let mut connection = Connection::open(node.address().unwrap()).await;
+    let body = "x".repeat(300_000);
+    let request = connection.request("POST", "/f/a?b=c").header("x-a", "1");
+    let request = request.body(whole(body.clone())).unwrap();
+    let response = connection.send(request).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), response.version()),
+        (200, Version::HTTP_2)
+    );
+    let (echoed, _) = read(response).await;
+    assert!(echoed.starts_with(b"POST /a?b=c /f 127.0.0.1") && echoed.ends_with(body.as_bytes()));
+    let seen = engine.take_seen().remove(0);
+    assert_eq!(
+        (seen.head.protocol.as_slice(), seen.body.len()),
+        (&b"HTTP/2.0"[..], 300_000)
+    );
+    let address = node.address().unwrap().to_string();
+    assert_eq!(seen.head.authority, address.as_bytes());
+    let host = (b"host".to_vec(), address.into_bytes());
+    assert!(seen.head.headers.contains(&host), "{seen:?}");
+
+    let request = connection.request("HEAD", "/f/lies").body(empty()).unwrap();
+    let head = connection.send(request).await.unwrap();
+    assert_eq!(head.headers()["content-length"], "99");
+    assert!(read(head).await.0.is_empty());
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cookies_in_pieces_are_one_for_the_function() {
+    let engine = FakeEngine::default();
+    let node = common::start_on(common::builder(), &engine).await;
+    let mut connection = Connection::open(node.address().unwrap()).await;
+    let request = connection
+        .request("GET", "/f/")
+        .header("cookie", "a=1")
+        .header("cookie", "b=2");
+    connection
+        .send(request.body(empty()).unwrap())
+        .await
+        .unwrap();
+    let cookie = (b"cookie".to_vec(), b"a=1; b=2".to_vec());
+    assert!(engine.take_seen()[0].head.headers.contains(&cookie));
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_do_not_wait_for_each_other() {
+    let node = common::node().await;
+    let connection = Connection::open(node.address().unwrap()).await;
+    let mut streams = JoinSet::new();
+    for number in 0..60 {
+        let path = if number % 3 == 0 {
+            "/f/slow"
+        } else {
+            "/f/quick"
+        };
+        let request = connection.request("GET", path).body(empty()).unwrap();
+        let mut requests = connection.requests.clone();
+        streams.spawn(async move {
+            let response = requests.send_request(request).await.unwrap();
+            (path, read(response).await.0)
+        });
+    }
+    let mut order = Vec::new();
+    while let Some(ended) = streams.join_next().await {
+        let (path, body) = ended.unwrap();
+        assert!(body.starts_with(b"slow") || body.starts_with(b"GET /quick"));
+        order.push(path);
+    }
+    let first_slow = order.iter().position(|path| *path == "/f/slow").unwrap();
+    assert!(first_slow >= 20, "quick ones waited: {order:?}");
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_end_their_stream_only() {
+    let node = common::node().await;
+    let mut connection = Connection::open(node.address().unwrap()).await;
+    for (request, status) in [
+        (
+            connection.request("GET", "/f/").header("host", "other"),
+            400,
+        ),
+        (
+            connection
+                .request("GET", "/f/")
+                .header("host", "a")
+                .header("host", "b"),
+            400,
+        ),
+        (
+            connection.request("GET", "/f/").header("expect", "other"),
+            417,
+        ),
+        (connection.request("GET", "/nothere/"), 404),
+        (connection.request("GET", "/f/trap"), 502),
+        (
+            connection
+                .request("GET", "/f/")
+                .header("x", "x".repeat(40_000)),
+            431,
+        ),
+    ] {
+        let response = connection
+            .send(request.body(empty()).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), status);
+        assert!(!response.headers().contains_key("connection"));
+        assert!(
+            read(response)
+                .await
+                .0
+                .starts_with(b"{\"type\":\"urn:faasw:problem:")
+        );
+    }
+    let tunnel = http::Request::builder()
+        .method("CONNECT")
+        .uri("h:443")
+        .body(empty())
+        .unwrap();
+    assert_eq!(connection.send(tunnel).await.unwrap().status(), 501);
+    assert_eq!(connection.get("/f/").await.status(), 200);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_taken_is_held_back() {
+    let node = common::node().await;
+    let mut connection = Connection::open(node.address().unwrap()).await;
+    let mut held = connection.get("/f/huge").await;
+    // Its window is full and stays so; the connection's own has room for others.
+    for _ in 0..10 {
+        assert_eq!(connection.get("/f/").await.status(), 200);
+    }
+    let mut length = 0;
+    while let Some(frame) = held.body_mut().frame().await {
+        length += frame.unwrap().into_data().unwrap().len();
+    }
+    assert_eq!(length, 32 << 20);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_word_that_breaks_off_is_not_waited_for() {
+    let mut limits = Limits::default();
+    limits.request_read = std::time::Duration::from_millis(200);
+    let node = common::start(common::builder().limits(limits)).await;
+    for begun in [
+        &b"PRI * HTTP/2.0\r\n\r\nSM"[..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ] {
+        let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
+        stream.write_all(begun).await.unwrap();
+        let mut received = Vec::new();
+        let closed = stream.read_to_end(&mut received);
+        let _ = timeout(patience(30), closed)
+            .await
+            .expect("the node gives up");
+    }
+    node.shutdown().await;
+}

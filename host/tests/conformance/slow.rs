@@ -1,0 +1,144 @@
+//! Clients that keep a connection and give or take next to nothing.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use faasw::{FunctionOptions, Limits};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpStream, tcp::OwnedReadHalf},
+    time::{interval, timeout},
+};
+
+use crate::common::{self, FakeEngine, patience, raw::parse_all};
+
+/// How often a slow client sends a byte.
+const DRIP: Duration = Duration::from_millis(20);
+
+/// A limit far beyond what the tests wait for.
+const LONG: Duration = Duration::from_secs(600);
+
+/// Sends a byte at a time, for ever, until the node closes; what came of it.
+async fn drip(address: SocketAddr, head: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (reader, mut writer) = stream.into_split();
+    let dripping = tokio::spawn(async move {
+        let mut ticks = interval(DRIP);
+        loop {
+            ticks.tick().await;
+            if writer.write_all(b"x").await.is_err() {
+                return;
+            }
+        }
+    });
+    let received = timeout(patience(30), read_all(reader)).await;
+    dripping.abort();
+    received.expect("the node gives up")
+}
+
+async fn read_all(mut reader: OwnedReadHalf) -> Vec<u8> {
+    let mut received = Vec::new();
+    // The node may close while bytes are on their way to it.
+    let _ = reader.read_to_end(&mut received).await;
+    received
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_in_drips_is_not_waited_for() {
+    let mut limits = Limits::default();
+    limits.request_read = Duration::from_millis(300);
+    limits.idle_client = LONG;
+    let engine = FakeEngine::default();
+    let node = common::start_on(common::builder().limits(limits), &engine).await;
+    let address = node.address().unwrap();
+    let first = "GET /f/ HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (begun, answers) in [
+        ("", 0),
+        ("GET /f/", 0),
+        ("GET /f/ HTTP/1.1\r\nHost: h\r\nX-", 0),
+        // Not behind another request either.
+        (&format!("{first}GET /f/ HTTP/1.1\r\nHost: h\r\nX-"), 1),
+    ] {
+        let began = Instant::now();
+        let received = drip(address, begun).await;
+        assert_eq!(parse_all(&received, &[]).len(), answers, "{begun:?}");
+        assert!(began.elapsed() >= Duration::from_millis(250), "{begun:?}");
+        assert_eq!(engine.take_seen().len(), answers);
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_not_used_is_closed() {
+    let mut limits = Limits::default();
+    limits.request_read = Duration::from_millis(200);
+    let node = common::start(common::builder().limits(limits)).await;
+    let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
+    let request = b"GET /f/ HTTP/1.1\r\nHost: h\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let (reader, _writer) = stream.into_split();
+    let received = timeout(patience(30), read_all(reader)).await.unwrap();
+    assert_eq!(parse_all(&received, &[]).len(), 1);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_body_of_a_refused_request_is_not_read_for_ever() {
+    let mut limits = Limits::default();
+    limits.request_read = LONG;
+    let node = common::start(common::builder().limits(limits)).await;
+    let address = node.address().unwrap();
+    for (target, status) in [("/nothere/", 404), ("/f/", 400)] {
+        let host = if status == 400 { "" } else { "Host: h\r\n" };
+        let head = format!("POST {target} HTTP/1.1\r\n{host}Content-Length: 1000000\r\n\r\n");
+        let received = drip(address, &head).await;
+        assert_eq!(parse_all(&received, &[])[0].status, status);
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_in_drips_is_bounded_by_its_function() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    // The fake engine holds the whole body to this limit, as the pool does the
+    // exchange to the total.
+    let options = FunctionOptions::default().idle_client(Duration::from_millis(200));
+    node.deploy("quick", "module", options).await.unwrap();
+    let head = "POST /quick/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
+    let answers = parse_all(&drip(address, head).await, &[]);
+    assert_eq!((answers.len(), answers[0].status), (1, 408));
+    assert_eq!(answers[0].problem("type"), "urn:faasw:problem:idle-client");
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_nobody_takes_is_not_kept() {
+    let mut limits = Limits::default();
+    limits.idle_client = Duration::from_millis(200);
+    limits.request_read = LONG;
+    let engine = FakeEngine::default();
+    let node = common::start_on(common::builder().limits(limits), &engine).await;
+    let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
+    let request = b"GET /f/huge HTTP/1.1\r\nHost: h\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    // What is sent to a connection that its other end has closed fails.
+    let closed = async {
+        let mut ticks = interval(DRIP);
+        loop {
+            ticks.tick().await;
+            if stream.write_all(b"\r\n").await.is_err() {
+                return;
+            }
+        }
+    };
+    timeout(patience(30), closed)
+        .await
+        .expect("the node gives up");
+    assert_eq!(engine.take_seen().len(), 1);
+    node.shutdown().await;
+}
