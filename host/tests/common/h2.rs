@@ -16,7 +16,8 @@ pub type Sent = BoxBody<Bytes, std::convert::Infallible>;
 /// A connection; it ends when this is dropped.
 pub struct Connection {
     pub requests: http2::SendRequest<Sent>,
-    pub driver: JoinHandle<hyper::Result<()>>,
+    driver: JoinHandle<hyper::Result<()>>,
+    socket: std::net::TcpStream,
     authority: String,
 }
 
@@ -24,7 +25,10 @@ impl Connection {
     pub async fn open(address: SocketAddr) -> Self {
         // Small windows, so that what is not taken is soon held back.
         const WINDOW: u32 = 65_535;
-        let stream = TcpStream::connect(address).await.unwrap();
+        let socket = std::net::TcpStream::connect(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket.set_nodelay(true).unwrap();
+        let stream = TcpStream::from_std(socket.try_clone().unwrap()).unwrap();
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(4 * WINDOW)
@@ -34,8 +38,14 @@ impl Connection {
         Self {
             requests,
             driver: tokio::spawn(connection),
+            socket,
             authority: address.to_string(),
         }
+    }
+
+    /// Ends the connection, whoever still has a part of it.
+    pub fn cut(&self) {
+        self.socket.shutdown(std::net::Shutdown::Both).unwrap();
     }
 
     /// A request to a path, to be completed.
