@@ -24,17 +24,31 @@ use common::{
 use e2e::{BENCH, Bench, file, limits};
 use faasw::{CompileError, DeployError, FunctionOptions, Node};
 
+/// Whether this machine is so slow that a response may have begun to leave
+/// before its function fails: then it is cut off, and cannot be a problem.
+fn is_slow() -> bool {
+    patience(1) > Duration::from_secs(1)
+}
+
 /// Asserts that a failure is answered as it should be, is in the function's
 /// log, and that the node serves the next request.
 fn fails(path: &str, status: u16, slug: &str, words: &[&str]) {
     let answer = BENCH.get(path);
+    let name = path.split('/').nth(1).unwrap();
+    if is_slow() && answer.status == 200 {
+        assert!(!answer.is_whole, "{path}: {answer:?}");
+        BENCH.log_once(name, |lines| {
+            let said = |word: &&str| lines.iter().any(|line| line.text.contains(*word));
+            words.iter().all(said)
+        });
+        return is_healthy();
+    }
     assert_eq!(answer.status, status, "{path}: {answer:?}");
     assert_eq!(
         answer.problem("type"),
         format!("urn:faasw:problem:{slug}"),
         "{path}"
     );
-    let name = path.split('/').nth(1).unwrap();
     assert_eq!(answer.problem("function"), name);
     let detail = answer.problem("detail");
     for word in words {
@@ -167,31 +181,22 @@ fn no_response_is_told_apart() {
 
 fn a_response_that_is_cut_short_is_not_passed_on() {
     BENCH.probe();
-    for (path, slug, word) in [
-        ("/probe/drop-body/100", "trapped", "trap_after_head"),
-        (
-            "/probe/body/5?content-length=9",
-            "bad-response",
-            "5 of 9 bytes",
-        ),
-    ] {
-        let answer = BENCH.get(path);
-        // On a machine this slow the head may have left by then.
-        if common::patience(1) > Duration::from_secs(1) && answer.status == 200 {
-            assert!(!answer.is_whole, "{path}: {answer:?}");
-        } else {
-            fails(path, 502, slug, &[word]);
-        }
-    }
+    fails("/probe/drop-body/100", 502, "trapped", &["trap_after_head"]);
+    fails(
+        "/probe/body/5?content-length=9",
+        502,
+        "bad-response",
+        &["5 of 9 bytes"],
+    );
     // More than all buffers hold is cut off, and never looks whole.
     let answer = BENCH.get("/probe/drop-body/3000000");
     assert_eq!(answer.status, 200, "{}", answer.body.len());
     assert!(!answer.is_whole && answer.trailers.is_empty());
-    let log = BENCH.log("probe");
-    assert!(
-        log.iter().any(|line| line.contains("trap_after_head")),
-        "{log:?}"
-    );
+    BENCH.log_once("probe", |lines| {
+        lines
+            .iter()
+            .any(|line| line.text.contains("trap_after_head"))
+    });
     is_healthy();
 }
 

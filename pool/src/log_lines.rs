@@ -57,14 +57,24 @@ impl LogLines {
     }
 }
 
-impl Drop for LogLines {
-    /// The last line may lack its line break.
-    fn drop(&mut self) {
-        for (stream, kept) in [(LogStream::Out, &self.out), (LogStream::Err, &self.err)] {
+impl LogLines {
+    /// Nothing more comes: the last line may lack its line break.
+    pub fn end(&mut self) {
+        for (stream, kept) in [
+            (LogStream::Out, &mut self.out),
+            (LogStream::Err, &mut self.err),
+        ] {
             if !kept.is_empty() {
                 self.sink.line(self.instance, stream, kept);
+                kept.clear();
             }
         }
+    }
+}
+
+impl Drop for LogLines {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -13,9 +13,10 @@ use std::{
         LazyLock, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use faasw::{Deployed, FunctionOptions, Limits, Node};
+use faasw::{Deployed, FunctionOptions, Limits, LogLine, Node};
 use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::Runtime;
 
@@ -129,6 +130,20 @@ impl Bench {
     pub fn log(&self, name: &str) -> Vec<String> {
         let lines = self.node.logs(name, usize::MAX).unwrap();
         lines.into_iter().map(|line| line.text).collect()
+    }
+
+    /// A function's log once it is as it should be: of a response that streams the
+    /// log may come after the last byte.
+    pub fn log_once(&self, name: &str, complete: impl Fn(&[LogLine]) -> bool) -> Vec<LogLine> {
+        let deadline = Instant::now() + patience(10);
+        loop {
+            let lines = self.node.logs(name, usize::MAX).unwrap();
+            if complete(&lines) {
+                return lines;
+            }
+            assert!(Instant::now() < deadline, "{lines:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn end(&self) {

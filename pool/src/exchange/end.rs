@@ -91,6 +91,7 @@ impl Left {
 fn left_behind(mailbox: &mut Mailbox, log: &mut LogLines) -> Result<Left, InvokeError> {
     let guest = mailbox.guest()?;
     log.take(&mailbox.take_log(&guest)?);
+    log.end();
     let mut result = run::outcome(mailbox, &guest);
     let rest = match mailbox.head(&guest)? {
         Some(head) if guest.response_end != 0 => Some(Rest {
