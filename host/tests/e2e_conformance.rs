@@ -173,6 +173,23 @@ fn functions_cannot_forge_responses() {
     );
 }
 
+fn no_field_passes_for_another_one_in_cgi() {
+    BENCH.cgi();
+    let fields = "X-Real-IP: 1\r\nX_Real_IP: 2\r\nContent_Length: 3\r\nTransfer_Encoding: chunked\r\nProxy: x\r\n";
+    let seen = BENCH.request("GET", "/cgi/env", fields, "").body;
+    assert!(
+        seen.lines().any(|line| line == "HTTP_X_REAL_IP=1"),
+        "{seen}"
+    );
+    for name in [
+        "HTTP_CONTENT_LENGTH",
+        "HTTP_TRANSFER_ENCODING",
+        "HTTP_PROXY",
+    ] {
+        assert!(!seen.contains(name), "{seen}");
+    }
+}
+
 fn head_and_old_clients_are_served() {
     BENCH.probe();
     BENCH.function("drip", "fixtures/wat/drip.wasm", FunctionOptions::default());
@@ -391,6 +408,7 @@ fn main() {
         what_could_be_smuggled_is_not,
         requests_in_a_row_have_an_instance_each,
         functions_cannot_forge_responses,
+        no_field_passes_for_another_one_in_cgi,
         head_and_old_clients_are_served,
         clients_that_ask_first_are_told_to_go_on,
         bodies_in_drips_are_bounded,

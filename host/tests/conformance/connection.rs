@@ -175,6 +175,27 @@ async fn clients_that_wait_are_told_to_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_closes_its_side_is_gone() {
+    let engine = FakeEngine::default();
+    let node = common::start_on(common::builder(), &engine).await;
+    let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
+    let request = b"GET /f/slow HTTP/1.1\r\nHost: h\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let began = async {
+        while engine.take_seen().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(patience(20), began).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut received = Vec::new();
+    let ended = timeout(patience(20), stream.read_to_end(&mut received)).await;
+    ended.unwrap().unwrap();
+    assert!(received.is_empty(), "{}", received.escape_ascii());
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_comes_early_is_heard() {
     let node = common::node().await;
     // The node reads none of it, and closes; the client does not listen yet.

@@ -13,6 +13,7 @@ mod common;
 
 mod case;
 mod connection;
+mod damage;
 mod differential;
 mod framing;
 mod heads;

@@ -145,6 +145,12 @@ async fn targets_of_no_form_are_refused() {
     ] {
         cases.push(Case::closing(line, with(line), &[Status(400)]));
     }
+    let bytes = b"GET /f/\xe9 HTTP/1.1\r\nHost: h\r\n\r\n";
+    cases.push(Case::closing(
+        "bytes that are no text",
+        bytes,
+        &[Status(400)],
+    ));
     play(cases).await;
 }
 

@@ -73,6 +73,7 @@ fn add_headers(variables: &mut Vec<Pair>, headers: &[Pair]) {
         if UNSEEN
             .iter()
             .any(|unseen| field.eq_ignore_ascii_case(unseen))
+            || !has_variable(field)
         {
             continue;
         }
@@ -93,6 +94,14 @@ fn add_headers(variables: &mut Vec<Pair>, headers: &[Pair]) {
             None => variables.push((name, value.clone())),
         }
     }
+}
+
+/// Whether a field has a variable that no other one has: `X_Real_IP` would be
+/// taken for the `X-Real-IP` that a proxy has set, and `Content_Length` for a length.
+fn has_variable(field: &[u8]) -> bool {
+    field
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
 }
 
 /// The path and what follows its first `?`.
@@ -220,6 +229,20 @@ mod tests {
         assert_eq!(get(&variables, "QUERY_STRING").as_deref(), Some(""));
         assert_eq!(get(&variables, "CONTENT_LENGTH"), None);
         assert_eq!(get(&variables, "HTTPS"), None);
+    }
+
+    #[test]
+    fn no_field_passes_for_another_one() {
+        let fields = [
+            ("x-real-ip", "1"),
+            ("x_real_ip", "2"),
+            ("content_length", "3"),
+            ("x.y", "4"),
+        ];
+        let variables = variables(&request("/", &fields));
+        assert_eq!(get(&variables, "HTTP_X_REAL_IP").as_deref(), Some("1"));
+        assert_eq!(get(&variables, "HTTP_CONTENT_LENGTH"), None);
+        assert_eq!(get(&variables, "HTTP_X.Y"), None);
     }
 
     #[test]
