@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use http::Request;
+use http::{Request, Version};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -19,7 +19,11 @@ use hyper_util::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_io_timeout::TimeoutStream;
 
-use super::{Handler, linger::Kept};
+use super::{
+    Handler,
+    activity::{Activity, Watched},
+    linger::Kept,
+};
 use crate::{limits::Limits, message::RemoteAddress};
 
 /// Bytes and fields of a request's head that hyper reads. Both are beyond the
@@ -46,13 +50,19 @@ where
 {
     let begun = Arc::new(AtomicBool::new(false));
     let has_begun = begun.clone();
+    let activity = Activity::new();
+    let watching = activity.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         begun.store(true, Ordering::Relaxed);
         if let Some(peer) = peer {
             request.extensions_mut().insert(RemoteAddress(peer));
         }
+        let watched = (request.version() == Version::HTTP_2).then(|| activity.begin());
         let answer = handler.clone().answer(request);
-        async { Ok::<_, Infallible>(answer.await) }
+        async {
+            let answer = answer.await;
+            Ok::<_, Infallible>(answer.map(|body| Watched::new(body, watched)))
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -75,14 +85,20 @@ where
         .serve_connection(TokioIo::new(Box::pin(served)), service)
         .into_owned();
     let connection = graceful.watch(connection);
-    let patience = limits.request_read;
+    let (patience, stalled) = (limits.request_read, limits.idle_client);
     let serving = async move {
         let mut connection = std::pin::pin!(connection);
         // Which version a client speaks is read without a time limit of hyper's.
         let first = tokio::time::timeout(patience, connection.as_mut()).await;
         let ended = match first {
             Ok(ended) => ended,
-            Err(_) if has_begun.load(Ordering::Relaxed) => connection.await,
+            Err(_) if has_begun.load(Ordering::Relaxed) => tokio::select! {
+                ended = connection => ended,
+                () = watching.rest(stalled, patience) => {
+                    tracing::debug!("a client neither takes nor asks");
+                    return;
+                }
+            },
             Err(_) => {
                 tracing::debug!("a client said nothing for too long");
                 return;

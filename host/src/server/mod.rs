@@ -3,6 +3,7 @@
 //! A listener accepts, each connection is a task of its own, and all of them
 //! end together: gracefully by [`Servers::stop`], or at once when dropped.
 
+mod activity;
 mod connection;
 mod linger;
 mod listener;

@@ -48,6 +48,12 @@ impl Connection {
         self.socket.shutdown(std::net::Shutdown::Both).unwrap();
     }
 
+    /// Waits until the node ends the connection.
+    pub async fn ended(&mut self) {
+        let ended = timeout(patience(60), &mut self.driver).await;
+        let _ = ended.expect("the node ends it").unwrap();
+    }
+
     /// A request to a path, to be completed.
     pub fn request(&self, method: &str, path: &str) -> http::request::Builder {
         let uri = format!("http://{}{path}", self.authority);

@@ -183,3 +183,21 @@ async fn a_first_word_that_breaks_off_is_not_waited_for() {
     }
     node.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() {
+    let mut limits = Limits::default();
+    limits.request_read = std::time::Duration::from_millis(200);
+    limits.idle_client = std::time::Duration::from_millis(300);
+    let node = common::start(common::builder().limits(limits)).await;
+    let address = node.address().unwrap();
+    let mut stalled = Connection::open(address).await;
+    // Kept, and not read: its window stays full, pings are answered.
+    let held = stalled.get("/f/huge").await;
+    stalled.ended().await;
+    drop(held);
+    let mut idle = Connection::open(address).await;
+    assert_eq!(idle.get("/f/").await.status(), 200);
+    idle.ended().await;
+    node.shutdown().await;
+}
