@@ -55,9 +55,7 @@ impl LogLines {
             }
         }
     }
-}
 
-impl LogLines {
     /// Nothing more comes: the last line may lack its line break.
     pub fn end(&mut self) {
         for (stream, kept) in [

@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 use super::{
     args::{Format, LogFormat, Serve, Serving, Up},
     exit::Exit,
-    output::{data_dir, deployed, print, print_json, read_module, say, size},
+    output::{data_dir, deployed, patiently, print, print_json, read_module, say, size},
     watch::Watch,
 };
 
@@ -135,8 +135,8 @@ async fn deploy_all(
 ) -> Result<Vec<Deployed>, Exit> {
     let mut all = Vec::new();
     for (name, _, module) in modules {
-        let done = node
-            .deploy(name.as_str(), module.clone(), options.clone())
+        let deploying = node.deploy(name.as_str(), module.clone(), options.clone());
+        let done = patiently(&name, deploying)
             .await
             .map_err(|error| Exit::failure(format_args!("{name} was not deployed: {error}")))?;
         log.say(deployed(&done));

@@ -5,7 +5,7 @@ use faasw::{FunctionName, FunctionOptions, admin::Client};
 use super::{
     args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
-    output::{self, data_dir, print, print_json, read_module, say},
+    output::{self, data_dir, patiently, print, print_json, read_module, say},
 };
 
 /// Makes a function of a file.
@@ -22,8 +22,7 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
         output::size(module.len() as u64)
     ));
     let options = FunctionOptions::from(args.options);
-    let deployed = client
-        .deploy(&name, module, &options)
+    let deployed = patiently(&name, client.deploy(&name, module, &options))
         .await
         .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;
     if args.format.json {

@@ -39,6 +39,25 @@ pub fn say(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// How often long work says that it goes on.
+const REMINDER: Duration = Duration::from_secs(5);
+
+/// Waits for work that may take minutes, and says now and then that it goes on.
+pub async fn patiently<T>(name: &impl std::fmt::Display, work: impl Future<Output = T>) -> T {
+    let begun = tokio::time::Instant::now();
+    let mut reminders = tokio::time::interval_at(begun + REMINDER, REMINDER);
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = reminders.tick() => say(format_args!(
+                "{name}: still at work after {} s; large components take a while to compile",
+                begun.elapsed().as_secs()
+            )),
+        }
+    }
+}
+
 /// Three significant digits and a unit, as people read durations.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
@@ -169,6 +188,15 @@ mod tests {
         for (bytes, text) in [(1023, "1023 B"), (2048, "2 KiB"), (128 << 20, "128.0 MiB")] {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_work_is_waited_for_to_its_end() {
+        let work = async {
+            tokio::time::sleep(REMINDER * 3).await;
+            7
+        };
+        assert_eq!(patiently(&"f", work).await, 7);
     }
 
     #[test]
