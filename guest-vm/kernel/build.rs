@@ -1,19 +1,25 @@
 //! Links the guest as a static image at fixed addresses, without any start-up files.
 
-fn main() {
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=link.ld");
-    let manifest = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| ".".to_owned());
+    // A copy in the target folder: cargo reuses what this prints when the
+    // sources have moved to another path.
+    let script = Path::new(&std::env::var("OUT_DIR")?).join("link.ld");
+    std::fs::copy("link.ld", &script)?;
     for argument in [
-        "-nostartfiles".to_owned(),
-        "-nostdlib".to_owned(),
-        "-static".to_owned(),
-        "-no-pie".to_owned(),
-        format!("-T{manifest}/link.ld"),
-        "-Wl,--build-id=none".to_owned(),
-        "-Wl,-z,norelro".to_owned(),
-        "-Wl,-z,max-page-size=4096".to_owned(),
-        "-Wl,--gc-sections".to_owned(),
+        "-nostartfiles",
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        &format!("-T{}", script.display()),
+        "-Wl,--build-id=none",
+        "-Wl,-z,norelro",
+        "-Wl,-z,max-page-size=4096",
+        "-Wl,--gc-sections",
     ] {
         println!("cargo:rustc-link-arg-bins={argument}");
     }
+    Ok(())
 }
