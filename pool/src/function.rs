@@ -87,12 +87,66 @@ pub struct Timing {
     pub init: Duration,
     /// In the handler; the guest's word.
     pub exec: Duration,
-    /// From the doorbell's first ring to the last, as the shell measured.
+    /// From the activation to the end of the run.
     pub run: Duration,
+    /// What kind of microVM served the request.
+    pub served: Served,
+}
+
+/// What kind of microVM served a request, best first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Served {
+    /// A parked instance of the function: specialised, reset and warm.
+    Parked,
+    /// An instance of the function that has not run yet.
+    Ready,
+    /// A shell made in advance, turned into an instance for this request.
+    Shell,
+    /// A shell made for this request.
+    #[default]
+    Made,
+}
+
+impl Served {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Parked, Self::Ready, Self::Shell, Self::Made];
+
+    /// Its name in headers and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parked => "parked",
+            Self::Ready => "ready",
+            Self::Shell => "shell",
+            Self::Made => "made",
+        }
+    }
+}
+
+/// What a request took of its microVM, known when that has stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
     /// Exits from the VM to its shell.
     pub exits: u64,
-    /// Page faults that KVM fixed for the VM, over its whole life.
+    /// Page faults that KVM fixed for the VM.
     pub page_faults: u64,
+    /// What bringing it back to its seed's state took, if it was.
+    pub reset: Option<ResetEffort>,
+}
+
+/// What a reset did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResetEffort {
+    /// Pages filled again from the seed.
+    pub filled: u64,
+    /// Private pages given back to the system.
+    pub let_go: u64,
+    /// Private pages that were not in the write set.
+    pub outside: u64,
+    /// Page tables of the guest had changed.
+    pub tables_changed: bool,
+    /// Time it took.
+    pub took: Duration,
 }
 
 /// Which stream a log line came from.
@@ -115,6 +169,12 @@ pub trait LogSink: Send + Sync + std::fmt::Debug {
 
     /// One line without its line break; at most 16 KiB, longer ones come in parts.
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]);
+
+    /// An instance has stopped after a request that did not fail. Comes after
+    /// the response.
+    fn retired(&self, instance: u64, effort: &Effort) {
+        let _ = (instance, effort);
+    }
 
     /// An instance whose response had begun has come to its end.
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {

@@ -4,13 +4,14 @@
 //! the spawner forks, and the compile helper. Above it the node knows functions
 //! and requests; below it a shell knows one VM.
 //!
-//! A request goes one way down: [`Pool::invoke`] takes a ready shell, sends it
-//! `fork` and `activate`, and moves bytes between the client's bodies and the
+//! A request goes one way down: [`Pool::invoke`] takes a parked instance, or sends a
+//! shell `fork`, then `activate`, and moves bytes between the client's bodies and the
 //! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
 //! - `pool`: what the node calls. `error`, `function`: its words.
 //! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
 //! - `boot_image`, `seed`, `code`, `huge`: what instances are made of.
+//! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
 //! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
 //! - `doctor`: what the host offers.
@@ -27,16 +28,20 @@ mod exchange;
 mod executable;
 mod function;
 mod huge;
+mod instance;
 mod limits;
 mod log_lines;
 mod mailbox;
+mod parking;
 mod pool;
+mod retire;
 mod run;
 mod seed;
 mod shell;
 mod spawner;
 mod stock;
 mod watch;
+mod working_set;
 
 pub use body::{ClientError, Part, ReplyBody, RequestBody, ResponseStream};
 pub use doctor::{Finding, State, check_kvm, findings};
@@ -44,7 +49,8 @@ pub use error::{CompileError, InvokeError, PlatformError, SeedError, StartError}
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use function::{
-    Call, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, Timing,
+    Call, Effort, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, ResetEffort,
+    Served, Timing,
 };
 pub use limits::CallLimits;
 pub use pool::{Compiled, EngineStats, Pool, PoolOptions};

@@ -30,8 +30,8 @@ impl LogLines {
     }
 
     /// Whoever takes the lines.
-    pub fn sink(&self) -> &dyn LogSink {
-        &*self.sink
+    pub fn sink(&self) -> &Arc<dyn LogSink> {
+        &self.sink
     }
 
     /// Takes pieces in the order in which they were written.

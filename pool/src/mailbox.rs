@@ -90,6 +90,13 @@ impl Mailbox {
         })
     }
 
+    /// Takes note that the instance wiped the whole mailbox.
+    pub fn was_wiped(&mut self) {
+        self.request_written = 0;
+        self.response_read = 0;
+        self.log_read = 0;
+    }
+
     /// Puts a request's head in for the guest, or a seed's configuration.
     ///
     /// # Errors

@@ -8,16 +8,19 @@ use bytes::Bytes;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::body::{self, Incoming, ReplyBody};
 use crate::code::{self, Code};
 use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
-use crate::exchange::{Begun, Ended, Exchange, Learning, Rest};
-use crate::function::{Call, FreezeReport, FunctionSpec, Reply, Timing};
+use crate::exchange::{Begun, Ended, Exchange, Rest};
+use crate::function::{Call, FreezeReport, FunctionSpec, Reply, Served, Timing};
+use crate::instance::Instance;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
+use crate::parking::{Keeper, ParkingRules};
 use crate::seed::{self, Seed};
 use crate::spawner::Spawner;
 use crate::stock::Stock;
@@ -37,6 +40,13 @@ pub struct PoolOptions {
     pub compile_memory: u64,
     /// Wall time that instantiating a function may take when it is deployed.
     pub instantiation_time: Duration,
+    /// How long an instance stays parked that no request takes.
+    pub keep_alive: Duration,
+    /// Most instances parked at once, of all functions together.
+    pub max_parked: usize,
+    /// Most requests that one instance serves, each from its seed's exact state;
+    /// 1 forks for every request.
+    pub max_reuse: u32,
 }
 
 impl Default for PoolOptions {
@@ -48,6 +58,9 @@ impl Default for PoolOptions {
             compile_cpu: Duration::from_secs(120),
             compile_memory: 2 << 30,
             instantiation_time: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(60),
+            max_parked: 512,
+            max_reuse: 10_000,
         }
     }
 }
@@ -83,6 +96,7 @@ impl Compiled {
 #[derive(Debug)]
 struct Inner {
     stock: Arc<Stock>,
+    keeper: Arc<Keeper>,
     options: PoolOptions,
     isa: Isa,
     instances: Arc<Semaphore>,
@@ -100,13 +114,16 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Shells made ahead that hold no function yet.
+    pub shells: usize,
+    /// Instances that wait for a request of their function.
     pub parked: usize,
-    /// Instances forked ahead that wait for a request of their function. This
-    /// pool forks when a request comes: none.
-    pub ready: usize,
-    /// Instances at work or being ended.
+    /// Instances at work, being reset or being ended.
     pub busy: usize,
 }
+
+/// How long a request waits for an instance that is being reset, at most: about
+/// as long as a fork takes.
+const RESET_WAIT: Duration = Duration::from_millis(2);
 
 /// Compilations at once: each uses all CPUs by itself.
 const COMPILATIONS: usize = 1;
@@ -123,6 +140,11 @@ impl Pool {
         Ok(Self {
             inner: Arc::new(Inner {
                 stock: Stock::start(spawner, options.shells_ready),
+                keeper: Keeper::start(ParkingRules {
+                    keep_alive: options.keep_alive,
+                    most: options.max_parked,
+                    max_reuse: options.max_reuse,
+                }),
                 isa,
                 instances: Arc::new(Semaphore::new(options.max_instances)),
                 compiling: Semaphore::new(COMPILATIONS),
@@ -204,6 +226,7 @@ impl Pool {
     ) -> Result<(Seed, FreezeReport), SeedError> {
         seed::make(
             &self.inner.stock,
+            self.inner.keeper.parking(),
             spec,
             function.kind,
             &function.code,
@@ -212,7 +235,8 @@ impl Pool {
         .await
     }
 
-    /// Runs one request in a fresh instance, which is destroyed afterwards.
+    /// Runs one request in an instance that is exactly as its seed: one that is
+    /// parked, one that is just being reset, or a shell that is forked now.
     ///
     /// Dropping the future ends the instance.
     ///
@@ -227,26 +251,26 @@ impl Pool {
             .clone()
             .try_acquire_owned()
             .map_err(|_| InvokeError::OverCapacity(capacity))?;
-        let mailbox = Mailbox::new()?;
-        mailbox.put_head(&call.head.encode())?;
-        let shell = self.inner.stock.take().await?;
-        let instance = self.inner.next_instance.fetch_add(1, Ordering::Relaxed);
+        let head = call.head.encode();
+        let (instance, served) = self.take(seed).await?;
+        instance.mailbox.put_head(&head)?;
+        let number = self.inner.next_instance.fetch_add(1, Ordering::Relaxed);
         let timing = Timing {
-            instance,
+            instance: number,
             queue: arrived.elapsed(),
+            served,
             ..Timing::default()
         };
         let mut exchange = Exchange::new(
-            shell,
-            mailbox,
-            LogLines::new(call.log, instance),
+            instance,
+            seed.clone(),
+            LogLines::new(call.log, number),
             Incoming::new(call.body),
             call.limits,
             timing,
             room,
         );
-        exchange.learn(Learning::of(seed));
-        let begun = match fork(&mut exchange, seed, instance).await {
+        let begun = match activate(&mut exchange, seed, number, served).await {
             Ok(()) => exchange.begin().await,
             Err(error) => Err(error),
         };
@@ -289,38 +313,93 @@ impl Pool {
         }
     }
 
+    /// The best microVM that there is for a seed: a parked one, one that is about
+    /// to be, a shell, a new shell.
+    async fn take(&self, seed: &Seed) -> Result<(Instance, Served), PlatformError> {
+        let served = |instance: &Instance| match instance.uses {
+            0 => Served::Ready,
+            _ => Served::Parked,
+        };
+        if let Some(instance) = seed.parking().take() {
+            let served = served(&instance);
+            return Ok((instance, served));
+        }
+        if let Some(coming) = seed.parking().wait() {
+            self.make_more(seed);
+            if let Ok(Ok(instance)) = timeout(RESET_WAIT, coming).await {
+                let served = served(&instance);
+                return Ok((instance, served));
+            }
+        }
+        let mailbox = Mailbox::new()?;
+        let (shell, was_ready) = self.inner.stock.take().await?;
+        let served = if was_ready {
+            Served::Shell
+        } else {
+            Served::Made
+        };
+        Ok((Instance::new(shell, mailbox), served))
+    }
+
+    /// Makes one more instance of a seed in the background: requests have to wait.
+    fn make_more(&self, seed: &Seed) {
+        let parking = seed.parking();
+        if seed.working_set().is_wanted() {
+            return;
+        }
+        let Some((making, coming)) = parking.make_more().zip(parking.announce(0)) else {
+            return;
+        };
+        let (stock, seed) = (self.inner.stock.clone(), seed.clone());
+        tokio::spawn(async move {
+            let made = async {
+                let mailbox = Mailbox::new()?;
+                let (shell, _) = stock.take().await?;
+                let mut instance = Instance::new(shell, mailbox);
+                instance.fork(&seed).await?;
+                Ok::<_, PlatformError>(instance)
+            };
+            match made.await {
+                Ok(instance) => coming.park(instance),
+                Err(error) => tracing::debug!(%error, "no instance could be made ahead"),
+            }
+            drop(making);
+        });
+    }
+
     /// How many microVMs there are now.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         let free = self.inner.instances.available_permits();
         EngineStats {
-            parked: self.inner.stock.ready(),
-            ready: 0,
+            shells: self.inner.stock.ready(),
+            parked: self.inner.keeper.count(),
             busy: self.inner.options.max_instances.saturating_sub(free),
         }
     }
 
     /// Ends the spawner and with it every process of this pool.
     pub async fn shutdown(&self) {
+        self.inner.keeper.stop();
         self.inner.stock.stop().await;
     }
 }
 
-/// Makes the shell of an exchange an instance and lets it run.
-async fn fork(exchange: &mut Exchange, seed: &Seed, instance: u64) -> Result<(), InvokeError> {
+/// Makes the shell of an exchange an instance, if it is none, and lets it run.
+async fn activate(
+    exchange: &mut Exchange,
+    seed: &Seed,
+    number: u64,
+    served: Served,
+) -> Result<(), InvokeError> {
     exchange.receive_ready()?;
-    let (shell, mailbox) = exchange.parts();
-    shell
-        .fork(
-            seed.layer(),
-            seed.write_set().stretches(),
-            mailbox,
-            seed.code(),
-            seed.state(),
-        )
-        .await?;
-    shell
-        .activate(instance, seed.monotonic_nanoseconds())
+    let instance = exchange.instance();
+    if matches!(served, Served::Shell | Served::Made) {
+        instance.fork(seed).await?;
+    }
+    instance
+        .shell
+        .activate(number, seed.monotonic_nanoseconds())
         .await?;
     exchange.activated();
     Ok(())

@@ -6,15 +6,15 @@
 //! instantiation or, in a second boot, before it: what an initialisation drew
 //! from the random generator would otherwise be every request's.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{DRAW_ENTROPY, DRAW_INSECURE, REQUEST_HEAD};
-use faasw_abi::memory_map::{PAGE, RAM_MAX, RAM_OVERHEAD, ram_bytes};
+use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig};
-use faasw_fri::messages::{EXTENTS_MAX, VcpuState, WRITE_SET_MAX};
-use faasw_seedtree::{Extent, Layer, LayerBuilder, Level, coalesce};
+use faasw_fri::messages::{EXTENTS_MAX, VcpuState};
+use faasw_seedtree::{Layer, LayerBuilder, Level};
 
 use crate::boot_image;
 use crate::code::Code;
@@ -22,66 +22,19 @@ use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::function::{FreezePolicy, FreezeReport, FunctionSpec};
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
+use crate::parking::Parking;
 use crate::run;
 use crate::shell::Shell;
 use crate::stock::Stock;
+use crate::working_set::WorkingSet;
 
 /// A function's seed. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Seed {
     frozen: Arc<faasw_seedtree::Seed<VcpuState>>,
     code: Arc<Code>,
-    write_set: WriteSet,
-}
-
-/// The pages that instances of a seed write, as the first of them did. Clones
-/// share it. Empty until then.
-#[derive(Clone, Debug, Default)]
-pub struct WriteSet(Arc<OnceLock<Vec<Extent>>>);
-
-/// Most pages of a write set: what a request writes beyond that is its own
-/// doing, and is not to cost every other one.
-const WRITE_SET_PAGES: u64 = 2048;
-
-impl WriteSet {
-    /// The stretches, in order.
-    pub fn stretches(&self) -> &[Extent] {
-        self.0.get().map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether an instance should be asked.
-    pub fn is_unknown(&self) -> bool {
-        self.0.get().is_none()
-    }
-
-    /// Takes what a shell says that its instance has written, as far as that
-    /// makes sense in `ram_bytes` of memory.
-    pub fn learn(&self, told: &[Extent], ram_bytes: u64) {
-        let mut pages = 0;
-        let mut end = 0;
-        let sound: Vec<Extent> = told
-            .iter()
-            .copied()
-            .take_while(|stretch| {
-                let sound = end <= stretch.start
-                    && stretch.start < stretch.end
-                    && stretch.end <= ram_bytes
-                    && stretch.start.is_multiple_of(PAGE)
-                    && stretch.end.is_multiple_of(PAGE);
-                end = stretch.end;
-                pages += stretch.bytes() / PAGE;
-                sound && pages <= WRITE_SET_PAGES
-            })
-            .collect();
-        let joined = coalesce(&sound, PAGE, WRITE_SET_MAX);
-        // Joining takes gaps in; a set that grew too much by it is none.
-        let joined_pages: u64 = joined.iter().map(|stretch| stretch.bytes() / PAGE).sum();
-        let _ = self.0.set(if joined_pages <= WRITE_SET_PAGES {
-            joined
-        } else {
-            Vec::new()
-        });
-    }
+    working_set: Arc<WorkingSet>,
+    parking: Arc<Parking>,
 }
 
 impl Seed {
@@ -93,8 +46,12 @@ impl Seed {
         &self.code
     }
 
-    pub(crate) fn write_set(&self) -> &WriteSet {
-        &self.write_set
+    pub(crate) fn working_set(&self) -> &WorkingSet {
+        &self.working_set
+    }
+
+    pub(crate) fn parking(&self) -> &Arc<Parking> {
+        &self.parking
     }
 
     pub(crate) fn state(&self) -> VcpuState {
@@ -113,6 +70,7 @@ impl Seed {
 /// platform errors.
 pub async fn make(
     stock: &Stock,
+    parking: Arc<Parking>,
     spec: &FunctionSpec,
     kind: FunctionKind,
     code: &Arc<Code>,
@@ -167,7 +125,8 @@ pub async fn make(
             monotonic_nanoseconds,
         }),
         code: code.clone(),
-        write_set: WriteSet::default(),
+        working_set: Arc::default(),
+        parking,
     };
     Ok((seed, report))
 }
@@ -214,7 +173,7 @@ impl Booted {
         let state = boot_image::write(&ram, code.bytes()).map_err(system)?;
         let mailbox = Mailbox::new()?;
         mailbox.put_head(config).map_err(function)?;
-        let shell = stock.take().await?;
+        let (shell, _) = stock.take().await?;
         shell.boot(&ram, &mailbox, code, state).await?;
         shell.activate(0, 0).await?;
         let mut booted = Self {
@@ -261,50 +220,5 @@ impl Booted {
         let state = self.shell.seal().await?;
         let layer = self.ram.freeze(EXTENTS_MAX).map_err(system)?;
         Ok((layer, state, monotonic))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn extent(start: u64, end: u64) -> Extent {
-        Extent {
-            start: start * PAGE,
-            end: end * PAGE,
-        }
-    }
-
-    fn learnt(told: &[Extent]) -> Vec<Extent> {
-        let set = WriteSet::default();
-        assert!(set.is_unknown());
-        set.learn(told, 10_000 * PAGE);
-        assert!(!set.is_unknown());
-        set.stretches().to_vec()
-    }
-
-    #[test]
-    fn a_write_set_is_what_makes_sense_of_what_was_told() {
-        let good = [extent(1, 3), extent(5, 6)];
-        assert_eq!(learnt(&good), good);
-        assert_eq!(learnt(&[]), []);
-        for lie in [extent(2, 4), extent(9, 7), extent(9_999, 10_001)] {
-            assert_eq!(learnt(&[extent(1, 3), lie]), [extent(1, 3)]);
-        }
-        let odd = Extent {
-            start: 1,
-            end: PAGE,
-        };
-        assert_eq!(learnt(&[odd]), []);
-    }
-
-    #[test]
-    fn a_write_set_is_bounded() {
-        assert_eq!(learnt(&[extent(0, 2048)]), [extent(0, 2048)]);
-        assert_eq!(learnt(&[extent(0, 2049)]), []);
-        let scattered: Vec<_> = (0..100).map(|at| extent(at * 2, at * 2 + 1)).collect();
-        assert_eq!(learnt(&scattered).len(), WRITE_SET_MAX);
-        let far: Vec<_> = (0..100).map(|at| extent(at * 99, at * 99 + 1)).collect();
-        assert_eq!(learnt(&far), []);
     }
 }

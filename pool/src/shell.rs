@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_fri::messages::{
-    Activate, EXTENTS_MAX, Failed, Failure, Fork, FriExtent, PRIVATE, Prepared, Rang, Resume,
-    SHARED, Seal, Sealed, Survey, VcpuState, WRITE_SET_MAX, Wake, Written,
+    Activate, EXTENTS_MAX, Failed, Failure, Fork, FriExtent, PRIVATE, Parked, Prepared, Rang,
+    Reset, Resume, SHARED, Seal, Sealed, Survey, VcpuState, WRITE_SET_MAX, Wake, Written,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, Layer, LayerBuilder};
@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::code::Code;
 use crate::error::PlatformError;
+use crate::function::ResetEffort;
 use crate::mailbox::Mailbox;
 use crate::spawner::{Process, Spawner};
 use crate::watch::{into_io, watch};
@@ -44,7 +45,7 @@ pub struct Report {
     pub run: Duration,
     /// Exits from the VM since then.
     pub exits: u64,
-    /// Page faults that KVM fixed since the VM was made.
+    /// Page faults that KVM fixed for this request.
     pub page_faults: u64,
 }
 
@@ -167,6 +168,32 @@ impl Shell {
     /// The system's, when the process is gone.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         self.process.cpu_time()
+    }
+
+    /// Has an instance that is done brought back to its seed's state. Its mailbox
+    /// is wiped.
+    ///
+    /// # Errors
+    /// When it cannot be brought back; the shell has ended then.
+    pub async fn reset(&mut self) -> Result<ResetEffort, PlatformError> {
+        self.tell(&Reset { reserved: 0 }, &[]).await?;
+        let packet = self.receive().await?;
+        if packet.kind() == Some(Kind::Failed) {
+            return Err(PlatformError::ShellEnded(failure(&packet)));
+        }
+        let parked: Parked = packet.message().map_err(protocol)?;
+        Ok(ResetEffort {
+            filled: parked.filled,
+            let_go: parked.let_go,
+            outside: parked.outside,
+            tables_changed: parked.tables_changed != 0,
+            took: Duration::from_nanos(parked.nanoseconds),
+        })
+    }
+
+    /// Whether the process is still there, as far as is known without waiting.
+    pub fn is_there(&mut self) -> bool {
+        self.process.is_there()
     }
 
     /// The stretches that the instance has written, in order. Its guest must
@@ -355,6 +382,11 @@ fn failure(packet: &Packet) -> String {
             format!("the guest left its VM at {instruction:#x} for KVM reason {detail}")
         }
         Some(Failure::Shutdown) => format!("the guest shut down near {instruction:#x}"),
+        Some(Failure::Reset) => format!("the instance could not be reset: {}", errno()),
+        Some(Failure::Broken) => {
+            format!("the guest has written its own text or tables at {detail:#x}")
+        }
+        Some(Failure::Changed) => format!("the guest has changed its vCPU (class {detail})"),
         Some(Failure::Message) => format!("the shell was sent message {detail} out of order"),
         None => "its report makes no sense".to_owned(),
     }

@@ -327,6 +327,16 @@ impl Process {
         self.spawner.kill(self.token);
     }
 
+    /// Whether it has not ended, as far as is known by now.
+    pub fn is_there(&mut self) -> bool {
+        if self.exit.is_none()
+            && let Ok(exit) = self.ended.try_recv()
+        {
+            self.exit = Some(Some(exit));
+        }
+        self.exit.is_none() && !self.spawner.is_gone()
+    }
+
     /// CPU time that it has used so far.
     ///
     /// # Errors

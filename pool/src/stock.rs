@@ -54,18 +54,18 @@ impl Stock {
         Ok(spawner.clone())
     }
 
-    /// A shell: a ready one, or one made now.
+    /// A shell, and whether it was ready or is made now.
     ///
     /// # Errors
     /// When none can be made.
-    pub async fn take(&self) -> Result<Shell, PlatformError> {
+    pub async fn take(&self) -> Result<(Shell, bool), PlatformError> {
         // Also replaces a spawner that is gone, and with it its dead shells.
         let spawner = self.spawner()?;
         let ready = self.lock().pop_front();
         self.taken.notify_one();
         match ready {
-            Some(shell) => Ok(shell),
-            None => Shell::make(&spawner).await,
+            Some(shell) => Ok((shell, true)),
+            None => Ok((Shell::make(&spawner).await?, false)),
         }
     }
 

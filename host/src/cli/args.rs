@@ -239,6 +239,16 @@ pub struct Serving {
     /// Keep this many microVMs made ahead of requests
     #[arg(long, value_name = "VMS", default_value_t = 4)]
     pub shells_ready: usize,
+    /// Keep an instance that no request takes for this long
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
+    pub keep_alive: Duration,
+    /// Keep at most this many instances of all functions waiting for requests
+    #[arg(long, value_name = "VMS", default_value_t = 512)]
+    pub max_parked: usize,
+    /// Serve at most this many requests with one microVM, each from the exact
+    /// state of its seed; 1 forks a new one for every request
+    #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]
+    pub max_reuse: u32,
     /// How the node's own events are written to standard error; FAASW_LOG
     /// chooses which, such as debug or faasw=debug,warn
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
@@ -384,6 +394,11 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         return Err("it takes at least 1".into());
     }
     Ok(number)
+}
+
+fn at_least_one_use(text: &str) -> Result<u32, String> {
+    let number = at_least_one(text)?;
+    u32::try_from(number).map_err(|_| "too many".to_owned())
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

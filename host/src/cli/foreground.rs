@@ -94,7 +94,10 @@ fn builder(serving: &Serving) -> NodeBuilder {
     let builder = Node::builder()
         .listen(serving.listen)
         .max_instances(serving.max_instances)
-        .shells_ready(serving.shells_ready);
+        .shells_ready(serving.shells_ready)
+        .keep_alive(serving.keep_alive)
+        .max_parked(serving.max_parked)
+        .max_reuse(serving.max_reuse);
     match serving.metrics {
         Some(address) => builder.metrics(address),
         None => builder,

@@ -50,7 +50,11 @@ fn text(summary: &Summary) -> String {
     }
     for (name, of) in &summary.by_function {
         let _ = writeln!(text, "\n{name}: {}", counts(&of.requests));
-        for (what, values) in [("problems", &of.problems), ("traps", &of.traps)] {
+        for (what, values) in [
+            ("served by", &of.served),
+            ("problems", &of.problems),
+            ("traps", &of.traps),
+        ] {
             if !values.is_empty() {
                 let _ = writeln!(text, "  {what}: {}", counts(values));
             }

@@ -19,11 +19,13 @@ pub(super) fn wants_timing(request: &HeaderMap) -> bool {
 /// Adds the stages of a request to fields of its response, beside what the function says of its own.
 pub(crate) fn add_server_timing(response: &mut HeaderMap, timing: &Timing) {
     let text = format!(
-        "queue;dur={}, fork;dur={}, init;dur={}, exec;dur={}",
+        "served;desc=\"{}\", queue;dur={}, fork;dur={}, init;dur={}, exec;dur={}, run;dur={}",
+        timing.served.name(),
         milliseconds(timing.queue),
         milliseconds(timing.fork),
         milliseconds(timing.init),
         milliseconds(timing.exec),
+        milliseconds(timing.run),
     );
     if let Ok(value) = HeaderValue::from_str(&text) {
         response.append(SERVER_TIMING, value);
@@ -47,13 +49,15 @@ mod tests {
             fork: Duration::from_micros(1_000),
             init: Duration::ZERO,
             exec: Duration::from_millis(12_345),
+            run: Duration::from_millis(12_346),
             ..Timing::default()
         };
         let mut headers = HeaderMap::new();
         add_server_timing(&mut headers, &timing);
         assert_eq!(
             headers["server-timing"],
-            "queue;dur=0.012, fork;dur=1.000, init;dur=0.000, exec;dur=12345.000"
+            "served;desc=\"made\", queue;dur=0.012, fork;dur=1.000, init;dur=0.000, \
+             exec;dur=12345.000, run;dur=12346.000"
         );
     }
 

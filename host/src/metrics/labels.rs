@@ -48,6 +48,12 @@ pub(super) struct State {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ServedOf {
+    pub(super) function: FunctionName,
+    pub(super) by: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Outcome {
     pub(super) result: &'static str,
 }

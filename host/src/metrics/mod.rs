@@ -17,7 +17,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use faasw_pool::{EngineStats, InvokeError, Timing};
+use faasw_pool::{Effort, EngineStats, InvokeError, Served, Timing};
 use http::StatusCode;
 use prometheus_client::{
     encoding::text::encode,
@@ -29,7 +29,7 @@ pub(crate) use page::{Page, response};
 pub use summary::{FunctionSummary, StageSummary, Summary};
 
 use crate::{failure::Failure, name::FunctionName, problem::Problem};
-use labels::{Function, OfFunction, Outcome, ProblemOf, Stage, State, Status, TrapOf};
+use labels::{Function, OfFunction, Outcome, ProblemOf, ServedOf, Stage, State, Status, TrapOf};
 
 /// Upper bounds of the histograms' buckets in seconds: from what a fork costs
 /// to what a request may take.
@@ -39,7 +39,7 @@ const BUCKETS: [f64; 20] = [
 ];
 
 /// The stages of a request, in their order.
-const STAGES: [&str; 4] = ["queue", "fork", "init", "exec"];
+const STAGES: [&str; 6] = ["queue", "fork", "init", "exec", "run", "reset"];
 
 /// Counters and gauges of one node.
 #[derive(Debug)]
@@ -50,8 +50,9 @@ pub(crate) struct Metrics {
     traps: Family<TrapOf, Counter>,
     page_faults: Family<OfFunction, Counter>,
     exits: Family<OfFunction, Counter>,
+    served: Family<ServedOf, Counter>,
     /// As [`STAGES`].
-    stages: [Histogram; 4],
+    stages: [Histogram; 6],
     deployments: Family<Outcome, Counter>,
     functions: Gauge,
     under_way: Gauge,
@@ -78,17 +79,35 @@ impl Metrics {
     /// An instance has come to its end: with its answer, or with the stream
     /// that followed it.
     pub(crate) fn ran(&self, function: &FunctionName, timing: &Timing) {
-        let stages = [timing.queue, timing.fork, timing.init, timing.exec];
+        let stages = [
+            timing.queue,
+            timing.fork,
+            timing.init,
+            timing.exec,
+            timing.run,
+        ];
         for (histogram, took) in self.stages.iter().zip(stages) {
             histogram.observe(took.as_secs_f64());
         }
+        let of = ServedOf {
+            function: function.clone(),
+            by: timing.served.name(),
+        };
+        self.served.get_or_create(&of).inc();
+    }
+
+    /// An instance has stopped after a request that did not fail.
+    pub(crate) fn retired(&self, function: &FunctionName, effort: &Effort) {
         let of = OfFunction {
             function: function.clone(),
         };
         self.page_faults
             .get_or_create(&of)
-            .inc_by(timing.page_faults);
-        self.exits.get_or_create(&of).inc_by(timing.exits);
+            .inc_by(effort.page_faults);
+        self.exits.get_or_create(&of).inc_by(effort.exits);
+        if let (Some(reset), [.., resets]) = (effort.reset, &self.stages) {
+            resets.observe(reset.took.as_secs_f64());
+        }
     }
 
     /// A request was answered by the node, with a problem.
@@ -162,6 +181,10 @@ impl Metrics {
         };
         self.page_faults.remove(&of);
         self.exits.remove(&of);
+        for by in Served::ALL.map(Served::name) {
+            let function = function.clone();
+            self.served.remove(&ServedOf { function, by });
+        }
     }
 
     /// Everything as OpenMetrics text, given what is only known now.
@@ -169,8 +192,8 @@ impl Metrics {
         self.functions.set(whole(functions));
         self.under_way.set(whole(under_way));
         for (state, count) in [
+            ("shell", vms.shells),
             ("parked", vms.parked),
-            ("ready", vms.ready),
             ("busy", vms.busy),
         ] {
             self.microvms
@@ -218,6 +241,7 @@ impl Default for Metrics {
             traps: Family::default(),
             page_faults: Family::default(),
             exits: Family::default(),
+            served: Family::default(),
             stages: STAGES.map(|stage| stages.get_or_create_owned(&Stage { stage })),
             deployments: Family::default(),
             functions: Gauge::default(),
@@ -254,7 +278,7 @@ impl Default for Metrics {
         );
         registry.register_with_unit(
             "request_stage",
-            "Time of answered requests: queue waits for a shell, fork makes the instance, init resumes it, exec is the function",
+            "Time of answered requests: queue waits for a microVM, fork makes it an instance, init resumes it, exec is the function, run all from its activation to its end, reset brings it back afterwards",
             Unit::Seconds,
             stages,
         );
@@ -270,8 +294,13 @@ impl Default for Metrics {
         );
         registry.register(
             "microvms",
-            "VMs by state: parked without a function, ready for a request, busy with one",
+            "VMs by state: a shell without a function, parked for a request, busy with one",
             metrics.microvms.clone(),
+        );
+        registry.register(
+            "served",
+            "Answered requests by the kind of microVM: parked, ready but not run yet, a shell, one made for it",
+            metrics.served.clone(),
         );
         registry.register(
             "deployments",
@@ -285,6 +314,7 @@ impl Default for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faasw_pool::ResetEffort;
     use std::time::Duration;
 
     fn name(name: &str) -> FunctionName {
@@ -303,11 +333,19 @@ mod tests {
         let timing = Timing {
             fork: Duration::from_micros(90),
             exec: Duration::from_millis(3),
-            exits: 2,
-            page_faults: 7,
+            served: Served::Parked,
             ..Timing::default()
         };
         metrics.answered(&name("f"), StatusCode::OK, Some(&timing));
+        let effort = Effort {
+            exits: 2,
+            page_faults: 7,
+            reset: Some(ResetEffort {
+                took: Duration::from_micros(80),
+                ..ResetEffort::default()
+            }),
+        };
+        metrics.retired(&name("f"), &effort);
         metrics.answered(&name("f"), StatusCode::IM_A_TEAPOT, None);
         let trap = Failure::Invoke(InvokeError::Trap {
             report: "wasm trap: wasm `unreachable` instruction executed in function 'x'".into(),
@@ -321,8 +359,8 @@ mod tests {
     #[test]
     fn what_is_recorded_is_in_the_text() {
         let stats = EngineStats {
+            shells: 2,
             parked: 4,
-            ready: 0,
             busy: 1,
         };
         let text = recorded().text(2, 1, stats);
@@ -335,8 +373,10 @@ mod tests {
             r#"faasw_traps_total{function="g",kind="unreachable"} 1"#,
             r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="fork"} 1"#,
             r#"faasw_request_stage_seconds_bucket{le="0.0025",stage="exec"} 0"#,
+            r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="reset"} 1"#,
             r#"faasw_page_faults_total{function="f"} 7"#,
             r#"faasw_vm_exits_total{function="f"} 2"#,
+            r#"faasw_served_total{function="f",by="parked"} 1"#,
             r#"faasw_microvms{state="parked"} 4"#,
             r#"faasw_deployments_total{result="done"} 1"#,
             "faasw_functions 2",

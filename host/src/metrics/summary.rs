@@ -36,6 +36,8 @@ pub struct FunctionSummary {
     pub problems: BTreeMap<String, u64>,
     /// Traps by kind.
     pub traps: BTreeMap<String, u64>,
+    /// Requests by the kind of microVM that served them.
+    pub served: BTreeMap<String, u64>,
     /// Page faults of its instances.
     pub page_faults: u64,
     /// Exits of its instances.
@@ -46,7 +48,7 @@ pub struct FunctionSummary {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StageSummary {
-    /// `queue`, `fork`, `init` or `exec`.
+    /// `queue`, `fork`, `init`, `exec`, `run` or `reset`.
     pub stage: String,
     /// Requests that were measured.
     pub count: u64,
@@ -100,6 +102,7 @@ impl Summary {
                         "faasw_requests_total" => _ = of.requests.insert(label("status"), count),
                         "faasw_failures_total" => _ = of.problems.insert(label("problem"), count),
                         "faasw_traps_total" => _ = of.traps.insert(label("kind"), count),
+                        "faasw_served_total" => _ = of.served.insert(label("by"), count),
                         "faasw_page_faults_total" => of.page_faults = count,
                         "faasw_vm_exits_total" => of.vm_exits = count,
                         _ => {}
@@ -181,7 +184,7 @@ impl<'a> Sample<'a> {
 mod tests {
     use super::*;
     use crate::{metrics::Metrics, name::FunctionName};
-    use faasw_pool::{EngineStats, Timing};
+    use faasw_pool::{Effort, EngineStats, Timing};
     use http::StatusCode;
     use std::time::Duration;
 
@@ -192,16 +195,21 @@ mod tests {
         for micros in [60, 70, 80, 900] {
             let timing = Timing {
                 fork: Duration::from_micros(micros),
-                exits: 1,
                 ..Timing::default()
             };
             metrics.answered(&name, StatusCode::OK, Some(&timing));
+            let effort = Effort {
+                exits: 1,
+                page_faults: 0,
+                reset: None,
+            };
+            metrics.retired(&name, &effort);
         }
         metrics.unknown();
         metrics.deployed(false);
         let stats = EngineStats {
+            shells: 1,
             parked: 3,
-            ready: 0,
             busy: 2,
         };
         let summary = Summary::read(&metrics.text(5, 2, stats));
@@ -213,13 +221,14 @@ mod tests {
         assert_eq!(summary.deployments["failed"], 1);
         let of = &summary.by_function["f"];
         assert_eq!((of.requests["200"], of.vm_exits), (4, 4));
+        assert_eq!(of.served["made"], 4);
         assert_eq!(summary.by_function.len(), 1);
         let stages: Vec<_> = summary
             .stages
             .iter()
             .map(|stage| stage.stage.as_str())
             .collect();
-        assert_eq!(stages, ["queue", "fork", "init", "exec"]);
+        assert_eq!(stages, ["queue", "fork", "init", "exec", "run", "reset"]);
         let fork = &summary.stages[1];
         assert_eq!(fork.count, 4);
         assert!((fork.mean - 277.5e-6).abs() < 1e-9, "{fork:?}");

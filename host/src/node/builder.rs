@@ -1,6 +1,6 @@
 //! Starting a node.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use faasw_pool::{Isa, Pool, PoolOptions};
 use tokio::net::{TcpListener, UnixListener};
@@ -64,6 +64,29 @@ impl NodeBuilder {
     /// Sets how many shells wait for requests.
     pub fn shells_ready(mut self, count: usize) -> Self {
         self.pool.shells_ready = count;
+        self
+    }
+
+    /// Sets how long an instance that is done waits for the next request of its
+    /// function: 60 seconds, unless set. It was brought back to the exact state
+    /// of its seed before.
+    pub fn keep_alive(mut self, time: Duration) -> Self {
+        self.pool.keep_alive = time;
+        self
+    }
+
+    /// Sets how many instances wait at most, of all functions together: 512,
+    /// unless set.
+    pub fn max_parked(mut self, count: usize) -> Self {
+        self.pool.max_parked = count;
+        self
+    }
+
+    /// Sets how many requests one microVM serves at most, each from the exact
+    /// state of its function's seed: 10,000, unless set. 1 forks a new one for
+    /// every request.
+    pub fn max_reuse(mut self, requests: u32) -> Self {
+        self.pool.max_reuse = requests;
         self
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use faasw_pool::{
-    Call, CallLimits, ClientError, InvokeError, LogSink, LogStream, ReplyBody, Timing,
+    Call, CallLimits, ClientError, Effort, InvokeError, LogSink, LogStream, ReplyBody, Timing,
 };
 use http::{HeaderMap, Method, Request, Response};
 
@@ -186,6 +186,10 @@ impl LogSink for Follower {
 
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
         self.function.log.add(instance, stream, line);
+    }
+
+    fn retired(&self, _: u64, effort: &Effort) {
+        self.metrics.retired(&self.function.name, effort);
     }
 
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {

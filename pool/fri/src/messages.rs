@@ -34,6 +34,8 @@ pub enum Kind {
     Wake = 20,
     /// [`Survey`].
     Survey = 21,
+    /// [`Reset`].
+    Reset = 22,
     /// [`Prepared`].
     Prepared = 32,
     /// [`Rang`].
@@ -44,6 +46,8 @@ pub enum Kind {
     Failed = 35,
     /// [`Written`].
     Written = 36,
+    /// [`Parked`].
+    Parked = 37,
 }
 
 impl Kind {
@@ -63,11 +67,13 @@ impl Kind {
             Self::Seal,
             Self::Wake,
             Self::Survey,
+            Self::Reset,
             Self::Prepared,
             Self::Rang,
             Self::Sealed,
             Self::Failed,
             Self::Written,
+            Self::Parked,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == value)
@@ -171,7 +177,7 @@ message! {
 pub const EXTENTS_MAX: usize = 16;
 
 /// Most stretches of a write set.
-pub const WRITE_SET_MAX: usize = 32;
+pub const WRITE_SET_MAX: usize = 128;
 
 /// Most stretches in one [`Written`].
 pub const WRITTEN_MAX: usize = 128;
@@ -272,6 +278,16 @@ message! {
 }
 
 message! {
+    /// Node to shell: bring the instance back to its seed's state. Only after it
+    /// rang that it is done, and after everything was taken from its mailbox,
+    /// which is wiped.
+    Reset {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
     /// Node to shell: hand over the vCPU's state and end.
     Seal {
         /// Nothing; a message has a body.
@@ -298,7 +314,7 @@ message! {
         run_nanoseconds: u64,
         /// Exits from the VM to the shell since then.
         exits: u64,
-        /// Page faults that KVM fixed for this vCPU, since the VM was made.
+        /// Page faults that KVM fixed for this vCPU in this request.
         page_faults: u64,
     }
 }
@@ -311,6 +327,23 @@ message! {
         count: u64,
         /// The stretches.
         stretches: [FriExtent; WRITTEN_MAX],
+    }
+}
+
+message! {
+    /// Shell to node: the instance is as it was when it was forked, and waits for
+    /// the next [`Activate`].
+    Parked {
+        /// Pages filled again from the seed.
+        filled: u64,
+        /// Private pages given back to the system.
+        let_go: u64,
+        /// Private pages that were not in the write set.
+        outside: u64,
+        /// 1 when page tables of the guest had changed.
+        tables_changed: u64,
+        /// Time it took, in nanoseconds.
+        nanoseconds: u64,
     }
 }
 
@@ -350,6 +383,12 @@ pub enum Failure {
     Shutdown = 5,
     /// A message came that does not fit here; detail: its kind.
     Message = 6,
+    /// Bringing an instance back failed; detail: error number.
+    Reset = 7,
+    /// The guest has written a page that no guest writes; detail: its address.
+    Broken = 8,
+    /// The guest has changed state that takes ring 0; detail: which.
+    Changed = 9,
 }
 
 impl Failure {
@@ -363,6 +402,9 @@ impl Failure {
             Self::Exit,
             Self::Shutdown,
             Self::Message,
+            Self::Reset,
+            Self::Broken,
+            Self::Changed,
         ]
         .into_iter()
         .find(|failure| *failure as u64 == value)
@@ -384,7 +426,9 @@ mod tests {
         let known: Vec<u32> = (0..200).filter(|n| Kind::from_u32(*n).is_some()).collect();
         assert_eq!(
             known,
-            [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 32, 33, 34, 35, 36]
+            [
+                1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 32, 33, 34, 35, 36, 37
+            ]
         );
         for number in known {
             assert_eq!(Kind::from_u32(number).unwrap() as u32, number);

@@ -14,12 +14,12 @@
 //! No reference to guest memory is ever made: the guest may write it at any
 //! time. What the shell reads or writes there is copied by volatile accesses.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
-use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, SMALL_FRAME_WINDOW};
+use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, PAGE, SMALL_FRAME_WINDOW};
 use faasw_fri::messages::FriExtent;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -48,6 +48,83 @@ impl Mapping {
         // SAFETY: offset + size lies within the mapping.
         (end <= self.bytes).then(|| unsafe { self.start.as_ptr().add(offset as usize) })
     }
+}
+
+/// What is done to pages of an instance whose vCPU stands still. Stretches that
+/// do not lie in the mapping are refused.
+impl Mapping {
+    fn stretch(self, stretch: FriExtent) -> Result<(*mut u8, usize), Errno> {
+        let bytes = stretch.end.checked_sub(stretch.start).ok_or(Errno::INVAL)?;
+        let bytes = usize::try_from(bytes).map_err(|_| Errno::INVAL)?;
+        let start = self.at(stretch.start, bytes).ok_or(Errno::INVAL)?;
+        Ok((start, bytes))
+    }
+
+    /// Fills a stretch with zeroes.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn zero(self, stretch: FriExtent) -> Result<(), Errno> {
+        let (start, bytes) = self.stretch(stretch)?;
+        // SAFETY: in bounds; nothing else refers to guest memory.
+        unsafe { ptr::write_bytes(start, 0, bytes) };
+        Ok(())
+    }
+
+    /// Fills a stretch from the same place of `file`.
+    ///
+    /// # Errors
+    /// The system's; `IO` when the file ends before.
+    pub fn fill(self, file: BorrowedFd<'_>, stretch: FriExtent) -> Result<(), Errno> {
+        let (start, bytes) = self.stretch(stretch)?;
+        let mut filled = 0;
+        while filled < bytes {
+            let offset = libc::off_t::try_from(stretch.start + filled as u64);
+            // SAFETY: start + bytes is in bounds; the kernel writes to it, and
+            // nothing else refers to guest memory.
+            let read = unsafe {
+                libc::pread(
+                    file.as_raw_fd(),
+                    start.add(filled).cast(),
+                    bytes - filled,
+                    offset.map_err(|_| Errno::INVAL)?,
+                )
+            };
+            match usize::try_from(read) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(read) => filled += read,
+                Err(_) => match last_errno() {
+                    Errno::INTR => {}
+                    errno => return Err(errno),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of the page at `offset`.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn page(self, offset: u64) -> Result<[u8; PAGE as usize], Errno> {
+        let at = self.at(offset, PAGE as usize).ok_or(Errno::INVAL)?;
+        // SAFETY: in bounds; every bit pattern is a number.
+        Ok(unsafe { ptr::read_volatile(at.cast()) })
+    }
+
+    /// Lets go of the pages of a stretch: they are the file's again, or zeroes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn let_go(self, stretch: FriExtent) -> Result<(), Errno> {
+        let (start, bytes) = self.stretch(stretch)?;
+        // SAFETY: memory of this module's own, which nothing refers to.
+        unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxDontNeed) }
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 fn map(

@@ -14,8 +14,11 @@
 mod clock;
 mod guest_memory;
 mod helper;
+mod prefault;
+mod reset;
 mod shell;
 mod spawner;
+mod state;
 mod statistics;
 mod vm;
 mod written;

@@ -6,8 +6,8 @@ use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::RAM_MAX;
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, PRIVATE, Prepared, Rang, SHARED, Sealed,
-    WRITTEN_MAX, Written,
+    Activate, Failed, Failure, Fork, FriExtent, PRIVATE, Parked, Prepared, Rang, SHARED, Sealed,
+    VcpuState, WRITTEN_MAX, Written,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +16,9 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::clock;
 use crate::guest_memory::{self, Mapping};
+use crate::reset::{self, Source, Trouble};
 use crate::spawner::{end_with_parent, name_process, unblock_signals};
+use crate::state::Unready;
 use crate::vm::{Stop, Template, Vm};
 use crate::written::PageMap;
 
@@ -36,6 +38,11 @@ enum End {
 struct Instance {
     ram: Mapping,
     mailbox: Mapping,
+    mailbox_file: OwnedFd,
+    /// What it came from; nothing where a seed is being made.
+    seed: Option<Box<(Source, VcpuState)>>,
+    /// It is done, and nothing is known against it.
+    is_done: bool,
 }
 
 struct Shell<'a> {
@@ -45,6 +52,8 @@ struct Shell<'a> {
     page_map: Option<PageMap>,
     instance: Option<Instance>,
     fork_nanoseconds: u64,
+    /// Page faults before the request.
+    faults_before: u64,
     activated: u64,
     exits: u64,
 }
@@ -73,6 +82,7 @@ pub fn run(socket: OwnedFd, progress: OwnedFd, template: &Template) -> i32 {
         page_map: PageMap::open(),
         instance: None,
         fork_nanoseconds: 0,
+        faults_before: 0,
         activated: started,
         exits: 0,
     };
@@ -118,19 +128,25 @@ impl Shell<'_> {
                 Err(_) => return Err(self.fail(Failure::Message, 0)),
             };
             let kind = packet.kind();
-            match (kind, &self.instance) {
+            match (kind, &mut self.instance) {
                 (Some(Kind::Fork), None) => self.fork(packet)?,
                 (Some(Kind::Activate), Some(instance)) => {
+                    instance.is_done = false;
+                    let ram = instance.ram;
                     let order = packet
                         .message::<Activate>()
                         .map_err(|_| self.fail(Failure::Message, 0))?;
-                    self.activate(&order, instance.ram);
+                    self.activate(&order, ram);
                     self.run()?;
                 }
+                (Some(Kind::Reset), Some(instance)) if instance.is_done => self.reset()?,
                 (Some(Kind::Resume), Some(_)) => self.run()?,
                 // For a wait that is over.
                 (Some(Kind::Wake), Some(_)) => {}
-                (Some(Kind::Survey), Some(instance)) => self.survey(instance.ram)?,
+                (Some(Kind::Survey), Some(instance)) => {
+                    let ram = instance.ram;
+                    self.survey(ram)?;
+                }
                 (Some(Kind::Seal), Some(_)) => {
                     let state = self
                         .vm
@@ -150,11 +166,52 @@ impl Shell<'_> {
             stretches: [FriExtent::default(); WRITTEN_MAX],
         };
         if let Some(page_map) = &self.page_map
-            && let Ok(count) = page_map.written(ram, &mut written.stretches)
+            && let Ok((count, _)) = page_map.written(ram, 0, &mut written.stretches)
         {
             written.count = count as u64;
         }
         self.tell(&written)
+    }
+
+    /// Becomes as it was before its request. Whatever fails ends the shell.
+    fn reset(&mut self) -> Result<(), End> {
+        let started = clock::monotonic();
+        let (Some(instance), Some(page_map)) = (&self.instance, &self.page_map) else {
+            return Err(self.fail(Failure::Message, 0));
+        };
+        let Some(seed) = &instance.seed else {
+            return Err(self.fail(Failure::Message, 0));
+        };
+        let (source, state) = seed.as_ref();
+        let shadowed = !self.vm.can_prefault();
+        let restored = match reset::memory(page_map, source, instance.ram, shadowed) {
+            Ok(restored) => restored,
+            Err(Trouble::Broken(page)) => return Err(self.fail(Failure::Broken, page)),
+            Err(Trouble::System(errno)) => return Err(self.fail_system(Failure::Reset, errno)),
+        };
+        if let Err(errno) = reset::mailbox(&instance.mailbox_file, instance.mailbox) {
+            return Err(self.fail_system(Failure::Reset, errno));
+        }
+        if let Err(unready) = self.vm.put_back(state) {
+            return Err(match unready {
+                Unready::Changed(change) => self.fail(Failure::Changed, change as u64),
+                Unready::System(errno) => self.fail_system(Failure::Reset, errno),
+            });
+        }
+        if shadowed && restored.tables_changed {
+            self.vm
+                .forget_tables()
+                .map_err(|errno| self.fail_system(Failure::Reset, errno))?;
+        }
+        self.faults_before = self.vm.page_faults();
+        self.fork_nanoseconds = 0;
+        self.tell(&Parked {
+            filled: restored.filled,
+            let_go: restored.let_go,
+            outside: restored.outside,
+            tables_changed: u64::from(restored.tables_changed),
+            nanoseconds: clock::monotonic() - started,
+        })
     }
 
     /// Becomes an instance (the sfork of Catalyzer, §5: map the template's
@@ -167,17 +224,17 @@ impl Shell<'_> {
         let [Some(layer), Some(mailbox), Some(code)] = packet.take_fds() else {
             return Err(self.fail(Failure::Message, 0));
         };
-        let forked = self.map_and_restore(&order, &layer, &mailbox, &code);
+        let forked = self.map_and_restore(&order, layer, mailbox, &code);
         self.instance = Some(forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?);
         self.fork_nanoseconds = clock::monotonic() - started;
         Ok(())
     }
 
     fn map_and_restore(
-        &self,
+        &mut self,
         order: &Fork,
-        layer: &OwnedFd,
-        mailbox: &OwnedFd,
+        layer: OwnedFd,
+        mailbox_file: OwnedFd,
         code: &OwnedFd,
     ) -> Result<Instance, Errno> {
         if order.ram_bytes > RAM_MAX {
@@ -191,20 +248,40 @@ impl Shell<'_> {
             .ok()
             .and_then(|count| order.write_set.get(..count))
             .ok_or(Errno::INVAL)?;
-        let ram = match order.sharing {
-            SHARED => guest_memory::shared_ram(layer.as_fd(), order.ram_bytes)?,
-            PRIVATE => {
-                let ram = guest_memory::private_ram(layer.as_fd(), order.ram_bytes, extents)?;
-                guest_memory::make_private(ram, write_set);
-                ram
-            }
+        let is_private = match order.sharing {
+            SHARED => false,
+            PRIVATE => true,
             _ => return Err(Errno::INVAL),
         };
-        let mailbox = guest_memory::mailbox(mailbox.as_fd())?;
+        let ram = if is_private {
+            let ram = guest_memory::private_ram(layer.as_fd(), order.ram_bytes, extents)?;
+            guest_memory::make_private(ram, write_set);
+            ram
+        } else {
+            guest_memory::shared_ram(layer.as_fd(), order.ram_bytes)?
+        };
+        let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
         let code = guest_memory::code(code.as_fd(), order.code_bytes)?;
         self.vm.place(ram, mailbox, code)?;
         self.vm.restore(&order.state)?;
-        Ok(Instance { ram, mailbox })
+        if is_private {
+            self.vm.watch_registers();
+        }
+        let seed = is_private.then(|| {
+            let source = Source {
+                layer,
+                extents: extents.to_vec(),
+                write_set: write_set.to_vec(),
+            };
+            Box::new((source, order.state))
+        });
+        Ok(Instance {
+            ram,
+            mailbox,
+            mailbox_file,
+            seed,
+            is_done: false,
+        })
     }
 
     fn activate(&mut self, order: &Activate, ram: Mapping) {
@@ -236,7 +313,12 @@ impl Shell<'_> {
             self.exits += 1;
             match stop {
                 Stop::Rang(value) if value == Ring::Wait as u32 => self.wait()?,
-                Stop::Rang(value) => return self.tell(&self.rang(value)),
+                Stop::Rang(value) => {
+                    if let Some(instance) = &mut self.instance {
+                        instance.is_done = value == Ring::Done as u32;
+                    }
+                    return self.tell(&self.rang(value));
+                }
                 Stop::Shutdown => return Err(self.fail(Failure::Shutdown, 0)),
                 Stop::Other(reason) => return Err(self.fail(Failure::Exit, u64::from(reason))),
             }
@@ -249,7 +331,7 @@ impl Shell<'_> {
             fork_nanoseconds: self.fork_nanoseconds,
             run_nanoseconds: clock::monotonic() - self.activated,
             exits: self.exits,
-            page_faults: self.vm.page_faults(),
+            page_faults: self.vm.page_faults().saturating_sub(self.faults_before),
         }
     }
 

@@ -6,17 +6,20 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_abi::doorbell::PROGRESS;
 use faasw_abi::memory_map::{CODE, MAILBOX};
-use faasw_fri::messages::VcpuState;
 use kvm_bindings::{
-    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_regs, kvm_sregs,
-    kvm_userspace_memory_region, kvm_xcrs, kvm_xsave,
+    CpuId, KVM_CAP_X86_MSR_FILTER, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY,
+    kvm_userspace_memory_region,
 };
-use kvm_ioctls::{IoEventAddress, Kvm, NoDatamatch, VcpuExit, VcpuFd, VmFd};
+use kvm_ioctls::{
+    IoEventAddress, Kvm, MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, NoDatamatch,
+    VcpuExit, VcpuFd, VmFd,
+};
 use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::guest_memory::Mapping;
+use crate::prefault;
+use crate::state::{Fresh, comparable_msrs};
 use crate::statistics::FaultCounter;
 
 /// What all VMs have in common, found out once.
@@ -24,6 +27,9 @@ pub struct Template {
     kvm: Kvm,
     cpuid: CpuId,
     tsc_khz: u64,
+    msrs: Vec<u32>,
+    filters_msrs: bool,
+    can_prefault: bool,
 }
 
 impl Template {
@@ -34,20 +40,28 @@ impl Template {
     pub fn new(kvm: Kvm) -> io::Result<Self> {
         let mut cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
         show_instruction_sets(&mut cpuid);
-        // A VM that is thrown away tells the frequency that all will have.
-        let tsc_khz = kvm
-            .create_vm()
-            .and_then(|vm| vm.create_vcpu(0))
-            .and_then(|vcpu| vcpu.get_tsc_khz());
-        let tsc_khz = match tsc_khz {
+        hide_virtualisation(&mut cpuid);
+        // A VM that is thrown away tells what all will have.
+        let vcpu = kvm.create_vm()?.create_vcpu(0)?;
+        vcpu.set_cpuid2(&cpuid)?;
+        let tsc_khz = match vcpu.get_tsc_khz() {
             Ok(khz) if khz > 0 => u64::from(khz),
             _ => crate::clock::measure_tsc_khz(),
         };
+        let filter = kvm.check_extension_raw(u64::from(KVM_CAP_X86_MSR_FILTER));
         Ok(Self {
+            msrs: comparable_msrs(&kvm, &vcpu)?,
+            filters_msrs: filter > 0,
+            can_prefault: prefault::is_offered(&kvm),
             kvm,
             cpuid,
             tsc_khz,
         })
+    }
+
+    /// The MSRs that a VM is compared by, see [`Fresh`].
+    pub(crate) fn msrs(&self) -> &[u32] {
+        &self.msrs
     }
 
     /// Ticks of a guest's time-stamp counter per millisecond.
@@ -77,6 +91,20 @@ fn show_instruction_sets(cpuid: &mut CpuId) {
     }
 }
 
+/// Takes nested virtualisation away: a guest of ours has no use for it, and the
+/// state of a nested guest is none that a reset could bring back.
+fn hide_virtualisation(cpuid: &mut CpuId) {
+    const VMX: u32 = 1 << 5;
+    const SVM: u32 = 1 << 2;
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            1 => entry.ecx &= !VMX,
+            0x8000_0001 => entry.ecx &= !SVM,
+            _ => {}
+        }
+    }
+}
+
 /// Why a run of the vCPU stopped.
 pub enum Stop {
     /// The guest wrote this to the doorbell.
@@ -89,13 +117,33 @@ pub enum Stop {
 
 /// A VM, made without memory.
 pub struct Vm {
-    vcpu: VcpuFd,
+    pub(crate) vcpu: VcpuFd,
     vm: VmFd,
+    pub(crate) fresh: Fresh,
     faults: Option<FaultCounter>,
+    can_prefault: bool,
+    memory: [kvm_userspace_memory_region; SLOTS],
 }
 
-fn errno(error: kvm_ioctls::Error) -> Errno {
+/// RAM, mailbox, code.
+const SLOTS: usize = 3;
+
+pub(crate) fn errno(error: kvm_ioctls::Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
+}
+
+/// Denies the guest every MSR, reading and writing (`KVM_X86_SET_MSR_FILTER`): it
+/// needs none, and what it cannot write need not be brought back.
+fn refuse_msrs(vm: &VmFd) -> Result<(), Errno> {
+    // Without any range the filter would be off.
+    let some = MsrFilterRange {
+        flags: MsrFilterRangeFlags::READ | MsrFilterRangeFlags::WRITE,
+        base: 0,
+        msr_count: 1,
+        bitmap: &[0],
+    };
+    vm.set_msr_filter(MsrFilterDefaultAction::DENY, &[some])
+        .map_err(errno)
 }
 
 impl Vm {
@@ -106,6 +154,9 @@ impl Vm {
     /// KVM's.
     pub fn new(template: &Template, progress: OwnedFd) -> Result<Self, Errno> {
         let vm = template.kvm.create_vm().map_err(errno)?;
+        if template.filters_msrs {
+            refuse_msrs(&vm)?;
+        }
         // SAFETY: the descriptor has this one owner from here on.
         let progress = unsafe { EventFd::from_raw_fd(progress.into_raw_fd()) };
         let port = IoEventAddress::Pio(PROGRESS.into());
@@ -114,14 +165,35 @@ impl Vm {
         let vcpu = vm.create_vcpu(0).map_err(errno)?;
         vcpu.set_cpuid2(&template.cpuid).map_err(errno)?;
         let faults = FaultCounter::of(&vcpu);
-        Ok(Self { vcpu, vm, faults })
+        Ok(Self {
+            fresh: Fresh::of(&vcpu, template.msrs())?,
+            vcpu,
+            vm,
+            faults,
+            can_prefault: template.can_prefault,
+            memory: [kvm_userspace_memory_region::default(); SLOTS],
+        })
+    }
+
+    /// Whether this host fills its second-level tables in advance
+    /// (`KVM_PRE_FAULT_MEMORY`), which it only does where the hardware walks them.
+    pub fn can_prefault(&self) -> bool {
+        self.can_prefault
+    }
+
+    /// Fills the second-level tables for a stretch of guest-physical space. What
+    /// cannot be filled faults later.
+    pub fn prefault(&self, start: u64, bytes: u64) {
+        if self.can_prefault {
+            prefault::fill(&self.vcpu, start, bytes);
+        }
     }
 
     /// Gives the VM its memory.
     ///
     /// # Errors
     /// KVM's.
-    pub fn place(&self, ram: Mapping, mailbox: Mapping, code: Mapping) -> Result<(), Errno> {
+    pub fn place(&mut self, ram: Mapping, mailbox: Mapping, code: Mapping) -> Result<(), Errno> {
         for (slot, (guest_phys_addr, mapping, flags)) in [
             (0, ram, 0),
             (MAILBOX, mailbox, 0),
@@ -139,56 +211,30 @@ impl Vm {
             };
             // SAFETY: mappings live as long as this process, and so as the VM.
             unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
+            if let Some(kept) = self.memory.get_mut(slot) {
+                *kept = region;
+            }
         }
         Ok(())
     }
 
-    /// Puts the vCPU into a state.
-    ///
-    /// # Errors
-    /// KVM's; `INVAL` when the state is not one.
-    pub fn restore(&self, state: &VcpuState) -> Result<(), Errno> {
-        let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
-        let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
-        let xcrs = kvm_xcrs::read_from_bytes(&state.xcrs).map_err(|_| Errno::INVAL)?;
-        let mut xsave = kvm_xsave::default();
-        xsave.region.as_mut_bytes().copy_from_slice(&state.xsave);
-        self.vcpu.set_sregs(&sregs).map_err(errno)?;
-        self.vcpu.set_xcrs(&xcrs).map_err(errno)?;
-        // SAFETY: the structure is as large as any state with the features that
-        // XCR0 enables here, and KVM reads no more of it than those.
-        unsafe { self.vcpu.set_xsave(&xsave) }.map_err(errno)?;
-        self.vcpu.set_regs(&regs).map_err(errno)
-    }
-
-    /// The state that the vCPU stopped in, with its last `out` completed.
+    /// Makes KVM forget what it knows of the guest's page tables, by taking RAM
+    /// away and giving it back. Where the hardware does not walk them, KVM keeps
+    /// shadows of them, and a table that is changed behind its back is stale there.
     ///
     /// # Errors
     /// KVM's.
-    pub fn save(&mut self) -> Result<VcpuState, Errno> {
-        self.vcpu.set_kvm_immediate_exit(1);
-        let completed = self.vcpu.run().map(|_| ()).map_err(errno);
-        self.vcpu.set_kvm_immediate_exit(0);
-        match completed {
-            Err(Errno::INTR) => {}
-            Err(other) => return Err(other),
-            Ok(()) => return Err(Errno::PROTO),
-        }
-        let mut state = VcpuState {
-            regs: [0; 144],
-            sregs: [0; 312],
-            xcrs: [0; 392],
-            xsave: [0; 4096],
+    pub fn forget_tables(&self) -> Result<(), Errno> {
+        let [ram, ..] = self.memory;
+        let gone = kvm_userspace_memory_region {
+            memory_size: 0,
+            ..ram
         };
-        let regs = self.vcpu.get_regs().map_err(errno)?;
-        let sregs = self.vcpu.get_sregs().map_err(errno)?;
-        let xcrs = self.vcpu.get_xcrs().map_err(errno)?;
-        let xsave = self.vcpu.get_xsave().map_err(errno)?;
-        state.regs.copy_from_slice(regs.as_bytes());
-        state.sregs.copy_from_slice(sregs.as_bytes());
-        state.xcrs.copy_from_slice(xcrs.as_bytes());
-        state.xsave.copy_from_slice(xsave.region.as_bytes());
-        Ok(state)
+        for region in [gone, ram] {
+            // SAFETY: the mapping lives as long as this process.
+            unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
+        }
+        Ok(())
     }
 
     /// Runs the vCPU until it leaves for something that KVM does not do itself.
@@ -222,11 +268,3 @@ impl Vm {
         self.faults.as_ref().map_or(0, FaultCounter::read)
     }
 }
-
-// Rust's own check that the interface's arrays are as large as KVM's structures.
-const _: () = assert!(
-    size_of::<kvm_regs>() == 144
-        && size_of::<kvm_sregs>() == 312
-        && size_of::<kvm_xcrs>() == 392
-        && size_of::<[u32; 1024]>() == 4096
-);

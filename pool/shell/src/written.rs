@@ -54,20 +54,22 @@ impl PageMap {
         File::open("/proc/self/pagemap").ok().map(Self)
     }
 
-    /// The stretches of `ram` that are private to this process, as guest-physical
-    /// addresses in order; says how many.
+    /// The stretches of `ram` from `from` on that are private to this process, as
+    /// guest-physical addresses in order: how many, and where the next call goes
+    /// on; its end when all were told.
     ///
     /// # Errors
     /// `NOTTY` where the system has no such call (before Linux 6.7); its other errors.
     pub fn written(
         &self,
         ram: Mapping,
+        from: u64,
         out: &mut [FriExtent; WRITTEN_MAX],
-    ) -> Result<usize, Errno> {
+    ) -> Result<(usize, u64), Errno> {
         let mut regions = [Region::default(); WRITTEN_MAX];
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
-            start: ram.address(),
+            start: ram.address() + from.min(ram.bytes()),
             end: ram.address() + ram.bytes(),
             regions: regions.as_mut_ptr().expose_provenance() as u64,
             region_count: WRITTEN_MAX as u64,
@@ -90,7 +92,7 @@ impl PageMap {
                 end: from.end.saturating_sub(ram.address()),
             };
         }
-        Ok(found)
+        Ok((found, scan.walk_end.saturating_sub(ram.address())))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The end of an exchange: what the function left behind, who is still to get
-//! it, and what is learnt for the next one.
+//! The end of an exchange: what the function left behind, and who is still to get
+//! it.
 
 use std::time::Duration;
 
@@ -15,35 +15,6 @@ use crate::function::Timing;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::run;
-use crate::seed::{Seed, WriteSet};
-use crate::shell::Shell;
-
-/// How long a shell may take to say what its instance has written.
-const SURVEY: Duration = Duration::from_secs(1);
-
-/// What is still to be learnt of a seed, from an instance that is done (REAP §5.1:
-/// the first invocation records what the following ones fill in advance).
-pub struct Learning {
-    write_set: WriteSet,
-    ram_bytes: u64,
-}
-
-impl Learning {
-    /// Nothing where it is known.
-    pub fn of(seed: &Seed) -> Option<Self> {
-        seed.write_set().is_unknown().then(|| Self {
-            write_set: seed.write_set().clone(),
-            ram_bytes: seed.layer().bytes(),
-        })
-    }
-
-    /// Asks an instance that is done.
-    pub async fn ask(self, shell: &mut Shell) {
-        if let Ok(Ok(written)) = timeout(SURVEY, shell.survey()).await {
-            self.write_set.learn(&written, self.ram_bytes);
-        }
-    }
-}
 
 /// What a function left behind.
 pub struct Ended {

@@ -25,28 +25,38 @@ use zerocopy::FromZeros;
 
 use self::clock::{Clock, Limit, Phase};
 use self::end::Left;
-pub use self::end::{Ended, Learning, Rest};
+pub use self::end::{Ended, Rest};
 use crate::body::{ClientError, Incoming, PART_BYTES, Part, PartSender, Received};
 use crate::error::{InvokeError, PlatformError};
-use crate::function::Timing;
+use crate::function::{Served, Timing};
+use crate::instance::Instance;
 use crate::limits::CallLimits;
 use crate::log_lines::LogLines;
-use crate::mailbox::Mailbox;
+use crate::retire::Retiring;
 use crate::run;
-use crate::shell::{Event, Report, Shell};
+use crate::seed::Seed;
+use crate::shell::{Event, Report};
 
 /// How an exchange went on.
 pub enum Begun {
     /// The function is done.
-    Done(Report),
+    Done(Done),
     /// The head is there, and more of the body will come.
     Streams(ResponseHead),
 }
 
+/// How it was learnt that the function is done.
+pub enum Done {
+    /// Its guest stands still.
+    Stopped(Report),
+    /// Its guest has said so, and will stand still in a moment.
+    Told,
+}
+
 /// An instance at work, and both ends of its bodies.
 pub struct Exchange {
-    shell: Shell,
-    mailbox: Mailbox,
+    instance: Instance,
+    seed: Seed,
     log: LogLines,
     incoming: Incoming,
     /// Received, but not in the ring yet.
@@ -62,16 +72,15 @@ pub struct Exchange {
     timing: Timing,
     limits: CallLimits,
     clock: Clock,
-    learning: Option<Learning>,
     /// Given back when the process is gone.
     room: OwnedSemaphorePermit,
 }
 
 impl Exchange {
-    /// An exchange that is about to begin in `shell`.
+    /// An exchange that is about to begin in `instance`, which comes from `seed`.
     pub fn new(
-        shell: Shell,
-        mailbox: Mailbox,
+        instance: Instance,
+        seed: Seed,
         log: LogLines,
         incoming: Incoming,
         limits: CallLimits,
@@ -79,8 +88,8 @@ impl Exchange {
         room: OwnedSemaphorePermit,
     ) -> Self {
         Self {
-            shell,
-            mailbox,
+            instance,
+            seed,
             log,
             incoming,
             held: Bytes::new(),
@@ -92,19 +101,13 @@ impl Exchange {
             timing,
             clock: Clock::new(&limits),
             limits,
-            learning: None,
             room,
         }
     }
 
-    /// Has the instance asked at its end for what is to be learnt of its seed.
-    pub fn learn(&mut self, learning: Option<Learning>) {
-        self.learning = learning;
-    }
-
-    /// Shell and mailbox, for the fork.
-    pub fn parts(&self) -> (&Shell, &Mailbox) {
-        (&self.shell, &self.mailbox)
+    /// The instance, for the fork.
+    pub fn instance(&mut self) -> &mut Instance {
+        &mut self.instance
     }
 
     /// Puts what has arrived of the request into the mailbox, without waiting.
@@ -136,9 +139,9 @@ impl Exchange {
             let mut streams = false;
             tokio::select! {
                 biased;
-                event = self.shell.event() => {
-                    if let Some(report) = self.happened(event).await? {
-                        return Ok(Begun::Done(report));
+                event = self.instance.shell.event() => {
+                    if let Some(done) = self.happened(event).await? {
+                        return Ok(Begun::Done(done));
                     }
                 }
                 received = self.incoming.next(), if wants_more => {
@@ -156,7 +159,7 @@ impl Exchange {
             self.clock.head.get_or_insert_with(Instant::now);
             // A guest that waits for room will not end before it has some.
             streams |= self.waits & WAIT_ROOM != 0;
-            if streams && let Some(head) = self.mailbox.head(&self.guest)? {
+            if streams && let Some(head) = self.instance.mailbox.head(&self.guest)? {
                 return Ok(Begun::Streams(head));
             }
         }
@@ -178,10 +181,10 @@ impl Exchange {
     }
 
     /// Hands out the body until the function is done.
-    async fn follow(&mut self, client: &mut Option<PartSender>) -> Result<Report, InvokeError> {
+    async fn follow(&mut self, client: &mut Option<PartSender>) -> Result<Done, InvokeError> {
         let mut end_is_due = false;
         loop {
-            let waiting = self.mailbox.response_waiting(&self.guest)? > 0;
+            let waiting = self.instance.mailbox.response_waiting(&self.guest)? > 0;
             let is_whole = self.guest.response_end != 0 && !waiting;
             let phase = match client {
                 None => Phase::Afterwards,
@@ -194,20 +197,20 @@ impl Exchange {
             let mut end_is_passed = false;
             tokio::select! {
                 biased;
-                event = self.shell.event() => {
-                    if let Some(report) = self.happened(event).await? {
-                        return Ok(report);
+                event = self.instance.shell.event() => {
+                    if let Some(done) = self.happened(event).await? {
+                        return Ok(done);
                     }
                 }
                 place = place(client), if phase == Phase::Client => {
                     let place = place.ok_or(InvokeError::ClientGone)?;
                     self.clock.client = Instant::now();
                     if waiting {
-                        place.send(Ok(Part::Data(self.mailbox.take_body(&self.guest, PART_BYTES)?)));
+                        place.send(Ok(Part::Data(self.instance.mailbox.take_body(&self.guest, PART_BYTES)?)));
                         self.wake_if_served().await?;
                     } else {
                         place.send(Ok(Part::End {
-                            trailers: self.mailbox.trailers(&self.guest)?,
+                            trailers: self.instance.mailbox.trailers(&self.guest)?,
                             timing: self.timing_so_far(),
                         }));
                         end_is_passed = true;
@@ -229,16 +232,16 @@ impl Exchange {
         }
     }
 
-    /// Ends the instance, and says what is left of the exchange.
-    pub async fn finish(mut self, followed: Result<Report, InvokeError>) -> Ended {
-        let report = match followed {
-            Ok(report) => report,
+    /// Ends the exchange, and says what is left of it.
+    pub async fn finish(mut self, followed: Result<Done, InvokeError>) -> Ended {
+        let done = match followed {
+            Ok(done) => done,
             Err(error) => {
                 // Only a guest that has stopped leaves a log that is whole.
-                self.shell.destroy().await;
+                self.instance.shell.destroy().await;
                 drop(self.room);
-                if let Ok(guest) = self.mailbox.guest()
-                    && let Ok(records) = self.mailbox.take_log(&guest)
+                if let Ok(guest) = self.instance.mailbox.guest()
+                    && let Ok(records) = self.instance.mailbox.take_log(&guest)
                 {
                     self.log.take(&records);
                 }
@@ -250,33 +253,37 @@ impl Exchange {
                 };
             }
         };
-        let (mut shell, room, learning) = (self.shell, self.room, self.learning);
-        // Early destroy (AFaaS §4.3): the client does not wait for it, but the
-        // place is taken until the process is gone.
-        tokio::spawn(async move {
-            if let Some(learning) = learning {
-                learning.ask(&mut shell).await;
-            }
-            shell.destroy().await;
-            drop(room);
-        });
         let Left {
             guest,
             rest,
             result,
-        } = Left::in_mailbox(&mut self.mailbox, &mut self.log);
+        } = Left::in_mailbox(&mut self.instance.mailbox, &mut self.log);
+        let report = match done {
+            Done::Stopped(report) => Some(report),
+            Done::Told => None,
+        };
+        let run = report.map_or_else(|| self.clock.age(), |report| report.run);
+        let timing = Timing {
+            fork: report.map_or(Duration::ZERO, |report| report.fork),
+            init: Duration::from_nanos(guest.init_nanoseconds).min(run),
+            exec: Duration::from_nanos(guest.exec_nanoseconds).min(run),
+            run,
+            ..self.timing
+        };
+        Retiring {
+            instance: self.instance,
+            seed: self.seed,
+            report,
+            is_good: result.is_ok(),
+            sink: self.log.sink().clone(),
+            number: self.timing.instance,
+            room: self.room,
+        }
+        .start();
         Ended {
             rest,
             result,
-            timing: Timing {
-                fork: report.fork,
-                init: Duration::from_nanos(guest.init_nanoseconds).min(report.run),
-                exec: Duration::from_nanos(guest.exec_nanoseconds).min(report.run),
-                run: report.run,
-                exits: report.exits,
-                page_faults: report.page_faults,
-                ..self.timing
-            },
+            timing,
             log: self.log,
         }
     }
@@ -293,22 +300,24 @@ impl Exchange {
         }
     }
 
-    /// Takes news from the shell; the report when the function is done.
+    /// Takes news from the shell; whether the function is done.
     async fn happened(
         &mut self,
         event: Result<Event, PlatformError>,
-    ) -> Result<Option<Report>, InvokeError> {
+    ) -> Result<Option<Done>, InvokeError> {
         let report = match event? {
             Event::Progress => {
                 self.look().await?;
-                return Ok(None);
+                // What forking took is still to come from one that was forked.
+                let is_told = self.guest.outcome != 0 && self.timing.served == Served::Parked;
+                return Ok(is_told.then_some(Done::Told));
             }
             Event::Rang(report) => report,
             Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
         };
         match report.ring {
-            Some(Ring::Done) => Ok(Some(report)),
-            Some(Ring::Fatal) => Err(run::fatal(&self.mailbox)),
+            Some(Ring::Done) => Ok(Some(Done::Stopped(report))),
+            Some(Ring::Fatal) => Err(run::fatal(&self.instance.mailbox)),
             Some(ring) => Err(InvokeError::GuestFailed(format!(
                 "it rang {ring:?} in the middle of a request"
             ))),
@@ -319,8 +328,8 @@ impl Exchange {
     /// Looks at what the guest wrote, and gives it what it waits for.
     async fn look(&mut self) -> Result<(), InvokeError> {
         let before = (self.guest.response_written, self.guest.response_end);
-        self.guest = self.mailbox.guest()?;
-        let records = self.mailbox.take_log(&self.guest)?;
+        self.guest = self.instance.mailbox.guest()?;
+        let records = self.instance.mailbox.take_log(&self.guest)?;
         self.log.take(&records);
         if before != (self.guest.response_written, self.guest.response_end) {
             self.clock.guest = Instant::now();
@@ -336,18 +345,18 @@ impl Exchange {
     /// Wakes the guest when something that it waits for is there.
     async fn wake_if_served(&mut self) -> Result<(), InvokeError> {
         let has_request = || -> Result<bool, InvokeError> {
-            let room = self.mailbox.request_room(&self.guest)? as u64;
+            let room = self.instance.mailbox.request_room(&self.guest)? as u64;
             Ok(self.end_told || room < REQUEST_BODY.size)
         };
         let has_room = || -> Result<bool, InvokeError> {
-            Ok(self.mailbox.response_waiting(&self.guest)? < RESPONSE_BODY.size)
+            Ok(self.instance.mailbox.response_waiting(&self.guest)? < RESPONSE_BODY.size)
         };
         let served = self.waits & WAIT_LOG != 0
             || self.waits & WAIT_REQUEST != 0 && has_request()?
             || self.waits & WAIT_ROOM != 0 && has_room()?;
         if served {
             self.waits = 0;
-            self.shell.wake().await?;
+            self.instance.shell.wake().await?;
         }
         Ok(())
     }
@@ -370,7 +379,7 @@ impl Exchange {
     /// Puts what was received into the ring, as far as there is room.
     fn feed(&mut self) -> Result<(), InvokeError> {
         if !self.held.is_empty() {
-            let put = self.mailbox.put_body(&self.guest, &self.held)?;
+            let put = self.instance.mailbox.put_body(&self.guest, &self.held)?;
             if put > 0 {
                 self.held.advance(put);
                 self.clock.fed = Instant::now();
@@ -379,7 +388,7 @@ impl Exchange {
         if self.held.is_empty()
             && let Some(trailers) = self.ending.take()
         {
-            self.mailbox.end_request(&trailers)?;
+            self.instance.mailbox.end_request(&trailers)?;
             self.end_told = true;
         }
         Ok(())
@@ -398,13 +407,13 @@ impl Exchange {
         Err(match limit {
             Limit::Short => {
                 self.listening = true;
-                self.mailbox.listen()?;
+                self.instance.mailbox.listen()?;
                 // Either the guest sees that, or this sees what it wrote before.
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
                 return self.look().await;
             }
             Limit::Cpu => {
-                let used = self.shell.cpu_time()?;
+                let used = self.instance.cpu_time()?;
                 let Some(left) = limits.cpu.checked_sub(used).filter(|left| !left.is_zero()) else {
                     return Err(InvokeError::CpuLimit(limits.cpu));
                 };

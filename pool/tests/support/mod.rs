@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_pool::{
-    Call, CallLimits, ClientError, Compiled, FreezePolicy, FunctionKind, FunctionSpec, InvokeError,
-    LogSink, LogStream, Part, Pool, PoolOptions, Reply, ReplyBody, RequestBody, RequestHead,
-    ResponseStream, Seed, SeedError, Timing,
+    Call, CallLimits, ClientError, Compiled, Effort, FreezePolicy, FunctionKind, FunctionSpec,
+    InvokeError, LogSink, LogStream, Part, Pool, PoolOptions, Reply, ReplyBody, RequestBody,
+    RequestHead, ResponseStream, Seed, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -27,12 +27,19 @@ pub struct Log {
     pub lines: Mutex<Vec<String>>,
     ended: Mutex<Option<Result<Timing, InvokeError>>>,
     has_ended: Notify,
+    effort: Mutex<Option<Effort>>,
+    has_retired: Notify,
 }
 
 impl LogSink for Log {
     fn line(&self, _: u64, _: LogStream, line: &[u8]) {
         let line = String::from_utf8_lossy(line).into_owned();
         self.lines.lock().unwrap().push(line);
+    }
+
+    fn retired(&self, _: u64, effort: &Effort) {
+        *self.effort.lock().unwrap() = Some(*effort);
+        self.has_retired.notify_one();
     }
 
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
@@ -43,6 +50,12 @@ impl LogSink for Log {
 }
 
 impl Log {
+    /// What the instance took, once it is parked or ended.
+    pub async fn effort(&self) -> Effort {
+        self.has_retired.notified().await;
+        self.effort.lock().unwrap().unwrap()
+    }
+
     /// How the stream ended, once it has.
     pub async fn stream_result(&self) -> Result<Timing, InvokeError> {
         self.has_ended.notified().await;

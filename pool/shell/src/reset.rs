@@ -1,0 +1,285 @@
+//! Giving an instance its seed's exact memory back.
+//!
+//! Which pages are the instance's own is asked of the kernel's page tables. Those
+//! that the seed's instances usually write are filled again from the seed (reset
+//! by copy: their second-level table entries stay warm); what is private beyond
+//! them is let go, so that an instance that once grew does not stay large.
+//!
+//! Where the hardware does not walk the guest's page tables, KVM keeps shadows of
+//! them, which a change behind its back leaves stale. [`Restored::tables_changed`]
+//! says when that happened. A guest of ours changes few tables, and none of the
+//! pages that lead to ring 0; one that did is not reset ([`Trouble::Broken`]).
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use faasw_abi::memory_map::{
+    GDT, HOST_TABLES_END, IDT, PAGE, PML4, RODATA_END, TABLE_ZONE, TABLE_ZONE_END, TEXT,
+};
+use faasw_fri::messages::{FriExtent, WRITTEN_MAX};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::guest_memory::Mapping;
+use crate::written::PageMap;
+
+/// Private pages beyond the write set that are kept warm.
+const SPARE_PAGES: u64 = 64;
+/// Bytes of a mailbox that are kept warm.
+const MAILBOX_KEPT: u64 = 256 << 10;
+
+/// What an instance's memory is brought back to.
+pub struct Source {
+    /// The seed's layer.
+    pub layer: OwnedFd,
+    /// Where the layer has pages.
+    pub extents: Vec<FriExtent>,
+    /// What instances usually write, in order.
+    pub write_set: Vec<FriExtent>,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Restored {
+    /// Pages filled again.
+    pub filled: u64,
+    /// Pages let go.
+    pub let_go: u64,
+    /// Private pages that were not in the write set.
+    pub outside: u64,
+    /// Page tables of the guest were changed, by it and now by this.
+    pub tables_changed: bool,
+}
+
+/// Why memory could not be brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The guest has written this page, which no guest of ours does.
+    Broken(u64),
+    /// The system failed.
+    System(Errno),
+}
+
+impl From<Errno> for Trouble {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+/// Brings `ram` back. `shadowed` says that KVM keeps shadows of page tables.
+///
+/// # Errors
+/// [`Trouble::Broken`] when the instance must end; the system's.
+pub fn memory(
+    page_map: &PageMap,
+    source: &Source,
+    ram: Mapping,
+    shadowed: bool,
+) -> Result<Restored, Trouble> {
+    let mut reset = Reset {
+        source,
+        ram,
+        shadowed,
+        kept: 0,
+        done: Restored::default(),
+    };
+    let mut from = 0;
+    while from < ram.bytes() {
+        let mut stretches = [FriExtent::default(); WRITTEN_MAX];
+        let (count, next) = page_map.written(ram, from, &mut stretches)?;
+        for stretch in stretches.iter().take(count) {
+            reset.stretch(*stretch)?;
+        }
+        if next <= from {
+            return Err(Errno::IO.into());
+        }
+        from = next;
+    }
+    Ok(reset.done)
+}
+
+struct Reset<'a> {
+    source: &'a Source,
+    ram: Mapping,
+    shadowed: bool,
+    kept: u64,
+    done: Restored,
+}
+
+impl Reset<'_> {
+    fn stretch(&mut self, stretch: FriExtent) -> Result<(), Trouble> {
+        self.inspect(stretch)?;
+        let source = self.source;
+        for (piece, is_usual) in split(stretch, &source.write_set) {
+            let pages = (piece.end - piece.start) / PAGE;
+            if !is_usual {
+                self.done.outside += pages;
+                self.kept += pages;
+            }
+            if is_usual || self.kept <= SPARE_PAGES {
+                self.fill(piece)?;
+                self.done.filled += pages;
+            } else {
+                self.ram.let_go(piece)?;
+                self.done.let_go += pages;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, piece: FriExtent) -> Result<(), Errno> {
+        for (part, in_layer) in split(piece, &self.source.extents) {
+            if in_layer {
+                self.ram.fill(self.source.layer.as_fd(), part)?;
+            } else {
+                self.ram.zero(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for what makes an instance unfit, before anything is brought back.
+    fn inspect(&mut self, stretch: FriExtent) -> Result<(), Trouble> {
+        if let Some(page) = first_in(stretch, TEXT, RODATA_END) {
+            return Err(Trouble::Broken(page));
+        }
+        if !self.shadowed {
+            // The hardware's own walks write accessed bits and so make tables
+            // private; what the guest did to them ends with the flush of its TLB.
+            return Ok(());
+        }
+        for (start, end) in [(GDT, IDT + PAGE), (PML4 + PAGE, HOST_TABLES_END)] {
+            if let Some(page) = first_in(stretch, start, end) {
+                return Err(Trouble::Broken(page));
+            }
+        }
+        for (start, end) in [(PML4, PML4 + PAGE), (TABLE_ZONE, TABLE_ZONE_END)] {
+            let mut page = stretch.start.max(start);
+            while page < stretch.end.min(end) && !self.done.tables_changed {
+                let mut before = [0; PAGE as usize];
+                let in_layer = first_in_any(page, &self.source.extents);
+                if in_layer {
+                    let read = rustix::io::pread(&self.source.layer, &mut before, page)?;
+                    if read != before.len() {
+                        return Err(Errno::IO.into());
+                    }
+                }
+                let now = self.ram.page(page)?;
+                if now != before {
+                    self.done.tables_changed = true;
+                    // Tables beyond the zone could be anywhere.
+                    if page == TABLE_ZONE_END - PAGE {
+                        return Err(Trouble::Broken(page));
+                    }
+                }
+                page += PAGE;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first page of `stretch` that lies in `start..end`.
+fn first_in(stretch: FriExtent, start: u64, end: u64) -> Option<u64> {
+    let first = stretch.start.max(start);
+    (first < stretch.end.min(end)).then_some(first)
+}
+
+fn first_in_any(page: u64, sorted: &[FriExtent]) -> bool {
+    sorted
+        .iter()
+        .any(|extent| extent.start <= page && page < extent.end)
+}
+
+/// Cuts `stretch` into pieces that are wholly inside or outside of `sorted`.
+fn split(
+    stretch: FriExtent,
+    sorted: &[FriExtent],
+) -> impl Iterator<Item = (FriExtent, bool)> + use<'_> {
+    let mut at = stretch.start;
+    std::iter::from_fn(move || {
+        if at >= stretch.end {
+            return None;
+        }
+        let start = at;
+        let next = sorted.iter().find(|extent| extent.end > start);
+        let (end, inside) = match next {
+            Some(extent) if extent.start <= start => (extent.end, true),
+            Some(extent) => (extent.start, false),
+            None => (stretch.end, false),
+        };
+        at = end.min(stretch.end);
+        Some((FriExtent { start, end: at }, inside))
+    })
+}
+
+/// Wipes every page that the mailbox's file has, whoever wrote it.
+///
+/// # Errors
+/// The system's.
+pub fn mailbox(file: &OwnedFd, mapping: Mapping) -> Result<(), Errno> {
+    let mut at = 0;
+    let mut kept = 0;
+    loop {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(mapping.bytes());
+        let keep = end.min(start + (MAILBOX_KEPT - kept));
+        if start < keep {
+            mapping.zero(FriExtent { start, end: keep })?;
+            kept += keep - start;
+        }
+        if keep < end {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file, flags, keep, end - keep)?;
+        }
+        if end >= mapping.bytes() {
+            return Ok(());
+        }
+        at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(start: u64, end: u64) -> FriExtent {
+        FriExtent { start, end }
+    }
+
+    fn pieces(stretch: FriExtent, sorted: &[FriExtent]) -> Vec<(u64, u64, bool)> {
+        split(stretch, sorted)
+            .map(|(piece, inside)| (piece.start, piece.end, inside))
+            .collect()
+    }
+
+    #[test]
+    fn a_stretch_is_cut_where_sets_begin_and_end() {
+        let set = [extent(10, 20), extent(30, 40)];
+        assert_eq!(
+            pieces(extent(5, 50), &set),
+            [
+                (5, 10, false),
+                (10, 20, true),
+                (20, 30, false),
+                (30, 40, true),
+                (40, 50, false)
+            ]
+        );
+        assert_eq!(pieces(extent(12, 15), &set), [(12, 15, true)]);
+        assert_eq!(pieces(extent(20, 30), &set), [(20, 30, false)]);
+        assert_eq!(pieces(extent(0, 5), &[]), [(0, 5, false)]);
+        assert_eq!(pieces(extent(5, 5), &set), []);
+    }
+
+    #[test]
+    fn what_lies_in_a_window_is_found() {
+        assert_eq!(first_in(extent(0, 10), 5, 7), Some(5));
+        assert_eq!(first_in(extent(6, 10), 5, 7), Some(6));
+        assert_eq!(first_in(extent(7, 10), 5, 7), None);
+        assert_eq!(first_in(extent(0, 5), 5, 7), None);
+    }
+}

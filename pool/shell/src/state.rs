@@ -1,0 +1,271 @@
+//! The vCPU's state: taking it, restoring it, and seeing whether a guest has
+//! changed what none of ours changes.
+//!
+//! A guest of ours runs at privilege level 3, so all that it changes is general
+//! registers and vector state; those are written back at each reset. Everything
+//! else takes ring 0, so a difference there is the mark of a guest that was
+//! broken into, and its instance ends ([`Change`]). Hidden state that no call
+//! reads back cannot have changed: MSRs are denied as a whole, nested
+//! virtualisation is hidden, and there is no interrupt controller.
+
+use std::io;
+
+use faasw_fri::messages::VcpuState;
+use kvm_bindings::{
+    Msrs, kvm_debugregs, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_vcpu_events, kvm_xcrs, kvm_xsave,
+};
+use kvm_ioctls::{Kvm, SyncReg, VcpuFd};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::vm::{Vm, errno};
+
+/// What a guest may not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Change {
+    /// Segments, descriptor tables or control registers.
+    Control = 1,
+    /// Extended control registers.
+    Extended = 2,
+    /// Debug registers.
+    Debug = 3,
+    /// Exceptions or interrupts under way.
+    Events = 4,
+    /// A model-specific register.
+    Msr = 5,
+}
+
+/// Why a vCPU could not be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unready {
+    /// The guest has changed what it may not.
+    Changed(Change),
+    /// KVM failed.
+    System(Errno),
+}
+
+impl From<Errno> for Unready {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+/// `IA32_TIME_STAMP_COUNTER`: runs by itself. A guest that sets it moves
+/// `IA32_TSC_ADJUST` too, and that is compared.
+const TIME_STAMP_COUNTER: u32 = 0x10;
+/// Hyper-V's counters of time, which run by themselves; a guest cannot write them.
+const HYPERV_TIMES: [u32; 2] = [0x4000_0010, 0x4000_0020];
+
+/// The MSRs that KVM keeps for a vCPU, that this one has, and that hold still by
+/// themselves.
+///
+/// # Errors
+/// KVM's.
+pub fn comparable_msrs(kvm: &Kvm, vcpu: &VcpuFd) -> io::Result<Vec<u32>> {
+    let has = |index: u32| {
+        let entry = kvm_msr_entry {
+            index,
+            ..kvm_msr_entry::default()
+        };
+        let mut one = Msrs::from_entries(&[entry]).ok()?;
+        vcpu.get_msrs(&mut one).ok().filter(|read| *read == 1)
+    };
+    let runs = |index: &u32| *index == TIME_STAMP_COUNTER || HYPERV_TIMES.contains(index);
+    let list = kvm.get_msr_index_list()?;
+    Ok(list
+        .as_slice()
+        .iter()
+        .copied()
+        .filter(|index| !runs(index) && has(*index).is_some())
+        .collect())
+}
+
+/// The state that a new vCPU has and every instance keeps.
+pub(crate) struct Fresh {
+    debug: kvm_debugregs,
+    events: kvm_vcpu_events,
+    msrs: Msrs,
+}
+
+impl Fresh {
+    /// Reads it from a vCPU that has not run.
+    pub(crate) fn of(vcpu: &VcpuFd, msrs: &[u32]) -> Result<Self, Errno> {
+        Ok(Self {
+            debug: vcpu.get_debug_regs().map_err(errno)?,
+            events: vcpu.get_vcpu_events().map_err(errno)?,
+            msrs: read_msrs(vcpu, msrs)?,
+        })
+    }
+}
+
+fn read_msrs(vcpu: &VcpuFd, indices: &[u32]) -> Result<Msrs, Errno> {
+    let entries: Vec<_> = indices
+        .iter()
+        .map(|index| kvm_msr_entry {
+            index: *index,
+            ..kvm_msr_entry::default()
+        })
+        .collect();
+    let mut msrs = Msrs::from_entries(&entries).map_err(|_| Errno::TOOBIG)?;
+    if vcpu.get_msrs(&mut msrs).map_err(errno)? != indices.len() {
+        return Err(Errno::INVAL);
+    }
+    Ok(msrs)
+}
+
+/// CR4's bit for global pages. A change of it makes KVM flush the guest's TLB.
+const PAGE_GLOBAL_ENABLE: u64 = 1 << 7;
+
+impl Vm {
+    /// Puts the vCPU into a state.
+    ///
+    /// # Errors
+    /// KVM's; `INVAL` when the state is not one.
+    pub fn restore(&self, state: &VcpuState) -> Result<(), Errno> {
+        let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
+        let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
+        let xcrs = kvm_xcrs::read_from_bytes(&state.xcrs).map_err(|_| Errno::INVAL)?;
+        self.vcpu.set_sregs(&sregs).map_err(errno)?;
+        self.vcpu.set_xcrs(&xcrs).map_err(errno)?;
+        self.restore_vectors(state)?;
+        self.vcpu.set_regs(&regs).map_err(errno)
+    }
+
+    /// x87, SSE, AVX and whatever else the structure holds; what the state has
+    /// nothing of becomes as after a reset of the CPU.
+    fn restore_vectors(&self, state: &VcpuState) -> Result<(), Errno> {
+        let mut xsave = kvm_xsave::default();
+        xsave.region.as_mut_bytes().copy_from_slice(&state.xsave);
+        // SAFETY: the structure is as large as any state with the features that
+        // XCR0 enables here, and KVM reads no more of it than those.
+        unsafe { self.vcpu.set_xsave(&xsave) }.map_err(errno)
+    }
+
+    /// Finishes the `out` that the vCPU stopped in.
+    fn complete_exit(&mut self) -> Result<(), Errno> {
+        self.vcpu.set_kvm_immediate_exit(1);
+        let completed = self.vcpu.run().map(|_| ()).map_err(errno);
+        self.vcpu.set_kvm_immediate_exit(0);
+        match completed {
+            Err(Errno::INTR) => Ok(()),
+            Err(other) => Err(other),
+            Ok(()) => Err(Errno::PROTO),
+        }
+    }
+
+    /// The state that the vCPU stopped in, with its last `out` completed.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn save(&mut self) -> Result<VcpuState, Errno> {
+        self.complete_exit()?;
+        let mut state = VcpuState {
+            regs: [0; 144],
+            sregs: [0; 312],
+            xcrs: [0; 392],
+            xsave: [0; 4096],
+        };
+        let regs = self.vcpu.get_regs().map_err(errno)?;
+        let sregs = self.vcpu.get_sregs().map_err(errno)?;
+        let xcrs = self.vcpu.get_xcrs().map_err(errno)?;
+        let xsave = self.vcpu.get_xsave().map_err(errno)?;
+        state.regs.copy_from_slice(regs.as_bytes());
+        state.sregs.copy_from_slice(sregs.as_bytes());
+        state.xcrs.copy_from_slice(xcrs.as_bytes());
+        state.xsave.copy_from_slice(xsave.region.as_bytes());
+        Ok(state)
+    }
+
+    /// Has KVM tell registers and events with every exit from now on, in the page
+    /// that is shared with it (`KVM_CAP_SYNC_REGS`): calls for them each cost more
+    /// than all of them together.
+    pub fn watch_registers(&mut self) {
+        for set in [
+            SyncReg::Register,
+            SyncReg::SystemRegister,
+            SyncReg::VcpuEvents,
+        ] {
+            self.vcpu.set_sync_valid_reg(set);
+        }
+    }
+
+    /// Puts a vCPU that was watched ([`Vm::watch_registers`]) and has stopped back
+    /// into the state that it was restored to before, and has KVM flush the guest's
+    /// TLB.
+    ///
+    /// # Errors
+    /// [`Unready::Changed`] when the guest has changed what it may not.
+    pub fn put_back(&mut self, state: &VcpuState) -> Result<(), Unready> {
+        self.compare(state)?;
+        let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
+        let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
+        if self.vcpu.sync_regs().regs.rip == regs.rip {
+            // The `out` that it stopped in is still to be completed, and KVM would
+            // take the new instruction pointer for the one of the `out`.
+            self.complete_exit()?;
+        }
+        let synced = self.vcpu.sync_regs_mut();
+        synced.regs = regs;
+        synced.sregs = sregs;
+        synced.sregs.cr4 ^= PAGE_GLOBAL_ENABLE;
+        self.vcpu.set_sync_dirty_reg(SyncReg::Register);
+        self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
+        self.complete_exit()?;
+        // The rest is done by the run that comes next.
+        self.vcpu.sync_regs_mut().sregs = sregs;
+        self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
+        Ok(self.restore_vectors(state)?)
+    }
+
+    /// Compares what a guest may not change, as KVM has just told it.
+    fn compare(&self, state: &VcpuState) -> Result<(), Unready> {
+        let synced = self.vcpu.sync_regs();
+        let mut sregs = synced.sregs;
+        // The address of the last page fault: a trap of Wasm code leaves one.
+        sregs.cr2 = kvm_sregs::read_from_bytes(&state.sregs)
+            .map_err(|_| Errno::INVAL)?
+            .cr2;
+        let xcrs = self.vcpu.get_xcrs().map_err(errno)?;
+        let debug = self.vcpu.get_debug_regs().map_err(errno)?;
+        let indices: Vec<u32> = self
+            .fresh
+            .msrs
+            .as_slice()
+            .iter()
+            .map(|msr| msr.index)
+            .collect();
+        let msrs = read_msrs(&self.vcpu, &indices)?;
+        let is_same = [
+            (Change::Control, sregs.as_bytes() == state.sregs.as_slice()),
+            (Change::Extended, xcrs.as_bytes() == state.xcrs.as_slice()),
+            (
+                Change::Debug,
+                debug.as_bytes() == self.fresh.debug.as_bytes(),
+            ),
+            (
+                Change::Events,
+                synced.events.as_bytes() == self.fresh.events.as_bytes(),
+            ),
+            (
+                Change::Msr,
+                msrs.as_slice()
+                    .iter()
+                    .zip(self.fresh.msrs.as_slice())
+                    .all(|(now, then)| now.data == then.data),
+            ),
+        ];
+        match is_same.into_iter().find(|(_, same)| !same) {
+            Some((change, _)) => Err(Unready::Changed(change)),
+            None => Ok(()),
+        }
+    }
+}
+
+// Rust's own check that the interface's arrays are as large as KVM's structures.
+const _: () = assert!(
+    size_of::<kvm_regs>() == 144
+        && size_of::<kvm_sregs>() == 312
+        && size_of::<kvm_xcrs>() == 392
+        && size_of::<[u32; 1024]>() == 4096
+);

@@ -1,0 +1,319 @@
+//! Parked instances: specialised, reset to their seed's exact state, warm, and
+//! waiting for a request of their function.
+//!
+//! How many there are follows demand by itself: every instance that ends well
+//! is parked, the last one parked is the first one taken, and what nobody took
+//! for the keep-alive time is ended (the pooling of AFaaS §4.2 and the warm
+//! Zygotes of Catalyzer §4.2, with clean state). A request that comes while an
+//! instance is being reset waits for that one: it takes a tenth of a fork.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::instance::Instance;
+
+/// How often parked instances are looked after, while there are any.
+const ROUND: Duration = Duration::from_secs(1);
+/// Parked instances yield when less than this part of memory is available.
+const AVAILABLE_PART: u64 = 16;
+
+/// How many instances are parked, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct ParkingRules {
+    /// An instance that nobody took for this long is ended.
+    pub keep_alive: Duration,
+    /// Most instances parked at once, of all functions.
+    pub most: usize,
+    /// Most requests that one instance serves.
+    pub max_reuse: u32,
+}
+
+/// The parked instances of one seed.
+#[derive(Debug)]
+pub struct Parking {
+    keeper: Arc<Keeper>,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    /// Oldest first.
+    parked: VecDeque<Parked>,
+    /// Instances that are being reset.
+    coming: usize,
+    /// Requests that wait for one of those.
+    waiting: VecDeque<oneshot::Sender<Instance>>,
+    /// An instance is being made because one was waited for.
+    making: bool,
+}
+
+#[derive(Debug)]
+struct Parked {
+    instance: Instance,
+    since: Instant,
+}
+
+/// An instance that will be parked, or not.
+#[derive(Debug)]
+pub struct Coming {
+    parking: Arc<Parking>,
+}
+
+/// The right to make one more instance.
+#[derive(Debug)]
+pub struct Making(Arc<Parking>);
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.0.places().making = false;
+    }
+}
+
+impl Parking {
+    /// Takes the instance that was parked last.
+    pub fn take(&self) -> Option<Instance> {
+        loop {
+            let parked = self.places().parked.pop_back()?;
+            self.keeper.count.fetch_sub(1, Ordering::Relaxed);
+            let mut instance = parked.instance;
+            if instance.shell.is_there() {
+                return Some(instance);
+            }
+        }
+    }
+
+    /// Waits for an instance that is being reset, if there is one that nobody
+    /// else waits for. The channel closes when it comes to nothing.
+    pub fn wait(&self) -> Option<oneshot::Receiver<Instance>> {
+        let mut places = self.places();
+        places.waiting.retain(|waiting| !waiting.is_closed());
+        if places.coming <= places.waiting.len() {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        places.waiting.push_back(sender);
+        Some(receiver)
+    }
+
+    /// The right to make one more, because a request had to wait; `None` while
+    /// somebody else has it.
+    pub fn make_more(self: &Arc<Self>) -> Option<Making> {
+        let mut places = self.places();
+        if places.making {
+            return None;
+        }
+        places.making = true;
+        drop(places);
+        Some(Making(self.clone()))
+    }
+
+    /// Announces an instance; `None` when it should not come back, because it
+    /// has served enough.
+    pub fn announce(self: &Arc<Self>, uses: u32) -> Option<Coming> {
+        if uses >= self.keeper.rules.max_reuse || self.keeper.stopped.load(Ordering::Acquire) {
+            return None;
+        }
+        self.places().coming += 1;
+        Some(Coming {
+            parking: self.clone(),
+        })
+    }
+
+    /// Ends those that were parked before `before`.
+    fn expire(&self, before: Instant) {
+        let mut places = self.places();
+        let fresh = places
+            .parked
+            .partition_point(|parked| parked.since <= before);
+        let old: Vec<_> = places.parked.drain(..fresh).collect();
+        drop(places);
+        self.keeper.count.fetch_sub(old.len(), Ordering::Relaxed);
+    }
+
+    /// Since when the oldest is parked.
+    fn oldest(&self) -> Option<Instant> {
+        self.places().parked.front().map(|parked| parked.since)
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Parking {
+    fn drop(&mut self) {
+        let parked = self.places().parked.len();
+        self.keeper.count.fetch_sub(parked, Ordering::Relaxed);
+    }
+}
+
+impl Coming {
+    /// Parks an instance that was reset, or hands it to who waits for it.
+    pub fn park(self, mut instance: Instance) {
+        let keeper = &self.parking.keeper;
+        {
+            let mut places = self.parking.places();
+            while let Some(waiting) = places.waiting.pop_front() {
+                match waiting.send(instance) {
+                    Ok(()) => return,
+                    Err(unwanted) => instance = unwanted,
+                }
+            }
+            if keeper.stopped.load(Ordering::Acquire) {
+                return;
+            }
+            places.parked.push_back(Parked {
+                instance,
+                since: Instant::now(),
+            });
+        }
+        if keeper.count.fetch_add(1, Ordering::Relaxed) >= keeper.rules.most {
+            keeper.end_oldest();
+        }
+        keeper.begun.notify_one();
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        let mut places = self.parking.places();
+        places.coming -= 1;
+        // Whoever waits for what does not come is told so.
+        while places.waiting.len() > places.coming {
+            places.waiting.pop_back();
+        }
+    }
+}
+
+/// Looks after all parked instances of a pool.
+#[derive(Debug)]
+pub struct Keeper {
+    rules: ParkingRules,
+    all: Mutex<Vec<Weak<Parking>>>,
+    count: AtomicUsize,
+    begun: Arc<Notify>,
+    stopped: AtomicBool,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.begun.notify_one();
+    }
+}
+
+impl Keeper {
+    /// Starts looking. Must be called inside a tokio runtime.
+    pub fn start(rules: ParkingRules) -> Arc<Self> {
+        let keeper = Arc::new(Self {
+            rules,
+            all: Mutex::default(),
+            count: AtomicUsize::new(0),
+            begun: Arc::default(),
+            stopped: AtomicBool::new(false),
+        });
+        tokio::spawn(look_after(Arc::downgrade(&keeper)));
+        keeper
+    }
+
+    /// Room for the instances of one more seed.
+    pub fn parking(self: &Arc<Self>) -> Arc<Parking> {
+        let parking = Arc::new(Parking {
+            keeper: self.clone(),
+            places: Mutex::default(),
+        });
+        let mut all = self.all();
+        all.retain(|parking| parking.strong_count() > 0);
+        all.push(Arc::downgrade(&parking));
+        parking
+    }
+
+    /// How many instances are parked.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Ends all parked instances, and parks none any more.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        for parking in self.parkings() {
+            parking.expire(Instant::now());
+        }
+        self.begun.notify_one();
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Weak<Parking>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn parkings(&self) -> Vec<Arc<Parking>> {
+        self.all().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Ends the instance that has been parked longest.
+    fn end_oldest(&self) {
+        let oldest = self
+            .parkings()
+            .into_iter()
+            .filter_map(|parking| Some((parking.oldest()?, parking)))
+            .min_by_key(|(since, _)| *since);
+        if let Some((since, parking)) = oldest {
+            parking.expire(since);
+        }
+    }
+
+    fn round(&self) {
+        let now = Instant::now();
+        for parking in self.parkings() {
+            if let Some(before) = now.checked_sub(self.rules.keep_alive) {
+                parking.expire(before);
+            }
+        }
+        if memory_is_short() {
+            let half = self.count().div_ceil(2);
+            tracing::warn!(count = half, "memory is short: parked instances are ended");
+            for _ in 0..half {
+                self.end_oldest();
+            }
+        }
+    }
+}
+
+/// Keeps looking for as long as the keeper exists.
+async fn look_after(keeper: Weak<Keeper>) {
+    loop {
+        let Some(strong) = keeper.upgrade() else {
+            return;
+        };
+        if strong.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        if strong.count() == 0 {
+            // Waits without keeping the keeper: whoever drops it notifies.
+            let begun = strong.begun.clone();
+            drop(strong);
+            begun.notified().await;
+            continue;
+        }
+        strong.round();
+        drop(strong);
+        tokio::time::sleep(ROUND).await;
+    }
+}
+
+fn memory_is_short() -> bool {
+    let Ok(told) = std::fs::read_to_string("/proc/meminfo") else {
+        return false;
+    };
+    let kibibytes = |field: &str| -> Option<u64> {
+        let line = told.lines().find_map(|line| line.strip_prefix(field))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    match (kibibytes("MemAvailable:"), kibibytes("MemTotal:")) {
+        (Some(available), Some(total)) => available < total / AVAILABLE_PART,
+        _ => false,
+    }
+}
