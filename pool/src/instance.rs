@@ -19,7 +19,7 @@ pub struct Instance {
     pub uses: u32,
     /// CPU time that its process had used when the last of them was over.
     pub cpu_before: Duration,
-    /// Generation of the write set that it was forked with.
+    /// Generation of the working set that it was forked with.
     pub generation: u32,
 }
 
@@ -40,12 +40,12 @@ impl Instance {
     /// # Errors
     /// When the shell is gone.
     pub async fn fork(&mut self, seed: &Seed) -> Result<(), PlatformError> {
-        let write_set = seed.working_set().current();
-        self.generation = write_set.generation;
+        let working_set = seed.working_set().current();
+        self.generation = working_set.generation;
         self.shell
             .fork(
                 seed.layer(),
-                &write_set.stretches,
+                &working_set,
                 &self.mailbox,
                 seed.code(),
                 seed.state(),

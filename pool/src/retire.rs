@@ -61,10 +61,11 @@ impl Retiring {
             reset: None,
         };
         let working_set = self.seed.working_set();
-        if self.is_good && working_set.is_wanted() {
-            if let Ok(Ok(written)) = timeout(PATIENCE, self.instance.shell.survey()).await {
-                working_set.learn(&written, self.seed.layer().bytes());
-            }
+        if self.is_good
+            && working_set.is_wanted()
+            && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
+        {
+            working_set.learn(&used, self.seed.layer().bytes());
         }
         // An instance of an older set would go on missing.
         let is_current = self.instance.generation == working_set.current().generation;

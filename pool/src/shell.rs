@@ -6,7 +6,7 @@ use std::time::Duration;
 use faasw_abi::doorbell::Ring;
 use faasw_fri::messages::{
     Activate, EXTENTS_MAX, Failed, Failure, Fork, FriExtent, PRIVATE, Parked, Prepared, Rang,
-    Reset, Resume, SHARED, Seal, Sealed, Survey, VcpuState, WRITE_SET_MAX, Wake, Written,
+    Reset, Resume, SET_MAX, SHARED, Seal, Sealed, Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, Layer, LayerBuilder};
@@ -21,6 +21,7 @@ use crate::function::ResetEffort;
 use crate::mailbox::Mailbox;
 use crate::spawner::{Process, Spawner};
 use crate::watch::{into_io, watch};
+use crate::working_set::PageSets;
 use std::sync::Arc;
 
 /// What comes from a shell.
@@ -47,6 +48,15 @@ pub struct Report {
     pub exits: u64,
     /// Page faults that KVM fixed for this request.
     pub page_faults: u64,
+}
+
+/// The stretches of memory that an instance has used, in order.
+#[derive(Debug, Default)]
+pub struct UsedPages {
+    /// Those that it has made its own.
+    pub written: Vec<Extent>,
+    /// Those that it shares with its seed.
+    pub read: Vec<Extent>,
 }
 
 /// A shell process. Dropping it ends it.
@@ -109,23 +119,22 @@ impl Shell {
     }
 
     /// Makes the shell an instance of a layer and a state. The pages of the
-    /// write set are private before the guest runs.
+    /// working set are filled in before the guest runs, those that it will write
+    /// as private ones.
     ///
     /// # Errors
     /// When the shell is gone.
     pub async fn fork(
         &self,
         layer: &Layer,
-        write_set: &[Extent],
+        working_set: &PageSets,
         mailbox: &Mailbox,
         code: &Code,
         state: VcpuState,
     ) -> Result<(), PlatformError> {
         let mut order = fork_order(layer.bytes(), PRIVATE, layer.extents(), code, state);
-        for (slot, extent) in order.write_set.iter_mut().zip(write_set) {
-            *slot = fri(*extent);
-            order.write_set_count += 1;
-        }
+        order.write_set_count = put(&mut order.write_set, &working_set.written);
+        order.read_set_count = put(&mut order.read_set, &working_set.read);
         self.tell(&order, &[layer.as_fd(), mailbox.as_fd(), code.as_fd()])
             .await
     }
@@ -196,23 +205,18 @@ impl Shell {
         self.process.is_there()
     }
 
-    /// The stretches that the instance has written, in order. Its guest must
-    /// stand still. They are the shell's word.
+    /// What the instance has used. Its guest must stand still. It is the shell's
+    /// word.
     ///
     /// # Errors
     /// When the shell fails or says anything else.
-    pub async fn survey(&mut self) -> Result<Vec<Extent>, PlatformError> {
+    pub async fn survey(&mut self) -> Result<UsedPages, PlatformError> {
         self.tell(&Survey { reserved: 0 }, &[]).await?;
-        let Written { count, stretches } = self.receive().await?.message().map_err(protocol)?;
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        Ok(stretches
-            .iter()
-            .take(count)
-            .map(|stretch| Extent {
-                start: stretch.start,
-                end: stretch.end,
-            })
-            .collect())
+        let used: Used = self.receive().await?.message().map_err(protocol)?;
+        Ok(UsedPages {
+            written: extents(&used.written, used.written_count),
+            read: extents(&used.read, used.read_count),
+        })
     }
 
     /// Takes the vCPU's state, and ends the shell, so that nobody has the
@@ -341,21 +345,35 @@ fn fork_order(
         extent_count: 0,
         extents: [FriExtent::default(); EXTENTS_MAX],
         write_set_count: 0,
-        write_set: [FriExtent::default(); WRITE_SET_MAX],
+        write_set: [FriExtent::default(); SET_MAX],
+        read_set_count: 0,
+        read_set: [FriExtent::default(); SET_MAX],
         state,
     };
-    for (slot, extent) in order.extents.iter_mut().zip(extents) {
-        *slot = fri(*extent);
-        order.extent_count += 1;
-    }
+    order.extent_count = put(&mut order.extents, extents);
     order
 }
 
-fn fri(extent: Extent) -> FriExtent {
-    FriExtent {
-        start: extent.start,
-        end: extent.end,
+/// Puts as many extents as fit; says how many.
+fn put(slots: &mut [FriExtent], extents: &[Extent]) -> u64 {
+    for (slot, extent) in slots.iter_mut().zip(extents) {
+        *slot = FriExtent {
+            start: extent.start,
+            end: extent.end,
+        };
     }
+    slots.len().min(extents.len()) as u64
+}
+
+fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    told.iter()
+        .take(count)
+        .map(|stretch| Extent {
+            start: stretch.start,
+            end: stretch.end,
+        })
+        .collect()
 }
 
 /// What a [`Failed`] packet means, in words.

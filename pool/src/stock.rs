@@ -5,6 +5,7 @@
 //! replaced in the background, one at a time.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
@@ -20,6 +21,7 @@ pub struct Stock {
     spawner: Mutex<Arc<Spawner>>,
     ready: Mutex<VecDeque<Shell>>,
     wanted: usize,
+    stopped: AtomicBool,
     taken: Notify,
     /// Where the pool was started: whoever calls may have another.
     runtime: Handle,
@@ -32,6 +34,7 @@ impl Stock {
             spawner: Mutex::new(spawner),
             ready: Mutex::new(VecDeque::new()),
             wanted,
+            stopped: AtomicBool::new(false),
             taken: Notify::new(),
             runtime: Handle::current(),
         });
@@ -45,6 +48,9 @@ impl Stock {
     /// When it cannot be started.
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
         let mut spawner = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(PlatformError::SpawnerGone);
+        }
         if spawner.is_gone() {
             tracing::warn!("the spawner has ended; starting another");
             self.clear();
@@ -74,14 +80,16 @@ impl Stock {
         self.lock().len()
     }
 
-    /// Ends the spawner, and with it every process that it made.
+    /// Ends the spawner, and with it every process that it made. There will be no
+    /// other.
     pub async fn stop(&self) {
+        let spawner = {
+            // Under the lock, so that nobody is in the middle of starting one.
+            let spawner = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+            self.stopped.store(true, Ordering::Release);
+            spawner.clone()
+        };
         self.clear();
-        let spawner = self
-            .spawner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
         spawner.stop().await;
     }
 
@@ -108,6 +116,9 @@ async fn refill(stock: Weak<Stock>) {
     loop {
         let Some(stock) = stock.upgrade() else { return };
         if let Err(error) = stock.fill().await {
+            if stock.stopped.load(Ordering::Acquire) {
+                return;
+            }
             // The next request makes its own shell and reports what is wrong.
             tracing::warn!(%error, "no shell could be made ahead");
         }

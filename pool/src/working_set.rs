@@ -1,18 +1,19 @@
-//! The pages that instances of a seed write.
+//! The pages that instances of a seed use, what they write apart from what they
+//! only read (Spice §4).
 //!
 //! REAP (§5.1) records the pages of the first invocation and fills them in for
 //! all later ones, and records anew when too many faults fall outside (§7.1).
-//! Here the write set alone is recorded: what is only read comes in large pages,
-//! or is filled in by the host's page tables where it has them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use faasw_abi::memory_map::PAGE;
-use faasw_fri::messages::WRITE_SET_MAX;
+use faasw_fri::messages::SET_MAX;
 use faasw_seedtree::{Extent, coalesce};
 
-/// Most pages of a write set: what a request writes beyond that is its own
+use crate::shell::UsedPages;
+
+/// Most pages of either set: what a request writes beyond that is its own
 /// doing, and is not to cost every other one.
 const PAGES_MAX: u64 = 4096;
 /// Resets that find too many pages outside before the set is recorded anew. It
@@ -21,31 +22,27 @@ const STRIKES: u32 = 8;
 /// Pages outside that are never too many.
 const FEW: u64 = 16;
 
-/// A write set at one time.
+/// The working set as it was recorded last.
 #[derive(Debug, Default)]
-pub struct WriteSet {
-    /// The stretches, in order; none before the first recording.
-    pub stretches: Vec<Extent>,
+pub struct PageSets {
+    /// What is written, in order; nothing before the first recording.
+    pub written: Vec<Extent>,
+    /// What is only read.
+    pub read: Vec<Extent>,
     /// Raised with every recording.
     pub generation: u32,
 }
 
-impl WriteSet {
-    fn pages(&self) -> u64 {
-        pages_of(&self.stretches)
-    }
-}
-
-/// What is known of a seed's write set.
+/// What is known of a seed's working set.
 #[derive(Debug, Default)]
 pub struct WorkingSet {
-    current: Mutex<Arc<WriteSet>>,
+    current: Mutex<Arc<PageSets>>,
     strikes: AtomicU32,
 }
 
 impl WorkingSet {
     /// The set as it is now.
-    pub fn current(&self) -> Arc<WriteSet> {
+    pub fn current(&self) -> Arc<PageSets> {
         let current = self.current.lock();
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -60,46 +57,52 @@ impl WorkingSet {
     /// Takes note of how many private pages an instance of the current set had
     /// outside of it.
     pub fn note(&self, outside: u64) {
-        if outside > FEW.max(self.current().pages() / 4) {
+        if outside > FEW.max(pages_of(&self.current().written) / 4) {
             self.strikes.fetch_add(1, Ordering::Relaxed);
         } else {
             self.strikes.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Takes what a shell says that its instance has written, as far as that
-    /// makes sense in `ram_bytes` of memory.
-    pub fn learn(&self, told: &[Extent], ram_bytes: u64) {
-        let mut pages = 0;
-        let mut end = 0;
-        let sound: Vec<Extent> = told
-            .iter()
-            .copied()
-            .take_while(|stretch| {
-                let sound = end <= stretch.start
-                    && stretch.start < stretch.end
-                    && stretch.end <= ram_bytes
-                    && stretch.start.is_multiple_of(PAGE)
-                    && stretch.end.is_multiple_of(PAGE);
-                end = stretch.end;
-                pages += stretch.bytes() / PAGE;
-                sound && pages <= PAGES_MAX
-            })
-            .collect();
-        let joined = coalesce(&sound, PAGE, WRITE_SET_MAX);
-        // Joining takes gaps in; a set that grew too much by it is none.
-        let stretches = if pages_of(&joined) <= PAGES_MAX {
-            joined
-        } else {
-            Vec::new()
-        };
+    /// Takes what a shell says that its instance has used, as far as that makes
+    /// sense in `ram_bytes` of memory.
+    pub fn learn(&self, told: &UsedPages, ram_bytes: u64) {
+        let written = sensible(&told.written, ram_bytes);
+        let read = sensible(&told.read, ram_bytes);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = current.generation.saturating_add(1);
-        *current = Arc::new(WriteSet {
-            stretches,
-            generation,
+        *current = Arc::new(PageSets {
+            written,
+            read,
+            generation: current.generation.saturating_add(1),
         });
         self.strikes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What makes sense of a set in `ram_bytes` of memory, bounded.
+fn sensible(told: &[Extent], ram_bytes: u64) -> Vec<Extent> {
+    let mut pages = 0;
+    let mut end = 0;
+    let sound: Vec<Extent> = told
+        .iter()
+        .copied()
+        .take_while(|stretch| {
+            let sound = end <= stretch.start
+                && stretch.start < stretch.end
+                && stretch.end <= ram_bytes
+                && stretch.start.is_multiple_of(PAGE)
+                && stretch.end.is_multiple_of(PAGE);
+            end = stretch.end;
+            pages += stretch.bytes() / PAGE;
+            sound && pages <= PAGES_MAX
+        })
+        .collect();
+    let joined = coalesce(&sound, PAGE, SET_MAX);
+    // Joining takes gaps in; a set that grew too much by it is none.
+    if pages_of(&joined) <= PAGES_MAX {
+        joined
+    } else {
+        Vec::new()
     }
 }
 
@@ -118,12 +121,19 @@ mod tests {
         }
     }
 
+    fn written(extents: &[Extent]) -> UsedPages {
+        UsedPages {
+            written: extents.to_vec(),
+            read: Vec::new(),
+        }
+    }
+
     fn learnt(told: &[Extent]) -> Vec<Extent> {
         let set = WorkingSet::default();
         assert!(set.is_wanted());
-        set.learn(told, 100_000 * PAGE);
+        set.learn(&written(told), 100_000 * PAGE);
         assert!(!set.is_wanted());
-        set.current().stretches.clone()
+        set.current().written.clone()
     }
 
     #[test]
@@ -147,7 +157,7 @@ mod tests {
         assert_eq!(learnt(&[extent(0, most)]), [extent(0, most)]);
         assert_eq!(learnt(&[extent(0, most + 1)]), []);
         let scattered: Vec<_> = (0..200).map(|at| extent(at * 2, at * 2 + 1)).collect();
-        assert_eq!(learnt(&scattered).len(), WRITE_SET_MAX);
+        assert_eq!(learnt(&scattered).len(), SET_MAX);
         let far: Vec<_> = (0..200).map(|at| extent(at * 99, at * 99 + 1)).collect();
         assert_eq!(learnt(&far), []);
     }
@@ -156,7 +166,7 @@ mod tests {
     fn a_set_that_keeps_missing_is_recorded_anew_ever_more_rarely() {
         let set = WorkingSet::default();
         for generation in 1..5 {
-            set.learn(&[extent(0, 100)], 100_000 * PAGE);
+            set.learn(&written(&[extent(0, 100)]), 100_000 * PAGE);
             assert_eq!(set.current().generation, generation);
             let mut misses = 0;
             while !set.is_wanted() {

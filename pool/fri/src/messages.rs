@@ -44,8 +44,8 @@ pub enum Kind {
     Sealed = 34,
     /// [`Failed`].
     Failed = 35,
-    /// [`Written`].
-    Written = 36,
+    /// [`Used`].
+    Used = 36,
     /// [`Parked`].
     Parked = 37,
 }
@@ -72,7 +72,7 @@ impl Kind {
             Self::Rang,
             Self::Sealed,
             Self::Failed,
-            Self::Written,
+            Self::Used,
             Self::Parked,
         ]
         .into_iter()
@@ -176,11 +176,8 @@ message! {
 /// Most extents a layer can have in one [`Fork`].
 pub const EXTENTS_MAX: usize = 16;
 
-/// Most stretches of a write set.
-pub const WRITE_SET_MAX: usize = 128;
-
-/// Most stretches in one [`Written`].
-pub const WRITTEN_MAX: usize = 128;
+/// Most stretches of a read or write set.
+pub const SET_MAX: usize = 128;
 
 /// A stretch of guest-physical RAM, in bytes; `end` is exclusive.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -235,7 +232,11 @@ message! {
         /// How many of `write_set` count.
         write_set_count: u64,
         /// Pages to make private before the guest runs, because it will write them.
-        write_set: [FriExtent; WRITE_SET_MAX],
+        write_set: [FriExtent; SET_MAX],
+        /// How many of `read_set` count.
+        read_set_count: u64,
+        /// Pages to map before the guest runs, because it will read them.
+        read_set: [FriExtent; SET_MAX],
         /// State to start from.
         state: VcpuState,
     }
@@ -269,8 +270,8 @@ message! {
 }
 
 message! {
-    /// Node to shell: say which pages the instance has written. Its guest must
-    /// stand still.
+    /// Node to shell: say which pages the instance has used. Its guest must stand
+    /// still.
     Survey {
         /// Nothing; a message has a body.
         reserved: u64,
@@ -320,13 +321,18 @@ message! {
 }
 
 message! {
-    /// Shell to node: the pages that the instance has made its own, in order; the
-    /// first ones where there are more.
-    Written {
-        /// How many of `stretches` count.
-        count: u64,
-        /// The stretches.
-        stretches: [FriExtent; WRITTEN_MAX],
+    /// Shell to node: the pages that the instance has used, in order; the first
+    /// ones where there are more.
+    Used {
+        /// How many of `written` count.
+        written_count: u64,
+        /// Pages that it has made its own.
+        written: [FriExtent; SET_MAX],
+        /// How many of `read` count.
+        read_count: u64,
+        /// Pages that it shares with its seed. The system maps a few more around
+        /// each that is touched.
+        read: [FriExtent; SET_MAX],
     }
 }
 

@@ -15,12 +15,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use faasw_abi::memory_map::{
     GDT, HOST_TABLES_END, IDT, PAGE, PML4, RODATA_END, TABLE_ZONE, TABLE_ZONE_END, TEXT,
 };
-use faasw_fri::messages::{FriExtent, WRITTEN_MAX};
+use faasw_fri::messages::{FriExtent, SET_MAX};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::guest_memory::Mapping;
-use crate::written::PageMap;
+use crate::page_map::PageMap;
 
 /// Private pages beyond the write set that are kept warm.
 const SPARE_PAGES: u64 = 64;
@@ -84,7 +84,7 @@ pub fn memory(
     };
     let mut from = 0;
     while from < ram.bytes() {
-        let mut stretches = [FriExtent::default(); WRITTEN_MAX];
+        let mut stretches = [FriExtent::default(); SET_MAX];
         let (count, next) = page_map.written(ram, from, &mut stretches)?;
         for stretch in stretches.iter().take(count) {
             reset.stretch(*stretch)?;

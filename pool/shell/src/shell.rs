@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::memory_map::RAM_MAX;
+use faasw_abi::memory_map::{CODE, RAM_MAX};
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, PRIVATE, Parked, Prepared, Rang, SHARED, Sealed,
-    VcpuState, WRITTEN_MAX, Written,
+    Activate, Failed, Failure, Fork, FriExtent, PRIVATE, Parked, Prepared, Rang, SET_MAX, SHARED,
+    Sealed, Used, VcpuState,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,11 +16,11 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::clock;
 use crate::guest_memory::{self, Mapping};
+use crate::page_map::PageMap;
 use crate::reset::{self, Source, Trouble};
 use crate::spawner::{end_with_parent, name_process, unblock_signals};
 use crate::state::Unready;
 use crate::vm::{Stop, Template, Vm};
-use crate::written::PageMap;
 
 /// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
 /// again if it wants more, and the node's time limit holds meanwhile.
@@ -159,18 +159,23 @@ impl Shell<'_> {
         }
     }
 
-    /// Says what the instance has written; nothing where the system cannot tell.
+    /// Says what the instance has used; nothing where the system cannot tell.
     fn survey(&self, ram: Mapping) -> Result<(), End> {
-        let mut written = Written {
-            count: 0,
-            stretches: [FriExtent::default(); WRITTEN_MAX],
+        let mut used = Used {
+            written_count: 0,
+            written: [FriExtent::default(); SET_MAX],
+            read_count: 0,
+            read: [FriExtent::default(); SET_MAX],
         };
-        if let Some(page_map) = &self.page_map
-            && let Ok((count, _)) = page_map.written(ram, 0, &mut written.stretches)
-        {
-            written.count = count as u64;
+        if let Some(page_map) = &self.page_map {
+            if let Ok((count, _)) = page_map.written(ram, 0, &mut used.written) {
+                used.written_count = count as u64;
+            }
+            if let Ok(count) = page_map.read(ram, &mut used.read) {
+                used.read_count = count as u64;
+            }
         }
-        self.tell(&written)
+        self.tell(&used)
     }
 
     /// Becomes as it was before its request. Whatever fails ends the shell.
@@ -240,14 +245,9 @@ impl Shell<'_> {
         if order.ram_bytes > RAM_MAX {
             return Err(Errno::INVAL);
         }
-        let extents = usize::try_from(order.extent_count)
-            .ok()
-            .and_then(|count| order.extents.get(..count))
-            .ok_or(Errno::INVAL)?;
-        let write_set = usize::try_from(order.write_set_count)
-            .ok()
-            .and_then(|count| order.write_set.get(..count))
-            .ok_or(Errno::INVAL)?;
+        let extents = counted(&order.extents, order.extent_count)?;
+        let write_set = counted(&order.write_set, order.write_set_count)?;
+        let read_set = counted(&order.read_set, order.read_set_count)?;
         let is_private = match order.sharing {
             SHARED => false,
             PRIVATE => true,
@@ -266,6 +266,15 @@ impl Shell<'_> {
         self.vm.restore(&order.state)?;
         if is_private {
             self.vm.watch_registers();
+            // First what is private and writable by now, then what stays shared: a
+            // page that is filled in before it is private faults twice.
+            for set in [write_set, read_set] {
+                for stretch in set {
+                    let bytes = stretch.end.saturating_sub(stretch.start);
+                    self.vm.prefault(stretch.start, bytes);
+                }
+            }
+            self.vm.prefault(CODE, order.code_bytes);
         }
         let seed = is_private.then(|| {
             let source = Source {
@@ -359,6 +368,14 @@ impl Shell<'_> {
             Err(errno) => Err(self.fail_system(Failure::Run, errno)),
         }
     }
+}
+
+/// The first `count` of `all`.
+fn counted(all: &[FriExtent], count: u64) -> Result<&[FriExtent], Errno> {
+    usize::try_from(count)
+        .ok()
+        .and_then(|count| all.get(..count))
+        .ok_or(Errno::INVAL)
 }
 
 /// Fills `out` from the system's generator.

@@ -1,11 +1,11 @@
-//! Which pages of its memory an instance has made its own, from the kernel's page
-//! tables: the guest is not asked.
+//! Which pages of its memory an instance has used, from the kernel's page tables:
+//! the guest is not asked.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use faasw_abi::memory_map::PAGE;
-use faasw_fri::messages::{FriExtent, WRITTEN_MAX};
+use faasw_fri::messages::{FriExtent, SET_MAX};
 use rustix::io::Errno;
 
 use crate::guest_memory::Mapping;
@@ -64,20 +64,47 @@ impl PageMap {
         &self,
         ram: Mapping,
         from: u64,
-        out: &mut [FriExtent; WRITTEN_MAX],
+        out: &mut [FriExtent; SET_MAX],
     ) -> Result<(usize, u64), Errno> {
-        let mut regions = [Region::default(); WRITTEN_MAX];
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            start: ram.address() + from.min(ram.bytes()),
-            end: ram.address() + ram.bytes(),
-            regions: regions.as_mut_ptr().expose_provenance() as u64,
-            region_count: WRITTEN_MAX as u64,
+        let private = Scan {
             // Neither of a file nor the page of zeroes, and there or swapped out.
             inverted: FILE | ZERO_PAGE,
             all_of: FILE | ZERO_PAGE,
             any_of: PRESENT | SWAPPED,
             ..Scan::default()
+        };
+        self.scan(private, ram, from, out)
+    }
+
+    /// The stretches of `ram` that are mapped and still the file's, in order: how
+    /// many.
+    ///
+    /// # Errors
+    /// As [`PageMap::written`].
+    pub fn read(&self, ram: Mapping, out: &mut [FriExtent; SET_MAX]) -> Result<usize, Errno> {
+        let shared = Scan {
+            all_of: FILE | PRESENT,
+            ..Scan::default()
+        };
+        let (count, _) = self.scan(shared, ram, 0, out)?;
+        Ok(count)
+    }
+
+    fn scan(
+        &self,
+        categories: Scan,
+        ram: Mapping,
+        from: u64,
+        out: &mut [FriExtent; SET_MAX],
+    ) -> Result<(usize, u64), Errno> {
+        let mut regions = [Region::default(); SET_MAX];
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start: ram.address() + from.min(ram.bytes()),
+            end: ram.address() + ram.bytes(),
+            regions: regions.as_mut_ptr().expose_provenance() as u64,
+            region_count: SET_MAX as u64,
+            ..categories
         };
         // SAFETY: the structure is as the kernel has it, and has room for as
         // many regions as it says.
@@ -85,7 +112,7 @@ impl PageMap {
         let found = usize::try_from(found).map_err(|_| {
             Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
         })?;
-        let found = found.min(WRITTEN_MAX);
+        let found = found.min(SET_MAX);
         for (to, from) in out.iter_mut().zip(&regions).take(found) {
             *to = FriExtent {
                 start: from.start.saturating_sub(ram.address()),

@@ -1,0 +1,24 @@
+//! What the spawner and the shells are made of. The program is `faasw-shell`;
+//! this library exists so that tests can drive a VM without a process round it.
+//!
+//! - [`vm`], [`state`], [`prefault`]: one KVM VM with one vCPU, and its state.
+//! - [`guest_memory`], [`page_map`]: its memory as this process maps it.
+//! - [`reset`]: giving an instance its seed's exact state back.
+//! - [`shell`], [`spawner`], `helper`: the processes.
+
+mod clock;
+pub mod guest_memory;
+mod helper;
+pub mod page_map;
+pub mod prefault;
+pub mod reset;
+pub mod shell;
+pub mod spawner;
+pub mod state;
+mod statistics;
+pub mod vm;
+
+/// The socket to the node.
+pub const NODE_FD: i32 = 3;
+/// The compile helper's program.
+pub const HELPER_FD: i32 = 4;

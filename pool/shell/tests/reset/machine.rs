@@ -1,0 +1,301 @@
+//! A VM with a hand-made guest: identity-mapped tables, a program in memory, and
+//! nothing else.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use faasw_abi::mailbox::MAILBOX_BYTES;
+use faasw_abi::memory_map::{CODE, MAILBOX, PAGE, PML4, RODATA_END, STACK_TOP, TABLE_ZONE};
+use faasw_fri::messages::{FriExtent, VcpuState};
+use faasw_shell::guest_memory::{self, Mapping};
+use faasw_shell::page_map::PageMap;
+use faasw_shell::reset::{self, Restored, Source, Trouble};
+use faasw_shell::state::Unready;
+use faasw_shell::vm::{Stop, Template, Vm};
+use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
+use kvm_ioctls::Kvm;
+use rustix::fs::MemfdFlags;
+use zerocopy::IntoBytes;
+
+/// RAM of the guest.
+pub const RAM: u64 = 64 << 20;
+/// Where its program is.
+pub const PROGRAM: u64 = 0x80_0000;
+/// The page in which a run finds its number, as a real guest finds its activation.
+pub const NUMBER: u64 = 0x1000;
+/// A virtual address that nothing is mapped at, below a table that exists.
+pub const UNMAPPED: u64 = 0x80_0000_0000;
+/// The table for it, and the frame that a program may map there.
+pub const LAST_TABLE: u64 = TABLE_ZONE + 2 * PAGE;
+
+const LARGE: u64 = 2 << 20;
+const GIB: u64 = 1 << 30;
+const TABLE: u64 = 0x67;
+const LEAF: u64 = 0xe7;
+const HOST_TABLES: [u64; 5] = [
+    PML4 + PAGE,
+    PML4 + 2 * PAGE,
+    PML4 + 3 * PAGE,
+    PML4 + 4 * PAGE,
+    PML4 + 5 * PAGE,
+];
+
+/// Which privilege level the guest starts at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    Ring0,
+    Ring3,
+}
+
+/// A VM, and what it came from.
+pub struct Machine {
+    pub vm: Vm,
+    pub ram: Mapping,
+    pub source: Source,
+    pub state: VcpuState,
+    pub mailbox: Mapping,
+    mailbox_file: OwnedFd,
+    page_map: PageMap,
+}
+
+fn memory(name: &str, bytes: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, bytes).unwrap();
+    file
+}
+
+fn put(file: &OwnedFd, at: u64, bytes: &[u8]) {
+    assert_eq!(rustix::io::pwrite(file, bytes, at).unwrap(), bytes.len());
+}
+
+/// Tables that map all of RAM, the mailbox and the code slot one to one, and lead
+/// to an empty table for [`UNMAPPED`].
+fn write_tables(layer: &OwnedFd) {
+    let set = |table: u64, index: u64, entry: u64| put(layer, table + index * 8, entry.as_bytes());
+    let [directories, low, mailbox, code, _] = HOST_TABLES;
+    set(PML4, 0, directories | TABLE);
+    set(directories, 0, low | TABLE);
+    for index in 0..RAM / LARGE {
+        set(low, index, (index * LARGE) | LEAF);
+    }
+    set(directories, MAILBOX / GIB, mailbox | TABLE);
+    for index in 0..MAILBOX_BYTES.div_ceil(LARGE) {
+        set(mailbox, index, (MAILBOX + index * LARGE) | LEAF);
+    }
+    set(directories, CODE / GIB, code | TABLE);
+    set(code, 0, CODE | LEAF);
+    set(PML4, UNMAPPED >> 39, TABLE_ZONE | TABLE);
+    set(TABLE_ZONE, 0, (TABLE_ZONE + PAGE) | TABLE);
+    set(TABLE_ZONE + PAGE, 0, LAST_TABLE | TABLE);
+    // Exists, and maps nothing.
+    set(LAST_TABLE, 511, 0);
+}
+
+fn segment(selector: u16, type_: u8, level: u8, long: u8) -> kvm_segment {
+    kvm_segment {
+        limit: u32::MAX,
+        selector,
+        type_,
+        present: 1,
+        dpl: level,
+        db: 1 - long,
+        s: 1,
+        l: long,
+        g: 1,
+        ..kvm_segment::default()
+    }
+}
+
+fn first_state(level: Level) -> VcpuState {
+    let ring = if level == Level::Ring0 { 0 } else { 3 };
+    let data = segment(0x20 | u16::from(ring), 3, ring, 0);
+    let sregs = kvm_sregs {
+        cs: segment(0x28 | u16::from(ring), 11, ring, 1),
+        ds: data,
+        es: data,
+        fs: data,
+        gs: data,
+        ss: data,
+        tr: kvm_segment {
+            limit: 0x67,
+            selector: 0x30,
+            type_: 11,
+            present: 1,
+            ..kvm_segment::default()
+        },
+        ldt: kvm_segment {
+            type_: 2,
+            unusable: 1,
+            ..kvm_segment::default()
+        },
+        // No gate is present: every exception shuts the guest down.
+        idt: kvm_dtable::default(),
+        gdt: kvm_dtable::default(),
+        cr0: 0x8005_0033,
+        cr3: PML4,
+        cr4: 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18,
+        efer: 1 << 8 | 1 << 10,
+        apic_base: 0xfee0_0900,
+        ..kvm_sregs::default()
+    };
+    let regs = kvm_regs {
+        rip: PROGRAM,
+        rsp: STACK_TOP,
+        rflags: 1 << 1 | 3 << 12,
+        ..kvm_regs::default()
+    };
+    let mut xcrs = kvm_xcrs {
+        nr_xcrs: 1,
+        ..kvm_xcrs::default()
+    };
+    xcrs.xcrs[0].value = if has_avx() { 0b111 } else { 0b011 };
+    let mut state = VcpuState {
+        regs: [0; 144],
+        sregs: [0; 312],
+        xcrs: [0; 392],
+        xsave: [0; 4096],
+    };
+    state.regs.copy_from_slice(regs.as_bytes());
+    state.sregs.copy_from_slice(sregs.as_bytes());
+    state.xcrs.copy_from_slice(xcrs.as_bytes());
+    state.xsave[0..2].copy_from_slice(&0x037f_u16.to_le_bytes());
+    state.xsave[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+    state
+}
+
+/// Whether the machine is QEMU's emulation, which lets a guest's `xsetbv` through
+/// to the CPU that its host uses.
+pub fn is_emulated() -> bool {
+    let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
+    leaf.ebx.to_le_bytes() == *b"TCGT"
+}
+
+pub fn has_avx() -> bool {
+    std::arch::is_x86_feature_detected!("avx")
+}
+
+impl Machine {
+    /// A VM that is about to run `program`, forked from a layer.
+    pub fn new(level: Level, program: &[u8]) -> Self {
+        let template = Template::new(Kvm::new().unwrap()).unwrap();
+        let layer = memory("layer", RAM);
+        write_tables(&layer);
+        put(&layer, PROGRAM, program);
+        // Every window has something that a reset could forget.
+        for at in (RODATA_END..RAM).step_by(1 << 20).skip(1) {
+            put(&layer, at + 24, &at.to_le_bytes());
+        }
+        let extents = vec![
+            FriExtent {
+                start: 0,
+                end: 32 << 20,
+            },
+            FriExtent {
+                start: 40 << 20,
+                end: 44 << 20,
+            },
+        ];
+        let write_set = vec![
+            FriExtent {
+                start: NUMBER,
+                end: NUMBER + PAGE,
+            },
+            FriExtent {
+                start: 9 << 20,
+                end: (9 << 20) + 4 * PAGE,
+            },
+            FriExtent {
+                start: 36 << 20,
+                end: (36 << 20) + 4 * PAGE,
+            },
+        ];
+        let ram = guest_memory::private_ram(layer.as_fd(), RAM, &extents).unwrap();
+        guest_memory::make_private(ram, &write_set);
+        let mailbox_file = memory("mailbox", MAILBOX_BYTES);
+        let mailbox = guest_memory::mailbox(mailbox_file.as_fd()).unwrap();
+        let code_file = memory("code", LARGE);
+        let code = guest_memory::code(code_file.as_fd(), LARGE).unwrap();
+        let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let mut vm = Vm::new(&template, progress).unwrap();
+        vm.place(ram, mailbox, code).unwrap();
+        let state = first_state(level);
+        vm.restore(&state).unwrap();
+        // As KVM spells it: limits and unused fields of segments are filled in.
+        let state = vm.save().unwrap();
+        vm.watch_registers();
+        Self {
+            vm,
+            ram,
+            source: Source {
+                layer,
+                extents,
+                write_set,
+            },
+            state,
+            mailbox,
+            mailbox_file,
+            page_map: PageMap::open().unwrap(),
+        }
+    }
+
+    /// Runs it as number `number` until it rings; `None` when it shut down.
+    pub fn run(&mut self, number: u64) -> Option<u32> {
+        let page = FriExtent {
+            start: NUMBER,
+            end: NUMBER + PAGE,
+        };
+        let file = memory("number", NUMBER + PAGE);
+        put(&file, NUMBER, &number.to_le_bytes());
+        self.ram.fill(file.as_fd(), page).unwrap();
+        match self.vm.run().unwrap() {
+            Stop::Rang(value) => Some(value),
+            Stop::Shutdown => None,
+            Stop::Other(reason) => panic!("KVM exit reason {reason}"),
+        }
+    }
+
+    pub fn reset_memory(&mut self) -> Result<Restored, Trouble> {
+        let shadowed = !self.vm.can_prefault();
+        let restored = reset::memory(&self.page_map, &self.source, self.ram, shadowed)?;
+        reset::mailbox(&self.mailbox_file, self.mailbox).unwrap();
+        Ok(restored)
+    }
+
+    pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {
+        self.vm.put_back(&self.state)?;
+        if !self.vm.can_prefault() && restored.tables_changed {
+            self.vm.forget_tables().unwrap();
+        }
+        Ok(())
+    }
+
+    pub fn reset(&mut self) -> Restored {
+        let restored = self.reset_memory().unwrap();
+        self.reset_vcpu(&restored).unwrap();
+        restored
+    }
+
+    /// Asserts that memory is the seed's, every byte of it.
+    pub fn assert_memory(&self) {
+        for page in (0..RAM).step_by(PAGE as usize) {
+            let mut expected = [0; PAGE as usize];
+            let in_layer = self
+                .source
+                .extents
+                .iter()
+                .any(|extent| (extent.start..extent.end).contains(&page));
+            if in_layer {
+                rustix::io::pread(&self.source.layer, &mut expected, page).unwrap();
+            }
+            assert!(self.ram.page(page).unwrap() == expected, "page {page:#x}");
+        }
+        for page in (0..MAILBOX_BYTES).step_by(PAGE as usize) {
+            let now = self.mailbox.page(page).unwrap();
+            assert!(now == [0; PAGE as usize], "mailbox page {page:#x}");
+        }
+    }
+
+    /// Bytes of the mailbox from its start.
+    pub fn told(&self) -> [u8; PAGE as usize] {
+        self.mailbox.page(0).unwrap()
+    }
+}

@@ -1,0 +1,276 @@
+//! What the guests of these tests run: machine code, independent of its place.
+
+use std::arch::global_asm;
+use std::slice;
+
+use faasw_abi::mailbox::MAILBOX_BYTES;
+use faasw_abi::memory_map::{MAILBOX, PAGE};
+
+use crate::machine::{LAST_TABLE, NUMBER, PROGRAM, RAM, UNMAPPED};
+
+// Every program rings with 3 (done) and starts over when it is run again.
+global_asm!(
+    r#"
+.macro PROGRAM name
+    .globl \name, \name\()_end
+    \name:
+.endm
+.macro DONE name
+    mov $3, %eax
+    mov $0x50, %edx
+    out %eax, %dx
+    jmp \name
+    \name\()_end:
+.endm
+
+// Tells what it finds in every register it can read, then leaves nothing as it was.
+PROGRAM everything
+    mov %rax, -8(%rsp)
+    movabs ${mailbox}, %rax
+    mov %rbx, 8(%rax)
+    mov %rcx, 16(%rax)
+    mov %rdx, 24(%rax)
+    mov %rsi, 32(%rax)
+    mov %rdi, 40(%rax)
+    mov %rbp, 48(%rax)
+    mov %rsp, 56(%rax)
+    mov %r8, 64(%rax)
+    mov %r9, 72(%rax)
+    mov %r10, 80(%rax)
+    mov %r11, 88(%rax)
+    mov %r12, 96(%rax)
+    mov %r13, 104(%rax)
+    mov %r14, 112(%rax)
+    mov %r15, 120(%rax)
+    mov -8(%rsp), %rbx
+    mov %rbx, 0(%rax)
+    pushfq
+    popq 128(%rax)
+    mov %ds, 136(%rax)
+    mov %es, 138(%rax)
+    mov %fs, 140(%rax)
+    mov %gs, 142(%rax)
+    fxsave64 512(%rax)
+    cmpl $0, {number}+8
+    je 1f
+    .set i, 0
+    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    vmovups %ymm\n, 1024+32*\n(%rax)
+    .endr
+1:  cld
+    mov $0x5a, %eax
+    mov ${above}, %edi
+    mov ${above_bytes}, %ecx
+    rep stosb
+    mov ${number}, %edi
+    mov $4096, %ecx
+    rep stosb
+    movabs ${mailbox_rest}, %rdi
+    mov ${mailbox_rest_bytes}, %ecx
+    rep stosb
+    fninit
+    fld1
+    fldpi
+    push $0x0c7f
+    fldcw (%rsp)
+    push $0x9fc0
+    ldmxcsr (%rsp)
+    pcmpeqd %xmm0, %xmm0
+    .irp n, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    movaps %xmm0, %xmm\n
+    .endr
+    movabs $0x5a5a5a5a5a5a5a5a, %rbx
+    mov %rbx, %rcx
+    mov %rbx, %rsi
+    mov %rbx, %rdi
+    mov %rbx, %rbp
+    mov %rbx, %rsp
+    mov %rbx, %r8
+    mov %rbx, %r9
+    mov %rbx, %r10
+    mov %rbx, %r11
+    mov %rbx, %r12
+    mov %rbx, %r13
+    mov %rbx, %r14
+    mov %rbx, %r15
+    std
+    stc
+DONE everything
+
+// The upper halves of the vector registers: written by run 1, told by run 2.
+PROGRAM wide
+    movabs ${mailbox}, %rbx
+    .irp n, 0,5,15
+    vmovups %ymm\n, 32*\n(%rbx)
+    .endr
+    vxorps %ymm0, %ymm0, %ymm0
+    vcmptrueps %ymm0, %ymm0, %ymm0
+    vmovaps %ymm0, %ymm5
+    vmovaps %ymm0, %ymm15
+DONE wide
+
+// The same beyond AVX, where the guest gets that far.
+PROGRAM wider
+    movabs ${mailbox}, %rbx
+    vmovups %zmm0, (%rbx)
+    vmovups %zmm31, 64(%rbx)
+    kmovw %k1, %eax
+    mov %eax, 128(%rbx)
+    vpternlogd $0xff, %zmm0, %zmm0, %zmm0
+    vpternlogd $0xff, %zmm31, %zmm31, %zmm31
+    kxnorw %k1, %k1, %k1
+DONE wider
+
+// Run 1 maps a page where there was none and uses it; others use it only.
+PROGRAM stray
+    movabs ${unmapped}, %rbx
+    cmpl $1, {number}
+    jne 1f
+    movq $0x3000067, {last_table}
+1:  mov 24(%rbx), %rax
+    movabs ${mailbox}, %rbx
+    mov %rax, (%rbx)
+DONE stray
+
+// Maps the page that its number says, without a flush: nothing was there.
+PROGRAM mapper
+    mov {number}, %rax
+    shl $20, %rax
+    or $0x67, %rax
+    mov %rax, {last_table}
+    movabs ${unmapped}, %rbx
+    mov 24(%rbx), %rax
+    movabs ${mailbox}, %rbx
+    mov %rax, (%rbx)
+DONE mapper
+
+// Writes to the page that its number says.
+PROGRAM poke
+    mov {number}, %rax
+    mov (%rax), %rbx
+    mov %rbx, (%rax)
+DONE poke
+
+// Reads a word of each page from 40 MiB on, as many as its number says.
+PROGRAM reader
+    mov {number}, %rcx
+    mov $0x2800000, %ebx
+1:  mov 24(%rbx), %rax
+    add $4096, %rbx
+    dec %rcx
+    jnz 1b
+DONE reader
+
+// Writes a word of each page from 9 MiB on, as many as its number says.
+PROGRAM writer
+    mov {number}, %rcx
+    mov $0x900000, %ebx
+1:  mov %rcx, 24(%rbx)
+    add $4096, %rbx
+    dec %rcx
+    jnz 1b
+DONE writer
+
+// What takes ring 0.
+PROGRAM debug_register
+    mov $0x1234, %eax
+    mov %rax, %dr0
+DONE debug_register
+PROGRAM control_register
+    mov %cr4, %rax
+    xor $0x80, %rax
+    mov %rax, %cr4
+DONE control_register
+PROGRAM root
+    mov %cr3, %rax
+    or $8, %rax
+    mov %rax, %cr3
+DONE root
+PROGRAM descriptor_table
+    lea {number}, %rbx
+    lidt (%rbx)
+DONE descriptor_table
+PROGRAM extended_register
+    xor %ecx, %ecx
+    xor %edx, %edx
+    mov $1, %eax
+    xsetbv
+DONE extended_register
+PROGRAM model_specific
+    mov {number}, %ecx
+    xor %edx, %edx
+    xor %eax, %eax
+    wrmsr
+DONE model_specific
+
+// Selectors: told, then loaded with null, which ring 3 may do.
+PROGRAM selectors
+    movabs ${mailbox}, %rbx
+    mov %ds, 0(%rbx)
+    mov %es, 2(%rbx)
+    mov %fs, 4(%rbx)
+    mov %gs, 6(%rbx)
+    xor %eax, %eax
+    mov %eax, %ds
+    mov %eax, %es
+    mov %eax, %fs
+    mov %eax, %gs
+DONE selectors
+
+// Segment bases: told, then changed, where the CPU lets ring 3 do so.
+PROGRAM bases
+    movabs ${mailbox}, %rbx
+    rdfsbase %rax
+    mov %rax, 0(%rbx)
+    rdgsbase %rax
+    mov %rax, 8(%rbx)
+    mov $0x5a5a5a, %eax
+    wrfsbase %rax
+    wrgsbase %rax
+DONE bases
+"#,
+    mailbox = const MAILBOX,
+    number = const NUMBER,
+    unmapped = const UNMAPPED,
+    last_table = const LAST_TABLE,
+    above = const PROGRAM + PAGE,
+    above_bytes = const RAM - PROGRAM - PAGE,
+    mailbox_rest = const MAILBOX + 2048,
+    mailbox_rest_bytes = const MAILBOX_BYTES - 2048,
+    options(att_syntax)
+);
+
+macro_rules! programs {
+    ($($name:ident $end:ident),* $(,)?) => {
+        $(
+            pub fn $name() -> &'static [u8] {
+                unsafe extern "C" {
+                    static $name: u8;
+                    static $end: u8;
+                }
+                let (start, end) = (&raw const $name, &raw const $end);
+                // SAFETY: both labels are of one section, in this order.
+                unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
+            }
+        )*
+    };
+}
+
+programs! {
+    everything everything_end,
+    wide wide_end,
+    wider wider_end,
+    stray stray_end,
+    mapper mapper_end,
+    poke poke_end,
+    reader reader_end,
+    writer writer_end,
+    debug_register debug_register_end,
+    control_register control_register_end,
+    root root_end,
+    descriptor_table descriptor_table_end,
+    extended_register extended_register_end,
+    model_specific model_specific_end,
+    selectors selectors_end,
+    bases bases_end,
+}
