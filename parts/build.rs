@@ -48,7 +48,13 @@ const PARTS: [Part; 3] = [
         folder: ".",
         package: "faasw-shell",
         binary: "release/faasw-shell",
-        sources: &["pool/shell", "pool/fri", "guest-vm/abi", "Cargo.lock"],
+        sources: &[
+            "pool/shell",
+            "pool/fri",
+            "seedtree",
+            "guest-vm/abi",
+            "Cargo.lock",
+        ],
     },
     Part {
         variable: "FAASW_COMPILER",

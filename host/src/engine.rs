@@ -11,7 +11,7 @@ use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
     Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InvokeError,
-    PlatformError, Pool, Reply, SeedError,
+    PlatformError, Pool, Reply, SeedError, SeedInfo,
 };
 
 /// A boxed future: what an engine's calls return.
@@ -39,6 +39,11 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// How many microVMs there are now, by what they do.
     fn stats(&self) -> EngineStats {
         EngineStats::default()
+    }
+
+    /// The seeds that it has, parents before children.
+    fn tree(&self) -> Vec<SeedInfo> {
+        Vec::new()
     }
 
     /// Ends everything the engine started.
@@ -96,6 +101,10 @@ impl Engine for Pool {
 
     fn stats(&self) -> EngineStats {
         Self::stats(self)
+    }
+
+    fn tree(&self) -> Vec<SeedInfo> {
+        Self::tree(self)
     }
 
     fn shutdown(&self) -> Running<'_, ()> {

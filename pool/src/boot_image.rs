@@ -12,8 +12,8 @@ use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::pte::{LARGE, NO_EXECUTE, READ, READ_WRITE, TABLE};
 use faasw_abi::memory_map::{
     BOOT_PAGE, CODE, CODE_MAX, DATA, DATA_END, EXCEPTION_STACK_TOP, EXCEPTION_STUB_BYTES, GDT,
-    HOST_TABLES_END, IDT, LARGE_PAGE, MAILBOX, PAGE, PML4, RODATA, RODATA_END, STACK_GUARD,
-    STACK_TOP, TEXT, TEXT_END, TSS,
+    HOST_TABLES_END, IDT, LARGE_PAGE, MAILBOX, PAGE, PML4, RAM_MAX, RODATA, RODATA_END,
+    STACK_GUARD, STACK_TOP, TEXT, TEXT_END, TSS,
 };
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::LayerBuilder;
@@ -34,12 +34,13 @@ const RING3_CODE: u16 = 5 << 3 | 3;
 const TASK: u16 = 6 << 3;
 
 /// Writes everything that a guest needs to boot, and says in which state its
-/// vCPU starts. `ram` must be empty.
+/// vCPU starts. `ram` must be empty. The tables map the most RAM that a guest can
+/// have: a function forked from it may have more than the guest boots with.
 ///
 /// # Errors
 /// The system's, when it has no memory; `NOEXEC` when the guest image is not
 /// the ELF file that this crate was built with.
-pub fn write(ram: &LayerBuilder, code_bytes: u64) -> Result<VcpuState, Errno> {
+pub fn write(ram: &LayerBuilder) -> Result<Box<VcpuState>, Errno> {
     let entry = write_guest(ram)?;
     write_page_tables(ram)?;
     write_descriptor_tables(ram)?;
@@ -48,11 +49,10 @@ pub fn write(ram: &LayerBuilder, code_bytes: u64) -> Result<VcpuState, Errno> {
         abi_version: ABI_VERSION,
         flags: FLAG_NX,
         ram_bytes: ram.bytes(),
-        code_bytes,
         activation: Activation::default(),
     };
     ram.write(BOOT_PAGE, boot.as_bytes())?;
-    Ok(first_state(entry))
+    Ok(Box::new(first_state(entry)))
 }
 
 fn write_guest(ram: &LayerBuilder) -> Result<u64, Errno> {
@@ -126,8 +126,8 @@ fn write_page_tables(ram: &LayerBuilder) -> Result<(), Errno> {
 
     let mut directory_of_start = 0;
     let mut at = 0;
-    while at < ram.bytes() {
-        let end = ram.bytes().min(at + GIB);
+    while at < RAM_MAX {
+        let end = RAM_MAX.min(at + GIB);
         let directory = tables.directory(at, end, WRITTEN)?;
         tables.set(directories, at / GIB, directory | TABLE)?;
         if at == 0 {
@@ -308,7 +308,7 @@ fn enabled_state() -> u64 {
 // The tables that a guest of any size needs fit their room, the last windows
 // end where the next begin, and a directory is enough for the data window.
 const _: () = assert!(
-    PML4 + (7 + faasw_abi::memory_map::RAM_MAX / GIB) * PAGE < HOST_TABLES_END
+    PML4 + (7 + RAM_MAX / GIB) * PAGE < HOST_TABLES_END
         && DATA_END - DATA == LARGE_PAGE
         && STACK_TOP - STACK_GUARD == LARGE_PAGE
         && MAILBOX.is_multiple_of(GIB)
@@ -349,7 +349,7 @@ mod tests {
     fn nothing_is_both_writable_and_executable_and_guards_are_unmapped() {
         use faasw_abi::memory_map::pte::WRITABLE;
         let ram = LayerBuilder::new("test", 64 << 20).unwrap();
-        write(&ram, PAGE).unwrap();
+        write(&ram).unwrap();
         let executable = |entry: u64| entry & NO_EXECUTE == 0;
         for address in (0..64 << 20).step_by(PAGE as usize) {
             match walk(&ram, address) {
@@ -363,7 +363,8 @@ mod tests {
                 }
             }
         }
-        assert_eq!(walk(&ram, 64 << 20), None);
+        assert!(walk(&ram, RAM_MAX - PAGE).is_some_and(|entry| !executable(entry)));
+        assert_eq!(walk(&ram, RAM_MAX), None);
         assert!(walk(&ram, MAILBOX).is_some_and(|entry| !executable(entry)));
         assert!(walk(&ram, CODE).is_some_and(|entry| executable(entry) && entry & WRITABLE == 0));
     }
@@ -371,7 +372,7 @@ mod tests {
     #[test]
     fn the_guest_lies_where_its_entry_says() {
         let ram = LayerBuilder::new("test", 64 << 20).unwrap();
-        let state = write(&ram, PAGE).unwrap();
+        let state = write(&ram).unwrap();
         let (regs, _) = <kvm_regs as zerocopy::FromBytes>::read_from_prefix(&state.regs).unwrap();
         assert!((TEXT..TEXT_END).contains(&regs.rip));
         assert_ne!(word(&ram, regs.rip), 0);

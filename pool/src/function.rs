@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
+use serde::{Deserialize, Serialize};
 
 use crate::body::{ReplyBody, RequestBody};
 use crate::error::InvokeError;
@@ -102,6 +103,9 @@ pub enum Served {
     Ready,
     /// A shell made in advance, turned into an instance for this request.
     Shell,
+    /// A shell forked from what all functions share, because the function's own
+    /// seed is not in memory.
+    Ancestor,
     /// A shell made for this request.
     #[default]
     Made,
@@ -109,7 +113,13 @@ pub enum Served {
 
 impl Served {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Parked, Self::Ready, Self::Shell, Self::Made];
+    pub const ALL: [Self; 5] = [
+        Self::Parked,
+        Self::Ready,
+        Self::Shell,
+        Self::Ancestor,
+        Self::Made,
+    ];
 
     /// Its name in headers and metrics.
     #[must_use]
@@ -118,6 +128,7 @@ impl Served {
             Self::Parked => "parked",
             Self::Ready => "ready",
             Self::Shell => "shell",
+            Self::Ancestor => "ancestor",
             Self::Made => "made",
         }
     }
@@ -132,6 +143,40 @@ pub struct Effort {
     pub page_faults: u64,
     /// What bringing it back to its seed's state took, if it was.
     pub reset: Option<ResetEffort>,
+}
+
+/// A seed of the tree, and how it is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SeedInfo {
+    /// The function's name; of levels that all share, what they are.
+    pub name: String,
+    /// 0 for the booted guest, 1 for the linked engine, 2 for a function version.
+    pub level: u8,
+    /// Whether it is in memory now.
+    pub is_in_memory: bool,
+    /// Bytes of the pages that it has of its own.
+    pub layer_bytes: u64,
+    /// Mappings that an instance's memory takes.
+    pub windows: usize,
+    /// Pages that it keeps instead of its parent's, holes included.
+    pub changed_pages: u64,
+    /// Pages that its instances write, as recorded.
+    pub written_pages: u64,
+    /// Pages that its instances only read, as recorded.
+    pub read_pages: u64,
+    /// Instances that wait for a request.
+    pub parked: usize,
+    /// Instances at work, being reset or being ended.
+    pub busy: usize,
+    /// How often it was forked.
+    pub forks: u64,
+    /// Requests that its instances served.
+    pub requests: u64,
+    /// Those that a parked instance served.
+    pub hits: u64,
+    /// Page faults that KVM fixed for its instances while they served.
+    pub page_faults: u64,
 }
 
 /// What a reset did.

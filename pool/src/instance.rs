@@ -1,11 +1,13 @@
 //! A shell that is an instance, with what it was given.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::PlatformError;
+use crate::frozen::Frozen;
 use crate::function::ResetEffort;
 use crate::mailbox::Mailbox;
-use crate::seed::Seed;
+use crate::seed::Function;
 use crate::shell::Shell;
 
 /// An instance and its mailbox, over one request or, reset in between, many.
@@ -19,38 +21,42 @@ pub struct Instance {
     pub uses: u32,
     /// CPU time that its process had used when the last of them was over.
     pub cpu_before: Duration,
+    /// What it is or will be forked from: its function's seed, or an ancestor.
+    pub from: Arc<Frozen>,
     /// Generation of the working set that it was forked with.
     pub generation: u32,
 }
 
 impl Instance {
-    /// A shell that serves nothing yet.
-    pub fn new(shell: Shell, mailbox: Mailbox) -> Self {
+    /// A shell that is to be forked from `from`.
+    pub fn new(shell: Shell, mailbox: Mailbox, from: Arc<Frozen>) -> Self {
         Self {
             shell,
             mailbox,
             uses: 0,
             cpu_before: Duration::ZERO,
+            from,
             generation: 0,
         }
     }
 
-    /// Makes its shell an instance of `seed`.
+    /// Makes its shell an instance of `function`.
     ///
     /// # Errors
     /// When the shell is gone.
-    pub async fn fork(&mut self, seed: &Seed) -> Result<(), PlatformError> {
-        let working_set = seed.working_set().current();
+    pub async fn fork(&mut self, function: &Function) -> Result<(), PlatformError> {
+        let working_set = self.from.working_set.current();
         self.generation = working_set.generation;
+        self.from.count_fork();
+        let (ram, code) = (function.ram_bytes(), Some(function.code()));
         self.shell
-            .fork(
-                seed.layer(),
-                &working_set,
-                &self.mailbox,
-                seed.code(),
-                seed.state(),
-            )
+            .fork(&self.from, ram, &working_set, &self.mailbox, code)
             .await
+    }
+
+    /// The monotonic time that it continues from, in nanoseconds.
+    pub fn monotonic_nanoseconds(&self) -> u64 {
+        self.from.seed.monotonic_nanoseconds
     }
 
     /// CPU time that this request has taken so far.

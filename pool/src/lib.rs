@@ -10,7 +10,8 @@
 //!
 //! - `pool`: what the node calls. `error`, `function`: its words.
 //! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
-//! - `boot_image`, `seed`, `code`, `huge`: what instances are made of.
+//! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
+//!   they are made of.
 //! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
 //! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
@@ -26,12 +27,14 @@ mod doctor;
 mod error;
 mod exchange;
 mod executable;
+mod frozen;
 mod function;
 mod huge;
 mod instance;
 mod limits;
 mod log_lines;
 mod mailbox;
+mod making;
 mod parking;
 mod pool;
 mod retire;
@@ -40,6 +43,7 @@ mod seed;
 mod shell;
 mod spawner;
 mod stock;
+mod tree;
 mod watch;
 mod working_set;
 
@@ -50,7 +54,7 @@ pub use faasw_abi::isa::Isa;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use function::{
     Call, Effort, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, ResetEffort,
-    Served, Timing,
+    SeedInfo, Served, Timing,
 };
 pub use limits::CallLimits;
 pub use pool::{Compiled, EngineStats, Pool, PoolOptions};

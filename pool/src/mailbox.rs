@@ -97,7 +97,28 @@ impl Mailbox {
         self.log_read = 0;
     }
 
-    /// Puts a request's head in for the guest, or a seed's configuration.
+    /// Puts the configuration of a function in, for a guest that is to become it.
+    ///
+    /// # Errors
+    /// `NOSPC` when it does not fit; the system's.
+    pub fn put_configuration(
+        &self,
+        configuration: &[u8],
+        ram_bytes: u64,
+        code_bytes: u64,
+    ) -> Result<(), PlatformError> {
+        let area = mailbox::CONFIGURATION;
+        let length = configuration.len() as u64;
+        if length > area.size {
+            return Err(system(Errno::NOSPC));
+        }
+        self.write(area.offset, configuration)?;
+        self.say(offset_of!(HostWords, ram_bytes), &ram_bytes)?;
+        self.say(offset_of!(HostWords, code_bytes), &code_bytes)?;
+        self.say(offset_of!(HostWords, configuration_len), &length)
+    }
+
+    /// Puts a request's head in for the guest.
     ///
     /// # Errors
     /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.

@@ -123,6 +123,11 @@ impl Parking {
         })
     }
 
+    /// How many are parked.
+    pub fn count(&self) -> usize {
+        self.places().parked.len()
+    }
+
     /// Ends those that were parked before `before`.
     fn expire(&self, before: Instant) {
         let mut places = self.places();

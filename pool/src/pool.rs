@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
+use faasw_seedtree::Level;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -16,7 +17,7 @@ use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{Begun, Ended, Exchange, Rest};
-use crate::function::{Call, FreezeReport, FunctionSpec, Reply, Served, Timing};
+use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served, Timing};
 use crate::instance::Instance;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
@@ -24,6 +25,7 @@ use crate::parking::{Keeper, ParkingRules};
 use crate::seed::{self, Seed};
 use crate::spawner::Spawner;
 use crate::stock::Stock;
+use crate::tree::Tree;
 
 /// How a pool is set up.
 #[derive(Clone, Debug)]
@@ -44,6 +46,9 @@ pub struct PoolOptions {
     pub keep_alive: Duration,
     /// Most instances parked at once, of all functions together.
     pub max_parked: usize,
+    /// Bytes that the seeds of functions may take together; those worth least
+    /// give way, and are made again when they are used.
+    pub seed_memory: u64,
     /// Most requests that one instance serves, each from its seed's exact state;
     /// 1 forks for every request.
     pub max_reuse: u32,
@@ -61,6 +66,7 @@ impl Default for PoolOptions {
             keep_alive: Duration::from_secs(60),
             max_parked: 512,
             max_reuse: 10_000,
+            seed_memory: 4 << 30,
         }
     }
 }
@@ -97,6 +103,7 @@ impl Compiled {
 struct Inner {
     stock: Arc<Stock>,
     keeper: Arc<Keeper>,
+    tree: Arc<Tree>,
     options: PoolOptions,
     isa: Isa,
     instances: Arc<Semaphore>,
@@ -137,14 +144,21 @@ impl Pool {
         doctor::check_kvm()?;
         let isa = doctor::choose_isa(options.isa)?;
         let spawner = Spawner::start().map_err(StartError::Spawner)?;
+        let stock = Stock::start(spawner, options.shells_ready);
+        let keeper = Keeper::start(ParkingRules {
+            keep_alive: options.keep_alive,
+            most: options.max_parked,
+            max_reuse: options.max_reuse,
+        });
         Ok(Self {
             inner: Arc::new(Inner {
-                stock: Stock::start(spawner, options.shells_ready),
-                keeper: Keeper::start(ParkingRules {
-                    keep_alive: options.keep_alive,
-                    most: options.max_parked,
-                    max_reuse: options.max_reuse,
-                }),
+                tree: Arc::new(Tree::new(
+                    stock.clone(),
+                    keeper.clone(),
+                    options.seed_memory,
+                )),
+                stock,
+                keeper,
                 isa,
                 instances: Arc::new(Semaphore::new(options.max_instances)),
                 compiling: Semaphore::new(COMPILATIONS),
@@ -225,8 +239,7 @@ impl Pool {
         function: &Compiled,
     ) -> Result<(Seed, FreezeReport), SeedError> {
         seed::make(
-            &self.inner.stock,
-            self.inner.keeper.parking(),
+            &self.inner.tree,
             spec,
             function.kind,
             &function.code,
@@ -253,6 +266,7 @@ impl Pool {
             .map_err(|_| InvokeError::OverCapacity(capacity))?;
         let head = call.head.encode();
         let (instance, served) = self.take(seed).await?;
+        let busy = seed.begin(served);
         instance.mailbox.put_head(&head)?;
         let number = self.inner.next_instance.fetch_add(1, Ordering::Relaxed);
         let timing = Timing {
@@ -268,9 +282,9 @@ impl Pool {
             Incoming::new(call.body),
             call.limits,
             timing,
-            room,
+            (room, busy),
         );
-        let begun = match activate(&mut exchange, seed, number, served).await {
+        let begun = match self.activate(&mut exchange, seed, number, served).await {
             Ok(()) => exchange.begin().await,
             Err(error) => Err(error),
         };
@@ -313,8 +327,8 @@ impl Pool {
         }
     }
 
-    /// The best microVM that there is for a seed: a parked one, one that is about
-    /// to be, a shell, a new shell.
+    /// The best microVM that there is for a function: a parked one, one that is
+    /// about to be, a shell that is to be forked from its seed or an ancestor.
     async fn take(&self, seed: &Seed) -> Result<(Instance, Served), PlatformError> {
         let served = |instance: &Instance| match instance.uses {
             0 => Served::Ready,
@@ -331,20 +345,49 @@ impl Pool {
                 return Ok((instance, served));
             }
         }
-        let mailbox = Mailbox::new()?;
-        let (shell, was_ready) = self.inner.stock.take().await?;
-        let served = if was_ready {
-            Served::Shell
-        } else {
-            Served::Made
+        // Held from here on, so that it does not give way meanwhile.
+        let (from, mailbox) = match seed.frozen() {
+            Some(frozen) => (frozen, Mailbox::new()?),
+            None => {
+                seed.make_again(&self.inner.tree);
+                (self.inner.tree.linked().await?.clone(), seed.mailbox()?)
+            }
         };
-        Ok((Instance::new(shell, mailbox), served))
+        let (shell, was_ready) = self.inner.stock.take().await?;
+        let served = match (from.seed.level, was_ready) {
+            (Level::Function, true) => Served::Shell,
+            (Level::Function, false) => Served::Made,
+            _ => Served::Ancestor,
+        };
+        Ok((Instance::new(shell, mailbox, from), served))
+    }
+
+    /// Makes the shell of an exchange an instance, if it is none, and lets it run.
+    async fn activate(
+        &self,
+        exchange: &mut Exchange,
+        seed: &Seed,
+        number: u64,
+        served: Served,
+    ) -> Result<(), InvokeError> {
+        exchange.receive_ready()?;
+        let instance = exchange.instance();
+        if !matches!(served, Served::Parked | Served::Ready) {
+            instance.fork(seed).await?;
+        }
+        let monotonic = instance.monotonic_nanoseconds();
+        instance.shell.activate(number, monotonic).await?;
+        exchange.activated();
+        Ok(())
     }
 
     /// Makes one more instance of a seed in the background: requests have to wait.
     fn make_more(&self, seed: &Seed) {
         let parking = seed.parking();
-        if seed.working_set().is_wanted() {
+        let Some(frozen) = seed.frozen() else {
+            return;
+        };
+        if frozen.working_set.is_wanted() {
             return;
         }
         let Some((making, coming)) = parking.make_more().zip(parking.announce(0)) else {
@@ -355,7 +398,7 @@ impl Pool {
             let made = async {
                 let mailbox = Mailbox::new()?;
                 let (shell, _) = stock.take().await?;
-                let mut instance = Instance::new(shell, mailbox);
+                let mut instance = Instance::new(shell, mailbox, frozen);
                 instance.fork(&seed).await?;
                 Ok::<_, PlatformError>(instance)
             };
@@ -365,6 +408,12 @@ impl Pool {
             }
             drop(making);
         });
+    }
+
+    /// Every seed as it is now, parents before children.
+    #[must_use]
+    pub fn tree(&self) -> Vec<SeedInfo> {
+        self.inner.tree.describe()
     }
 
     /// How many microVMs there are now.
@@ -383,24 +432,4 @@ impl Pool {
         self.inner.keeper.stop();
         self.inner.stock.stop().await;
     }
-}
-
-/// Makes the shell of an exchange an instance, if it is none, and lets it run.
-async fn activate(
-    exchange: &mut Exchange,
-    seed: &Seed,
-    number: u64,
-    served: Served,
-) -> Result<(), InvokeError> {
-    exchange.receive_ready()?;
-    let instance = exchange.instance();
-    if matches!(served, Served::Shell | Served::Made) {
-        instance.fork(seed).await?;
-    }
-    instance
-        .shell
-        .activate(number, seed.monotonic_nanoseconds())
-        .await?;
-    exchange.activated();
-    Ok(())
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
+use faasw_seedtree::Level;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::error::PlatformError;
 use crate::function::{Effort, LogSink};
 use crate::instance::Instance;
-use crate::seed::Seed;
+use crate::seed::{Busy, Seed};
 use crate::shell::{Event, Report};
 
 /// How long a guest that said it is done may take to stand still, and each step after.
@@ -33,8 +34,12 @@ pub struct Retiring {
     /// The number it had in this request.
     pub number: u64,
     /// Given back at the end.
-    pub room: OwnedSemaphorePermit,
+    pub place: Place,
 }
+
+/// The place that an instance has until its process is free or gone, among all of
+/// the pool and among those of its function.
+pub type Place = (OwnedSemaphorePermit, Busy);
 
 impl Retiring {
     /// Does it in the background.
@@ -43,11 +48,12 @@ impl Retiring {
     }
 
     async fn run(mut self) {
-        let coming = self
-            .is_good
+        // An instance of an ancestor has become the function on its own.
+        let is_of_function = self.instance.from.seed.level == Level::Function;
+        let coming = (self.is_good && is_of_function)
             .then(|| self.seed.parking().announce(self.instance.uses + 1))
             .flatten();
-        let _room = self.room;
+        let _until_the_end = self.place;
         let stopped = match self.report {
             Some(report) => Ok(report),
             None => stopped(&mut self.instance).await,
@@ -60,19 +66,24 @@ impl Retiring {
             page_faults: report.page_faults,
             reset: None,
         };
-        let working_set = self.seed.working_set();
-        if self.is_good
-            && working_set.is_wanted()
-            && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
-        {
-            working_set.learn(&used, self.seed.layer().bytes());
-        }
-        // An instance of an older set would go on missing.
-        let is_current = self.instance.generation == working_set.current().generation;
-        let Some(coming) = coming.filter(|_| is_current) else {
+        self.seed.count_faults(report.page_faults);
+        let from = self.instance.from.clone();
+        let Some(coming) = coming else {
             self.sink.retired(self.number, &effort);
             return self.instance.shell.destroy().await;
         };
+        let working_set = &from.working_set;
+        if working_set.is_wanted()
+            && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
+        {
+            working_set.learn(&used, self.seed.ram_bytes());
+        }
+        // An instance of an older set would go on missing.
+        if self.instance.generation != working_set.current().generation {
+            drop(coming);
+            self.sink.retired(self.number, &effort);
+            return self.instance.shell.destroy().await;
+        }
         let reset = timeout(PATIENCE, self.instance.reset())
             .await
             .unwrap_or_else(|_| Err(PlatformError::Protocol("it takes too long".to_owned())));

@@ -1,65 +1,248 @@
-//! Making the seed of a function.
+//! The seed of a function: what its instances are forked from.
 //!
-//! A guest is booted in a layer of its own, loads the compiled code and
-//! instantiates the function; then its vCPU's state is taken, its process ends,
-//! and the layer is sealed. By the freeze policy that is done either after
-//! instantiation or, in a second boot, before it: what an initialisation drew
-//! from the random generator would otherwise be every request's.
+//! By the freeze policy it is frozen either after instantiation or before it: what
+//! an initialisation drew from the random generator would otherwise be every
+//! request's. Deploying instantiates once in any case, so that a function that
+//! cannot be instantiated is refused then.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{DRAW_ENTROPY, DRAW_INSECURE, REQUEST_HEAD};
+use faasw_abi::mailbox::CONFIGURATION;
 use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig};
-use faasw_fri::messages::{EXTENTS_MAX, VcpuState};
-use faasw_seedtree::{Layer, LayerBuilder, Level};
+use faasw_seedtree::{Candidate, Level};
+use tokio::time::timeout;
 
-use crate::boot_image;
 use crate::code::Code;
 use crate::error::{InvokeError, PlatformError, SeedError};
-use crate::function::{FreezePolicy, FreezeReport, FunctionSpec};
+use crate::frozen::Frozen;
+use crate::function::{FreezePolicy, FreezeReport, FunctionSpec, SeedInfo, Served};
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
+use crate::making::{Instantiated, Making};
 use crate::parking::Parking;
-use crate::run;
-use crate::shell::Shell;
-use crate::stock::Stock;
-use crate::working_set::WorkingSet;
+use crate::tree::{self, Tree};
 
-/// A function's seed. Clones share it.
+/// How long ago a use counts half.
+const HALF_LIFE: Duration = Duration::from_secs(60);
+
+/// A function that instances can be made of. Clones share it. Its seed is in
+/// memory, or gave way to others and is made again when it is used.
 #[derive(Clone, Debug)]
-pub struct Seed {
-    frozen: Arc<faasw_seedtree::Seed<VcpuState>>,
-    code: Arc<Code>,
-    working_set: Arc<WorkingSet>,
-    parking: Arc<Parking>,
+pub struct Seed(Arc<Function>);
+
+impl std::ops::Deref for Seed {
+    type Target = Arc<Function>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
-impl Seed {
-    pub(crate) fn layer(&self) -> &Layer {
-        &self.frozen.layer
+/// A function version as the tree has it.
+#[derive(Debug)]
+pub struct Function {
+    spec: FunctionSpec,
+    code: Arc<Code>,
+    ram_bytes: u64,
+    configuration: Vec<u8>,
+    time_limit: Duration,
+    /// Decided when its first seed is made.
+    after_init: OnceLock<bool>,
+    frozen: Mutex<Option<Arc<Frozen>>>,
+    /// Its seed is being made again.
+    is_made: AtomicBool,
+    /// What making its seed took.
+    cost: Mutex<Duration>,
+    heat: Mutex<Heat>,
+    parking: Arc<Parking>,
+    busy: AtomicUsize,
+    served: [AtomicU64; Served::ALL.len()],
+    page_faults: AtomicU64,
+}
+
+/// How often something is used, older uses counting less.
+#[derive(Debug)]
+struct Heat {
+    value: f64,
+    at: Instant,
+}
+
+impl Heat {
+    fn now(&self, now: Instant) -> f64 {
+        let age = now.saturating_duration_since(self.at);
+        self.value * 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64())
+    }
+
+    fn add(&mut self, now: Instant) {
+        self.value = self.now(now) + 1.0;
+        self.at = now;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Function {
+    /// The function's name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Its seed, if that is in memory.
+    pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
+        lock(&self.frozen).clone()
     }
 
     pub(crate) fn code(&self) -> &Code {
         &self.code
     }
 
-    pub(crate) fn working_set(&self) -> &WorkingSet {
-        &self.working_set
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.ram_bytes
     }
 
     pub(crate) fn parking(&self) -> &Arc<Parking> {
         &self.parking
     }
 
-    pub(crate) fn state(&self) -> VcpuState {
-        self.frozen.state
+    /// A mailbox for a guest that is to become this function.
+    pub(crate) fn mailbox(&self) -> Result<Mailbox, PlatformError> {
+        let mailbox = Mailbox::new()?;
+        mailbox.put_configuration(&self.configuration, self.ram_bytes, self.code.bytes())?;
+        Ok(mailbox)
     }
 
-    pub(crate) fn monotonic_nanoseconds(&self) -> u64 {
-        self.frozen.monotonic_nanoseconds
+    /// A request is served by such a microVM from now on.
+    pub(crate) fn begin(self: &Arc<Self>, served: Served) -> Busy {
+        lock(&self.heat).add(Instant::now());
+        if let Some(count) = self.served.get(served as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(self.clone())
+    }
+
+    /// An instance took so many page faults for its request.
+    pub(crate) fn count_faults(&self, page_faults: u64) {
+        self.page_faults.fetch_add(page_faults, Ordering::Relaxed);
+    }
+
+    /// What its seed is worth; nothing when it is not in memory.
+    pub(crate) fn candidate(&self) -> Option<Candidate> {
+        let frozen = lock(&self.frozen);
+        let seed = frozen.as_ref()?;
+        Some(Candidate {
+            frequency: lock(&self.heat).now(Instant::now()),
+            cost: *lock(&self.cost),
+            bytes: seed.bytes(),
+            in_use: Arc::strong_count(seed) > 1,
+            parent: None,
+        })
+    }
+
+    /// Lets its seed go, unless somebody uses it.
+    pub(crate) fn let_go(&self) -> bool {
+        let mut frozen = lock(&self.frozen);
+        let is_free = frozen
+            .as_ref()
+            .is_some_and(|seed| Arc::strong_count(seed) == 1);
+        if is_free {
+            *frozen = None;
+        }
+        is_free
+    }
+
+    pub(crate) fn describe(&self) -> SeedInfo {
+        let frozen = self.frozen();
+        let count = |served: Served| {
+            let count = self.served.get(served as usize);
+            count.map_or(0, |count| count.load(Ordering::Relaxed))
+        };
+        let all: u64 = Served::ALL.map(count).iter().sum();
+        SeedInfo {
+            name: self.spec.name.clone(),
+            level: Level::Function.number(),
+            parked: self.parking.count(),
+            busy: self.busy.load(Ordering::Relaxed),
+            requests: all,
+            hits: count(Served::Parked),
+            page_faults: self.page_faults.load(Ordering::Relaxed),
+            ..frozen.map_or_else(SeedInfo::default, |frozen| tree::describe("", &frozen))
+        }
+    }
+
+    /// Runs a guest up to where this function's seed is frozen.
+    async fn make(&self, tree: &Tree) -> Result<(Frozen, Option<Instantiated>), SeedError> {
+        let started = Instant::now();
+        let made = timeout(self.time_limit, self.freeze(tree))
+            .await
+            .map_err(|_| SeedError::Function(InvokeError::TimedOut(self.time_limit)))??;
+        *lock(&self.cost) = started.elapsed();
+        Ok(made)
+    }
+
+    async fn freeze(&self, tree: &Tree) -> Result<(Frozen, Option<Instantiated>), SeedError> {
+        let mut making = self.load(tree).await?;
+        let mut instantiated = None;
+        if self.after_init.get() != Some(&false) {
+            let did = making.instantiate().await?;
+            let after_init = match self.spec.freeze {
+                FreezePolicy::AfterInit => true,
+                FreezePolicy::BeforeInit => false,
+                FreezePolicy::Auto => !did.drew_entropy,
+            };
+            instantiated = Some(did);
+            if !self.after_init.get_or_init(|| after_init) {
+                // That has shown that the function can be instantiated, and what
+                // that draws; a seed without it takes another guest.
+                making = self.load(tree).await?;
+            }
+        }
+        Ok((making.freeze(Level::Function).await?, instantiated))
+    }
+
+    /// A guest at the early freeze point.
+    async fn load(&self, tree: &Tree) -> Result<Making, SeedError> {
+        let linked = tree.linked().await?;
+        let log = LogLines::new(self.spec.log.clone(), 0);
+        let (mailbox, code) = (self.mailbox()?, Some(self.code()));
+        let ram = self.ram_bytes;
+        let mut making = Making::fork(tree.stock(), linked, ram, mailbox, code, log).await?;
+        making.reach(Ring::Loaded).await?;
+        Ok(making)
+    }
+
+    /// Makes its seed again in the background, if nobody does so already.
+    pub(crate) fn make_again(self: &Arc<Self>, tree: &Arc<Tree>) {
+        if self.is_made.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (function, tree) = (self.clone(), tree.clone());
+        tokio::spawn(async move {
+            match function.make(&tree).await {
+                Ok((frozen, _)) => *lock(&function.frozen) = Some(Arc::new(frozen)),
+                Err(error) => {
+                    tracing::warn!(function = function.name(), %error, "its seed was not made again");
+                }
+            }
+            function.is_made.store(false, Ordering::Release);
+            tree.fit();
+        });
+    }
+}
+
+/// A request under way. Dropping it says that its instance is free again.
+#[derive(Debug)]
+pub struct Busy(Arc<Function>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -69,156 +252,80 @@ impl Seed {
 /// When the function fails to load or instantiate within `time_limit`;
 /// platform errors.
 pub async fn make(
-    stock: &Stock,
-    parking: Arc<Parking>,
+    tree: &Arc<Tree>,
     spec: &FunctionSpec,
     kind: FunctionKind,
     code: &Arc<Code>,
     time_limit: Duration,
 ) -> Result<(Seed, FreezeReport), SeedError> {
-    let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
+    let ram_bytes = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
         wanted: spec.memory_limit,
         most: RAM_MAX - RAM_OVERHEAD,
     })?;
-    let config = SeedConfig {
+    let configuration = SeedConfig {
         kind,
         memory_limit: spec.memory_limit,
         arguments: vec![spec.name.clone().into_bytes()],
         environment: spec.environment.clone(),
     }
     .encode();
-    if config.len() as u64 > REQUEST_HEAD.size {
-        return Err(SeedError::ConfigTooLarge(config.len(), REQUEST_HEAD.size));
+    if configuration.len() as u64 > CONFIGURATION.size {
+        return Err(SeedError::ConfigTooLarge(
+            configuration.len(),
+            CONFIGURATION.size,
+        ));
     }
-    let boot = || async {
-        tokio::time::timeout(time_limit, Booted::start(stock, spec, ram, &config, code))
-            .await
-            .map_err(|_| SeedError::Function(InvokeError::TimedOut(time_limit)))?
-    };
-    let mut booted = boot().await?;
-    let instantiated = tokio::time::timeout(time_limit, booted.instantiate())
-        .await
-        .map_err(|_| SeedError::Function(InvokeError::TimedOut(time_limit)))??;
-    let after_init = match spec.freeze {
-        FreezePolicy::AfterInit => true,
-        FreezePolicy::BeforeInit => false,
-        FreezePolicy::Auto => !instantiated.drew_entropy,
-    };
-    if !after_init {
-        // The first boot has shown that the function can be instantiated, and
-        // what that draws; a seed without it takes another.
-        booted = boot().await?;
-    }
-    let (layer, state, monotonic_nanoseconds) = booted.freeze().await?;
-    let report = FreezeReport {
-        after_init,
-        drew_entropy: instantiated.drew_entropy,
-        drawn: instantiated.drawn,
-        instantiation: instantiated.took,
-        layer_bytes: layer.data_bytes(),
-    };
-    let seed = Seed {
-        frozen: Arc::new(faasw_seedtree::Seed {
-            level: Level::Function,
-            layer,
-            state,
-            monotonic_nanoseconds,
-        }),
+    let function = Arc::new(Function {
+        spec: spec.clone(),
         code: code.clone(),
-        working_set: Arc::default(),
-        parking,
+        ram_bytes,
+        configuration,
+        time_limit,
+        after_init: OnceLock::new(),
+        frozen: Mutex::default(),
+        is_made: AtomicBool::new(false),
+        cost: Mutex::default(),
+        heat: Mutex::new(Heat {
+            value: 1.0,
+            at: Instant::now(),
+        }),
+        parking: tree.parking(),
+        busy: AtomicUsize::new(0),
+        served: Default::default(),
+        page_faults: AtomicU64::new(0),
+    });
+    let (frozen, instantiated) = function.make(tree).await?;
+    let (drew_entropy, drawn, instantiation) = match instantiated {
+        Some(did) => (did.drew_entropy, did.drawn, did.took),
+        None => (false, String::new(), Duration::ZERO),
     };
-    Ok((seed, report))
+    let report = FreezeReport {
+        after_init: function.after_init.get() == Some(&true),
+        drew_entropy,
+        drawn,
+        instantiation,
+        layer_bytes: frozen.bytes(),
+    };
+    *lock(&function.frozen) = Some(Arc::new(frozen));
+    tree.add(&function);
+    tree.fit();
+    Ok((Seed(function), report))
 }
 
-/// What an instantiation did.
-struct Instantiated {
-    drew_entropy: bool,
-    drawn: String,
-    took: Duration,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A guest at one of its freeze points.
-struct Booted {
-    shell: Shell,
-    mailbox: Mailbox,
-    ram: LayerBuilder,
-    log: LogLines,
-}
-
-fn function(error: InvokeError) -> SeedError {
-    match error {
-        InvokeError::Platform(error) => SeedError::Platform(error),
-        other => SeedError::Function(other),
-    }
-}
-
-fn system(error: rustix::io::Errno) -> SeedError {
-    SeedError::Platform(PlatformError::System {
-        what: "the seed's memory could not be made",
-        error,
-    })
-}
-
-impl Booted {
-    /// Boots a guest up to the early freeze point.
-    async fn start(
-        stock: &Stock,
-        spec: &FunctionSpec,
-        ram_bytes: u64,
-        config: &[u8],
-        code: &Code,
-    ) -> Result<Self, SeedError> {
-        let ram = LayerBuilder::new("faasw-layer", ram_bytes).map_err(system)?;
-        let state = boot_image::write(&ram, code.bytes()).map_err(system)?;
-        let mailbox = Mailbox::new()?;
-        mailbox.put_head(config).map_err(function)?;
-        let (shell, _) = stock.take().await?;
-        shell.boot(&ram, &mailbox, code, state).await?;
-        shell.activate(0, 0).await?;
-        let mut booted = Self {
-            shell,
-            mailbox,
-            ram,
-            log: LogLines::new(spec.log.clone(), 0),
+    #[test]
+    fn older_uses_count_less() {
+        let start = Instant::now();
+        let mut heat = Heat {
+            value: 0.0,
+            at: start,
         };
-        booted.reach(Ring::Loaded).await?;
-        Ok(booted)
-    }
-
-    /// Goes on to the late freeze point.
-    async fn instantiate(&mut self) -> Result<Instantiated, SeedError> {
-        self.shell.resume().await?;
-        self.reach(Ring::Ready).await?;
-        let guest = self.mailbox.guest()?;
-        Ok(Instantiated {
-            drew_entropy: guest.draws & (DRAW_ENTROPY | DRAW_INSECURE) != 0,
-            drawn: self.mailbox.report(&guest).map_err(function)?,
-            took: Duration::from_nanos(guest.init_nanoseconds),
-        })
-    }
-
-    async fn reach(&mut self, wanted: Ring) -> Result<(), SeedError> {
-        let stop = run::next_stop(&mut self.shell, &mut self.mailbox, &mut self.log).await;
-        let ring = stop.map_err(function)?;
-        if ring == wanted {
-            return Ok(());
-        }
-        // A guest that is done already says what its function died of.
-        let guest = self.mailbox.guest()?;
-        Err(match (ring, run::outcome(&self.mailbox, &guest)) {
-            (Ring::Done, Err(error)) => function(error),
-            _ => SeedError::Function(InvokeError::GuestFailed(format!(
-                "it rang {ring:?} instead of {wanted:?}"
-            ))),
-        })
-    }
-
-    /// Takes the vCPU's state and seals the memory.
-    async fn freeze(self) -> Result<(Layer, VcpuState, u64), SeedError> {
-        let monotonic = self.mailbox.guest()?.monotonic_nanoseconds;
-        let state = self.shell.seal().await?;
-        let layer = self.ram.freeze(EXTENTS_MAX).map_err(system)?;
-        Ok((layer, state, monotonic))
+        heat.add(start);
+        heat.add(start + HALF_LIFE);
+        assert!((heat.value - 1.5).abs() < 1e-9);
+        assert!((heat.now(start + 2 * HALF_LIFE) - 0.75).abs() < 1e-9);
     }
 }

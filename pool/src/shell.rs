@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_fri::messages::{
-    Activate, EXTENTS_MAX, Failed, Failure, Fork, FriExtent, PRIVATE, Parked, Prepared, Rang,
-    Reset, Resume, SET_MAX, SHARED, Seal, Sealed, Survey, Used, VcpuState, Wake,
+    Activate, Failed, Failure, Fork, FriExtent, FriWindow, PRIVATE, Parked, Prepared, Rang, Reset,
+    Resume, SET_MAX, SHARED, Seal, Sealed, Survey, Used, VcpuState, WINDOWS_MAX, Wake,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
-use faasw_seedtree::{Extent, Layer, LayerBuilder};
+use faasw_seedtree::{Extent, LayerBuilder};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::code::Code;
 use crate::error::PlatformError;
+use crate::frozen::Frozen;
 use crate::function::ResetEffort;
 use crate::mailbox::Mailbox;
 use crate::spawner::{Process, Spawner};
@@ -110,33 +111,42 @@ impl Shell {
         &self,
         ram: &LayerBuilder,
         mailbox: &Mailbox,
-        code: &Code,
-        state: VcpuState,
+        state: &VcpuState,
     ) -> Result<(), PlatformError> {
-        let order = fork_order(ram.bytes(), SHARED, &[], code, state);
-        self.tell(&order, &[ram.as_fd(), mailbox.as_fd(), code.as_fd()])
-            .await
+        let order = fork_order(ram.bytes(), SHARED, state);
+        self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
     }
 
-    /// Makes the shell an instance of a layer and a state. The pages of the
-    /// working set are filled in before the guest runs, those that it will write
-    /// as private ones.
+    /// Makes the shell an instance of a seed, with `ram_bytes` of RAM and the code
+    /// of its function, if it has one. The pages of the working set are filled in
+    /// before the guest runs, those that it will write as private ones.
     ///
     /// # Errors
     /// When the shell is gone.
     pub async fn fork(
         &self,
-        layer: &Layer,
+        frozen: &Frozen,
+        ram_bytes: u64,
         working_set: &PageSets,
         mailbox: &Mailbox,
-        code: &Code,
-        state: VcpuState,
+        code: Option<&Code>,
     ) -> Result<(), PlatformError> {
-        let mut order = fork_order(layer.bytes(), PRIVATE, layer.extents(), code, state);
+        let mut order = fork_order(ram_bytes, PRIVATE, &frozen.seed.state);
+        order.code_bytes = code.map_or(0, Code::mapped_bytes);
+        for (slot, window) in order.windows.iter_mut().zip(&frozen.windows) {
+            *slot = FriWindow {
+                extent: fri(window.extent),
+                layer: window.layer as u64,
+            };
+            order.window_count += 1;
+        }
         order.write_set_count = put(&mut order.write_set, &working_set.written);
         order.read_set_count = put(&mut order.read_set, &working_set.read);
-        self.tell(&order, &[layer.as_fd(), mailbox.as_fd(), code.as_fd()])
-            .await
+        let mut fds = vec![mailbox.as_fd()];
+        fds.extend(code.map(AsFd::as_fd));
+        let layers = frozen.seed.layers();
+        fds.extend(layers.iter().map(|layer| layer.as_fd()));
+        self.tell(&*order, &fds).await
     }
 
     /// Lets the guest run as instance number `instance`.
@@ -219,20 +229,31 @@ impl Shell {
         })
     }
 
-    /// Takes the vCPU's state, and ends the shell, so that nobody has the
-    /// layer mapped any more.
+    /// Takes the vCPU's state, and ends the shell, so that nobody has its memory
+    /// mapped any more. What a forked instance changed is written to `layer`; says
+    /// where. It is the shell's word.
     ///
     /// # Errors
     /// When the shell fails or says anything else.
-    pub async fn seal(mut self) -> Result<VcpuState, PlatformError> {
-        self.tell(&Seal { reserved: 0 }, &[]).await?;
+    pub async fn seal(
+        mut self,
+        layer: Option<&LayerBuilder>,
+    ) -> Result<(Box<VcpuState>, Vec<Extent>), PlatformError> {
+        let fds: Vec<_> = layer.iter().map(|layer| layer.as_fd()).collect();
+        self.tell(&Seal { reserved: 0 }, &fds).await?;
         let packet = self.receive().await?;
         if packet.kind() == Some(Kind::Failed) {
             return Err(PlatformError::ShellEnded(failure(&packet)));
         }
-        let Sealed { state } = packet.message().map_err(protocol)?;
+        let (state, own) = {
+            let sealed: Sealed = packet.message().map_err(protocol)?;
+            (
+                Box::new(sealed.state),
+                extents(&sealed.own, sealed.own_count),
+            )
+        };
         self.process.ended().await?;
-        Ok(state)
+        Ok((state, own))
     }
 
     /// Waits for the shell or its guest to say something. May be dropped at any
@@ -331,36 +352,33 @@ async fn receive(
     }
 }
 
-fn fork_order(
-    ram_bytes: u64,
-    sharing: u64,
-    extents: &[Extent],
-    code: &Code,
-    state: VcpuState,
-) -> Fork {
-    let mut order = Fork {
+/// Boxed: it is large, and futures hold it.
+fn fork_order(ram_bytes: u64, sharing: u64, state: &VcpuState) -> Box<Fork> {
+    Box::new(Fork {
         ram_bytes,
-        code_bytes: code.mapped_bytes(),
+        code_bytes: 0,
         sharing,
-        extent_count: 0,
-        extents: [FriExtent::default(); EXTENTS_MAX],
+        window_count: 0,
+        windows: [FriWindow::default(); WINDOWS_MAX],
         write_set_count: 0,
         write_set: [FriExtent::default(); SET_MAX],
         read_set_count: 0,
         read_set: [FriExtent::default(); SET_MAX],
-        state,
-    };
-    order.extent_count = put(&mut order.extents, extents);
-    order
+        state: *state,
+    })
+}
+
+fn fri(extent: Extent) -> FriExtent {
+    FriExtent {
+        start: extent.start,
+        end: extent.end,
+    }
 }
 
 /// Puts as many extents as fit; says how many.
 fn put(slots: &mut [FriExtent], extents: &[Extent]) -> u64 {
     for (slot, extent) in slots.iter_mut().zip(extents) {
-        *slot = FriExtent {
-            start: extent.start,
-            end: extent.end,
-        };
+        *slot = fri(*extent);
     }
     slots.len().min(extents.len()) as u64
 }

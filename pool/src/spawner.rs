@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{oneshot, watch as signal};
+use tokio::sync::{mpsc, oneshot, watch as signal};
 
 use crate::error::PlatformError;
 use crate::executable;
@@ -54,6 +54,8 @@ pub struct Spawner {
     socket: AsyncFd<OwnedFd>,
     expected: Mutex<HashMap<u64, Expected>>,
     next_token: AtomicU64,
+    /// Processes that are to end.
+    kills: mpsc::UnboundedSender<u64>,
     gone: AtomicBool,
     /// Closed when the spawner was reaped.
     reaped: signal::Receiver<()>,
@@ -77,14 +79,17 @@ impl Spawner {
         let child = start_program(&program, &theirs, &helper)?;
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
+        let (kills, to_kill) = mpsc::unbounded_channel();
         let spawner = Arc::new(Self {
             socket: watch(ours)?,
             expected: Mutex::new(HashMap::new()),
             next_token: AtomicU64::new(1),
+            kills,
             gone: AtomicBool::new(false),
             reaped,
         });
         tokio::spawn(listen(Arc::downgrade(&spawner), child, reaped_sender));
+        tokio::spawn(kill(Arc::downgrade(&spawner), to_kill));
         Ok(spawner)
     }
 
@@ -189,15 +194,11 @@ impl Spawner {
             .map_err(|_| PlatformError::SpawnerGone)
     }
 
-    /// Asks for a process's end. Never waits: the socket's buffer is far larger
-    /// than what is ever under way, and a spawner that does not read is gone.
+    /// Asks for a process's end, without waiting. None is lost: where the socket is
+    /// full, they wait in line.
     fn kill(&self, token: u64) {
-        let _ = send(
-            self.socket.get_ref(),
-            &Kill { token },
-            &[],
-            SendFlags::empty(),
-        );
+        // Fails when nobody listens any more, and then the spawner is ending.
+        let _ = self.kills.send(token);
     }
 
     fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
@@ -250,8 +251,20 @@ impl Spawner {
     }
 }
 
+/// Passes on which processes are to end, for as long as the spawner is used.
+async fn kill(spawner: Weak<Spawner>, mut tokens: mpsc::UnboundedReceiver<u64>) {
+    while let Some(token) = tokens.recv().await {
+        let Some(spawner) = spawner.upgrade() else {
+            return;
+        };
+        if spawner.tell(&Kill { token }, &[]).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// Listens to the spawner until it ends, then reaps it.
-async fn listen(spawner: std::sync::Weak<Spawner>, mut child: Child, _reaped: signal::Sender<()>) {
+async fn listen(spawner: Weak<Spawner>, mut child: Child, _reaped: signal::Sender<()>) {
     loop {
         let Some(listening) = spawner.upgrade() else {
             break;

@@ -48,19 +48,31 @@ impl LayerBuilder {
         Ok(())
     }
 
-    /// Makes it immutable. Nobody may have it mapped for writing any more: the
-    /// kernel refuses the seal otherwise.
+    /// Makes it immutable: a root, whose instances map it wherever it has pages.
+    /// Nobody may have it mapped for writing any more: the kernel refuses the seal
+    /// otherwise.
     ///
     /// # Errors
     /// `BUSY` while a writable mapping exists; others of the system.
     pub fn freeze(self, most_extents: usize) -> Result<Layer, Errno> {
+        let data = self.data()?;
+        let extents = coalesce(&data, EXTENT_UNIT, most_extents);
+        self.freeze_at(extents)
+    }
+
+    /// Makes it immutable: a child, whose instances map it at `extents`, sorted and
+    /// disjoint.
+    ///
+    /// # Errors
+    /// As [`LayerBuilder::freeze`].
+    pub fn freeze_at(self, extents: Vec<Extent>) -> Result<Layer, Errno> {
         rustix::fs::fcntl_add_seals(&self.file, SealFlags::WRITE | SealFlags::SEAL)?;
         let data = self.data()?;
         Ok(Layer {
             file: reopen_read_only(&self.file)?,
             bytes: self.bytes,
             data_bytes: data.iter().map(|extent| extent.bytes()).sum(),
-            extents: coalesce(&data, EXTENT_UNIT, most_extents),
+            extents,
         })
     }
 

@@ -22,10 +22,9 @@ pub struct BootPage {
     pub abi_version: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// RAM from guest-physical 0, in bytes.
+    /// RAM from guest-physical 0 that there is at boot, in bytes. A function may
+    /// have more, see [`crate::mailbox::HostWords::ram_bytes`].
     pub ram_bytes: u64,
-    /// Compiled Wasm at [`crate::memory_map::CODE`], in bytes.
-    pub code_bytes: u64,
     /// What this instance is; see [`Activation`].
     pub activation: Activation,
 }
@@ -49,6 +48,6 @@ pub struct Activation {
 }
 
 const _: () = assert!(
-    size_of::<BootPage>() == 104,
+    size_of::<BootPage>() == 96,
     "the boot page changed: raise ABI_VERSION"
 );

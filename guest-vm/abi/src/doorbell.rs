@@ -12,8 +12,8 @@ pub const PROGRESS: u16 = 0x54;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Ring {
-    /// Engine and compiled code are loaded, nothing of the function has run:
-    /// the early freeze point.
+    /// Code and configuration are loaded, nothing of the function has run: the
+    /// early freeze point of a function (level 2).
     Loaded = 1,
     /// The function is instantiated and waits for a request: the late freeze
     /// point. The draws of [`crate::mailbox::GuestWords`] are final.
@@ -25,6 +25,11 @@ pub enum Ring {
     Wait = 4,
     /// The guest itself failed; the mailbox report says why. It does not go on.
     Fatal = 5,
+    /// The guest is booted: the freeze point of level 0.
+    Booted = 6,
+    /// Engine and linkers are made, and what comes next is a function: the freeze
+    /// point of level 1.
+    Linked = 7,
 }
 
 impl Ring {
@@ -37,6 +42,8 @@ impl Ring {
             Self::Done,
             Self::Wait,
             Self::Fatal,
+            Self::Booted,
+            Self::Linked,
         ]
         .into_iter()
         .find(|ring| *ring as u32 == value)
@@ -55,7 +62,7 @@ mod tests {
             }
         }
         assert_eq!(Ring::from_u32(0), None);
-        assert_eq!(Ring::from_u32(6), None);
+        assert_eq!(Ring::from_u32(8), None);
         assert_eq!(Ring::from_u32(u32::MAX), None);
     }
 }

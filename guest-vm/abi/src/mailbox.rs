@@ -8,6 +8,7 @@
 //! 0x02_2000  log                 128 KiB  guest → host, a ring
 //! 0x04_2000  request trailers    16 KiB   host → guest
 //! 0x04_6000  response trailers   16 KiB   guest → host
+//! 0x04_a000  configuration       64 KiB   host → guest
 //! 0x10_0000  request body        1 MiB    host → guest, a ring
 //! 0x20_0000  response body       1 MiB    guest → host, a ring
 //! 0x30_0000  end
@@ -16,8 +17,9 @@
 //! Each word has one writer. A side publishes bytes first and the word that
 //! announces them after; the other side may look at any time. The host copies
 //! everything out before it looks at it; a length or counter that cannot be is
-//! the guest's lie and ends the instance. While a seed is made the request head
-//! area holds a [`crate::wire::SeedConfig`] instead. See `docs/decisions/0009-streaming.md`.
+//! the guest's lie and ends the instance. The configuration is a
+//! [`crate::wire::SeedConfig`], for a guest that is to become a function. See
+//! `docs/decisions/0009-streaming.md`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -40,7 +42,7 @@ impl Area {
 pub const HOST_WORDS: Area = Area::new(0, 0x800);
 /// The [`GuestWords`].
 pub const GUEST_WORDS: Area = Area::new(0x800, 0x800);
-/// Request head, or the seed's configuration while it is made.
+/// Request head.
 pub const REQUEST_HEAD: Area = Area::new(0x1000, 64 << 10);
 /// Response head.
 pub const RESPONSE_HEAD: Area = Area::new(0x1_1000, 64 << 10);
@@ -52,6 +54,8 @@ pub const LOG: Area = Area::new(0x2_2000, 128 << 10);
 pub const REQUEST_TRAILERS: Area = Area::new(0x4_2000, 16 << 10);
 /// Trailers of the response, likewise.
 pub const RESPONSE_TRAILERS: Area = Area::new(0x4_6000, 16 << 10);
+/// Configuration of a function.
+pub const CONFIGURATION: Area = Area::new(0x4_a000, 64 << 10);
 /// Ring of the request body.
 pub const REQUEST_BODY: Area = Area::new(0x10_0000, 1 << 20);
 /// Ring of the response body.
@@ -86,6 +90,12 @@ pub struct HostWords {
     pub response_read: u64,
     /// Bytes ever taken from [`LOG`].
     pub log_read: u64,
+    /// Bytes in [`CONFIGURATION`].
+    pub configuration_len: u64,
+    /// RAM of the function's guest from guest-physical 0, in bytes.
+    pub ram_bytes: u64,
+    /// Compiled Wasm at [`crate::memory_map::CODE`], in bytes.
+    pub code_bytes: u64,
 }
 
 /// What the guest writes.
@@ -147,7 +157,7 @@ pub const DRAW_CLOCK: u32 = 1 << 2;
 pub const DRAW_ENVIRONMENT: u32 = 1 << 3;
 
 const _: () = assert!(
-    size_of::<HostWords>() == 40 && size_of::<GuestWords>() == 104,
+    size_of::<HostWords>() == 64 && size_of::<GuestWords>() == 104,
     "the mailbox changed: raise ABI_VERSION"
 );
 const _: () = assert!(RESPONSE_BODY.offset + RESPONSE_BODY.size == MAILBOX_BYTES);

@@ -104,6 +104,21 @@ pub fn init(ram_bytes: u64) {
     }
 }
 
+/// Takes possession of RAM up to `ram_bytes` instead of the end so far; `false`
+/// when that is less, or large frames were taken from that end already.
+pub fn extend(ram_bytes: u64, end_so_far: u64) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        STATE.with(|frames| {
+            let is_fit = frames.large_end == end_so_far && ram_bytes >= end_so_far;
+            if is_fit {
+                frames.large_end = ram_bytes;
+            }
+            is_fit
+        })
+    }
+}
+
 impl Frames {
     fn small(&mut self) -> Option<Frame> {
         if let Some(frame) = self.free_small.take() {

@@ -120,11 +120,6 @@ impl Instance {
         self.has_request
     }
 
-    /// Forgets the message that came with the activation, because it was none.
-    pub fn forget_request(&mut self) {
-        self.has_request = false;
-    }
-
     fn log_record(&mut self, stream: LogStream, bytes: &[u8]) {
         let mut record = Vec::with_capacity(LOG_RECORD_HEADER + bytes.len());
         record.extend_from_slice(&[stream as u8, 0, 0, 0]);

@@ -5,8 +5,8 @@
 //! doorbell after which it may be in another VM:
 //!
 //! ```text
-//! boot ─ load code ─▶ Loaded ─ instantiate ─▶ Ready ─ handle request ─▶ Done
-//!                 early freeze            late freeze
+//! boot ─▶ Booted ─ link ─▶ Linked ─ load code ─▶ Loaded ─ instantiate ─▶ Ready ─ handle ─▶ Done
+//!        level 0          level 1        level 2, early          level 2, late
 //! ```
 //!
 //! - [`start`]: first instructions, memory functions, panics.
@@ -34,16 +34,17 @@ mod wasmtime_hooks;
 
 use alloc::sync::Arc;
 use alloc::vec;
+use core::mem;
 use core::ptr::{self, NonNull};
 
 use faasw_abi::boot::{BootPage, FLAG_NX};
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox;
+use faasw_abi::mailbox::{self, Area};
 use faasw_abi::memory_map::CODE;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{RequestHead, SeedConfig};
 use faasw_runtime::failure::Failure;
-use faasw_runtime::function::{Loaded, Prepared, Ready};
+use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
 use wasmtime::{CustomCodeMemory, Engine};
 
 use crate::host::publish;
@@ -56,7 +57,8 @@ extern "C" fn guest_main() -> ! {
     host::check_boot_page(&boot);
     frames::init(boot.ram_bytes);
     paging::init(boot.flags & FLAG_NX != 0);
-    let prepared = match prepare(&boot) {
+    let shared = share();
+    let prepared = match prepare(&boot, shared) {
         Ok(prepared) => prepared,
         Err(failure) => refuse(&failure),
     };
@@ -84,40 +86,62 @@ impl CustomCodeMemory for CodeInPlace {
     }
 }
 
-/// Everything up to the early freeze point.
-fn prepare(boot: &BootPage) -> Result<Prepared<Instance>, Failure> {
+/// What all functions share: the levels 0 and 1.
+fn share() -> (Linkers<Instance>, Instance) {
     let mut platform = Instance::new();
-    let config = match SeedConfig::decode(&take_request_head()) {
-        Ok(config) => config,
-        Err(error) => host::fatal(format_args!("the seed's configuration: {error}")),
-    };
-    // The configuration came by the way of a request; this instance has none.
-    platform.forget_request();
+    ring_with_time(Ring::Booted, &platform);
+    platform.resume();
     let mut settings = faasw_runtime::engine::config();
     settings.with_custom_code_memory(Some(Arc::new(CodeInPlace)));
     // SAFETY: the answers come from this CPU.
     unsafe { settings.detect_host_feature(cpu::has) };
-    let engine = match Engine::new(&settings) {
-        Ok(engine) => engine,
+    let linkers = Engine::new(&settings).and_then(|engine| Linkers::new(&engine));
+    let linkers = match linkers {
+        Ok(linkers) => linkers,
         Err(error) => host::fatal(format_args!("the engine does not start: {error:?}")),
+    };
+    ring_with_time(Ring::Linked, &platform);
+    platform.resume();
+    (linkers, platform)
+}
+
+/// Everything of a function up to its early freeze point.
+fn prepare(
+    boot: &BootPage,
+    (linkers, platform): (Linkers<Instance>, Instance),
+) -> Result<Prepared<Instance>, Failure> {
+    let told = host::host_says();
+    if !frames::extend(told.ram_bytes, boot.ram_bytes) {
+        host::fatal(format_args!("{} bytes of RAM do not fit", told.ram_bytes));
+    }
+    let length = usize::try_from(told.configuration_len).unwrap_or(usize::MAX);
+    let config = match SeedConfig::decode(&take_area(mailbox::CONFIGURATION, length)) {
+        Ok(config) => config,
+        Err(error) => host::fatal(format_args!("the configuration: {error}")),
     };
     let code = NonNull::slice_from_raw_parts(
         match NonNull::new(ptr::with_exposed_provenance_mut::<u8>(CODE as usize)) {
             Some(start) => start,
             None => host::fatal(format_args!("the code has no address")),
         },
-        boot.code_bytes as usize,
+        told.code_bytes as usize,
     );
     // SAFETY: the host has placed an artifact of the compile helper there, on a
     // page boundary, read-only and for as long as the VM lives.
-    let loaded = unsafe { Loaded::from_raw(&engine, code, config.kind) }?;
-    Prepared::new(&engine, loaded, config, platform).map_err(|unready| unready.failure)
+    let loaded = unsafe { Loaded::from_raw(linkers.engine(), code, config.kind) }?;
+    let prepared = Prepared::new(&linkers, loaded, config, platform);
+    // A guest serves one function, and ends without undoing anything.
+    mem::forget(linkers);
+    prepared.map_err(|unready| unready.failure)
 }
 
 /// From the early freeze point to the late one.
 fn instantiate(mut prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure> {
-    ring_with_time(Ring::Loaded, prepared.platform());
-    prepared.platform_mut().resume();
+    // A request that came with the function itself is answered in one go.
+    if !prepared.platform().has_request() {
+        ring_with_time(Ring::Loaded, prepared.platform());
+        prepared.platform_mut().resume();
+    }
     let resumed = prepared.platform().age();
     let mut ready = prepared.instantiate().map_err(|unready| unready.failure)?;
     let draws = ready.draws();
@@ -129,7 +153,7 @@ fn instantiate(mut prepared: Prepared<Instance>) -> Result<Ready<Instance>, Fail
     let took = ready.platform().age().saturating_sub(resumed);
     publish!(init_nanoseconds, took);
     if ready.platform().has_request() {
-        // Forked at the early freeze point: the request is waiting already.
+        // Forked before the late freeze point: the request is waiting already.
         return Ok(ready);
     }
     ring_with_time(Ring::Ready, ready.platform());
@@ -139,7 +163,8 @@ fn instantiate(mut prepared: Prepared<Instance>) -> Result<Ready<Instance>, Fail
 
 /// The one request of this instance, and the end.
 fn serve(mut ready: Ready<Instance>) -> ! {
-    let request = match RequestHead::decode(&take_request_head()) {
+    let length = host::host_says().request_head_len as usize;
+    let request = match RequestHead::decode(&take_area(mailbox::REQUEST_HEAD, length)) {
         Ok(request) => request,
         Err(error) => host::fatal(format_args!("the request head: {error}")),
     };
@@ -183,10 +208,9 @@ fn ring_with_time(why: Ring, platform: &Instance) {
     host::ring(why);
 }
 
-fn take_request_head() -> alloc::vec::Vec<u8> {
-    let length = host::host_says().request_head_len as usize;
-    let mut bytes = vec![0; length.min(mailbox::REQUEST_HEAD.size as usize)];
-    let read = host::read_area(mailbox::REQUEST_HEAD, 0, &mut bytes);
+fn take_area(area: Area, length: usize) -> alloc::vec::Vec<u8> {
+    let mut bytes = vec![0; length.min(area.size as usize)];
+    let read = host::read_area(area, 0, &mut bytes);
     bytes.truncate(read);
     bytes
 }

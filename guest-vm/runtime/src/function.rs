@@ -1,11 +1,12 @@
 //! The steps of a function, from code in memory to an answered request.
 //!
 //! ```text
-//! Loaded ──► Prepared ──► Ready ──► handle
+//! Linkers ┐
+//! Loaded ─┴► Prepared ──► Ready ──► handle
 //!            early freeze  late freeze
 //! ```
 //!
-//! Each step consumes the one before. Nothing of the function's own code has
+//! [`Linkers`] are what all functions share. Each step consumes the one before. Nothing of the function's own code has
 //! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs and waits
 //! for its one request.
 
@@ -17,7 +18,7 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
 use wasmtime::component::{self, Component, Resource};
 use wasmtime::error::Context;
-use wasmtime::{Engine, Error, InstancePre, Module, Result, Store, TypedFunc};
+use wasmtime::{Engine, Error, InstancePre, Linker, Module, Result, Store, TypedFunc};
 
 use crate::cgi::{self, Output};
 use crate::draws::Draws;
@@ -78,6 +79,32 @@ impl Loaded {
     }
 }
 
+/// Every import that a function of any kind can have, linked once for all of them.
+pub struct Linkers<P: 'static> {
+    engine: Engine,
+    component: component::Linker<State<P>>,
+    module: Linker<State<P>>,
+}
+
+impl<P: Platform> Linkers<P> {
+    /// Links everything that there is.
+    ///
+    /// # Errors
+    /// When memory runs out; the names are distinct.
+    pub fn new(engine: &Engine) -> Result<Self> {
+        Ok(Self {
+            engine: engine.clone(),
+            component: wasip2::linker(engine)?,
+            module: wasip1::linker(engine)?,
+        })
+    }
+
+    /// The engine that it was made with.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}
+
 /// A function with its imports linked and its store made, of which nothing has run.
 pub struct Prepared<P: 'static> {
     store: Store<State<P>>,
@@ -91,12 +118,12 @@ enum Linked<P: 'static> {
 }
 
 impl<P: Platform> Linked<P> {
-    fn new(engine: &Engine, code: &Code) -> Result<Self> {
+    fn new(linkers: &Linkers<P>, code: &Code) -> Result<Self> {
         Ok(match code {
             Code::Component(component) => {
-                Self::Component(wasip2::linker(engine)?.instantiate_pre(component)?)
+                Self::Component(linkers.component.instantiate_pre(component)?)
             }
-            Code::Module(module) => Self::Module(wasip1::linker(engine)?.instantiate_pre(module)?),
+            Code::Module(module) => Self::Module(linkers.module.instantiate_pre(module)?),
         })
     }
 }
@@ -107,12 +134,12 @@ impl<P: Platform> Prepared<P> {
     /// # Errors
     /// When it imports something that there is not, or something of another type.
     pub fn new(
-        engine: &Engine,
+        linkers: &Linkers<P>,
         loaded: Loaded,
         config: SeedConfig,
         platform: P,
     ) -> Result<Self, Unready<P>> {
-        let linked = match Linked::new(engine, &loaded.code) {
+        let linked = match Linked::new(linkers, &loaded.code) {
             Ok(linked) => linked,
             Err(error) => {
                 return Err(Unready {
@@ -127,7 +154,7 @@ impl<P: Platform> Prepared<P> {
                 Stdio::Command(Output::default())
             }
         };
-        let mut store = Store::new(engine, State::new(config, stdio, platform));
+        let mut store = Store::new(&linkers.engine, State::new(config, stdio, platform));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);

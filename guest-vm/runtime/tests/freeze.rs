@@ -109,14 +109,20 @@ fn what_is_no_compiled_code_is_refused() {
 
 #[test]
 fn the_platform_comes_back_from_a_failure() {
-    use faasw_runtime::function::Prepared;
+    use faasw_runtime::function::{Linkers, Prepared};
     use faasw_runtime::testing::MemoryPlatform;
     let code = compile(CgiModule, &fixture("fixtures/wat/start-trap.wasm"));
     let mut platform = MemoryPlatform::new(1);
     platform.request_body = b"mine".to_vec();
     let loaded = support::load(CgiModule, &code).unwrap();
     let config = get(CgiModule, "/").config;
-    let mut prepared = Prepared::new(&support::ENGINE, loaded, config, platform).unwrap();
+    let mut prepared = Prepared::new(
+        &Linkers::new(&support::ENGINE).unwrap(),
+        loaded,
+        config,
+        platform,
+    )
+    .unwrap();
     prepared.platform_mut().ring = 7;
     let unready = prepared.instantiate().err().unwrap();
     assert_eq!(unready.platform.request_body, b"mine");

@@ -58,6 +58,7 @@ impl Api {
         let segments: Vec<&str> = path.split('/').collect();
         match (&parts.method, segments.as_slice()) {
             (&Method::GET, ["node"]) => self.node_info(),
+            (&Method::GET, ["tree"]) => json(&self.node.tree()),
             (&Method::GET, ["functions"]) => json(&self.node.list()),
             (&Method::PUT, ["functions", name]) => self.deploy(name, &parts.uri, body).await,
             (&Method::GET, ["functions", name]) => self.inspect(name).await,
@@ -69,7 +70,7 @@ impl Api {
             (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri).await,
             (
                 _,
-                ["node" | "functions"]
+                ["node" | "functions" | "tree"]
                 | ["functions", _]
                 | ["functions", _, "invoke" | "logs" | "rollback"],
             ) => Err(Problem::new(

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use faasw_pool::SeedInfo;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
@@ -173,6 +174,14 @@ impl Client {
     ) -> Result<LogPage, ClientError> {
         let path = format!("functions/{name}/logs?after={place}");
         self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// The node's tree of seeds, parents before children.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn tree(&self) -> Result<Vec<SeedInfo>, ClientError> {
+        self.ask(Method::GET, "tree".into(), Bytes::new()).await
     }
 
     /// The node's metrics as OpenMetrics text.

@@ -11,6 +11,7 @@
 //! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes it: its response |
 //! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: a [`LogPage`](crate::LogPage) |
 //! | `GET /v1/functions/NAME/logs?after=…` | those after a place; waits for one for at most 30 s |
+//! | `GET /v1/tree` | the tree of seeds: [`SeedInfo`](crate::SeedInfo)s, parents first |
 //! | `GET /metrics` | metrics as OpenMetrics text |
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, the

@@ -62,6 +62,13 @@ seed.")]
     Logs(Logs),
     /// Summarise what the running node has done
     Stats(Stats),
+    /// Draw the running node's tree of seeds: sizes, working sets, instances
+    #[command(after_help = "\
+Level 0 is the booted guest, level 1 the engine with everything linked, level 2 a
+function version. OWN is what a seed takes beside its parents, WRITE and READ are the
+pages that its instances use, HITS the requests that a parked instance served. A seed
+that is not in memory gave way to others and is made again when it is used.")]
+    Tree(Tree),
     /// Say what this host offers, and run a function as a test
     Doctor(Doctor),
 }
@@ -185,6 +192,14 @@ pub struct Stats {
 }
 
 #[derive(Debug, Args)]
+pub struct Tree {
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
 pub struct Rm {
     /// Name of the function
     #[arg(value_parser = name)]
@@ -245,6 +260,10 @@ pub struct Serving {
     /// Keep at most this many instances of all functions waiting for requests
     #[arg(long, value_name = "VMS", default_value_t = 512)]
     pub max_parked: usize,
+    /// Let the seeds of functions take this many MiB together; those worth least
+    /// give way and are made again when they are used
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    pub seed_memory: u64,
     /// Serve at most this many requests with one microVM, each from the exact
     /// state of its seed; 1 forks a new one for every request
     #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]

@@ -97,7 +97,8 @@ fn builder(serving: &Serving) -> NodeBuilder {
         .shells_ready(serving.shells_ready)
         .keep_alive(serving.keep_alive)
         .max_parked(serving.max_parked)
-        .max_reuse(serving.max_reuse);
+        .max_reuse(serving.max_reuse)
+        .seed_memory(serving.seed_memory.saturating_mul(1 << 20));
     match serving.metrics {
         Some(address) => builder.metrics(address),
         None => builder,

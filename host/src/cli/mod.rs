@@ -14,6 +14,7 @@ mod invoke;
 mod logs;
 mod output;
 mod stats;
+mod tree;
 mod watch;
 
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ async fn dispatch(cli: Cli) -> Result<(), Exit> {
         Command::Rm(args) => functions::remove(args).await,
         Command::Logs(args) => logs::logs(args).await,
         Command::Stats(args) => stats::stats(args).await,
+        Command::Tree(args) => tree::tree(args).await,
         Command::Doctor(args) => doctor::doctor(args).await,
     }
 }

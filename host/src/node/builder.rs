@@ -82,6 +82,15 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets how many bytes the seeds of functions may take together: 4 GiB, unless
+    /// set. Those that are worth least give way, and are made again when they are
+    /// used; a request that finds none in memory is served by doing the missing
+    /// steps.
+    pub fn seed_memory(mut self, bytes: u64) -> Self {
+        self.pool.seed_memory = bytes;
+        self
+    }
+
     /// Sets how many requests one microVM serves at most, each from the exact
     /// state of its function's seed: 10,000, unless set. 1 forks a new one for
     /// every request.

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use faasw_pool::FunctionSpec;
+use faasw_pool::{FunctionSpec, SeedInfo};
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 
 use super::{
@@ -250,6 +250,11 @@ impl Core {
             .sum();
         self.metrics
             .text(functions.len(), under_way, self.engine.stats())
+    }
+
+    /// The seeds of now.
+    pub(super) fn tree(&self) -> Vec<SeedInfo> {
+        self.engine.tree()
     }
 
     /// What a function's seed is made by.

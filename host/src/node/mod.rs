@@ -17,6 +17,7 @@ mod service;
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use bytes::Bytes;
+use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
 pub use builder::NodeBuilder;
@@ -173,6 +174,13 @@ impl Node {
     #[must_use]
     pub fn metrics(&self) -> String {
         self.core.metrics_text()
+    }
+
+    /// The tree of seeds as it is now, parents before children: what all functions
+    /// share, then each function's own.
+    #[must_use]
+    pub fn tree(&self) -> Vec<SeedInfo> {
+        self.core.tree()
     }
 
     /// The gateway's address, if it has one: the port is the real one also

@@ -173,8 +173,18 @@ message! {
     }
 }
 
-/// Most extents a layer can have in one [`Fork`].
-pub const EXTENTS_MAX: usize = 16;
+/// Most windows that the layers of an instance can have: those of the root, and
+/// for each extent of a descendant itself and the part of a window behind it.
+pub const WINDOWS_MAX: usize = ROOT_MAX + 2 * (LAYERS_MAX - 1) * OWN_MAX;
+
+/// Most extents of a root.
+pub const ROOT_MAX: usize = 8;
+
+/// Most layers of an instance: one a level.
+pub const LAYERS_MAX: usize = 3;
+
+/// Most extents that a new seed can have of its own.
+pub const OWN_MAX: usize = 12;
 
 /// Most stretches of a read or write set.
 pub const SET_MAX: usize = 128;
@@ -187,6 +197,16 @@ pub struct FriExtent {
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
+}
+
+/// A stretch of guest-physical RAM and the layer that it is mapped from.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FriWindow {
+    /// The stretch.
+    pub extent: FriExtent,
+    /// The layer's place in the chain, the root being 0.
+    pub layer: u64,
 }
 
 /// A vCPU's state, as the bytes of KVM's own structures. The node keeps it
@@ -216,19 +236,20 @@ pub const SHARED: u64 = 1;
 pub const PRIVATE: u64 = 2;
 
 message! {
-    /// Node to shell: become an instance of this layer and state. Attached: the
-    /// layer, the mailbox, and the compiled code. Only once in a shell's life.
+    /// Node to shell: become an instance of these layers and this state. Attached:
+    /// the mailbox, the compiled code if there is any, and the layers, root first.
+    /// Only once in a shell's life.
     Fork {
         /// RAM of the guest, in bytes.
         ram_bytes: u64,
-        /// Compiled code, in bytes.
+        /// Compiled code, in bytes; 0 for a guest without a function.
         code_bytes: u64,
         /// [`SHARED`] or [`PRIVATE`].
         sharing: u64,
-        /// How many of `extents` count.
-        extent_count: u64,
-        /// Where the layer has pages; everything else is fresh zeroed memory.
-        extents: [FriExtent; EXTENTS_MAX],
+        /// How many of `windows` count.
+        window_count: u64,
+        /// Where the layers are mapped; everything else is fresh zeroed memory.
+        windows: [FriWindow; WINDOWS_MAX],
         /// How many of `write_set` count.
         write_set_count: u64,
         /// Pages to make private before the guest runs, because it will write them.
@@ -289,7 +310,9 @@ message! {
 }
 
 message! {
-    /// Node to shell: hand over the vCPU's state and end.
+    /// Node to shell: hand over the vCPU's state and end. Attached, when the instance
+    /// is private: the file that its changed pages are to be written to, each at its
+    /// own address.
     Seal {
         /// Nothing; a message has a body.
         reserved: u64,
@@ -354,8 +377,12 @@ message! {
 }
 
 message! {
-    /// Shell to node: the state at the freeze point.
+    /// Shell to node: the state at the freeze point, and what was written of memory.
     Sealed {
+        /// How many of `own` count.
+        own_count: u64,
+        /// What differs from the parent and was written to the new layer, in order.
+        own: [FriExtent; OWN_MAX],
         /// The state.
         state: VcpuState,
     }

@@ -11,13 +11,21 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::messages::{Fork, Kind, MAGIC, Message, PacketHeader};
+use crate::messages::{Fork, Kind, LAYERS_MAX, MAGIC, Message, PacketHeader, Sealed, Used};
 
-/// Most descriptors with one packet.
-pub const FDS_MAX: usize = 3;
+/// Most descriptors with one packet: mailbox, code, and the layers.
+pub const FDS_MAX: usize = 2 + LAYERS_MAX;
 
 /// The largest packet: a fork.
 const PACKET_MAX: usize = size_of::<PacketHeader>() + size_of::<Fork>();
+
+/// The largest packet that a shell sends.
+const REPLY_MAX: usize = size_of::<PacketHeader>()
+    + if size_of::<Sealed>() > size_of::<Used>() {
+        size_of::<Sealed>()
+    } else {
+        size_of::<Used>()
+    };
 
 /// Why a packet could not be sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +61,7 @@ impl From<Errno> for FriError {
 
 /// A received packet.
 pub struct Packet {
-    bytes: [u8; PACKET_MAX],
-    length: usize,
+    bytes: Vec<u8>,
     fds: [Option<OwnedFd>; FDS_MAX],
 }
 
@@ -68,7 +75,7 @@ impl std::fmt::Debug for Packet {
 
 impl Packet {
     fn header(&self) -> Option<PacketHeader> {
-        let (header, _) = PacketHeader::read_from_prefix(self.bytes.get(..self.length)?).ok()?;
+        let (header, _) = PacketHeader::read_from_prefix(&self.bytes).ok()?;
         Some(header)
     }
 
@@ -91,7 +98,7 @@ impl Packet {
         }
         let body = self
             .bytes
-            .get(size_of::<PacketHeader>()..self.length)
+            .get(size_of::<PacketHeader>()..)
             .ok_or(FriError::Malformed)?;
         M::read_from_bytes(body).map_err(|_| FriError::Malformed)
     }
@@ -148,12 +155,12 @@ pub fn send<M: Message>(
 
 fn receive_into(
     socket: impl AsFd,
+    most: usize,
     flags: RecvFlags,
     ancillary: &mut RecvAncillaryBuffer<'_>,
 ) -> Result<Packet, FriError> {
     let mut packet = Packet {
-        bytes: [0; PACKET_MAX],
-        length: 0,
+        bytes: vec![0; most],
         fds: Default::default(),
     };
     let received = rustix::net::recvmsg(
@@ -171,7 +178,7 @@ fn receive_into(
     {
         return Err(FriError::Malformed);
     }
-    packet.length = received.bytes;
+    packet.bytes.truncate(received.bytes);
     let mut slots = packet.fds.iter_mut();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -193,7 +200,12 @@ fn receive_into(
 /// can look like.
 pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-    receive_into(socket, flags, &mut RecvAncillaryBuffer::new(&mut space))
+    receive_into(
+        socket,
+        PACKET_MAX,
+        flags,
+        &mut RecvAncillaryBuffer::new(&mut space),
+    )
 }
 
 /// Receives a packet from a side that must not send descriptors: the kernel is
@@ -202,7 +214,12 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
 /// # Errors
 /// As [`receive`]; also [`FriError::Malformed`] when descriptors were attached.
 pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
-    receive_into(socket, flags, &mut RecvAncillaryBuffer::default())
+    receive_into(
+        socket,
+        REPLY_MAX,
+        flags,
+        &mut RecvAncillaryBuffer::default(),
+    )
 }
 
 #[cfg(test)]

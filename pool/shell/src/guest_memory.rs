@@ -14,13 +14,13 @@
 //! No reference to guest memory is ever made: the guest may write it at any
 //! time. What the shell reads or writes there is copied by volatile accesses.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
 use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, PAGE, SMALL_FRAME_WINDOW};
-use faasw_fri::messages::FriExtent;
+use faasw_fri::messages::{FriExtent, FriWindow};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -181,11 +181,14 @@ pub fn shared_ram(layer: BorrowedFd<'_>, ram_bytes: u64) -> Result<Mapping, Errn
     Ok(ram)
 }
 
-/// RAM that begins as the layer's extents and is private from then on.
+/// RAM that begins as windows of layers and is private from then on.
+///
+/// # Errors
+/// `INVAL` when a window does not lie in RAM or has no layer; the system's.
 pub fn private_ram(
-    layer: BorrowedFd<'_>,
+    layers: &[OwnedFd],
     ram_bytes: u64,
-    extents: &[FriExtent],
+    windows: &[FriWindow],
 ) -> Result<Mapping, Errno> {
     let ram = reserve(ram_bytes)?;
     map(
@@ -207,15 +210,18 @@ pub fn private_ram(
             )
         };
     }
-    for extent in extents {
-        let bytes = extent.end.checked_sub(extent.start).ok_or(Errno::INVAL)?;
-        let start = ram.at(extent.start, bytes as usize).ok_or(Errno::INVAL)?;
+    for FriWindow { extent, layer } in windows {
+        let (start, bytes) = ram.stretch(*extent)?;
+        let layer = usize::try_from(*layer)
+            .ok()
+            .and_then(|place| layers.get(place))
+            .ok_or(Errno::INVAL)?;
         map(
             start,
-            bytes,
+            bytes as u64,
             READ_WRITE,
             MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-            Some((layer, extent.start)),
+            Some((layer.as_fd(), extent.start)),
         )?;
     }
     Ok(ram)

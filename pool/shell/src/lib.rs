@@ -12,6 +12,7 @@ mod helper;
 pub mod page_map;
 pub mod prefault;
 pub mod reset;
+pub mod seal;
 pub mod shell;
 pub mod spawner;
 pub mod state;

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use faasw_abi::memory_map::{
     GDT, HOST_TABLES_END, IDT, PAGE, PML4, RODATA_END, TABLE_ZONE, TABLE_ZONE_END, TEXT,
 };
-use faasw_fri::messages::{FriExtent, SET_MAX};
+use faasw_fri::messages::{FriExtent, FriWindow, SET_MAX};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -29,12 +29,45 @@ const MAILBOX_KEPT: u64 = 256 << 10;
 
 /// What an instance's memory is brought back to.
 pub struct Source {
-    /// The seed's layer.
-    pub layer: OwnedFd,
-    /// Where the layer has pages.
-    pub extents: Vec<FriExtent>,
+    /// The seed's layers, root first.
+    pub layers: Vec<OwnedFd>,
+    /// Where they are mapped, in order.
+    pub windows: Vec<FriWindow>,
     /// What instances usually write, in order.
     pub write_set: Vec<FriExtent>,
+}
+
+impl Source {
+    /// The windows that end behind `address`.
+    fn windows_from(&self, address: u64) -> &[FriWindow] {
+        let first = self
+            .windows
+            .partition_point(|window| window.extent.end <= address);
+        self.windows.get(first..).unwrap_or_default()
+    }
+
+    fn layer(&self, window: &FriWindow) -> Result<&OwnedFd, Errno> {
+        usize::try_from(window.layer)
+            .ok()
+            .and_then(|place| self.layers.get(place))
+            .ok_or(Errno::INVAL)
+    }
+
+    /// The page at `address` as the seed has it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn page(&self, address: u64) -> Result<[u8; PAGE as usize], Errno> {
+        let mut page = [0; PAGE as usize];
+        let window = self.windows_from(address).first();
+        if let Some(window) = window.filter(|window| window.extent.start <= address) {
+            let read = rustix::io::pread(self.layer(window)?, &mut page, address)?;
+            if read != page.len() {
+                return Err(Errno::IO);
+            }
+        }
+        Ok(page)
+    }
 }
 
 /// What was done.
@@ -127,14 +160,27 @@ impl Reset<'_> {
     }
 
     fn fill(&self, piece: FriExtent) -> Result<(), Errno> {
-        for (part, in_layer) in split(piece, &self.source.extents) {
-            if in_layer {
-                self.ram.fill(self.source.layer.as_fd(), part)?;
-            } else {
-                self.ram.zero(part)?;
+        let mut at = piece.start;
+        for window in self.source.windows_from(piece.start) {
+            let start = window.extent.start.clamp(at, piece.end);
+            let end = window.extent.end.clamp(start, piece.end);
+            self.ram.zero(FriExtent {
+                start: at,
+                end: start,
+            })?;
+            if start < end {
+                let layer = self.source.layer(window)?;
+                self.ram.fill(layer.as_fd(), FriExtent { start, end })?;
+            }
+            at = end;
+            if at == piece.end {
+                return Ok(());
             }
         }
-        Ok(())
+        self.ram.zero(FriExtent {
+            start: at,
+            end: piece.end,
+        })
     }
 
     /// Looks for what makes an instance unfit, before anything is brought back.
@@ -155,14 +201,7 @@ impl Reset<'_> {
         for (start, end) in [(PML4, PML4 + PAGE), (TABLE_ZONE, TABLE_ZONE_END)] {
             let mut page = stretch.start.max(start);
             while page < stretch.end.min(end) && !self.done.tables_changed {
-                let mut before = [0; PAGE as usize];
-                let in_layer = first_in_any(page, &self.source.extents);
-                if in_layer {
-                    let read = rustix::io::pread(&self.source.layer, &mut before, page)?;
-                    if read != before.len() {
-                        return Err(Errno::IO.into());
-                    }
-                }
+                let before = self.source.page(page)?;
                 let now = self.ram.page(page)?;
                 if now != before {
                     self.done.tables_changed = true;
@@ -182,12 +221,6 @@ impl Reset<'_> {
 fn first_in(stretch: FriExtent, start: u64, end: u64) -> Option<u64> {
     let first = stretch.start.max(start);
     (first < stretch.end.min(end)).then_some(first)
-}
-
-fn first_in_any(page: u64, sorted: &[FriExtent]) -> bool {
-    sorted
-        .iter()
-        .any(|extent| extent.start <= page && page < extent.end)
 }
 
 /// Cuts `stretch` into pieces that are wholly inside or outside of `sorted`.

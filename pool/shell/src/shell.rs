@@ -6,8 +6,8 @@ use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::{CODE, RAM_MAX};
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, PRIVATE, Parked, Prepared, Rang, SET_MAX, SHARED,
-    Sealed, Used, VcpuState,
+    Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRIVATE, Parked, Prepared, Rang, SET_MAX,
+    SHARED, Sealed, Used, VcpuState,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +18,7 @@ use crate::clock;
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
 use crate::reset::{self, Source, Trouble};
+use crate::seal;
 use crate::spawner::{end_with_parent, name_process, unblock_signals};
 use crate::state::Unready;
 use crate::vm::{Stop, Template, Vm};
@@ -147,13 +148,7 @@ impl Shell<'_> {
                     let ram = instance.ram;
                     self.survey(ram)?;
                 }
-                (Some(Kind::Seal), Some(_)) => {
-                    let state = self
-                        .vm
-                        .save()
-                        .map_err(|errno| self.fail_system(Failure::Run, errno))?;
-                    return self.tell(&Sealed { state });
-                }
+                (Some(Kind::Seal), Some(_)) => return self.seal(packet),
                 _ => return Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
             }
         }
@@ -176,6 +171,38 @@ impl Shell<'_> {
             }
         }
         self.tell(&used)
+    }
+
+    /// Hands over what a seed is made of, and ends.
+    fn seal(&mut self, mut packet: Packet) -> Result<(), End> {
+        let state = self
+            .vm
+            .save()
+            .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        let mut sealed = Sealed {
+            own_count: 0,
+            own: [FriExtent::default(); OWN_MAX],
+            state,
+        };
+        let [layer, ..] = packet.take_fds();
+        let is_private = self
+            .instance
+            .as_ref()
+            .is_some_and(|instance| instance.seed.is_some());
+        if is_private {
+            let (Some(instance), Some(page_map), Some(layer)) =
+                (&self.instance, &self.page_map, layer)
+            else {
+                return Err(self.fail(Failure::Message, 0));
+            };
+            let own = seal::write(page_map, instance.ram, &layer)
+                .map_err(|errno| self.fail_system(Failure::Fork, errno))?;
+            for (slot, extent) in sealed.own.iter_mut().zip(own) {
+                *slot = extent;
+                sealed.own_count += 1;
+            }
+        }
+        self.tell(&sealed)
     }
 
     /// Becomes as it was before its request. Whatever fails ends the shell.
@@ -226,10 +253,15 @@ impl Shell<'_> {
         let order = packet
             .message::<Fork>()
             .map_err(|_| self.fail(Failure::Message, 0))?;
-        let [Some(layer), Some(mailbox), Some(code)] = packet.take_fds() else {
+        let mut attached = packet.take_fds().into_iter().flatten();
+        let mailbox = attached.next();
+        let code = (order.code_bytes > 0).then(|| attached.next()).flatten();
+        let layers: Vec<OwnedFd> = attached.collect();
+        let is_whole = code.is_some() == (order.code_bytes > 0) && !layers.is_empty();
+        let (Some(mailbox), true) = (mailbox, is_whole) else {
             return Err(self.fail(Failure::Message, 0));
         };
-        let forked = self.map_and_restore(&order, layer, mailbox, &code);
+        let forked = self.map_and_restore(&order, layers, mailbox, code);
         self.instance = Some(forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?);
         self.fork_nanoseconds = clock::monotonic() - started;
         Ok(())
@@ -238,14 +270,14 @@ impl Shell<'_> {
     fn map_and_restore(
         &mut self,
         order: &Fork,
-        layer: OwnedFd,
+        layers: Vec<OwnedFd>,
         mailbox_file: OwnedFd,
-        code: &OwnedFd,
+        code: Option<OwnedFd>,
     ) -> Result<Instance, Errno> {
         if order.ram_bytes > RAM_MAX {
             return Err(Errno::INVAL);
         }
-        let extents = counted(&order.extents, order.extent_count)?;
+        let windows = counted(&order.windows, order.window_count)?;
         let write_set = counted(&order.write_set, order.write_set_count)?;
         let read_set = counted(&order.read_set, order.read_set_count)?;
         let is_private = match order.sharing {
@@ -254,14 +286,17 @@ impl Shell<'_> {
             _ => return Err(Errno::INVAL),
         };
         let ram = if is_private {
-            let ram = guest_memory::private_ram(layer.as_fd(), order.ram_bytes, extents)?;
+            let ram = guest_memory::private_ram(&layers, order.ram_bytes, windows)?;
             guest_memory::make_private(ram, write_set);
             ram
         } else {
+            let layer = layers.first().ok_or(Errno::INVAL)?;
             guest_memory::shared_ram(layer.as_fd(), order.ram_bytes)?
         };
         let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
-        let code = guest_memory::code(code.as_fd(), order.code_bytes)?;
+        let code = code
+            .map(|code| guest_memory::code(code.as_fd(), order.code_bytes))
+            .transpose()?;
         self.vm.place(ram, mailbox, code)?;
         self.vm.restore(&order.state)?;
         if is_private {
@@ -274,12 +309,14 @@ impl Shell<'_> {
                     self.vm.prefault(stretch.start, bytes);
                 }
             }
-            self.vm.prefault(CODE, order.code_bytes);
+            if order.code_bytes > 0 {
+                self.vm.prefault(CODE, order.code_bytes);
+            }
         }
         let seed = is_private.then(|| {
             let source = Source {
-                layer,
-                extents: extents.to_vec(),
+                layers,
+                windows: windows.to_vec(),
                 write_set: write_set.to_vec(),
             };
             Box::new((source, order.state))
@@ -371,7 +408,7 @@ impl Shell<'_> {
 }
 
 /// The first `count` of `all`.
-fn counted(all: &[FriExtent], count: u64) -> Result<&[FriExtent], Errno> {
+fn counted<T>(all: &[T], count: u64) -> Result<&[T], Errno> {
     usize::try_from(count)
         .ok()
         .and_then(|count| all.get(..count))

@@ -78,7 +78,7 @@ pub fn run() -> io::Result<()> {
 
 impl Spawner {
     fn serve(&mut self, mut packet: Packet) {
-        let [first, second, third] = packet.take_fds();
+        let [first, second, third, ..] = packet.take_fds();
         match packet.kind() {
             Some(Kind::SpawnShell) => {
                 if let (Ok(SpawnShell { token }), Some(socket), Some(progress)) =

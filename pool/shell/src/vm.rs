@@ -193,15 +193,21 @@ impl Vm {
     ///
     /// # Errors
     /// KVM's.
-    pub fn place(&mut self, ram: Mapping, mailbox: Mapping, code: Mapping) -> Result<(), Errno> {
-        for (slot, (guest_phys_addr, mapping, flags)) in [
-            (0, ram, 0),
-            (MAILBOX, mailbox, 0),
-            (CODE, code, KVM_MEM_READONLY),
-        ]
-        .into_iter()
-        .enumerate()
-        {
+    pub fn place(
+        &mut self,
+        ram: Mapping,
+        mailbox: Mapping,
+        code: Option<Mapping>,
+    ) -> Result<(), Errno> {
+        let places = [
+            Some((0, ram, 0)),
+            Some((MAILBOX, mailbox, 0)),
+            code.map(|code| (CODE, code, KVM_MEM_READONLY)),
+        ];
+        for (slot, place) in places.into_iter().enumerate() {
+            let Some((guest_phys_addr, mapping, flags)) = place else {
+                continue;
+            };
             let region = kvm_userspace_memory_region {
                 slot: slot as u32,
                 flags,

@@ -19,7 +19,6 @@ use faasw_abi::mailbox::{
     GuestWords, REQUEST_BODY, RESPONSE_BODY, WAIT_LOG, WAIT_REQUEST, WAIT_ROOM,
 };
 use faasw_abi::wire::{Pair, ResponseHead};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
 
@@ -32,7 +31,7 @@ use crate::function::{Served, Timing};
 use crate::instance::Instance;
 use crate::limits::CallLimits;
 use crate::log_lines::LogLines;
-use crate::retire::Retiring;
+use crate::retire::{Place, Retiring};
 use crate::run;
 use crate::seed::Seed;
 use crate::shell::{Event, Report};
@@ -72,8 +71,7 @@ pub struct Exchange {
     timing: Timing,
     limits: CallLimits,
     clock: Clock,
-    /// Given back when the process is gone.
-    room: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Exchange {
@@ -85,7 +83,7 @@ impl Exchange {
         incoming: Incoming,
         limits: CallLimits,
         timing: Timing,
-        room: OwnedSemaphorePermit,
+        place: Place,
     ) -> Self {
         Self {
             instance,
@@ -101,7 +99,7 @@ impl Exchange {
             timing,
             clock: Clock::new(&limits),
             limits,
-            room,
+            place,
         }
     }
 
@@ -239,7 +237,7 @@ impl Exchange {
             Err(error) => {
                 // Only a guest that has stopped leaves a log that is whole.
                 self.instance.shell.destroy().await;
-                drop(self.room);
+                drop(self.place);
                 if let Ok(guest) = self.instance.mailbox.guest()
                     && let Ok(records) = self.instance.mailbox.take_log(&guest)
                 {
@@ -277,7 +275,7 @@ impl Exchange {
             is_good: result.is_ok(),
             sink: self.log.sink().clone(),
             number: self.timing.instance,
-            room: self.room,
+            place: self.place,
         }
         .start();
         Ended {

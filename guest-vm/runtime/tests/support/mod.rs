@@ -11,7 +11,7 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig};
 use faasw_runtime::engine;
 use faasw_runtime::failure::Failure;
-use faasw_runtime::function::{Loaded, Prepared, Ready};
+use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
 use faasw_runtime::platform::LogStream;
 use faasw_runtime::testing::MemoryPlatform;
 use wasmtime::{CustomCodeMemory, Engine};
@@ -184,9 +184,14 @@ impl Call {
         platform.ring = self.ring;
         platform.arriving = self.arriving.clone().into();
         let loaded = load(self.config.kind, code)?;
-        Prepared::new(&ENGINE, loaded, self.config.clone(), platform)
-            .and_then(Prepared::instantiate)
-            .map_err(|unready| unready.failure)
+        Prepared::new(
+            &Linkers::new(&ENGINE).unwrap(),
+            loaded,
+            self.config.clone(),
+            platform,
+        )
+        .and_then(Prepared::instantiate)
+        .map_err(|unready| unready.failure)
     }
 
     /// Runs it.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{CODE, MAILBOX, PAGE, PML4, RODATA_END, STACK_TOP, TABLE_ZONE};
-use faasw_fri::messages::{FriExtent, VcpuState};
+use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
 use faasw_shell::reset::{self, Restored, Source, Trouble};
@@ -184,16 +184,22 @@ impl Machine {
         for at in (RODATA_END..RAM).step_by(1 << 20).skip(1) {
             put(&layer, at + 24, &at.to_le_bytes());
         }
-        let extents = vec![
-            FriExtent {
-                start: 0,
-                end: 32 << 20,
-            },
-            FriExtent {
-                start: 40 << 20,
-                end: 44 << 20,
-            },
+        let window = |start, end, layer| FriWindow {
+            extent: FriExtent { start, end },
+            layer,
+        };
+        // A child over a part of its parent, as in a tree of seeds.
+        let windows = vec![
+            window(0, 24 << 20, 0),
+            window(24 << 20, 28 << 20, 1),
+            window(28 << 20, 32 << 20, 0),
+            window(40 << 20, 44 << 20, 1),
         ];
+        let child = memory("child", RAM);
+        for at in (24 << 20..44 << 20).step_by(1 << 20) {
+            put(&child, at + 24, &at.to_le_bytes());
+        }
+        let layers = vec![layer, child];
         let write_set = vec![
             FriExtent {
                 start: NUMBER,
@@ -208,7 +214,7 @@ impl Machine {
                 end: (36 << 20) + 4 * PAGE,
             },
         ];
-        let ram = guest_memory::private_ram(layer.as_fd(), RAM, &extents).unwrap();
+        let ram = guest_memory::private_ram(&layers, RAM, &windows).unwrap();
         guest_memory::make_private(ram, &write_set);
         let mailbox_file = memory("mailbox", MAILBOX_BYTES);
         let mailbox = guest_memory::mailbox(mailbox_file.as_fd()).unwrap();
@@ -216,7 +222,7 @@ impl Machine {
         let code = guest_memory::code(code_file.as_fd(), LARGE).unwrap();
         let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let mut vm = Vm::new(&template, progress).unwrap();
-        vm.place(ram, mailbox, code).unwrap();
+        vm.place(ram, mailbox, Some(code)).unwrap();
         let state = first_state(level);
         vm.restore(&state).unwrap();
         // As KVM spells it: limits and unused fields of segments are filled in.
@@ -226,8 +232,8 @@ impl Machine {
             vm,
             ram,
             source: Source {
-                layer,
-                extents,
+                layers,
+                windows,
                 write_set,
             },
             state,
@@ -277,14 +283,15 @@ impl Machine {
     /// Asserts that memory is the seed's, every byte of it.
     pub fn assert_memory(&self) {
         for page in (0..RAM).step_by(PAGE as usize) {
+            // By hand: the windows above are what is tested.
+            let layer = match page >> 20 {
+                0..24 | 28..32 => Some(0),
+                24..28 | 40..44 => Some(1),
+                _ => None,
+            };
             let mut expected = [0; PAGE as usize];
-            let in_layer = self
-                .source
-                .extents
-                .iter()
-                .any(|extent| (extent.start..extent.end).contains(&page));
-            if in_layer {
-                rustix::io::pread(&self.source.layer, &mut expected, page).unwrap();
+            if let Some(layer) = layer {
+                rustix::io::pread(&self.source.layers[layer], &mut expected, page).unwrap();
             }
             assert!(self.ram.page(page).unwrap() == expected, "page {page:#x}");
         }

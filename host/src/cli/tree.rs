@@ -1,0 +1,132 @@
+//! `tree`: the running node's seeds.
+
+use std::fmt::Write as _;
+
+use faasw::{SeedInfo, admin::Client};
+
+use super::{
+    args::Tree,
+    exit::Exit,
+    output::{data_dir, print, print_json, size},
+};
+
+/// Prints the tree of seeds.
+pub async fn tree(args: Tree) -> Result<(), Exit> {
+    let seeds = Client::new(&data_dir(args.node)?).tree().await?;
+    if args.format.json {
+        return print_json(&seeds);
+    }
+    print(drawn(&seeds))
+}
+
+fn drawn(seeds: &[SeedInfo]) -> String {
+    let labels: Vec<String> = seeds
+        .iter()
+        .enumerate()
+        .map(|(place, seed)| label(seed, is_last(seeds, place)))
+        .collect();
+    let width = labels
+        .iter()
+        .map(|label| label.chars().count())
+        .max()
+        .unwrap_or(0);
+    let mut text = format!(
+        "{:width$}  {:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}\n",
+        "SEED",
+        "OWN",
+        "CHANGED",
+        "WRITE",
+        "READ",
+        "PARKED",
+        "BUSY",
+        "FORKS",
+        "REQUESTS",
+        "HITS",
+        "FAULTS"
+    );
+    for (seed, label) in seeds.iter().zip(&labels) {
+        let own = if seed.is_in_memory {
+            size(seed.layer_bytes)
+        } else {
+            "gave way".into()
+        };
+        let of_requests = |value: String| if seed.requests > 0 { value } else { "-".into() };
+        let part = |count: u64| count as f64 / seed.requests.max(1) as f64;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{label:width$}  {own:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}",
+            seed.changed_pages,
+            seed.written_pages,
+            seed.read_pages,
+            seed.parked,
+            seed.busy,
+            seed.forks,
+            seed.requests,
+            of_requests(format!("{:.0}%", part(seed.hits) * 100.0)),
+            of_requests(format!("{:.1}", part(seed.page_faults))),
+        );
+    }
+    text
+}
+
+/// Whether no seed of the same level follows.
+fn is_last(seeds: &[SeedInfo], place: usize) -> bool {
+    let level = seeds.get(place).map_or(0, |seed| seed.level);
+    let later = seeds.get(place + 1..).unwrap_or_default();
+    !later.iter().any(|seed| seed.level == level)
+}
+
+fn label(seed: &SeedInfo, is_last: bool) -> String {
+    let branch = match seed.level {
+        0 => String::new(),
+        level => {
+            let indent = "   ".repeat(usize::from(level) - 1);
+            format!("{indent}{} ", if is_last { "└─" } else { "├─" })
+        }
+    };
+    format!("{branch}{}", seed.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seed(json: serde_json::Value) -> SeedInfo {
+        let mut whole = serde_json::to_value(SeedInfo::default()).unwrap();
+        for (key, value) in json.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn a_tree_is_drawn_with_its_branches() {
+        let seeds = [
+            seed(
+                serde_json::json!({"name": "guest", "is_in_memory": true, "layer_bytes": 3 << 20}),
+            ),
+            seed(serde_json::json!({"name": "linkers", "level": 1, "is_in_memory": true})),
+            seed(
+                serde_json::json!({"name": "a", "level": 2, "is_in_memory": true, "requests": 8, "hits": 6, "page_faults": 4}),
+            ),
+            seed(serde_json::json!({"name": "b", "level": 2})),
+        ];
+        let text = drawn(&seeds);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(
+            lines[1].starts_with("guest ") && lines[1].contains("3.0 MiB"),
+            "{text}"
+        );
+        assert!(lines[2].starts_with("└─ linkers"), "{text}");
+        assert!(lines[3].starts_with("   ├─ a "), "{text}");
+        assert!(
+            lines[3].contains("75%") && lines[3].ends_with("0.5"),
+            "{text}"
+        );
+        assert!(
+            lines[4].starts_with("   └─ b ") && lines[4].contains("gave way"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! A seed as the pool keeps it: frozen memory and state, what its instances use
+//! of it, and how often it was forked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use faasw_abi::memory_map::PAGE;
+use faasw_fri::messages::VcpuState;
+use faasw_seedtree::{Extent, Seed, Window};
+
+use crate::working_set::WorkingSet;
+
+/// A seed of any level.
+#[derive(Debug)]
+pub struct Frozen {
+    /// Memory and state.
+    pub seed: Arc<Seed<Box<VcpuState>>>,
+    /// Where instances map which layer.
+    pub windows: Vec<Window>,
+    /// What instances use.
+    pub working_set: WorkingSet,
+    forks: AtomicU64,
+}
+
+impl Frozen {
+    /// Takes a seed up.
+    pub fn new(seed: Seed<Box<VcpuState>>) -> Self {
+        Self {
+            windows: seed.windows(),
+            seed: Arc::new(seed),
+            working_set: WorkingSet::default(),
+            forks: AtomicU64::new(0),
+        }
+    }
+
+    /// Size of the pages of its own layer, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.seed.layer.data_bytes()
+    }
+
+    /// It was forked once more.
+    pub fn count_fork(&self) {
+        self.forks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was forked.
+    pub fn forks(&self) -> u64 {
+        self.forks.load(Ordering::Relaxed)
+    }
+}
+
+/// What a shell says that a child has of its own, as far as that makes sense in
+/// `ram_bytes` of memory: sorted, disjoint, and made of pages.
+pub fn sensible(told: Vec<Extent>, ram_bytes: u64) -> Option<Vec<Extent>> {
+    let mut end = 0;
+    let is_sound = told.iter().all(|extent| {
+        let sound = end <= extent.start
+            && extent.start < extent.end
+            && extent.end <= ram_bytes
+            && extent.start.is_multiple_of(PAGE)
+            && extent.end.is_multiple_of(PAGE);
+        end = extent.end;
+        sound
+    });
+    is_sound.then_some(told)
+}

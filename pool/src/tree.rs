@@ -1,0 +1,194 @@
+//! The tree of seeds: what all functions share, and the functions' own.
+//!
+//! Level 0 is a booted guest, level 1 the engine with every import linked; both
+//! are made once, from the provider's own code. Level 2 is a function version. A
+//! function whose seed had to give way is served from level 1 by doing the missing
+//! steps (best-effort fork, AFaaS §4.1), and its seed is made again meanwhile, once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use faasw_abi::doorbell::Ring;
+use faasw_abi::memory_map::{PAGE, ram_bytes};
+use faasw_seedtree::{Candidate, Level, victims};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::error::{PlatformError, SeedError};
+use crate::frozen::Frozen;
+use crate::function::{LogSink, LogStream, SeedInfo};
+use crate::log_lines::LogLines;
+use crate::mailbox::Mailbox;
+use crate::making::Making;
+use crate::parking::{Keeper, Parking};
+use crate::seed::Function;
+use crate::stock::Stock;
+
+/// How long a level that has no tenant's code may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// All seeds of a pool.
+#[derive(Debug)]
+pub struct Tree {
+    stock: Arc<Stock>,
+    keeper: Arc<Keeper>,
+    budget: u64,
+    booted: OnceCell<Arc<Frozen>>,
+    linked: OnceCell<Arc<Frozen>>,
+    functions: Mutex<Vec<Weak<Function>>>,
+}
+
+/// Takes what a guest without a function says, which is nothing.
+#[derive(Debug)]
+struct OwnLog;
+
+impl LogSink for OwnLog {
+    fn line(&self, _: u64, _: LogStream, line: &[u8]) {
+        tracing::warn!(line = %String::from_utf8_lossy(line), "a guest without a function speaks");
+    }
+}
+
+fn log() -> LogLines {
+    LogLines::new(Arc::new(OwnLog), 0)
+}
+
+/// RAM of a guest without a function.
+fn least_ram() -> u64 {
+    ram_bytes(0).unwrap_or(0)
+}
+
+/// A guest without a function that fails is the platform's fault.
+fn platform(error: SeedError) -> PlatformError {
+    match error {
+        SeedError::Platform(error) => error,
+        other => PlatformError::Protocol(other.to_string()),
+    }
+}
+
+async fn patiently<T>(
+    work: impl Future<Output = Result<T, PlatformError>>,
+) -> Result<T, PlatformError> {
+    timeout(PATIENCE, work)
+        .await
+        .unwrap_or_else(|_| Err(PlatformError::Protocol("a guest does not start".to_owned())))
+}
+
+impl Tree {
+    /// A tree without seeds, whose functions' seeds may take `budget` bytes.
+    pub fn new(stock: Arc<Stock>, keeper: Arc<Keeper>, budget: u64) -> Self {
+        Self {
+            stock,
+            keeper,
+            budget,
+            booted: OnceCell::new(),
+            linked: OnceCell::new(),
+            functions: Mutex::default(),
+        }
+    }
+
+    /// Where shells come from.
+    pub fn stock(&self) -> &Stock {
+        &self.stock
+    }
+
+    /// Room for the instances of one more function.
+    pub fn parking(&self) -> Arc<Parking> {
+        self.keeper.parking()
+    }
+
+    /// Level 1; made when it is asked for first.
+    ///
+    /// # Errors
+    /// Platform errors.
+    pub async fn linked(&self) -> Result<&Arc<Frozen>, PlatformError> {
+        self.linked
+            .get_or_try_init(|| {
+                patiently(async {
+                    let booted = self.booted.get_or_try_init(|| self.boot()).await?;
+                    let mailbox = Mailbox::new()?;
+                    let ram = least_ram();
+                    let mut making =
+                        Making::fork(&self.stock, booted, ram, mailbox, None, log()).await?;
+                    making.reach(Ring::Linked).await.map_err(platform)?;
+                    Ok(Arc::new(making.freeze(Level::Engine).await?))
+                })
+            })
+            .await
+    }
+
+    async fn boot(&self) -> Result<Arc<Frozen>, PlatformError> {
+        let mut making = Making::boot(&self.stock, least_ram(), log()).await?;
+        making.reach(Ring::Booted).await.map_err(platform)?;
+        Ok(Arc::new(making.freeze(Level::Guest).await?))
+    }
+
+    /// Takes a function up.
+    pub fn add(&self, function: &Arc<Function>) {
+        let mut functions = self.lock();
+        functions.retain(|function| function.strong_count() > 0);
+        functions.push(Arc::downgrade(function));
+    }
+
+    /// Lets seeds go until all fit the budget.
+    pub fn fit(&self) {
+        let functions = self.functions();
+        let with_seeds: Vec<_> = functions
+            .iter()
+            .filter_map(|function| Some((function, function.candidate()?)))
+            .collect();
+        let candidates: Vec<Candidate> = with_seeds.iter().map(|(_, seed)| *seed).collect();
+        for place in victims(&candidates, self.budget) {
+            if let Some((function, seed)) = with_seeds.get(place)
+                && function.let_go()
+            {
+                tracing::debug!(
+                    function = function.name(),
+                    bytes = seed.bytes,
+                    "a seed gave way"
+                );
+            }
+        }
+    }
+
+    /// Every seed as it is now, parents before children.
+    pub fn describe(&self) -> Vec<SeedInfo> {
+        let mut all = Vec::new();
+        for (name, level) in [("guest", &self.booted), ("linkers", &self.linked)] {
+            if let Some(frozen) = level.get() {
+                all.push(describe(name, frozen));
+            }
+        }
+        all.extend(self.functions().iter().map(|function| function.describe()));
+        all
+    }
+
+    fn functions(&self) -> Vec<Arc<Function>> {
+        self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Function>>> {
+        self.functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a seed alone says of itself.
+pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
+    let working_set = frozen.working_set.current();
+    let pages = |extents: &[faasw_seedtree::Extent]| -> u64 {
+        extents.iter().map(|extent| extent.bytes() / PAGE).sum()
+    };
+    SeedInfo {
+        name: name.to_owned(),
+        level: frozen.seed.level.number(),
+        is_in_memory: true,
+        layer_bytes: frozen.bytes(),
+        windows: frozen.windows.len(),
+        changed_pages: pages(frozen.seed.layer.extents()),
+        written_pages: pages(&working_set.written),
+        read_pages: pages(&working_set.read),
+        forks: frozen.forks(),
+        ..SeedInfo::default()
+    }
+}
