@@ -97,6 +97,15 @@ impl Client {
         }
     }
 
+    /// Connects ahead of the first request.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect(&mut self) -> Result<()> {
+        self.connection = Some(Connection::open(&self.url)?);
+        Ok(())
+    }
+
     /// Requests `path`.
     ///
     /// # Errors

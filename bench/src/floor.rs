@@ -24,7 +24,7 @@ use crate::{
 };
 use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
-pub use report::{Found, Way};
+pub use report::Found;
 use vm::EmptyVm;
 
 /// Rest before each round trip: a parked microVM, too, has slept for about the

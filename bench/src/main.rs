@@ -23,10 +23,13 @@ mod floor;
 mod http;
 mod kernel;
 mod load;
+mod memory;
 mod native;
+mod node;
 mod process;
 mod response;
 mod server_timing;
+mod soak;
 mod stats;
 mod table;
 #[cfg(test)]
@@ -52,6 +55,10 @@ enum Command {
     Compute(compute::Arguments),
     /// The least that a request through a microVM can cost here, and what it costs in a node
     Floor(floor::Arguments),
+    /// What a parked instance holds
+    Memory(memory::Arguments),
+    /// Load for a long time, and whether anything grows
+    Soak(soak::Arguments),
     /// The other process of `floor`'s round trips
     #[command(hide = true)]
     FloorPartner(floor::PartnerArguments),
@@ -62,6 +69,8 @@ fn main() -> ExitCode {
         Command::Http(arguments) => http::run(&arguments),
         Command::Compute(arguments) => compute::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
+        Command::Memory(arguments) => memory::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::FloorPartner(arguments) => floor::serve_partner(&arguments),
     };
     match result {
