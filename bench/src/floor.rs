@@ -20,11 +20,12 @@ use anyhow::{Context, Result};
 
 use crate::{
     client::{Client, Url},
+    interrupt,
     server_timing::{ASKING, Stages},
 };
 use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
-pub use report::Found;
+pub use report::{Found, PARKED, SHELL};
 use vm::EmptyVm;
 
 /// Rest before each round trip: a parked microVM, too, has slept for about the
@@ -104,6 +105,7 @@ pub fn measure(function: Option<&Url>, plan: Plan) -> Result<Found> {
     }
     let mut rounds = Vec::new();
     for _ in 0..plan.rounds {
+        interrupt::check()?;
         let mut round = Round {
             messages: times(plan.trips, || idle.round_trip())?,
             exit: times(plan.trips, || vm.run())?,

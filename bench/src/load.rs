@@ -18,7 +18,10 @@ use rustix::{
     event::{Timespec, epoll},
 };
 
-use crate::client::{self, Connection, Connections, PATIENCE, Url};
+use crate::{
+    client::{self, Connection, Connections, PATIENCE, Url},
+    interrupt,
+};
 
 /// Threads that share the connections. The server needs the other cores more.
 const THREADS_MAX: usize = 2;
@@ -71,14 +74,15 @@ enum Budget {
 impl Budget {
     /// Whether one more may be sent.
     fn take(&self) -> bool {
-        match self {
-            Self::Requests(left) => left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                    left.checked_sub(1)
-                })
-                .is_ok(),
-            Self::Deadline(deadline) => Instant::now() < *deadline,
-        }
+        !interrupt::came()
+            && match self {
+                Self::Requests(left) => left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                        left.checked_sub(1)
+                    })
+                    .is_ok(),
+                Self::Deadline(deadline) => Instant::now() < *deadline,
+            }
     }
 }
 
@@ -100,7 +104,8 @@ impl Generator {
     /// Sends requests until `until`.
     ///
     /// # Errors
-    /// When the server cannot be connected to, or does not answer for a minute.
+    /// When the server cannot be connected to, or does not answer for a minute,
+    /// and after an interrupt.
     /// A request that fails otherwise is counted.
     pub fn run(&mut self, until: Until) -> Result<Outcome> {
         if self.connections == Connections::Keep {
@@ -140,6 +145,7 @@ impl Generator {
             })?
         };
         total.elapsed = begun.elapsed();
+        interrupt::check()?;
         Ok(total)
     }
 }

@@ -12,6 +12,8 @@
 //! - `floor`: what a node's way through a microVM costs beside the least that
 //!   two processes with a VM can do; `server_timing` is what the node tells.
 //! - `memory`, `soak`: what a node's processes hold, by `process`.
+//! - `report`: all of these in one run, with node and peer started by it.
+//! - `node`: the node's command line. `interrupt`: ending early in good order.
 //! - `client`, `response`: an HTTP client that adds as little of its own as it can.
 //! - `stats`, `table`: what is made of the samples.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -21,12 +23,14 @@ mod compute;
 mod contest;
 mod floor;
 mod http;
+mod interrupt;
 mod kernel;
 mod load;
 mod memory;
 mod native;
 mod node;
 mod process;
+mod report;
 mod response;
 mod server_timing;
 mod soak;
@@ -59,6 +63,8 @@ enum Command {
     Memory(memory::Arguments),
     /// Load for a long time, and whether anything grows
     Soak(soak::Arguments),
+    /// Every figure that the node is held to, in one run that starts node and peer itself
+    Report(report::Arguments),
     /// The other process of `floor`'s round trips
     #[command(hide = true)]
     FloorPartner(floor::PartnerArguments),
@@ -71,6 +77,7 @@ fn main() -> ExitCode {
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::FloorPartner(arguments) => floor::serve_partner(&arguments),
     };
     match result {

@@ -22,15 +22,18 @@ use crate::{
     table::Table,
 };
 
-/// How often all requests are sent at once before the node is taken to keep as
-/// many instances as it will.
+/// How often requests are sent at once before the node is taken to keep as many
+/// instances as it will.
 const BURSTS_MAX: u32 = 20;
+/// Size of the first burst; each further one is twice as large. All at once at
+/// first would measure a stampede, not a pool.
+const FIRST_BURST: u32 = 25;
 /// Bursts without a further instance after which it is taken so already.
 const IN_VAIN_MAX: u32 = 3;
 /// From a burst until the instances that the node does not keep are gone.
 const BREATH: Duration = Duration::from_millis(300);
 /// From the last answer until the node has finished what it does behind it.
-const SETTLE: Duration = Duration::from_secs(2);
+pub const SETTLE: Duration = Duration::from_secs(2);
 /// How long the idle node's CPU time is measured.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -99,22 +102,22 @@ pub fn measure(
     count: u32,
     commands: Option<&Commands>,
 ) -> Result<Found> {
-    let shells = || -> Result<Vec<Pid>> { Ok(Tree::of(node)?.shells().collect()) };
-    let before = shells()?.len();
+    let before = shells(node)?;
     let available_before = process::available_bytes()?;
-    let (mut most, mut in_vain) = (before, 0);
+    let (mut most, mut in_vain, mut size) = (before, 0, FIRST_BURST.min(count));
     for _ in 0..BURSTS_MAX {
         if most >= before + count as usize || in_vain == IN_VAIN_MAX {
             break;
         }
-        burst(function, count)?;
+        burst(function, size)?;
+        size = size.saturating_mul(2).min(count);
         thread::sleep(BREATH);
-        let now = shells()?.len();
+        let now = shells(node)?;
         in_vain = if now > most { 0 } else { in_vain + 1 };
         most = most.max(now);
     }
     thread::sleep(SETTLE);
-    let after = shells()?;
+    let after: Vec<Pid> = Tree::of(node)?.shells().collect();
     let available_after = process::available_bytes()?;
     let instances = after.len().saturating_sub(before);
     let idle_core_share = idle_core_share(node)?;
@@ -132,6 +135,14 @@ pub fn measure(
     })
 }
 
+/// How many microVMs a node's processes hold.
+///
+/// # Errors
+/// When the node's process is not there.
+pub fn shells(node: Pid) -> Result<usize> {
+    Ok(Tree::of(node)?.shells().count())
+}
+
 /// Shells without a function hold less than any instance, so the instances are
 /// the largest ones.
 fn median_of_largest(mut bytes: Vec<u64>, count: usize) -> Option<f64> {
@@ -140,7 +151,10 @@ fn median_of_largest(mut bytes: Vec<u64>, count: usize) -> Option<f64> {
 }
 
 /// Sends `count` requests at once, each over a connection that is open already.
-fn burst(function: &Url, count: u32) -> Result<()> {
+///
+/// # Errors
+/// When one of them is not answered with success.
+pub fn burst(function: &Url, count: u32) -> Result<()> {
     let ready = Barrier::new(count as usize);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
@@ -177,8 +191,9 @@ pub fn kibibytes(bytes: f64) -> String {
     format!("{:.0} KiB", bytes / 1024.0)
 }
 
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Found {
+    /// All of it as a table.
+    pub fn table(&self) -> Table {
         let mut table = Table::new(["memory", ""]);
         let told = |bytes: Option<f64>| bytes.map_or("–".to_owned(), kibibytes);
         let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
@@ -192,11 +207,15 @@ impl fmt::Display for Found {
         }
         row("unique set size, median", told(self.unique_bytes));
         row("fall of available memory, each", told(self.available_bytes));
-        row(
-            "CPU of the idle node",
-            format!("{:.2} % of a core", self.idle_core_share * 100.0),
-        );
-        write!(f, "{table}")?;
+        let idle = format!("{:.2} % of a core", self.idle_core_share * 100.0);
+        row("CPU of the idle node", idle);
+        table
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.table())?;
         if self.instances < self.wanted as usize {
             writeln!(
                 f,

@@ -12,7 +12,9 @@ use crate::{
 };
 
 /// The kind of microVM whose way is compared with the floor.
-const PARKED: &str = "parked";
+pub const PARKED: &str = "parked";
+/// The kind that was made ahead without knowing its function.
+pub const SHELL: &str = "shell";
 /// What a node that does not tell is taken to have served with.
 const NOT_TOLD: &str = "not told";
 
