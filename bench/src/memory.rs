@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::{
     client::{Client, Url},
+    interrupt,
     node::{self, Commands, MicroVms},
     process::{self, Memory, Pid, Tree},
     stats,
@@ -49,6 +50,10 @@ pub struct Arguments {
     /// How many parked instances to have it make; fewer are reported as they are
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
+    /// Ask for nothing and measure the instances that there are; the fall of
+    /// available memory is then unknown
+    #[arg(long, conflicts_with = "count")]
+    as_is: bool,
     #[command(flatten)]
     commands: node::Arguments,
     /// Print JSON
@@ -59,11 +64,12 @@ pub struct Arguments {
 /// What instances hold.
 #[derive(Debug, Serialize)]
 pub struct Found {
-    /// Instances that were asked for.
-    pub wanted: u32,
+    /// Instances that were asked for, if any were.
+    pub wanted: Option<u32>,
     /// Shells that the node has more than before.
     pub instances: usize,
-    /// Shells that it had before: made ahead, without a function.
+    /// Shells that it had before, made ahead without a function; none are told
+    /// apart where nothing was asked for.
     pub before: usize,
     /// What the node's own statistics say in the end, if it was asked.
     pub microvms: Option<MicroVms>,
@@ -81,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let found = measure(
         arguments.node_pid,
         &arguments.function,
-        arguments.count,
+        (!arguments.as_is).then_some(arguments.count),
         commands.as_ref(),
     )?;
     if arguments.json {
@@ -92,31 +98,23 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Has the node make `count` instances, and measures them.
+/// Has the node make `count` instances, or takes those that it has, and measures
+/// them.
 ///
 /// # Errors
 /// When the node's process is not there or a request fails.
 pub fn measure(
     node: Pid,
     function: &Url,
-    count: u32,
+    count: Option<u32>,
     commands: Option<&Commands>,
 ) -> Result<Found> {
-    let before = shells(node)?;
+    let before = count.map_or(Ok(0), |_| shells(node))?;
     let available_before = process::available_bytes()?;
-    let (mut most, mut in_vain, mut size) = (before, 0, FIRST_BURST.min(count));
-    for _ in 0..BURSTS_MAX {
-        if most >= before + count as usize || in_vain == IN_VAIN_MAX {
-            break;
-        }
-        burst(function, size)?;
-        size = size.saturating_mul(2).min(count);
-        thread::sleep(BREATH);
-        let now = shells(node)?;
-        in_vain = if now > most { 0 } else { in_vain + 1 };
-        most = most.max(now);
+    if let Some(count) = count {
+        fill(node, function, before, count)?;
+        thread::sleep(SETTLE);
     }
-    thread::sleep(SETTLE);
     let after: Vec<Pid> = Tree::of(node)?.shells().collect();
     let available_after = process::available_bytes()?;
     let instances = after.len().saturating_sub(before);
@@ -130,9 +128,33 @@ pub fn measure(
         before,
         microvms: commands.map(Commands::microvms).transpose()?,
         unique_bytes: median_of_largest(unique, instances),
-        available_bytes: (instances > 0).then(|| fall as f64 / instances as f64),
+        available_bytes: (count.is_some() && instances > 0).then(|| fall as f64 / instances as f64),
         idle_core_share,
     })
+}
+
+/// Sends bursts of requests until the node has `count` shells more than `before`,
+/// or seems to keep no more.
+fn fill(node: Pid, function: &Url, before: usize, count: u32) -> Result<()> {
+    let (mut most, mut in_vain, mut size) = (before, 0, FIRST_BURST.min(count));
+    for _ in 0..BURSTS_MAX {
+        if most >= before + count as usize || in_vain == IN_VAIN_MAX {
+            break;
+        }
+        interrupt::check()?;
+        burst(function, size)?;
+        thread::sleep(BREATH);
+        let now = shells(node)?;
+        // Smaller bursts than what is wanted prove nothing.
+        in_vain = if now > most || size < count {
+            0
+        } else {
+            in_vain + 1
+        };
+        most = most.max(now);
+        size = size.saturating_mul(2).min(count);
+    }
+    Ok(())
 }
 
 /// How many microVMs a node's processes hold.
@@ -197,9 +219,13 @@ impl Found {
         let mut table = Table::new(["memory", ""]);
         let told = |bytes: Option<f64>| bytes.map_or("–".to_owned(), kibibytes);
         let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
-        row("instances asked for", self.wanted.to_string());
-        row("shells before", self.before.to_string());
-        row("shells more than before", self.instances.to_string());
+        if let Some(wanted) = self.wanted {
+            row("instances asked for", wanted.to_string());
+            row("shells before", self.before.to_string());
+            row("shells more than before", self.instances.to_string());
+        } else {
+            row("shells", self.instances.to_string());
+        }
         if let Some(MicroVms(counts)) = &self.microvms {
             for (state, count) in counts {
                 row(&format!("microVMs {state}, by the node"), count.to_string());
@@ -216,7 +242,10 @@ impl Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.table())?;
-        if self.instances < self.wanted as usize {
+        if self
+            .wanted
+            .is_some_and(|wanted| self.instances < wanted as usize)
+        {
             writeln!(
                 f,
                 "\nThe node kept fewer instances than were asked for; without a pool of parked \

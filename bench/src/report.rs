@@ -8,11 +8,13 @@
 //! - `function`: what is measured, and the goals.
 //! - `server`: the processes. `measure`: the parts, each of which uses another
 //!   of this program's benchmarks.
-//! - `figure`: numbers beside their goals. `document`, `plot`, `host`: what is
-//!   made of them.
+//! - `figure`, `figures`: numbers beside their goals. `plot`, `charts`: plots.
+//!   `document`: the page, with the `host` that it was made on.
 
+mod charts;
 mod document;
 mod figure;
+mod figures;
 mod function;
 mod host;
 mod measure;
@@ -143,7 +145,7 @@ fn write(file: &PathBuf, text: &str, results: &Results) -> Result<()> {
             fs::remove_file(path)?;
         }
     }
-    for (name, chart) in document::charts(results) {
+    for (name, chart) in charts::of(results) {
         fs::write(plots.join(name), chart.to_string())?;
     }
     fs::write(file, text).with_context(|| file.display().to_string())

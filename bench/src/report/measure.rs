@@ -9,7 +9,7 @@ use super::{
     server::{Compiled, Node, Reuse},
 };
 use crate::{
-    client::Connections,
+    client::{Client, Connections, Url},
     contest::{self, Contestant, Rounds},
     floor, interrupt,
     load::Until,
@@ -126,8 +126,23 @@ pub struct Contest {
     pub ours: Contestant,
     /// `wasmtime serve`, a new instance for each request.
     pub fresh: Contestant,
-    /// The same with one instance for all.
-    pub warm: Contestant,
+    /// The same with one instance for all, where the component can be reused.
+    pub warm: Option<Contestant>,
+}
+
+impl Contest {
+    /// How many connections, in words.
+    pub fn title(&self) -> String {
+        match self.connections {
+            1 => "1 connection".to_owned(),
+            many => format!("{many} connections"),
+        }
+    }
+
+    /// The contestants.
+    pub fn all(&self) -> impl Iterator<Item = &Contestant> {
+        [&self.ours, &self.fresh].into_iter().chain(&self.warm)
+    }
 }
 
 /// Many functions on one node.
@@ -153,6 +168,8 @@ pub struct Results {
     pub crowd: Option<Crowd>,
     /// Of hello.
     pub soak: Option<soak::Found>,
+    /// What a peer cannot do.
+    pub notes: Vec<String>,
     /// What could not be measured, and why.
     pub failures: Vec<(String, String)>,
 }
@@ -166,7 +183,10 @@ pub fn all(subjects: &Subjects) -> Result<Results> {
     let wants = |part| subjects.parts.contains(&part);
     for function in subjects.functions.iter().filter(|_| wants(Part::Latency)) {
         let name = format!("latency of {}", function.name);
-        if let Some(contests) = results.try_part(name, || subjects.contests(function))? {
+        let mut notes = Vec::new();
+        let contests = results.try_part(name, || subjects.contests(function, &mut notes))?;
+        results.notes.extend(notes);
+        if let Some(contests) = contests {
             results.contests.push((function.clone(), contests));
         }
     }
@@ -207,6 +227,12 @@ impl Results {
     }
 }
 
+/// Whether an instance answers more than once; engines of some languages do not.
+fn serves_again(url: &Url) -> Result<()> {
+    let mut client = Client::new(url);
+    (0..3).try_for_each(|_| client.get(&url.path).map(drop))
+}
+
 impl Subjects<'_> {
     fn hello(&self) -> Result<&Function> {
         let mut functions = self.functions.iter();
@@ -215,10 +241,20 @@ impl Subjects<'_> {
             .context("no function hello")
     }
 
-    fn contests(&self, function: &Function) -> Result<Vec<Contest>> {
+    fn contests(&self, function: &Function, notes: &mut Vec<String>) -> Result<Vec<Contest>> {
         let compiled = Compiled::new(self.wasmtime, function)?;
         let fresh = compiled.serve(Reuse::Fresh)?;
         let warm = compiled.serve(Reuse::Warm)?;
+        let warm_serves = serves_again(warm.url());
+        if let Err(error) = &warm_serves {
+            // The cause is the peer's status; its page says nothing more.
+            let cause = error.root_cause().to_string();
+            let status = cause.split(':').next().unwrap_or_default();
+            notes.push(format!(
+                "{}: no warm peer, since an instance of it does not serve again ({status}).",
+                function.name
+            ));
+        }
         let node = Node::start(self.faasw, function, self.node_options)?;
         let one = Rounds {
             count: self.plan.one.0,
@@ -237,19 +273,22 @@ impl Subjects<'_> {
             let new = |name, url, pid| {
                 Contestant::new(name, url, Some(pid), Connections::Keep, connections.into())
             };
-            let mut contestants = [
+            let mut contestants = vec![
                 new("faasw", node.url(), node.pid()),
                 new("wasmtime serve", fresh.url(), fresh.pid()),
-                new("the same, one warm instance", warm.url(), warm.pid()),
             ];
-            eprintln!("{connections} connections");
+            if warm_serves.is_ok() {
+                contestants.push(new("the same, one warm instance", warm.url(), warm.pid()));
+            }
+            eprintln!("connections: {connections}");
             contest::run(&mut contestants, rounds)?;
-            let [ours, fresh, warm] = contestants;
+            let mut measured = contestants.into_iter();
+            let nobody = "nobody was measured";
             contests.push(Contest {
                 connections,
-                ours,
-                fresh,
-                warm,
+                ours: measured.next().context(nobody)?,
+                fresh: measured.next().context(nobody)?,
+                warm: measured.next(),
             });
         }
         Ok(contests)
@@ -271,7 +310,7 @@ impl Subjects<'_> {
     fn memory(&self, function: &Function) -> Result<memory::Found> {
         let count = self.plan.instances;
         let node = self.roomy(function, 2 * count)?;
-        memory::measure(node.pid(), node.url(), count, Some(node.commands()))
+        memory::measure(node.pid(), node.url(), Some(count), Some(node.commands()))
     }
 
     fn crowd(&self) -> Result<Crowd> {
