@@ -37,9 +37,10 @@ const WARM_UP: u32 = 200;
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Address of a function on a faasw node, measured beside the floor
+    /// Address of a function on a faasw node, measured beside the floor; several
+    /// where nodes are set up to serve in several ways
     #[arg(long, value_name = "URL")]
-    function: Option<Url>,
+    function: Vec<Url>,
     #[command(flatten)]
     plan: Plan,
     /// Print JSON
@@ -79,7 +80,7 @@ struct Round {
 
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let found = measure(arguments.function.as_ref(), arguments.plan)?;
+    let found = measure(&arguments.function, arguments.plan)?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&found)?);
     } else {
@@ -88,16 +89,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Measures the floor and, beside it, a function.
+/// Measures the floor and, beside it, functions.
 ///
 /// # Errors
-/// Without KVM, and when the function does not answer or its node does not say
+/// Without KVM, and when a function does not answer or its node does not say
 /// where a request's time goes.
-pub fn measure(function: Option<&Url>, plan: Plan) -> Result<Found> {
+pub fn measure(functions: &[Url], plan: Plan) -> Result<Found> {
     let mut vm = EmptyVm::new().context("cannot make a VM")?;
     let mut idle = Partner::start(false)?;
     let mut partner = Partner::start(true)?;
-    let mut client = function.map(|url| Client::with_fields(url, ASKING));
+    let clients = functions.iter().map(|url| Client::with_fields(url, ASKING));
+    let mut clients: Vec<(Client, &Url)> = clients.zip(functions).collect();
     for _ in 0..WARM_UP {
         vm.run()?;
         idle.round_trip()?;
@@ -112,11 +114,11 @@ pub fn measure(function: Option<&Url>, plan: Plan) -> Result<Found> {
             floor: times(plan.trips, || partner.round_trip())?,
             ..Round::default()
         };
-        if let Some((client, url)) = client.as_mut().zip(function) {
+        for (client, url) in &mut clients {
             for _ in 0..plan.trips {
                 round.alone.push(ask(client, url)?);
             }
-            round.burst = ask_at_once(url, plan.burst)?;
+            round.burst.extend(ask_at_once(url, plan.burst)?);
         }
         rounds.push(round);
     }

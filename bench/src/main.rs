@@ -42,6 +42,7 @@ mod test_server;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Compares a running node with its peers and with native code.
 #[derive(Parser)]
@@ -71,6 +72,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    raise_descriptor_limit();
     let result = match Arguments::parse().command {
         Command::Http(arguments) => http::run(&arguments),
         Command::Compute(arguments) => compute::run(&arguments),
@@ -87,4 +89,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// As many descriptors as allowed, for hundreds of connections here and for the
+/// shells of a node that is started from here; if that fails, what needs them
+/// says so.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }

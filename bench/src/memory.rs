@@ -33,7 +33,8 @@ const FIRST_BURST: u32 = 25;
 const IN_VAIN_MAX: u32 = 3;
 /// From a burst until the instances that the node does not keep are gone.
 const BREATH: Duration = Duration::from_millis(300);
-/// From the last answer until the node has finished what it does behind it.
+/// From the last answer, or the start, until the node has finished what it does
+/// behind it.
 pub const SETTLE: Duration = Duration::from_secs(2);
 /// How long the idle node's CPU time is measured.
 const IDLE: Duration = Duration::from_secs(5);
@@ -66,7 +67,8 @@ pub struct Arguments {
 pub struct Found {
     /// Instances that were asked for, if any were.
     pub wanted: Option<u32>,
-    /// Shells that the node has more than before.
+    /// Shells that the node has more than before, without those that it calls
+    /// busy, if it was asked.
     pub instances: usize,
     /// Shells that it had before, made ahead without a function; none are told
     /// apart where nothing was asked for.
@@ -109,6 +111,9 @@ pub fn measure(
     count: Option<u32>,
     commands: Option<&Commands>,
 ) -> Result<Found> {
+    if count.is_some() {
+        thread::sleep(SETTLE);
+    }
     let before = count.map_or(Ok(0), |_| shells(node))?;
     let available_before = process::available_bytes()?;
     if let Some(count) = count {
@@ -117,7 +122,10 @@ pub fn measure(
     }
     let after: Vec<Pid> = Tree::of(node)?.shells().collect();
     let available_after = process::available_bytes()?;
-    let instances = after.len().saturating_sub(before);
+    let microvms = commands.map(Commands::microvms).transpose()?;
+    // Nobody asks for anything now: what is still busy is not parked.
+    let busy = microvms.as_ref().map_or(0, MicroVms::busy);
+    let instances = after.len().saturating_sub(before + busy);
     let idle_core_share = idle_core_share(node)?;
     let memories = after.iter().filter_map(|pid| Memory::of(*pid).ok());
     let unique = memories.map(|memory| memory.unique_bytes).collect();
@@ -126,7 +134,7 @@ pub fn measure(
         wanted: count,
         instances,
         before,
-        microvms: commands.map(Commands::microvms).transpose()?,
+        microvms,
         unique_bytes: median_of_largest(unique, instances),
         available_bytes: (count.is_some() && instances > 0).then(|| fall as f64 / instances as f64),
         idle_core_share,
@@ -222,9 +230,12 @@ impl Found {
         if let Some(wanted) = self.wanted {
             row("instances asked for", wanted.to_string());
             row("shells before", self.before.to_string());
-            row("shells more than before", self.instances.to_string());
+            row(
+                "parked instances, shells more than before",
+                self.instances.to_string(),
+            );
         } else {
-            row("shells", self.instances.to_string());
+            row("instances, shells", self.instances.to_string());
         }
         if let Some(MicroVms(counts)) = &self.microvms {
             for (state, count) in counts {

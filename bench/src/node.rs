@@ -40,6 +40,14 @@ pub struct Commands {
 #[serde(transparent)]
 pub struct MicroVms(pub BTreeMap<String, u64>);
 
+impl MicroVms {
+    /// Those that run a request.
+    pub fn busy(&self) -> usize {
+        let busy = self.0.get("busy").copied().unwrap_or(0);
+        usize::try_from(busy).unwrap_or(usize::MAX)
+    }
+}
+
 impl Commands {
     /// Commands for the node of this data directory.
     pub fn new(faasw: &Path, data_dir: &Path) -> Self {
@@ -94,9 +102,9 @@ mod tests {
     #[test]
     fn microvms_are_counted_by_whatever_states_there_are() {
         let json = br#"{"functions":1,"microvms":{"busy":0,"parked":4,"ready":2}}"#;
-        let MicroVms(counts) = microvms(json).unwrap();
-        assert_eq!(counts["parked"], 4);
-        assert_eq!(counts.len(), 3);
+        let found = microvms(json).unwrap();
+        assert_eq!((found.0["parked"], found.0.len(), found.busy()), (4, 3, 0));
+        assert_eq!(microvms(br#"{"microvms":{"busy":7}}"#).unwrap().busy(), 7);
         assert!(microvms(b"{}").is_err());
     }
 

@@ -23,6 +23,8 @@ pub type Pid = u32;
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
+    /// Whether it has ended and was not waited for yet.
+    ended: bool,
     parent: Pid,
     /// CPU time of children that ended and were waited for, and of theirs, in
     /// clock ticks.
@@ -40,6 +42,7 @@ impl Stat {
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             name: name.to_owned(),
+            ended: *fields.first()? == "Z",
             parent: Pid::try_from(field(4)?).ok()?,
             children_ticks: field(16)? + field(17)?,
         })
@@ -89,7 +92,7 @@ impl Tree {
     pub fn shells(&self) -> impl Iterator<Item = Pid> {
         self.processes
             .iter()
-            .filter(|(_, stat)| stat.name == SHELL)
+            .filter(|(_, stat)| stat.name == SHELL && !stat.ended)
             .map(|(pid, _)| *pid)
     }
 
@@ -225,6 +228,7 @@ mod tests {
         let line = "7 (a) b (c) S 5 7 7 0 -1 64 1 2 3 4 10 20 30 40 20 0 1";
         let stat = Stat::parse(line).unwrap();
         assert_eq!(stat.name, "a) b (c");
+        assert!(!stat.ended && Stat::parse(&line.replace(" S ", " Z ")).unwrap().ended);
         assert_eq!((stat.parent, stat.children_ticks), (5, 70));
         assert_eq!(Stat::parse("7 (cut off) S 5"), None);
     }
@@ -235,6 +239,7 @@ mod tests {
         let all = parents.map(|(pid, parent)| {
             let stat = Stat {
                 name: "p".to_owned(),
+                ended: false,
                 parent,
                 children_ticks: 0,
             };

@@ -58,6 +58,10 @@ pub struct Arguments {
     /// A further option of `faasw up`, such as --node-option=--shells-ready=8
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     node_option: Vec<String>,
+    /// An option that makes a node serve in another way, such as one that parks no
+    /// microVMs: the part `floor` measures such a node, too
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    other_way: Vec<String>,
     /// Write the report to this file, and its plots to the folder of that name beside it
     #[arg(long, value_name = "FILE.md")]
     write: Option<PathBuf>,
@@ -77,6 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         functions: &functions(&arguments.function)?,
         parts: &parts(&arguments.only),
         node_options: &arguments.node_option,
+        other_ways: &arguments.other_way,
         plan,
     })?;
     let folder = match &arguments.write {

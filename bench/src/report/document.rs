@@ -39,7 +39,7 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
         ));
     }
     let plot = |name: &str| match plots {
-        Some(folder) => format!("\n![]({}/{name}.svg)\n", folder.to_string_lossy()),
+        Some(folder) => format!("\n![{name}]({}/{name}.svg)\n", folder.to_string_lossy()),
         None => String::new(),
     };
     for (function, contests) in &results.contests {

@@ -65,7 +65,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All of it: an hour and less.
+    /// All of it: half an hour and less.
     pub const WHOLE: Self = Self {
         one: (20, 300),
         many: (10, Duration::from_secs(1)),
@@ -114,6 +114,8 @@ pub struct Subjects<'a> {
     pub parts: &'a [Part],
     /// Options of `faasw up`.
     pub node_options: &'a [String],
+    /// Options of further nodes whose way of serving is measured, too.
+    pub other_ways: &'a [String],
     /// How much.
     pub plan: Plan,
 }
@@ -295,8 +297,15 @@ impl Subjects<'_> {
     }
 
     fn floor(&self) -> Result<floor::Found> {
-        let node = Node::start(self.faasw, self.hello()?, self.node_options)?;
-        floor::measure(Some(node.url()), self.plan.floor)
+        let hello = self.hello()?;
+        let mut nodes = vec![Node::start(self.faasw, hello, self.node_options)?];
+        for option in self.other_ways {
+            let mut options = self.node_options.to_vec();
+            options.push(option.clone());
+            nodes.push(Node::start(self.faasw, hello, &options)?);
+        }
+        let urls: Vec<Url> = nodes.iter().map(|node| node.url().clone()).collect();
+        floor::measure(&urls, self.plan.floor)
     }
 
     /// A node that takes `requests` at once.
@@ -330,6 +339,7 @@ impl Subjects<'_> {
             url.path = format!("/{name}/");
             urls.push(url);
         }
+        std::thread::sleep(memory::SETTLE);
         let before = memory::shells(node.pid())?;
         for url in &urls {
             interrupt::check()?;
