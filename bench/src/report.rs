@@ -6,7 +6,7 @@
 //! the report, and the command fails in the end.
 //!
 //! - `function`: what is measured, and the goals.
-//! - `server`: the processes. `measure`: the parts, each of which uses another
+//! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which uses another
 //!   of this program's benchmarks.
 //! - `figure`, `figures`: numbers beside their goals. `plot`, `charts`: plots.
 //!   `document`: the page, with the `host` that it was made on.
@@ -20,6 +20,7 @@ mod host;
 mod measure;
 mod plot;
 mod server;
+mod setting;
 
 use std::{fs, path::PathBuf};
 
@@ -28,6 +29,7 @@ use anyhow::{Context, Result, ensure};
 use crate::interrupt;
 use function::Function;
 use measure::{Part, Plan, Results};
+use setting::{Setting, Without};
 
 /// What is measured where nothing else is given under the same name; paths are
 /// those of a checkout.
@@ -58,10 +60,10 @@ pub struct Arguments {
     /// A further option of `faasw up`, such as --node-option=--shells-ready=8
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     node_option: Vec<String>,
-    /// An option that makes a node serve in another way, such as one that parks no
-    /// microVMs: the part `floor` measures such a node, too
-    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
-    other_way: Vec<String>,
+    /// A node with something switched off, by options of `faasw up` or environment
+    /// variables: it is measured beside the whole node, in the parts ablation and floor
+    #[arg(long, value_name = "NAME: WORDS")]
+    without: Vec<Without>,
     /// Write the report to this file, and its plots to the folder of that name beside it
     #[arg(long, value_name = "FILE.md")]
     write: Option<PathBuf>,
@@ -80,8 +82,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         wasmtime: &arguments.wasmtime,
         functions: &functions(&arguments.function)?,
         parts: &parts(&arguments.only),
-        node_options: &arguments.node_option,
-        other_ways: &arguments.other_way,
+        setting: &Setting::of_options(&arguments.node_option),
+        without: &arguments.without,
         plan,
     })?;
     let folder = match &arguments.write {

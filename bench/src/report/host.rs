@@ -90,7 +90,8 @@ pub fn command(arguments: impl IntoIterator<Item = String>) -> String {
     words.join(" ")
 }
 
-/// A word of a command with absolute paths cut down to their last part.
+/// A word of a command with absolute paths cut down to their last part, quoted
+/// where it has to be.
 fn portable(word: &str) -> String {
     let (before, path) = match word.split_once('=') {
         Some((before, path)) => (format!("{before}="), path),
@@ -100,7 +101,12 @@ fn portable(word: &str) -> String {
         Some((_, last)) if path.starts_with('/') => last,
         _ => path,
     };
-    format!("{before}{shown}")
+    let word = format!("{before}{shown}");
+    if word.contains(char::is_whitespace) {
+        format!("'{word}'")
+    } else {
+        word
+    }
 }
 
 /// A day by its number since 1970-01-01, in the Gregorian calendar.
@@ -157,6 +163,11 @@ mod tests {
             command(words),
             "faasw-bench report --function go=go.wasm:auto examples/a.wasm"
         );
+    }
+
+    #[test]
+    fn a_word_with_spaces_is_quoted() {
+        assert_eq!(portable("parking: --x=0"), "'parking: --x=0'");
     }
 
     #[test]

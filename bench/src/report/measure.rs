@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::{
     function::Function,
     server::{Compiled, Node, Reuse},
+    setting::{Setting, Without},
 };
 use crate::{
     client::{Client, Connections, Url},
@@ -28,6 +29,8 @@ pub enum Part {
     Latency,
     /// The way through a microVM against an empty one
     Floor,
+    /// A node with this and that switched off, beside the whole one
+    Ablation,
     /// Memory of parked instances
     Memory,
     /// Many functions with a few instances each
@@ -38,9 +41,10 @@ pub enum Part {
 
 impl Part {
     /// All, in order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Latency,
         Self::Floor,
+        Self::Ablation,
         Self::Memory,
         Self::Crowd,
         Self::Soak,
@@ -83,6 +87,15 @@ impl Plan {
         },
     };
 
+    fn over_one_connection(&self) -> Rounds {
+        Rounds {
+            count: self.one.0,
+            each: Until::Requests(self.one.1),
+            warm_up: Until::Requests(50),
+            tell: true,
+        }
+    }
+
     /// Just enough to see everything at work.
     pub const QUICK: Self = Self {
         one: (3, 40),
@@ -112,10 +125,10 @@ pub struct Subjects<'a> {
     pub functions: &'a [Function],
     /// Parts to measure.
     pub parts: &'a [Part],
-    /// Options of `faasw up`.
-    pub node_options: &'a [String],
-    /// Options of further nodes whose way of serving is measured, too.
-    pub other_ways: &'a [String],
+    /// How nodes are set up.
+    pub setting: &'a Setting,
+    /// Nodes with something switched off.
+    pub without: &'a [Without],
     /// How much.
     pub plan: Plan,
 }
@@ -164,6 +177,8 @@ pub struct Results {
     pub contests: Vec<(Function, Vec<Contest>)>,
     /// Of hello.
     pub floor: Option<floor::Found>,
+    /// Of hello: the whole node, and without this and that.
+    pub ablation: Vec<Contestant>,
     /// By function.
     pub memory: Vec<(Function, memory::Found)>,
     /// Many functions.
@@ -194,6 +209,10 @@ pub fn all(subjects: &Subjects) -> Result<Results> {
     }
     if wants(Part::Floor) {
         results.floor = results.try_part("floor".to_owned(), || subjects.floor())?;
+    }
+    if wants(Part::Ablation) && !subjects.without.is_empty() {
+        let ablation = results.try_part("ablation".to_owned(), || subjects.ablation())?;
+        results.ablation = ablation.unwrap_or_default();
     }
     for function in subjects.functions.iter().filter(|_| wants(Part::Memory)) {
         if function.goals().is_none_or(|goals| goals.memory.is_none()) {
@@ -257,13 +276,8 @@ impl Subjects<'_> {
                 function.name
             ));
         }
-        let node = Node::start(self.faasw, function, self.node_options)?;
-        let one = Rounds {
-            count: self.plan.one.0,
-            each: Until::Requests(self.plan.one.1),
-            warm_up: Until::Requests(50),
-            tell: true,
-        };
+        let node = Node::start(self.faasw, function, self.setting)?;
+        let one = self.plan.over_one_connection();
         let many = Rounds {
             count: self.plan.many.0,
             each: Until::Elapsed(self.plan.many.1),
@@ -298,22 +312,43 @@ impl Subjects<'_> {
 
     fn floor(&self) -> Result<floor::Found> {
         let hello = self.hello()?;
-        let mut nodes = vec![Node::start(self.faasw, hello, self.node_options)?];
-        for option in self.other_ways {
-            let mut options = self.node_options.to_vec();
-            options.push(option.clone());
-            nodes.push(Node::start(self.faasw, hello, &options)?);
+        let mut nodes = vec![Node::start(self.faasw, hello, self.setting)?];
+        for without in self.without {
+            let setting = self.setting.and(&without.setting);
+            nodes.push(Node::start(self.faasw, hello, &setting)?);
         }
         let urls: Vec<Url> = nodes.iter().map(|node| node.url().clone()).collect();
         floor::measure(&urls, self.plan.floor)
     }
 
+    fn ablation(&self) -> Result<Vec<Contestant>> {
+        let hello = self.hello()?;
+        let mut nodes = vec![(
+            "the whole node".to_owned(),
+            Node::start(self.faasw, hello, self.setting)?,
+        )];
+        for without in self.without {
+            let setting = self.setting.and(&without.setting);
+            let node = Node::start(self.faasw, hello, &setting)
+                .with_context(|| format!("without {}", without.name))?;
+            nodes.push((format!("without {}", without.name), node));
+        }
+        let mut contestants: Vec<Contestant> = nodes
+            .iter()
+            .map(|(name, node)| {
+                Contestant::new(name, node.url(), Some(node.pid()), Connections::Keep, 1)
+            })
+            .collect();
+        contest::run(&mut contestants, self.plan.over_one_connection())?;
+        Ok(contestants)
+    }
+
     /// A node that takes `requests` at once.
     fn roomy(&self, function: &Function, requests: u32) -> Result<Node> {
-        let mut options = self.node_options.to_vec();
-        options.extend(ROOMY.map(str::to_owned));
-        options.extend(["--max-instances".to_owned(), requests.to_string()]);
-        Node::start(self.faasw, function, &options)
+        let requests = requests.to_string();
+        let roomy = ROOMY.into_iter().chain(["--max-instances", &requests]);
+        let setting = self.setting.and(&Setting::of_options(roomy));
+        Node::start(self.faasw, function, &setting)
     }
 
     fn memory(&self, function: &Function) -> Result<memory::Found> {
@@ -354,7 +389,7 @@ impl Subjects<'_> {
     }
 
     fn soak(&self) -> Result<soak::Found> {
-        let node = Node::start(self.faasw, self.hello()?, self.node_options)?;
+        let node = Node::start(self.faasw, self.hello()?, self.setting)?;
         soak::measure(node.pid(), node.url(), self.plan.soak, true)
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, kill_process, set_parent_process_death_signal};
 use tempfile::TempDir;
 
-use super::function::Function;
+use super::{function::Function, setting::Setting};
 use crate::{client::Url, interrupt, node::Commands, process::Pid};
 
 /// Longest that a server may take to start: large components are compiled first.
@@ -118,11 +118,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node that serves `function`, with further options of `faasw up`.
+    /// Starts a node that serves `function`.
     ///
     /// # Errors
     /// When it does not start, with what it said.
-    pub fn start(faasw: &Path, function: &Function, options: &[String]) -> Result<Self> {
+    pub fn start(faasw: &Path, function: &Function, setting: &Setting) -> Result<Self> {
         let folder = TempDir::with_prefix("faasw-bench-")?;
         let data_dir = folder.path().join("data");
         let mut command = Command::new(faasw);
@@ -135,7 +135,9 @@ impl Node {
         if let Some(freeze) = &function.freeze {
             command.args(["--freeze", freeze]);
         }
-        command.args(options);
+        command
+            .args(&setting.options)
+            .envs(setting.environment.iter().cloned());
         let server = Server::start(command, &folder.path().join("log"), "  curl ")?;
         Ok(Self {
             server,
