@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client: blocking, one request at a time on one socket.
+//! A small HTTP/1.1 client: one request at a time on one socket.
 //!
 //! A load generator's own work is part of every latency it measures. This one
 //! does one write and few reads a request, on the measuring thread itself.
@@ -6,17 +6,16 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::TcpStream,
-    time::{Duration, Instant},
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::response::Response;
 
 /// How long anything may take before the benchmark gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Most header fields of a response.
-const HEADERS_MAX: usize = 64;
-/// Most bytes of a response's head.
-const HEAD_MAX: usize = 64 << 10;
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An `http://` address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,88 +63,99 @@ pub enum Connections {
     Close,
 }
 
+/// The bytes of a GET request for `path`, with more header `fields`, each ended
+/// by a line end.
+pub fn request(url: &Url, path: &str, connections: Connections, fields: &str) -> Vec<u8> {
+    let close = match connections {
+        Connections::Keep => "",
+        Connections::Close => "connection: close\r\n",
+    };
+    let authority = &url.authority;
+    format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n{close}{fields}\r\n").into_bytes()
+}
+
 /// A client of one server.
 #[derive(Debug)]
 pub struct Client {
-    authority: String,
-    connections: Connections,
+    url: Url,
+    fields: &'static str,
     connection: Option<Connection>,
 }
 
 impl Client {
-    /// A client that connects when it is first used.
-    pub fn new(url: &Url, connections: Connections) -> Self {
+    /// A client that connects when it is first used, and keeps its connection.
+    pub fn new(url: &Url) -> Self {
+        Self::with_fields(url, "")
+    }
+
+    /// The same, with more header fields in each request.
+    pub fn with_fields(url: &Url, fields: &'static str) -> Self {
         Self {
-            authority: url.authority.clone(),
-            connections,
+            url: url.clone(),
+            fields,
             connection: None,
         }
     }
 
-    /// Requests `path`, and returns the body and the time from before the
-    /// request, or before connecting, to the body's last byte.
+    /// Connects ahead of the first request.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect(&mut self) -> Result<()> {
+        self.connection = Some(Connection::open(&self.url)?);
+        Ok(())
+    }
+
+    /// Requests `path`.
     ///
     /// # Errors
     /// Also when the status is not one of success: an error page is not what
     /// was to be measured.
-    pub fn get(&mut self, path: &str) -> Result<(Vec<u8>, Duration)> {
-        let close = match self.connections {
-            Connections::Keep => "",
-            Connections::Close => "connection: close\r\n",
-        };
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nhost: {}\r\n{close}\r\n",
-            self.authority
-        );
-        let begun = Instant::now();
+    pub fn get(&mut self, path: &str) -> Result<Response> {
+        let request = request(&self.url, path, Connections::Keep, self.fields);
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Connection::open(&self.authority)?,
+            None => Connection::open(&self.url)?,
         };
         let response = connection
-            .exchange(request.as_bytes())
-            .with_context(|| format!("http://{}{path}", self.authority))?;
-        let took = begun.elapsed();
-        ensure!(
-            (200..300).contains(&response.status),
-            "http://{}{path} answered {}: {}",
-            self.authority,
-            response.status,
-            String::from_utf8_lossy(&response.body).trim_end()
-        );
-        if self.connections == Connections::Keep && response.keeps_connection {
+            .send(&request)
+            .and_then(|()| connection.receive())
+            .with_context(|| format!("http://{}{path}", self.url.authority))?;
+        ensure_success(&response)
+            .with_context(|| format!("http://{}{path}", self.url.authority))?;
+        if response.keeps_connection {
             self.connection = Some(connection);
         }
-        Ok((response.body, took))
+        Ok(response)
     }
 }
 
-#[derive(Debug)]
-struct Response {
-    status: u16,
-    body: Vec<u8>,
-    keeps_connection: bool,
+/// Errors when the status is not one of success.
+pub fn ensure_success(response: &Response) -> Result<()> {
+    ensure!(
+        (200..300).contains(&response.status),
+        "answered {}: {}",
+        response.status,
+        String::from_utf8_lossy(&response.body).trim_end()
+    );
+    Ok(())
 }
 
 /// A socket and what was read from it but not used yet.
 #[derive(Debug)]
-struct Connection {
+pub struct Connection {
     stream: TcpStream,
     unread: Vec<u8>,
 }
 
-/// How a body ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Length(usize),
-    Chunked,
-    UntilClose,
-}
-
 impl Connection {
-    fn open(authority: &str) -> Result<Self> {
-        let stream = TcpStream::connect(authority)
-            .with_context(|| format!("cannot connect to {authority}"))?;
+    /// Connects.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(url: &Url) -> Result<Self> {
+        let stream = TcpStream::connect(&url.authority)
+            .with_context(|| format!("cannot connect to {}", url.authority))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -155,35 +165,39 @@ impl Connection {
         })
     }
 
-    fn exchange(&mut self, request: &[u8]) -> Result<Response> {
-        self.stream.write_all(request).context("cannot send")?;
-        let (head, framing, keeps_connection, status) = loop {
-            if let Some(head) = Head::parse(&self.unread)? {
-                break (head.bytes, head.framing, head.keeps_connection, head.status);
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn send(&mut self, request: &[u8]) -> Result<()> {
+        self.stream.write_all(request).context("cannot send")
+    }
+
+    /// Waits for a whole response.
+    ///
+    /// # Errors
+    /// The system's, and when what comes is no response.
+    pub fn receive(&mut self) -> Result<Response> {
+        loop {
+            if let Some(response) = self.receive_part()? {
+                return Ok(response);
             }
-            ensure!(
-                self.unread.len() < HEAD_MAX,
-                "the response's head has no end"
-            );
-            ensure!(
-                self.read_more()?,
-                "the connection was closed before a response"
-            );
-        };
-        self.unread.drain(..head);
-        let body = match framing {
-            Framing::Length(length) => self.take(length)?,
-            Framing::Chunked => self.take_chunks()?,
-            Framing::UntilClose => {
-                while self.read_more()? {}
-                std::mem::take(&mut self.unread)
-            }
-        };
-        Ok(Response {
-            status,
-            body,
-            keeps_connection: keeps_connection && framing != Framing::UntilClose,
-        })
+        }
+    }
+
+    /// Reads once, waiting if there is nothing to read. The response, if it is
+    /// whole now.
+    ///
+    /// # Errors
+    /// The system's, and when what comes is no response.
+    pub fn receive_part(&mut self) -> Result<Option<Response>> {
+        let ended = !self.read_more()?;
+        Ok(
+            Response::parse(&self.unread, ended)?.map(|(response, length)| {
+                self.unread.drain(..length);
+                response
+            }),
+        )
     }
 
     /// Reads what there is; `false` at the end of the stream.
@@ -200,116 +214,21 @@ impl Connection {
             }
         }
     }
-
-    fn take(&mut self, count: usize) -> Result<Vec<u8>> {
-        while self.unread.len() < count {
-            ensure!(self.read_more()?, "the body was cut short");
-        }
-        Ok(self.unread.drain(..count).collect())
-    }
-
-    fn take_line(&mut self) -> Result<Vec<u8>> {
-        loop {
-            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\r\n") {
-                let mut line = self.take(end + 2)?;
-                line.truncate(end);
-                return Ok(line);
-            }
-            ensure!(self.read_more()?, "the body was cut short");
-        }
-    }
-
-    fn take_chunks(&mut self) -> Result<Vec<u8>> {
-        let mut body = Vec::new();
-        loop {
-            let line = self.take_line()?;
-            let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
-            let size = usize::from_str_radix(std::str::from_utf8(digits)?.trim(), 16)
-                .context("a chunk without a size")?;
-            if size == 0 {
-                // Trailers, if any, then an empty line.
-                while !self.take_line()?.is_empty() {}
-                return Ok(body);
-            }
-            body.append(&mut self.take(size)?);
-            ensure!(self.take_line()?.is_empty(), "a chunk longer than its size");
-        }
-    }
 }
 
-/// What matters of a response's head.
-#[derive(Debug)]
-struct Head {
-    bytes: usize,
-    status: u16,
-    framing: Framing,
-    keeps_connection: bool,
-}
-
-impl Head {
-    /// The head at the front of `bytes`, once it is whole.
-    fn parse(bytes: &[u8]) -> Result<Option<Self>> {
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-        let mut response = httparse::Response::new(&mut headers);
-        let httparse::Status::Complete(length) = response.parse(bytes)? else {
-            return Ok(None);
-        };
-        let status = response.code.context("a response without a status")?;
-        let mut head = Self {
-            bytes: length,
-            status,
-            framing: if status == 204 || status == 304 {
-                Framing::Length(0)
-            } else {
-                Framing::UntilClose
-            },
-            keeps_connection: response.version == Some(1),
-        };
-        for header in response.headers.iter() {
-            let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
-            if header.name.eq_ignore_ascii_case("content-length") {
-                head.framing = Framing::Length(value.parse().context("content-length")?);
-            } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-                if !value.eq_ignore_ascii_case("chunked") {
-                    bail!("unknown transfer encoding {value}");
-                }
-                head.framing = Framing::Chunked;
-            } else if header.name.eq_ignore_ascii_case("connection") {
-                head.keeps_connection &= !value.eq_ignore_ascii_case("close");
-            }
-        }
-        Ok(Some(head))
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{net::TcpListener, thread};
-
-    /// A server that answers each connection's requests with `answers` in turn.
-    fn server(connections: Vec<Vec<&'static str>>) -> Url {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            for answers in connections {
-                let (mut stream, _) = listener.accept().unwrap();
-                for answer in answers {
-                    let mut request = Vec::new();
-                    while !request.ends_with(b"\r\n\r\n") {
-                        let mut byte = [0];
-                        stream.read_exact(&mut byte).unwrap();
-                        request.push(byte[0]);
-                    }
-                    stream.write_all(answer.as_bytes()).unwrap();
-                }
-            }
-        });
-        format!("http://{address}/").parse().unwrap()
-    }
+    use crate::test_server::server;
 
     fn body(client: &mut Client) -> String {
-        String::from_utf8(client.get("/").unwrap().0).unwrap()
+        String::from_utf8(client.get("/").unwrap().body).unwrap()
     }
 
     #[test]
@@ -334,7 +253,7 @@ mod tests {
             "HTTP/1.1 204 No Content\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlast",
         ]]);
-        let mut client = Client::new(&url, Connections::Keep);
+        let mut client = Client::new(&url);
         for expected in ["one", "two", "", "last"] {
             assert_eq!(body(&mut client), expected);
         }
@@ -344,7 +263,7 @@ mod tests {
     fn a_closed_connection_is_followed_by_a_new_one() {
         let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nto the end";
         let url = server(vec![vec![closing], vec![closing]]);
-        let mut client = Client::new(&url, Connections::Keep);
+        let mut client = Client::new(&url);
         assert_eq!(body(&mut client), "to the end");
         assert_eq!(body(&mut client), "to the end");
     }
@@ -354,7 +273,10 @@ mod tests {
         let url = server(vec![vec![
             "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnone",
         ]]);
-        let error = Client::new(&url, Connections::Close).get("/").unwrap_err();
-        assert!(error.to_string().ends_with("answered 404: none"), "{error}");
+        let error = Client::new(&url).get("/").unwrap_err();
+        assert!(
+            format!("{error:#}").ends_with("answered 404: none"),
+            "{error:#}"
+        );
     }
 }

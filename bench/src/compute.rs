@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use crate::{
-    client::{Client, Connections, Url},
+    client::{Client, Url},
     kernel::{Answer, KERNELS, Kernel, Work},
     native::Native,
     stats::{self, Ratio},
@@ -125,14 +125,14 @@ struct Guest {
 impl Guest {
     fn new(url: &Url) -> Self {
         Self {
-            client: Client::new(url, Connections::Keep),
+            client: Client::new(url),
             path: url.path.trim_end_matches('/').to_owned(),
         }
     }
 
     fn run(&mut self, kernel: &Kernel) -> Result<Answer> {
         let path = format!("{}/{}?{}", self.path, kernel.name, kernel.query());
-        let (body, _) = self.client.get(&path)?;
+        let body = self.client.get(&path)?.body;
         Answer::parse(&String::from_utf8_lossy(&body))
     }
 }

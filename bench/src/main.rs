@@ -1,27 +1,48 @@
-//! `faasw-bench`: how a running node compares, over HTTP alone.
+//! `faasw-bench`: how a running node compares, over HTTP, its command line and
+//! /proc alone.
 //!
 //! On a shared machine only ratios taken in one run mean anything, so every
 //! command measures its contestants in alternating rounds, takes a ratio from
 //! each round, and says how far the rounds are apart.
 //!
-//! - `latency`: the same request to several addresses.
+//! - `http`: the same request to several addresses, by a `contest` of rounds
+//!   under `load`.
 //! - `compute`: kernels in a function against the same module run natively;
 //!   `native` is the native side, `kernel` what both sides are asked and answer.
-//! - `client`: a small HTTP client that adds as little of its own as it can.
+//! - `floor`: what a node's way through a microVM costs beside the least that
+//!   two processes with a VM can do; `server_timing` is what the node tells.
+//! - `memory`, `soak`: what a node's processes hold, by `process`.
+//! - `report`: all of these in one run, with node and peer started by it.
+//! - `node`: the node's command line. `interrupt`: ending early in good order.
+//! - `client`, `response`: an HTTP client that adds as little of its own as it can.
 //! - `stats`, `table`: what is made of the samples.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod client;
 mod compute;
+mod contest;
+mod floor;
+mod http;
+mod interrupt;
 mod kernel;
-mod latency;
+mod load;
+mod memory;
 mod native;
+mod node;
+mod process;
+mod report;
+mod response;
+mod server_timing;
+mod soak;
 mod stats;
 mod table;
+#[cfg(test)]
+mod test_server;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Compares a running node with its peers and with native code.
 #[derive(Parser)]
@@ -33,16 +54,33 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Latency of one request against the same request elsewhere
-    Http(latency::Arguments),
+    /// Latency, throughput and CPU time of a request against the same elsewhere
+    Http(http::Arguments),
     /// Compute kernels in a function against the same module run natively
     Compute(compute::Arguments),
+    /// The least that a request through a microVM can cost here, and what it costs in a node
+    Floor(floor::Arguments),
+    /// What a parked instance holds
+    Memory(memory::Arguments),
+    /// Load for a long time, and whether anything grows
+    Soak(soak::Arguments),
+    /// Every figure that the node is held to, in one run that starts node and peer itself
+    Report(report::Arguments),
+    /// The other process of `floor`'s round trips
+    #[command(hide = true)]
+    FloorPartner(floor::PartnerArguments),
 }
 
 fn main() -> ExitCode {
+    raise_descriptor_limit();
     let result = match Arguments::parse().command {
-        Command::Http(arguments) => latency::run(&arguments),
+        Command::Http(arguments) => http::run(&arguments),
         Command::Compute(arguments) => compute::run(&arguments),
+        Command::Floor(arguments) => floor::run(&arguments),
+        Command::Memory(arguments) => memory::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::FloorPartner(arguments) => floor::serve_partner(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,4 +89,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// As many descriptors as allowed, for hundreds of connections here and for the
+/// shells of a node that is started from here; if that fails, what needs them
+/// says so.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -75,6 +75,11 @@ pub fn median(durations: &[Duration]) -> Option<f64> {
     Sample::new(durations.iter().map(|duration| microseconds(*duration))).quantile(0.5)
 }
 
+/// Median of numbers; `None` if there are none.
+pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    Sample::new(values).quantile(0.5)
+}
+
 /// A duration in microseconds.
 pub fn microseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6

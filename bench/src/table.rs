@@ -21,6 +21,21 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
+    /// The same in Markdown.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            text.push_str(&format!("| {} |\n", cells.join(" | ")));
+            if index == 0 {
+                let rule = |column| if column == 0 { " --- |" } else { " ---: |" };
+                let rules: String = (0..row.len()).map(rule).collect();
+                text.push_str(&format!("|{rules}\n"));
+            }
+        }
+        text
+    }
+
     fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -54,5 +69,15 @@ mod tests {
         let mut table = Table::new(["kernel", "µs"]);
         table.row(["f".to_owned(), "12.5".to_owned()]);
         assert_eq!(table.to_string(), "kernel    µs\nf       12.5\n");
+    }
+
+    #[test]
+    fn markdown_has_a_rule_below_the_titles() {
+        let mut table = Table::new(["a|b", "c"]);
+        table.row(["d".to_owned(), "1".to_owned()]);
+        assert_eq!(
+            table.markdown(),
+            "| a\\|b | c |\n| --- | ---: |\n| d | 1 |\n"
+        );
     }
 }

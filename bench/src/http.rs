@@ -1,0 +1,168 @@
+//! `faasw-bench http`: the same request here and elsewhere.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::{
+    client::{Connections, Url},
+    contest::{self, Contestant, Rounds, Summary},
+    load::Until,
+    process::Pid,
+    stats::Ratio,
+    table::Table,
+};
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Address of a function on a faasw node
+    #[arg(long, value_name = "URL")]
+    ours: Url,
+    /// Address of the same function on another server
+    #[arg(long, value_name = "URL")]
+    peer: Url,
+    /// Address that answers at once: what HTTP and this program cost by themselves
+    #[arg(long, value_name = "URL")]
+    floor: Option<Url>,
+    /// The node's process: also tells its CPU time per answer
+    #[arg(long, value_name = "PID")]
+    ours_pid: Option<Pid>,
+    /// The other server's process
+    #[arg(long, value_name = "PID")]
+    peer_pid: Option<Pid>,
+    /// Connections to each address, each of which has one request under way at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Rounds, in each of which every address is measured once
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Requests to each address in a round, over all connections
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: u64,
+    /// Requests to each address before the first round, not counted
+    #[arg(long, default_value_t = 50)]
+    warm_up: u64,
+    /// Open a new connection for each request
+    #[arg(long)]
+    close: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What comes of it all.
+#[derive(Serialize)]
+struct Report {
+    connections: u16,
+    rounds: u32,
+    requests_per_round: u64,
+    new_connection_per_request: bool,
+    contestants: Vec<Summary>,
+    /// Ours to the peer's, round by round.
+    ratios: Ratios,
+}
+
+#[derive(Serialize)]
+struct Ratios {
+    /// Median of latency to median of latency.
+    latency: Option<Ratio>,
+    /// The same with the floor's median taken off both, if both were above it
+    /// in every round.
+    latency_above_floor: Option<Ratio>,
+    /// p99/p50 to p99/p50.
+    tail: Option<Ratio>,
+    throughput: Option<Ratio>,
+    cpu: Option<Ratio>,
+}
+
+/// Measures and prints.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let keep = if arguments.close {
+        Connections::Close
+    } else {
+        Connections::Keep
+    };
+    let addresses = [
+        ("ours", Some(&arguments.ours), arguments.ours_pid),
+        ("peer", Some(&arguments.peer), arguments.peer_pid),
+        ("floor", arguments.floor.as_ref(), None),
+    ];
+    let mut contestants: Vec<Contestant> = addresses
+        .into_iter()
+        .filter_map(|(name, url, pid)| {
+            let connections = arguments.connections.into();
+            Some(Contestant::new(name, url?, pid, keep, connections))
+        })
+        .collect();
+    let rounds = Rounds {
+        count: arguments.rounds,
+        each: Until::Requests(arguments.requests),
+        warm_up: Until::Requests(arguments.warm_up),
+        tell: !arguments.json,
+    };
+    contest::run(&mut contestants, rounds)?;
+    let report = Report::of(arguments, &contestants);
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        report.print();
+    }
+    contestants
+        .iter()
+        .try_for_each(Contestant::ensure_no_errors)
+}
+
+impl Report {
+    fn of(arguments: &Arguments, contestants: &[Contestant]) -> Self {
+        let find = |name: &str| {
+            contestants
+                .iter()
+                .find(|contestant| contestant.name == name)
+        };
+        let both = find("ours").zip(find("peer"));
+        Self {
+            connections: arguments.connections,
+            rounds: arguments.rounds,
+            requests_per_round: arguments.requests,
+            new_connection_per_request: arguments.close,
+            contestants: contestants.iter().filter_map(Contestant::summary).collect(),
+            ratios: Ratios {
+                latency: both.and_then(|(ours, peer)| ours.latency_against(peer)),
+                latency_above_floor: both
+                    .zip(find("floor"))
+                    .and_then(|((ours, peer), floor)| ours.latency_above(floor, peer)),
+                tail: both.and_then(|(ours, peer)| ours.tail_against(peer)),
+                throughput: both.and_then(|(ours, peer)| ours.throughput_against(peer)),
+                cpu: both.and_then(|(ours, peer)| ours.cpu_against(peer)),
+            },
+        }
+    }
+
+    fn print(&self) {
+        println!("{}", contest::table(&self.contestants));
+        let mut table = Table::new([
+            "ratio round by round",
+            "ours/peer",
+            "95 % interval",
+            "rounds",
+        ]);
+        let ratios = [
+            ("p50", self.ratios.latency),
+            ("p50 above the floor", self.ratios.latency_above_floor),
+            ("p99/p50", self.ratios.tail),
+            ("answers/s", self.ratios.throughput),
+            ("CPU per answer", self.ratios.cpu),
+        ];
+        for (name, ratio) in ratios {
+            if let Some(ratio) = ratio {
+                table.row([
+                    name.to_owned(),
+                    format!("{:.3}", ratio.median),
+                    format!("{:.3} to {:.3}", ratio.low, ratio.high),
+                    ratio.pairs.to_string(),
+                ]);
+            }
+        }
+        print!("{table}");
+    }
+}

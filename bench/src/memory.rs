@@ -1,0 +1,293 @@
+//! `faasw-bench memory`: what a parked instance holds.
+//!
+//! Two numbers, since each misses something. The unique set size of the shells'
+//! processes leaves out what the kernel keeps for their VMs; the fall of the
+//! machine's available memory includes it, and whatever else happened meanwhile.
+
+use std::{
+    fmt,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+
+use crate::{
+    client::{Client, Url},
+    interrupt,
+    node::{self, Commands, MicroVms},
+    process::{self, Memory, Pid, Tree},
+    stats,
+    table::Table,
+};
+
+/// How often requests are sent at once before the node is taken to keep as many
+/// instances as it will.
+const BURSTS_MAX: u32 = 20;
+/// Size of the first burst; each further one is twice as large. All at once at
+/// first would measure a stampede, not a pool.
+const FIRST_BURST: u32 = 25;
+/// Bursts without a further instance after which it is taken so already.
+const IN_VAIN_MAX: u32 = 3;
+/// From a burst until the instances that the node does not keep are gone.
+const BREATH: Duration = Duration::from_millis(300);
+/// From the last answer, or the start, until the node has finished what it does
+/// behind it.
+pub const SETTLE: Duration = Duration::from_secs(2);
+/// How long the idle node's CPU time is measured.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The node's process, best a node that has answered nothing yet
+    #[arg(long, value_name = "PID")]
+    node_pid: Pid,
+    /// Address of a function on it
+    #[arg(long, value_name = "URL")]
+    function: Url,
+    /// How many parked instances to have it make; fewer are reported as they are
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
+    /// Ask for nothing and measure the instances that there are; the fall of
+    /// available memory is then unknown
+    #[arg(long, conflicts_with = "count")]
+    as_is: bool,
+    #[command(flatten)]
+    commands: node::Arguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What instances hold.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// Instances that were asked for, if any were.
+    pub wanted: Option<u32>,
+    /// Shells that the node has more than before, without those that it calls
+    /// busy, if it was asked.
+    pub instances: usize,
+    /// Shells that it had before, made ahead without a function; none are told
+    /// apart where nothing was asked for.
+    pub before: usize,
+    /// What the node's own statistics say in the end, if it was asked.
+    pub microvms: Option<MicroVms>,
+    /// Median of the instances' unique set size; without instances, nothing.
+    pub unique_bytes: Option<f64>,
+    /// Fall of the machine's available memory per instance.
+    pub available_bytes: Option<f64>,
+    /// CPU time that the idle node with these instances uses, of one core.
+    pub idle_core_share: f64,
+}
+
+/// Measures and prints.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let commands = arguments.commands.commands();
+    let found = measure(
+        arguments.node_pid,
+        &arguments.function,
+        (!arguments.as_is).then_some(arguments.count),
+        commands.as_ref(),
+    )?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+    } else {
+        print!("{found}");
+    }
+    Ok(())
+}
+
+/// Has the node make `count` instances, or takes those that it has, and measures
+/// them.
+///
+/// # Errors
+/// When the node's process is not there or a request fails.
+pub fn measure(
+    node: Pid,
+    function: &Url,
+    count: Option<u32>,
+    commands: Option<&Commands>,
+) -> Result<Found> {
+    if count.is_some() {
+        thread::sleep(SETTLE);
+    }
+    let before = count.map_or(Ok(0), |_| shells(node))?;
+    let available_before = process::available_bytes()?;
+    if let Some(count) = count {
+        fill(node, function, before, count)?;
+        thread::sleep(SETTLE);
+    }
+    let after: Vec<Pid> = Tree::of(node)?.shells().collect();
+    let available_after = process::available_bytes()?;
+    let microvms = commands.map(Commands::microvms).transpose()?;
+    // Nobody asks for anything now: what is still busy is not parked.
+    let busy = microvms.as_ref().map_or(0, MicroVms::busy);
+    let instances = after.len().saturating_sub(before + busy);
+    let idle_core_share = idle_core_share(node)?;
+    let memories = after.iter().filter_map(|pid| Memory::of(*pid).ok());
+    let unique = memories.map(|memory| memory.unique_bytes).collect();
+    let fall = available_before.saturating_sub(available_after);
+    Ok(Found {
+        wanted: count,
+        instances,
+        before,
+        microvms,
+        unique_bytes: median_of_largest(unique, instances),
+        available_bytes: (count.is_some() && instances > 0).then(|| fall as f64 / instances as f64),
+        idle_core_share,
+    })
+}
+
+/// Sends bursts of requests until the node has `count` shells more than `before`,
+/// or seems to keep no more.
+fn fill(node: Pid, function: &Url, before: usize, count: u32) -> Result<()> {
+    let (mut most, mut in_vain, mut size) = (before, 0, FIRST_BURST.min(count));
+    for _ in 0..BURSTS_MAX {
+        if most >= before + count as usize || in_vain == IN_VAIN_MAX {
+            break;
+        }
+        interrupt::check()?;
+        burst(function, size)?;
+        thread::sleep(BREATH);
+        let now = shells(node)?;
+        // Smaller bursts than what is wanted prove nothing.
+        in_vain = if now > most || size < count {
+            0
+        } else {
+            in_vain + 1
+        };
+        most = most.max(now);
+        size = size.saturating_mul(2).min(count);
+    }
+    Ok(())
+}
+
+/// How many microVMs a node's processes hold.
+///
+/// # Errors
+/// When the node's process is not there.
+pub fn shells(node: Pid) -> Result<usize> {
+    Ok(Tree::of(node)?.shells().count())
+}
+
+/// Shells without a function hold less than any instance, so the instances are
+/// the largest ones.
+fn median_of_largest(mut bytes: Vec<u64>, count: usize) -> Option<f64> {
+    bytes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+    stats::median_of(bytes.into_iter().take(count).map(|bytes| bytes as f64))
+}
+
+/// Sends `count` requests at once, each over a connection that is open already.
+///
+/// # Errors
+/// When one of them is not answered with success.
+pub fn burst(function: &Url, count: u32) -> Result<()> {
+    let ready = Barrier::new(count as usize);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = Client::new(function);
+                    let connected = client.connect();
+                    // Whoever failed comes, too: the others wait.
+                    ready.wait();
+                    connected?;
+                    client.get(&function.path).map(drop)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+    })
+    .with_context(|| {
+        format!("{count} requests at once; a node takes 256 unless started with --max-instances")
+    })
+}
+
+fn idle_core_share(node: Pid) -> Result<f64> {
+    let begun = Instant::now();
+    let before = process::cpu_time(node)?;
+    thread::sleep(IDLE);
+    let used = process::cpu_time(node)?.saturating_sub(before);
+    Ok(used.as_secs_f64() / begun.elapsed().as_secs_f64())
+}
+
+/// Bytes in KiB, for people.
+pub fn kibibytes(bytes: f64) -> String {
+    format!("{:.0} KiB", bytes / 1024.0)
+}
+
+impl Found {
+    /// All of it as a table.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new(["memory", ""]);
+        let told = |bytes: Option<f64>| bytes.map_or("–".to_owned(), kibibytes);
+        let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+        if let Some(wanted) = self.wanted {
+            row("instances asked for", wanted.to_string());
+            row("shells before", self.before.to_string());
+            row(
+                "parked instances, shells more than before",
+                self.instances.to_string(),
+            );
+        } else {
+            row("instances, shells", self.instances.to_string());
+        }
+        if let Some(MicroVms(counts)) = &self.microvms {
+            for (state, count) in counts {
+                row(&format!("microVMs {state}, by the node"), count.to_string());
+            }
+        }
+        row("unique set size, median", told(self.unique_bytes));
+        row("fall of available memory, each", told(self.available_bytes));
+        let idle = format!("{:.2} % of a core", self.idle_core_share * 100.0);
+        row("CPU of the idle node", idle);
+        table
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.table())?;
+        if self
+            .wanted
+            .is_some_and(|wanted| self.instances < wanted as usize)
+        {
+            writeln!(
+                f,
+                "\nThe node kept fewer instances than were asked for; without a pool of parked \
+                 instances it keeps none."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_server::server;
+
+    #[test]
+    fn shells_without_a_function_do_not_count() {
+        let bytes = vec![72, 300, 72, 310, 72, 320];
+        assert_eq!(median_of_largest(bytes, 3), Some(310.0));
+        assert_eq!(median_of_largest(vec![72], 0), None);
+    }
+
+    #[test]
+    fn a_burst_is_as_many_connections_as_requests() {
+        let fine = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        burst(&server(vec![vec![fine]; 20]), 20).unwrap();
+    }
+
+    #[test]
+    fn a_burst_that_cannot_connect_says_what_was_asked() {
+        let error = burst(&"http://127.0.0.1:1/".parse().unwrap(), 3).unwrap_err();
+        assert!(error.to_string().contains("3 requests at once"), "{error}");
+    }
+}

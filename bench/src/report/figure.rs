@@ -1,0 +1,214 @@
+//! A figure beside what it is held against and its goal.
+
+use std::fmt;
+
+use crate::{stats::Ratio, table::Table};
+
+/// What a figure must come to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// No more than this.
+    AtMost(f64),
+    /// No less than this.
+    AtLeast(f64),
+}
+
+/// Whether it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// With its whole interval.
+    Met,
+    /// With none of its interval.
+    Missed,
+    /// The interval holds the goal: the machine was too noisy to tell.
+    Unsure,
+    /// There is no figure.
+    NotMeasured,
+}
+
+/// How a figure's numbers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A ratio.
+    Times,
+    /// Microseconds.
+    Microseconds,
+    /// Bytes, in KiB.
+    KiB,
+    /// A count.
+    Count,
+}
+
+/// A figure.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What is measured.
+    pub what: String,
+    /// The node's own number, for people.
+    pub ours: String,
+    /// The number it is held against, for people.
+    pub against: String,
+    /// The figure with its interval; without one, all three are the same.
+    value: Option<[f64; 3]>,
+    unit: Unit,
+    goal: Option<Goal>,
+}
+
+impl Figure {
+    /// A ratio.
+    pub fn ratio(what: String, ratio: Option<Ratio>, goal: Option<Goal>) -> Self {
+        let value = ratio.map(|ratio| [ratio.low, ratio.median, ratio.high]);
+        Self::new(what, value, Unit::Times, goal)
+    }
+
+    /// A number that is held against nothing but its goal.
+    pub fn number(what: String, value: Option<f64>, unit: Unit, goal: Option<Goal>) -> Self {
+        Self::new(what, value.map(|value| [value; 3]), unit, goal)
+    }
+
+    fn new(what: String, value: Option<[f64; 3]>, unit: Unit, goal: Option<Goal>) -> Self {
+        Self {
+            what,
+            ours: String::new(),
+            against: String::new(),
+            value,
+            unit,
+            goal,
+        }
+    }
+
+    /// The same with the two numbers that it came from.
+    pub fn of(self, ours: Option<String>, against: Option<String>) -> Self {
+        Self {
+            ours: ours.unwrap_or_default(),
+            against: against.unwrap_or_default(),
+            ..self
+        }
+    }
+
+    /// Whether the goal is met; `None` where there is none.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let goal = self.goal?;
+        let Some([low, _, high]) = self.value else {
+            return Some(Verdict::NotMeasured);
+        };
+        Some(match (goal.holds(low), goal.holds(high)) {
+            (true, true) => Verdict::Met,
+            (false, false) => Verdict::Missed,
+            _ => Verdict::Unsure,
+        })
+    }
+}
+
+impl Goal {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(most) => value <= most,
+            Self::AtLeast(least) => value >= least,
+        }
+    }
+}
+
+impl Unit {
+    /// A number with its unit.
+    pub fn write(self, value: f64) -> String {
+        match self {
+            Self::Times => format!("{value:.3} ×"),
+            Self::Microseconds => format!("{value:.1} us"),
+            Self::KiB => format!("{:.0} KiB", value / 1024.0),
+            Self::Count => format!("{value:.0}"),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Met => "yes",
+            Self::Missed => "**no**",
+            Self::Unsure => "too noisy to tell",
+            Self::NotMeasured => "not measured",
+        })
+    }
+}
+
+/// All figures as a table.
+pub fn table(figures: &[Figure]) -> Table {
+    let titles = [
+        "figure",
+        "faasw",
+        "peer or floor",
+        "came to",
+        "95 % interval",
+        "goal",
+        "met",
+    ];
+    let mut table = Table::new(titles);
+    for figure in figures {
+        let unit = figure.unit;
+        let interval = figure.value.filter(|[low, _, high]| low < high);
+        let goal = figure.goal.map(|goal| match goal {
+            Goal::AtMost(most) => format!("≤ {}", unit.write(most)),
+            Goal::AtLeast(least) => format!("≥ {}", unit.write(least)),
+        });
+        let verdict = figure.verdict().map(|verdict| verdict.to_string());
+        table.row([
+            figure.what.clone(),
+            figure.ours.clone(),
+            figure.against.clone(),
+            figure
+                .value
+                .map_or("–".to_owned(), |[_, value, _]| unit.write(value)),
+            interval.map_or(String::new(), |[low, _, high]| {
+                format!("{} to {}", unit.write(low), unit.write(high))
+            }),
+            goal.unwrap_or_default(),
+            verdict.unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(low: f64, high: f64, goal: Goal) -> Option<Verdict> {
+        let ratio = Ratio {
+            median: f64::midpoint(low, high),
+            low,
+            high,
+            pairs: 9,
+        };
+        Figure::ratio(String::new(), Some(ratio), Some(goal)).verdict()
+    }
+
+    #[test]
+    fn a_goal_is_met_only_with_the_whole_interval() {
+        let most = Goal::AtMost(0.9);
+        assert_eq!(verdict(0.7, 0.9, most), Some(Verdict::Met));
+        assert_eq!(verdict(0.85, 0.95, most), Some(Verdict::Unsure));
+        assert_eq!(verdict(0.91, 1.0, most), Some(Verdict::Missed));
+        let least = Goal::AtLeast(0.9);
+        assert_eq!(verdict(0.9, 1.2, least), Some(Verdict::Met));
+        assert_eq!(verdict(0.8, 1.2, least), Some(Verdict::Unsure));
+        assert_eq!(verdict(0.1, 0.2, least), Some(Verdict::Missed));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_to_be_so() {
+        let goal = Some(Goal::AtMost(1.5));
+        let missing = Figure::ratio("f".to_owned(), None, goal);
+        assert_eq!(missing.verdict(), Some(Verdict::NotMeasured));
+        assert!(table(&[missing]).to_string().contains("not measured"));
+        assert_eq!(Figure::ratio("f".to_owned(), None, None).verdict(), None);
+    }
+
+    #[test]
+    fn a_number_stands_beside_its_goal_in_its_unit() {
+        let goal = Some(Goal::AtMost(400.0 * 1024.0));
+        let figure = Figure::number("memory".to_owned(), Some(300.0 * 1024.0), Unit::KiB, goal);
+        let text = table(&[figure]).to_string();
+        assert!(text.contains("300 KiB") && text.contains("≤ 400 KiB") && text.contains("yes"));
+    }
+}

@@ -1,0 +1,274 @@
+//! What the parts came to, as figures beside their goals.
+
+use super::{
+    figure::{Figure, Goal, Unit},
+    function::{Function, TAIL, WARM},
+    measure::{Contest, Crowd, Results},
+};
+use crate::{
+    contest::{Contestant, Summary},
+    floor, memory, soak,
+};
+
+/// The parked way to the floor.
+const TO_FLOOR: Goal = Goal::AtMost(1.5);
+/// How much longer a shell's way may take than the parked one, in microseconds.
+const SHELL_OVER_PARKED: Goal = Goal::AtMost(120.0);
+/// The last minute of a soak to the first.
+const STEADY: Goal = Goal::AtLeast(0.95);
+const FLAT: Goal = Goal::AtMost(1.05);
+const NONE: Goal = Goal::AtMost(0.0);
+
+/// Every figure, in the order of the report.
+pub fn of(results: &Results) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    if let Some(found) = &results.floor {
+        figures.extend(of_floor(found));
+    }
+    for (function, contests) in &results.contests {
+        for contest in contests {
+            figures.extend(of_contest(function, contest));
+        }
+    }
+    for (function, found) in &results.memory {
+        figures.extend(of_memory(function, found));
+    }
+    figures.extend(results.crowd.as_ref().map(of_crowd));
+    if let Some(found) = &results.soak {
+        figures.extend(of_soak(found));
+    }
+    figures
+}
+
+fn of_floor(found: &floor::Found) -> Vec<Figure> {
+    let parked = found.in_vm(floor::PARKED);
+    let shell = found.in_vm(floor::SHELL);
+    let us = |value: Option<f64>| value.map(|value| Unit::Microseconds.write(value));
+    let over = shell.zip(parked).map(|(shell, parked)| shell - parked);
+    let floor = us(Some(found.floor.p50));
+    vec![
+        Figure::ratio(
+            "parked microVM, request written to handler finished, to an empty KVM_RUN between \
+             two processes"
+                .to_owned(),
+            found.parked_to_floor,
+            Some(TO_FLOOR),
+        )
+        .of(us(parked), floor),
+        Figure::number(
+            "generic shell, the same, over the parked one".to_owned(),
+            over,
+            Unit::Microseconds,
+            Some(SHELL_OVER_PARKED),
+        )
+        .of(us(shell), us(parked)),
+    ]
+}
+
+fn of_contest(function: &Function, contest: &Contest) -> Vec<Figure> {
+    let Contest {
+        ours, fresh, warm, ..
+    } = contest;
+    let goals = function.goals();
+    let told = |contestant: &Contestant, write: fn(&Summary) -> String| {
+        contestant.summary().map(|summary| write(&summary))
+    };
+    let p50 = |summary: &Summary| Unit::Microseconds.write(summary.latency.p50);
+    let tail = |summary: &Summary| format!("{:.2}", summary.latency.p99 / summary.latency.p50);
+    let per_second = |summary: &Summary| format!("{:.0}/s", summary.per_second);
+    let cpu = |summary: &Summary| {
+        let cpu = summary.cpu_microseconds;
+        cpu.map_or("–".to_owned(), |cpu| Unit::Microseconds.write(cpu))
+    };
+    let pair =
+        |other: &Contestant, write: fn(&Summary) -> String| (told(ours, write), told(other, write));
+    let figure = |what: &str, ratio, goal, (ours, against): (Option<String>, Option<String>)| {
+        let what = format!("{}, {}: {what}", function.title(), contest.title());
+        Figure::ratio(what, ratio, goal).of(ours, against)
+    };
+    let mut figures = Vec::new();
+    if contest.connections == 1 {
+        figures.push(figure(
+            "p50 to fresh instances'",
+            ours.latency_against(fresh),
+            goals.map(|goals| goals.latency),
+            pair(fresh, p50),
+        ));
+        figures.push(figure(
+            "p50 to one warm instance's",
+            warm.as_ref().and_then(|warm| ours.latency_against(warm)),
+            goals.map(|_| WARM),
+            warm.as_ref().map_or((None, None), |warm| pair(warm, p50)),
+        ));
+        figures.push(figure(
+            "p99/p50 to fresh instances'",
+            ours.tail_against(fresh),
+            goals.map(|_| TAIL),
+            pair(fresh, tail),
+        ));
+    } else {
+        figures.push(figure(
+            "throughput to fresh instances'",
+            ours.throughput_against(fresh),
+            goals.map(|goals| goals.throughput),
+            pair(fresh, per_second),
+        ));
+        let what = format!("{}, {}: errors", function.title(), contest.title());
+        let errors = ours.errors() as f64;
+        let against = Some(fresh.errors().to_string());
+        figures.push(
+            Figure::number(what, Some(errors), Unit::Count, goals.map(|_| NONE))
+                .of(Some(ours.errors().to_string()), against),
+        );
+    }
+    figures.push(figure(
+        "CPU time per answer to fresh instances'",
+        ours.cpu_against(fresh),
+        None,
+        pair(fresh, cpu),
+    ));
+    figures
+}
+
+fn of_memory(function: &Function, found: &memory::Found) -> Vec<Figure> {
+    let (unique, fall) = function.goals().and_then(|goals| goals.memory).unzip();
+    let name = function.title();
+    let count = found.instances;
+    let kib = |value: Option<f64>| value.map(memory::kibibytes);
+    let figure = |what: String, value, goal| {
+        Figure::number(what, value, Unit::KiB, goal).of(kib(value), None)
+    };
+    let mut figures = vec![
+        figure(
+            format!("{name}: unique set size per parked instance"),
+            found.unique_bytes,
+            unique,
+        ),
+        figure(
+            format!("{name}: fall of MemAvailable per instance, over {count}"),
+            found.available_bytes,
+            fall,
+        ),
+    ];
+    let wanted = found.wanted.map(|wanted| Goal::AtLeast(f64::from(wanted)));
+    figures.push(
+        Figure::number(
+            format!("{name}: parked instances of one function"),
+            Some(count as f64),
+            Unit::Count,
+            wanted,
+        )
+        .of(Some(count.to_string()), None),
+    );
+    let share = format!("{:.2} % of a core", found.idle_core_share * 100.0);
+    figures.push(
+        Figure::number(
+            format!("{name}: CPU of the idle node with {count} instances, of a core"),
+            (count > 0).then_some(found.idle_core_share),
+            Unit::Times,
+            Some(Goal::AtMost(0.01)),
+        )
+        .of(Some(share), None),
+    );
+    figures
+}
+
+fn of_crowd(crowd: &Crowd) -> Figure {
+    let Crowd {
+        functions, of_each, ..
+    } = crowd;
+    Figure::number(
+        format!("parked instances of {functions} functions, {of_each} of each asked for"),
+        Some(crowd.instances as f64),
+        Unit::Count,
+        Some(Goal::AtLeast(f64::from(functions * of_each))),
+    )
+    .of(Some(crowd.instances.to_string()), None)
+}
+
+fn of_soak(found: &soak::Found) -> Vec<Figure> {
+    let figure = |what: &str, of: fn(&soak::Window) -> f64, write: fn(f64) -> String, goal| {
+        let ends = found.windows.last().zip(found.windows.first());
+        let what = format!("long load: last {what} to the first");
+        Figure::number(what, found.last_to_first(of), Unit::Times, Some(goal)).of(
+            ends.map(|(last, _)| write(of(last))),
+            ends.map(|(_, first)| write(of(first))),
+        )
+    };
+    let count = |value: f64| format!("{value:.0}");
+    vec![
+        figure(
+            "window's throughput",
+            |window| window.per_second,
+            |value| format!("{value:.0}/s"),
+            STEADY,
+        ),
+        figure(
+            "memory",
+            |window| window.memory_bytes as f64,
+            memory::kibibytes,
+            FLAT,
+        ),
+        figure(
+            "descriptors",
+            |window| window.descriptors as f64,
+            count,
+            FLAT,
+        ),
+        figure("processes", |window| window.processes as f64, count, FLAT),
+        Figure::number(
+            "long load: errors".to_owned(),
+            Some(found.errors() as f64),
+            Unit::Count,
+            Some(NONE),
+        )
+        .of(Some(found.errors().to_string()), None),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::figure::Verdict;
+
+    #[test]
+    fn fewer_instances_than_asked_for_miss_their_goal() {
+        let crowd = |instances| {
+            let crowd = Crowd {
+                functions: 100,
+                of_each: 3,
+                instances,
+            };
+            of_crowd(&crowd).verdict()
+        };
+        assert_eq!(crowd(300), Some(Verdict::Met));
+        assert_eq!(crowd(299), Some(Verdict::Missed));
+    }
+
+    #[test]
+    fn memory_is_held_to_the_goals_of_its_function() {
+        let found = memory::Found {
+            wanted: Some(500),
+            instances: 500,
+            before: 4,
+            microvms: None,
+            unique_bytes: Some(399.0 * 1024.0),
+            available_bytes: Some(2.0 * 1024.0 * 1024.0),
+            idle_core_share: 0.001,
+        };
+        let verdicts = |name: &str| {
+            let function = format!("{name}=f").parse().unwrap();
+            let figures = of_memory(&function, &found);
+            figures.iter().map(Figure::verdict).collect::<Vec<_>>()
+        };
+        let (yes, no) = (Some(Verdict::Met), Some(Verdict::Missed));
+        assert_eq!(verdicts("hello"), [yes, no, yes, yes]);
+        assert_eq!(verdicts("js"), [yes, yes, yes, yes]);
+        assert_eq!(verdicts("mine"), [None, None, yes, yes]);
+    }
+
+    #[test]
+    fn nothing_measured_gives_no_figures() {
+        assert!(of(&Results::default()).is_empty());
+    }
+}

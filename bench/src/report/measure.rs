@@ -1,0 +1,395 @@
+//! The parts of a report.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+
+use super::{
+    function::Function,
+    server::{Compiled, Node, Reuse},
+    setting::{Setting, Without},
+};
+use crate::{
+    client::{Client, Connections, Url},
+    contest::{self, Contestant, Rounds},
+    floor, interrupt,
+    load::Until,
+    memory, soak,
+};
+
+/// What a node with many instances is told beside the given options.
+const ROOMY: [&str; 2] = ["--timeout", "60s"];
+/// Requests to each function of the crowd at once, and so instances of each.
+const OF_EACH: u32 = 3;
+
+/// A part of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Latency, throughput and CPU time of every function against its peers
+    Latency,
+    /// The way through a microVM against an empty one
+    Floor,
+    /// A node with this and that switched off, beside the whole one
+    Ablation,
+    /// Memory of parked instances
+    Memory,
+    /// Many functions with a few instances each
+    Crowd,
+    /// Load for a long time
+    Soak,
+}
+
+impl Part {
+    /// All, in order.
+    pub const ALL: [Self; 6] = [
+        Self::Latency,
+        Self::Floor,
+        Self::Ablation,
+        Self::Memory,
+        Self::Crowd,
+        Self::Soak,
+    ];
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Rounds over one connection, and requests in each.
+    one: (u32, u64),
+    /// Rounds over many connections, and how long each takes.
+    many: (u32, Duration),
+    /// The floor.
+    floor: floor::Plan,
+    /// Instances of one function.
+    instances: u32,
+    /// Functions of the crowd.
+    crowd: u32,
+    /// The soak.
+    soak: soak::Plan,
+}
+
+impl Plan {
+    /// All of it: half an hour and less.
+    pub const WHOLE: Self = Self {
+        one: (20, 300),
+        many: (10, Duration::from_secs(1)),
+        floor: floor::Plan {
+            rounds: 20,
+            trips: 200,
+            burst: 24,
+        },
+        instances: 500,
+        crowd: 100,
+        soak: soak::Plan {
+            connections: 24,
+            windows: 10,
+            window: Duration::from_secs(60),
+        },
+    };
+
+    fn over_one_connection(&self) -> Rounds {
+        Rounds {
+            count: self.one.0,
+            each: Until::Requests(self.one.1),
+            warm_up: Until::Requests(50),
+            tell: true,
+        }
+    }
+
+    /// Just enough to see everything at work.
+    pub const QUICK: Self = Self {
+        one: (3, 40),
+        many: (3, Duration::from_millis(200)),
+        floor: floor::Plan {
+            rounds: 3,
+            trips: 40,
+            burst: 12,
+        },
+        instances: 20,
+        crowd: 5,
+        soak: soak::Plan {
+            connections: 24,
+            windows: 3,
+            window: Duration::from_secs(1),
+        },
+    };
+}
+
+/// What is measured, and by what.
+pub struct Subjects<'a> {
+    /// The node's program.
+    pub faasw: &'a Path,
+    /// The peer's program.
+    pub wasmtime: &'a Path,
+    /// Functions, `hello` among them.
+    pub functions: &'a [Function],
+    /// Parts to measure.
+    pub parts: &'a [Part],
+    /// How nodes are set up.
+    pub setting: &'a Setting,
+    /// Nodes with something switched off.
+    pub without: &'a [Without],
+    /// How much.
+    pub plan: Plan,
+}
+
+/// A function against its peers over some connections.
+pub struct Contest {
+    /// How many.
+    pub connections: u16,
+    /// The node.
+    pub ours: Contestant,
+    /// `wasmtime serve`, a new instance for each request.
+    pub fresh: Contestant,
+    /// The same with one instance for all, where the component can be reused.
+    pub warm: Option<Contestant>,
+}
+
+impl Contest {
+    /// How many connections, in words.
+    pub fn title(&self) -> String {
+        match self.connections {
+            1 => "1 connection".to_owned(),
+            many => format!("{many} connections"),
+        }
+    }
+
+    /// The contestants.
+    pub fn all(&self) -> impl Iterator<Item = &Contestant> {
+        [&self.ours, &self.fresh].into_iter().chain(&self.warm)
+    }
+}
+
+/// Many functions on one node.
+pub struct Crowd {
+    /// How many.
+    pub functions: u32,
+    /// Instances of each that were asked for.
+    pub of_each: u32,
+    /// Shells that the node has more than before in the end.
+    pub instances: usize,
+}
+
+/// What all parts came to.
+#[derive(Default)]
+pub struct Results {
+    /// By function.
+    pub contests: Vec<(Function, Vec<Contest>)>,
+    /// Of hello.
+    pub floor: Option<floor::Found>,
+    /// Of hello: the whole node, and without this and that.
+    pub ablation: Vec<Contestant>,
+    /// By function.
+    pub memory: Vec<(Function, memory::Found)>,
+    /// Many functions.
+    pub crowd: Option<Crowd>,
+    /// Of hello.
+    pub soak: Option<soak::Found>,
+    /// What a peer cannot do.
+    pub notes: Vec<String>,
+    /// What could not be measured, and why.
+    pub failures: Vec<(String, String)>,
+}
+
+/// Measures all parts.
+///
+/// # Errors
+/// Only when interrupted; a part that fails is noted.
+pub fn all(subjects: &Subjects) -> Result<Results> {
+    let mut results = Results::default();
+    let wants = |part| subjects.parts.contains(&part);
+    for function in subjects.functions.iter().filter(|_| wants(Part::Latency)) {
+        let name = format!("latency of {}", function.name);
+        let mut notes = Vec::new();
+        let contests = results.try_part(name, || subjects.contests(function, &mut notes))?;
+        results.notes.extend(notes);
+        if let Some(contests) = contests {
+            results.contests.push((function.clone(), contests));
+        }
+    }
+    if wants(Part::Floor) {
+        results.floor = results.try_part("floor".to_owned(), || subjects.floor())?;
+    }
+    if wants(Part::Ablation) && !subjects.without.is_empty() {
+        let ablation = results.try_part("ablation".to_owned(), || subjects.ablation())?;
+        results.ablation = ablation.unwrap_or_default();
+    }
+    for function in subjects.functions.iter().filter(|_| wants(Part::Memory)) {
+        if function.goals().is_none_or(|goals| goals.memory.is_none()) {
+            continue;
+        }
+        let name = format!("memory of {}", function.name);
+        if let Some(found) = results.try_part(name, || subjects.memory(function))? {
+            results.memory.push((function.clone(), found));
+        }
+    }
+    if wants(Part::Crowd) {
+        results.crowd = results.try_part("many functions".to_owned(), || subjects.crowd())?;
+    }
+    if wants(Part::Soak) {
+        results.soak = results.try_part("soak".to_owned(), || subjects.soak())?;
+    }
+    Ok(results)
+}
+
+impl Results {
+    fn try_part<T>(&mut self, name: String, part: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        eprintln!("{name} …");
+        let measured = part();
+        interrupt::check()?;
+        match measured {
+            Ok(found) => Ok(Some(found)),
+            Err(error) => {
+                eprintln!("{name} could not be measured: {error:#}");
+                self.failures.push((name, format!("{error:#}")));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Whether an instance answers more than once; engines of some languages do not.
+fn serves_again(url: &Url) -> Result<()> {
+    let mut client = Client::new(url);
+    (0..3).try_for_each(|_| client.get(&url.path).map(drop))
+}
+
+impl Subjects<'_> {
+    fn hello(&self) -> Result<&Function> {
+        let mut functions = self.functions.iter();
+        functions
+            .find(|function| function.name == "hello")
+            .context("no function hello")
+    }
+
+    fn contests(&self, function: &Function, notes: &mut Vec<String>) -> Result<Vec<Contest>> {
+        let compiled = Compiled::new(self.wasmtime, function)?;
+        let fresh = compiled.serve(Reuse::Fresh)?;
+        let warm = compiled.serve(Reuse::Warm)?;
+        let warm_serves = serves_again(warm.url());
+        if let Err(error) = &warm_serves {
+            // The cause is the peer's status; its page says nothing more.
+            let cause = error.root_cause().to_string();
+            let status = cause.split(':').next().unwrap_or_default();
+            notes.push(format!(
+                "{}: no warm peer, since an instance of it does not serve again ({status}).",
+                function.name
+            ));
+        }
+        let node = Node::start(self.faasw, function, self.setting)?;
+        let one = self.plan.over_one_connection();
+        let many = Rounds {
+            count: self.plan.many.0,
+            each: Until::Elapsed(self.plan.many.1),
+            warm_up: Until::Elapsed(self.plan.many.1),
+            tell: true,
+        };
+        let mut contests = Vec::new();
+        for (connections, rounds) in [(1, one), (12, many), (24, many)] {
+            let new = |name, url, pid| {
+                Contestant::new(name, url, Some(pid), Connections::Keep, connections.into())
+            };
+            let mut contestants = vec![
+                new("faasw", node.url(), node.pid()),
+                new("wasmtime serve", fresh.url(), fresh.pid()),
+            ];
+            if warm_serves.is_ok() {
+                contestants.push(new("the same, one warm instance", warm.url(), warm.pid()));
+            }
+            eprintln!("connections: {connections}");
+            contest::run(&mut contestants, rounds)?;
+            let mut measured = contestants.into_iter();
+            let nobody = "nobody was measured";
+            contests.push(Contest {
+                connections,
+                ours: measured.next().context(nobody)?,
+                fresh: measured.next().context(nobody)?,
+                warm: measured.next(),
+            });
+        }
+        Ok(contests)
+    }
+
+    fn floor(&self) -> Result<floor::Found> {
+        let hello = self.hello()?;
+        let mut nodes = vec![Node::start(self.faasw, hello, self.setting)?];
+        for without in self.without {
+            let setting = self.setting.and(&without.setting);
+            nodes.push(Node::start(self.faasw, hello, &setting)?);
+        }
+        let urls: Vec<Url> = nodes.iter().map(|node| node.url().clone()).collect();
+        floor::measure(&urls, self.plan.floor)
+    }
+
+    fn ablation(&self) -> Result<Vec<Contestant>> {
+        let hello = self.hello()?;
+        let mut nodes = vec![(
+            "the whole node".to_owned(),
+            Node::start(self.faasw, hello, self.setting)?,
+        )];
+        for without in self.without {
+            let setting = self.setting.and(&without.setting);
+            let node = Node::start(self.faasw, hello, &setting)
+                .with_context(|| format!("without {}", without.name))?;
+            nodes.push((format!("without {}", without.name), node));
+        }
+        let mut contestants: Vec<Contestant> = nodes
+            .iter()
+            .map(|(name, node)| {
+                Contestant::new(name, node.url(), Some(node.pid()), Connections::Keep, 1)
+            })
+            .collect();
+        contest::run(&mut contestants, self.plan.over_one_connection())?;
+        Ok(contestants)
+    }
+
+    /// A node that takes `requests` at once.
+    fn roomy(&self, function: &Function, requests: u32) -> Result<Node> {
+        let requests = requests.to_string();
+        let roomy = ROOMY.into_iter().chain(["--max-instances", &requests]);
+        let setting = self.setting.and(&Setting::of_options(roomy));
+        Node::start(self.faasw, function, &setting)
+    }
+
+    fn memory(&self, function: &Function) -> Result<memory::Found> {
+        let count = self.plan.instances;
+        let node = self.roomy(function, 2 * count)?;
+        memory::measure(node.pid(), node.url(), Some(count), Some(node.commands()))
+    }
+
+    fn crowd(&self) -> Result<Crowd> {
+        let hello = self.hello()?;
+        let functions = self.plan.crowd;
+        let node = self.roomy(hello, 2 * functions * OF_EACH)?;
+        let file = hello
+            .file
+            .to_str()
+            .context("a file whose name is no text")?;
+        let mut urls = vec![node.url().clone()];
+        for number in 1..functions {
+            interrupt::check()?;
+            let name = format!("{}-{number}", hello.name);
+            node.commands().run(&["deploy", file, "--name", &name])?;
+            let mut url = node.url().clone();
+            url.path = format!("/{name}/");
+            urls.push(url);
+        }
+        std::thread::sleep(memory::SETTLE);
+        let before = memory::shells(node.pid())?;
+        for url in &urls {
+            interrupt::check()?;
+            memory::burst(url, OF_EACH)?;
+        }
+        std::thread::sleep(memory::SETTLE);
+        Ok(Crowd {
+            functions,
+            of_each: OF_EACH,
+            instances: memory::shells(node.pid())?.saturating_sub(before),
+        })
+    }
+
+    fn soak(&self) -> Result<soak::Found> {
+        let node = Node::start(self.faasw, self.hello()?, self.setting)?;
+        soak::measure(node.pid(), node.url(), self.plan.soak, true)
+    }
+}

@@ -1,0 +1,171 @@
+//! Bar charts as SVG: few shapes, so that they read as text in a diff, too.
+
+use std::fmt::{self, Write as _};
+
+/// Colours of the series, apart also for the colour-blind (Okabe and Ito).
+const COLOURS: [&str; 4] = ["#0072b2", "#e69f00", "#999999", "#009e73"];
+const WIDTH: f64 = 760.0;
+/// Where bars begin, and where the longest may end.
+const LEFT: f64 = 210.0;
+const RIGHT: f64 = 670.0;
+const BAR: f64 = 18.0;
+const GAP: f64 = 14.0;
+const TITLE: f64 = 44.0;
+
+/// Groups of bars from a common zero.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// Said above it, with the unit.
+    pub title: String,
+    /// Groups from top to bottom.
+    pub groups: Vec<Group>,
+}
+
+/// Bars that belong together.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Said before its first bar, if there is more than one group; may be empty.
+    pub label: String,
+    /// Bars from top to bottom; the first of each group has the first colour.
+    pub bars: Vec<Bar>,
+}
+
+/// A bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// What it stands for.
+    pub label: String,
+    /// Its length.
+    pub value: f64,
+    /// How far a thin line goes on, such as to p99 from p50.
+    pub whisker: Option<f64>,
+}
+
+impl Chart {
+    fn longest(&self) -> f64 {
+        let bars = self.groups.iter().flat_map(|group| &group.bars);
+        bars.map(|bar| bar.whisker.unwrap_or(0.0).max(bar.value))
+            .fold(f64::MIN_POSITIVE, f64::max)
+    }
+}
+
+impl fmt::Display for Chart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scale = (RIGHT - LEFT) / self.longest();
+        let mut shapes = String::new();
+        let mut y = TITLE;
+        for group in &self.groups {
+            if self.groups.len() > 1 && !group.label.is_empty() {
+                text(&mut shapes, 10.0, y + 13.0, "start", "bold", &group.label)?;
+                y += BAR;
+            }
+            for (bar, colour) in group.bars.iter().zip(COLOURS.iter().cycle()) {
+                draw(&mut shapes, bar, colour, y, scale)?;
+                y += BAR + 4.0;
+            }
+            y += GAP;
+        }
+        writeln!(
+            f,
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}" font-family="sans-serif" font-size="13">"#
+        )?;
+        writeln!(
+            f,
+            r##"<rect width="{WIDTH}" height="{y}" fill="#ffffff"/>"##
+        )?;
+        let mut title = String::new();
+        text(&mut title, 10.0, 24.0, "start", "bold", &self.title)?;
+        writeln!(f, "{title}{shapes}</svg>")
+    }
+}
+
+fn draw(shapes: &mut String, bar: &Bar, colour: &str, y: f64, scale: f64) -> fmt::Result {
+    text(shapes, LEFT - 8.0, y + 13.0, "end", "normal", &bar.label)?;
+    let width = bar.value * scale;
+    writeln!(
+        shapes,
+        r#"<rect x="{LEFT}" y="{y}" width="{width:.1}" height="{BAR}" fill="{colour}"/>"#
+    )?;
+    let mut end = LEFT + width;
+    let mut label = number(bar.value);
+    if let Some(whisker) = bar.whisker {
+        let middle = y + BAR / 2.0;
+        let to = LEFT + whisker * scale;
+        writeln!(
+            shapes,
+            r#"<path d="M{end:.1} {middle}H{to:.1}M{to:.1} {}V{}" stroke="{colour}" stroke-width="2"/>"#,
+            middle - 5.0,
+            middle + 5.0
+        )?;
+        end = end.max(to);
+        let _ = write!(label, " / {}", number(whisker));
+    }
+    text(shapes, end + 6.0, y + 13.0, "start", "normal", &label)
+}
+
+fn text(to: &mut String, x: f64, y: f64, anchor: &str, weight: &str, said: &str) -> fmt::Result {
+    let said = said.replace('&', "&amp;").replace('<', "&lt;");
+    writeln!(
+        to,
+        r##"<text x="{x:.1}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="#222222">{said}</text>"##
+    )
+}
+
+/// Three digits that count.
+fn number(value: f64) -> String {
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(values: &[(f64, Option<f64>)]) -> String {
+        let bars = values.iter().map(|(value, whisker)| Bar {
+            label: "a < b".to_owned(),
+            value: *value,
+            whisker: *whisker,
+        });
+        let group = Group {
+            label: "g".to_owned(),
+            bars: bars.collect(),
+        };
+        let chart = Chart {
+            title: "t & u".to_owned(),
+            groups: vec![group],
+        };
+        chart.to_string()
+    }
+
+    #[test]
+    fn the_longest_bar_fills_the_width_and_others_are_to_scale() {
+        let svg = chart(&[(200.0, None), (50.0, None)]);
+        assert!(
+            svg.contains(r#"width="460.0""#) && svg.contains(r#"width="115.0""#),
+            "{svg}"
+        );
+        assert!(svg.contains(">200</text>") && svg.contains(">50.0</text>"));
+    }
+
+    #[test]
+    fn a_whisker_counts_for_the_scale() {
+        let svg = chart(&[(100.0, Some(200.0))]);
+        assert!(
+            svg.contains(r#"width="230.0""#) && svg.contains("H670.0"),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn text_is_escaped_and_nothing_at_all_is_drawn_too() {
+        let svg = chart(&[(1.0, None)]);
+        assert!(svg.contains("t &amp; u") && svg.contains("a &lt; b"));
+        assert!(chart(&[]).starts_with("<svg") && chart(&[]).trim_end().ends_with("</svg>"));
+    }
+}

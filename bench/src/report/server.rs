@@ -1,0 +1,301 @@
+//! Servers that a report starts, and ends whatever happens.
+
+use std::{
+    fs::{self, File},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Signal, kill_process, set_parent_process_death_signal};
+use tempfile::TempDir;
+
+use super::{function::Function, setting::Setting};
+use crate::{client::Url, interrupt, node::Commands, process::Pid};
+
+/// Longest that a server may take to start: large components are compiled first.
+const START_MAX: Duration = Duration::from_secs(180);
+/// Longest that a server may take to end; then it is ended the hard way.
+const STOP_MAX: Duration = Duration::from_secs(15);
+/// How often a server is looked after meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+/// As much of a server's words as an error repeats.
+const LINES_TOLD: usize = 5;
+
+/// A running server. It ends when this is dropped, and with this process.
+struct Server {
+    child: Child,
+    url: Url,
+}
+
+impl Server {
+    /// Starts `command`, whose words go to the file `log`, and waits until it
+    /// prints an address behind `mark`.
+    fn start(mut command: Command, log: &Path, mark: &str) -> Result<Self> {
+        let name = Path::new(command.get_program()).display().to_string();
+        let file = File::create(log)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file);
+        // SAFETY: between fork and exec there is this one system call.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let mut server = Self {
+            child,
+            url: Url {
+                authority: String::new(),
+                path: String::new(),
+            },
+        };
+        let begun = Instant::now();
+        loop {
+            let ended = server.child.try_wait()?.is_some();
+            let text = fs::read_to_string(log).unwrap_or_default();
+            if let Some(url) = address(&text, mark) {
+                server.url = url;
+                return Ok(server);
+            }
+            interrupt::check()?;
+            if ended || begun.elapsed() > START_MAX {
+                bail!("{name} did not start: {}", last_lines(&text));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It is this process's child and was not waited for: the number is its own.
+        if let Ok(pid) = i32::try_from(self.child.id())
+            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < STOP_MAX {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address behind `mark`, once its whole line is there.
+fn address(text: &str, mark: &str) -> Option<Url> {
+    let (_, rest) = text.split_once(mark)?;
+    let (line, _) = rest.split_once('\n')?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let skipped = lines.len().saturating_sub(LINES_TOLD);
+    lines
+        .into_iter()
+        .skip(skipped)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A node with one function, in a data directory of its own.
+pub struct Node {
+    server: Server,
+    commands: Commands,
+    // Removed after the node has ended.
+    _folder: TempDir,
+}
+
+impl Node {
+    /// Starts a node that serves `function`.
+    ///
+    /// # Errors
+    /// When it does not start, with what it said.
+    pub fn start(faasw: &Path, function: &Function, setting: &Setting) -> Result<Self> {
+        let folder = TempDir::with_prefix("faasw-bench-")?;
+        let data_dir = folder.path().join("data");
+        let mut command = Command::new(faasw);
+        command
+            .arg("up")
+            .arg(&function.file)
+            .args(["--name", &function.name, "--listen", "127.0.0.1:0"])
+            .arg("--data-dir")
+            .arg(&data_dir);
+        if let Some(freeze) = &function.freeze {
+            command.args(["--freeze", freeze]);
+        }
+        command
+            .args(&setting.options)
+            .envs(setting.environment.iter().cloned());
+        let server = Server::start(command, &folder.path().join("log"), "  curl ")?;
+        Ok(Self {
+            server,
+            commands: Commands::new(faasw, &data_dir),
+            _folder: folder,
+        })
+    }
+
+    /// Address of its function.
+    pub fn url(&self) -> &Url {
+        &self.server.url
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        self.server.child.id()
+    }
+
+    /// Its command line.
+    pub fn commands(&self) -> &Commands {
+        &self.commands
+    }
+}
+
+/// A component compiled ahead for `wasmtime serve`.
+pub struct Compiled {
+    wasmtime: PathBuf,
+    folder: TempDir,
+}
+
+/// `wasmtime serve` of it.
+pub struct Peer {
+    server: Server,
+}
+
+/// How a peer treats instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// A new one for each request.
+    Fresh,
+    /// One for as many requests as come: no isolation, stale state.
+    Warm,
+}
+
+/// What all of the peer's commands are given: WASI, and its fastest allocator.
+const PEER: [&str; 2] = ["-O", "pooling-allocator=y"];
+const SERVE: [&str; 5] = ["--allow-precompiled", "-S", "cli", "--addr", "127.0.0.1:0"];
+const WARM: [&str; 4] = [
+    "--max-instance-reuse-count",
+    "1000000000",
+    "--idle-instance-timeout",
+    "3600s",
+];
+
+impl Compiled {
+    /// Compiles the function's file.
+    ///
+    /// # Errors
+    /// When the peer cannot.
+    pub fn new(wasmtime: &Path, function: &Function) -> Result<Self> {
+        let folder = TempDir::with_prefix("faasw-bench-")?;
+        let output = Command::new(wasmtime)
+            .arg("compile")
+            .args(PEER)
+            .arg(&function.file)
+            .arg("-o")
+            .arg(folder.path().join("component.cwasm"))
+            .output()
+            .with_context(|| format!("cannot run {}", wasmtime.display()))?;
+        ensure!(
+            output.status.success(),
+            "wasmtime compile: {}",
+            last_lines(&String::from_utf8_lossy(&output.stderr))
+        );
+        Ok(Self {
+            wasmtime: wasmtime.to_owned(),
+            folder,
+        })
+    }
+
+    /// Serves it.
+    ///
+    /// # Errors
+    /// When the peer does not start, with what it said.
+    pub fn serve(&self, reuse: Reuse) -> Result<Peer> {
+        let mut command = Command::new(&self.wasmtime);
+        command.arg("serve").args(PEER).args(SERVE);
+        if reuse == Reuse::Warm {
+            command.args(WARM);
+        }
+        command.arg(self.folder.path().join("component.cwasm"));
+        let log = self.folder.path().join(format!("{reuse:?}.log"));
+        let server = Server::start(command, &log, "Serving HTTP on ")?;
+        Ok(Peer { server })
+    }
+}
+
+impl Peer {
+    /// Its address.
+    pub fn url(&self) -> &Url {
+        &self.server.url
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        self.server.child.id()
+    }
+}
+
+/// How the peer is started, for a report.
+pub fn peer_command(reuse: Reuse) -> String {
+    let mut words = vec!["wasmtime serve"];
+    words.extend(PEER);
+    words.extend(SERVE);
+    if reuse == Reuse::Warm {
+        words.extend(WARM);
+    }
+    words.push("FILE.cwasm");
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn an_address_counts_when_its_line_is_whole() {
+        let mark = "  curl ";
+        assert_eq!(address("ready\n  curl http://127.0.0.1:80/he", mark), None);
+        let url = address("ready\n  curl http://127.0.0.1:80/hello/\n", mark).unwrap();
+        assert_eq!(
+            (url.authority.as_str(), url.path.as_str()),
+            ("127.0.0.1:80", "/hello/")
+        );
+    }
+
+    #[test]
+    fn a_server_ends_with_its_guard() {
+        let folder = TempDir::new().unwrap();
+        let script = "echo 'on http://127.0.0.1:9/'; exec sleep 600";
+        let server = Server::start(shell(script), &folder.path().join("log"), "on ").unwrap();
+        let proc = format!("/proc/{}", server.child.id());
+        assert!(Path::new(&proc).exists());
+        drop(server);
+        assert!(!Path::new(&proc).exists());
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_says_why() {
+        let folder = TempDir::new().unwrap();
+        let started = Server::start(shell("echo no luck"), &folder.path().join("log"), "on ");
+        let error = started.err().unwrap().to_string();
+        assert_eq!(error, "sh did not start: no luck");
+    }
+}
