@@ -186,7 +186,9 @@ async fn timing_is_for_those_who_ask() {
     let timing = asked.header("server-timing").unwrap();
     assert!(timing.starts_with("queue;dur=0.0"), "{timing}");
     assert!(
-        timing.ends_with(", fork;dur=0.250, init;dur=0.000, exec;dur=1.500"),
+        timing.ends_with(
+            ", fork;dur=0.250, init;dur=0.000, exec;dur=1.500, run;dur=0.000, served;desc=\"made\""
+        ),
         "{timing}"
     );
     assert!(!asked.body.contains("x-faasw-timing"), "{}", asked.body);

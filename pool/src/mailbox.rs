@@ -265,6 +265,18 @@ impl Mailbox {
         Ok(bytes.into())
     }
 
+    /// Takes what is left of the response's body, when the guest is done and will
+    /// not look any more.
+    ///
+    /// # Errors
+    /// As [`Mailbox::response_waiting`]; the system's.
+    pub fn take_rest(&mut self, guest: &GuestWords) -> Result<Bytes, InvokeError> {
+        let count = self.response_waiting(guest)?;
+        let bytes = self.copy_ring(mailbox::RESPONSE_BODY, self.response_read, count as usize)?;
+        self.response_read += count;
+        Ok(bytes.into())
+    }
+
     /// The response's trailers; none where there are none.
     ///
     /// # Errors

@@ -19,13 +19,13 @@ pub(super) fn wants_timing(request: &HeaderMap) -> bool {
 /// Adds the stages of a request to fields of its response, beside what the function says of its own.
 pub(crate) fn add_server_timing(response: &mut HeaderMap, timing: &Timing) {
     let text = format!(
-        "served;desc=\"{}\", queue;dur={}, fork;dur={}, init;dur={}, exec;dur={}, run;dur={}",
-        timing.served.name(),
+        "queue;dur={}, fork;dur={}, init;dur={}, exec;dur={}, run;dur={}, served;desc=\"{}\"",
         milliseconds(timing.queue),
         milliseconds(timing.fork),
         milliseconds(timing.init),
         milliseconds(timing.exec),
         milliseconds(timing.run),
+        timing.served.name(),
     );
     if let Ok(value) = HeaderValue::from_str(&text) {
         response.append(SERVER_TIMING, value);
@@ -56,8 +56,8 @@ mod tests {
         add_server_timing(&mut headers, &timing);
         assert_eq!(
             headers["server-timing"],
-            "served;desc=\"made\", queue;dur=0.012, fork;dur=1.000, init;dur=0.000, \
-             exec;dur=12345.000, run;dur=12346.000"
+            "queue;dur=0.012, fork;dur=1.000, init;dur=0.000, exec;dur=12345.000, \
+             run;dur=12346.000, served;desc=\"made\""
         );
     }
 

@@ -212,9 +212,10 @@ impl Vm {
         self.vcpu.set_sync_dirty_reg(SyncReg::Register);
         self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
         self.complete_exit()?;
-        // The rest is done by the run that comes next.
         self.vcpu.sync_regs_mut().sregs = sregs;
         self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
+        // Left to the next run, it would be the next request's time.
+        self.complete_exit()?;
         Ok(self.restore_vectors(state)?)
     }
 

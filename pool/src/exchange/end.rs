@@ -49,9 +49,9 @@ pub struct Left {
 }
 
 impl Left {
-    /// Looks at the mailbox.
-    pub fn in_mailbox(mailbox: &mut Mailbox, log: &mut LogLines) -> Self {
-        left_behind(mailbox, log).unwrap_or_else(|error| Self {
+    /// Looks at the mailbox of a guest whose last words are `guest`.
+    pub fn in_mailbox(mailbox: &mut Mailbox, guest: GuestWords, log: &mut LogLines) -> Self {
+        left_behind(mailbox, guest, log).unwrap_or_else(|error| Self {
             guest: GuestWords::new_zeroed(),
             rest: None,
             result: Err(error),
@@ -59,15 +59,18 @@ impl Left {
     }
 }
 
-fn left_behind(mailbox: &mut Mailbox, log: &mut LogLines) -> Result<Left, InvokeError> {
-    let guest = mailbox.guest()?;
+fn left_behind(
+    mailbox: &mut Mailbox,
+    guest: GuestWords,
+    log: &mut LogLines,
+) -> Result<Left, InvokeError> {
     log.take(&mailbox.take_log(&guest)?);
     log.end();
     let mut result = run::outcome(mailbox, &guest);
     let rest = match mailbox.head(&guest)? {
         Some(head) if guest.response_end != 0 => Some(Rest {
             head,
-            bytes: mailbox.take_body(&guest, usize::MAX)?,
+            bytes: mailbox.take_rest(&guest)?,
             trailers: mailbox.trailers(&guest)?,
         }),
         _ => None,

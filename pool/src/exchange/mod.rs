@@ -251,11 +251,17 @@ impl Exchange {
                 };
             }
         };
+        // What made the end known was written before its words were read.
+        let guest = match done {
+            Done::Told => Ok(self.guest),
+            Done::Stopped(_) => self.instance.mailbox.guest(),
+        };
+        let guest = guest.unwrap_or_else(|_| GuestWords::new_zeroed());
         let Left {
             guest,
             rest,
             result,
-        } = Left::in_mailbox(&mut self.instance.mailbox, &mut self.log);
+        } = Left::in_mailbox(&mut self.instance.mailbox, guest, &mut self.log);
         let report = match done {
             Done::Stopped(report) => Some(report),
             Done::Told => None,
