@@ -215,7 +215,8 @@ fn segment(selector: u16, type_: u8, long: u8) -> kvm_segment {
 fn first_state(entry: u64) -> VcpuState {
     const CR0: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 16 | 1 << 18 | 1 << 31; // PE MP ET NE WP AM PG
     const CR4: u64 = 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18; // PAE OSFXSR OSXMMEXCPT OSXSAVE
-    const EFER: u64 = 1 | 1 << 8 | 1 << 10 | 1 << 11; // SCE LME LMA NXE
+    // LME LMA NXE. Not SCE: `syscall` would enter ring 0 without a trace in memory.
+    const EFER: u64 = 1 << 8 | 1 << 10 | 1 << 11;
     /// Where the local APIC is after a reset, on and bootstrap; there is none here.
     const APIC_BASE: u64 = 0xfee0_0900;
     const RFLAGS: u64 = 1 << 1 | 3 << 12; // reserved bit, IOPL 3

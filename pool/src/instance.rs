@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::PlatformError;
 use crate::frozen::Frozen;
-use crate::function::ResetEffort;
+use crate::function::Effort;
 use crate::mailbox::Mailbox;
 use crate::seed::Function;
 use crate::shell::Shell;
@@ -72,11 +72,11 @@ impl Instance {
     ///
     /// # Errors
     /// When it cannot be brought back; it has ended then.
-    pub async fn reset(&mut self) -> Result<ResetEffort, PlatformError> {
-        let resetting = self.shell.reset().await?;
+    pub async fn reset(&mut self) -> Result<Effort, PlatformError> {
+        let effort = self.shell.reset().await?;
         self.mailbox.was_wiped();
         self.uses += 1;
         self.cpu_before = self.shell.cpu_time()?;
-        Ok(resetting)
+        Ok(effort)
     }
 }

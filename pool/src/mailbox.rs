@@ -118,11 +118,12 @@ impl Mailbox {
         self.say(offset_of!(HostWords, configuration_len), &length)
     }
 
-    /// Puts a request's head in for the guest.
+    /// Puts a request's head in for the guest. With `tell_end` the guest rings at
+    /// its end, before it stops.
     ///
     /// # Errors
     /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.
-    pub fn put_head(&self, head: &[u8]) -> Result<(), InvokeError> {
+    pub fn put_head(&self, head: &[u8], tell_end: bool) -> Result<(), InvokeError> {
         let area = mailbox::REQUEST_HEAD;
         if head.len() as u64 > area.size {
             return Err(InvokeError::RequestTooLarge {
@@ -132,8 +133,9 @@ impl Mailbox {
             });
         }
         self.write(area.offset, head)?;
-        let length = head.len() as u32;
-        Ok(self.say(offset_of!(HostWords, request_head_len), &length)?)
+        // Two words that lie side by side, by one call.
+        let words = [head.len() as u32, u32::from(tell_end)];
+        Ok(self.say(offset_of!(HostWords, request_head_len), &words)?)
     }
 
     /// Puts bytes of the request's body in, as many as there is room for; says
@@ -380,6 +382,7 @@ impl Mailbox {
 trait WordValue: IntoBytes + zerocopy::Immutable {}
 impl WordValue for u32 {}
 impl WordValue for u64 {}
+impl WordValue for [u32; 2] {}
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -443,10 +446,10 @@ mod tests {
         let mailbox = Mailbox::new().unwrap();
         let large = vec![0; (64 << 10) + 1];
         assert!(matches!(
-            mailbox.put_head(&large),
+            mailbox.put_head(&large, false),
             Err(InvokeError::RequestTooLarge { part: "head", .. })
         ));
-        mailbox.put_head(&large[1..]).unwrap();
+        mailbox.put_head(&large[1..], true).unwrap();
         assert!(matches!(
             mailbox.end_request(&[(large, Vec::new())]),
             Err(InvokeError::RequestTooLarge {

@@ -109,6 +109,7 @@ struct Inner {
     instances: Arc<Semaphore>,
     compiling: Semaphore,
     next_instance: AtomicU64,
+    processors: usize,
 }
 
 /// Shells, seeds and instances of one node. Clones share it.
@@ -163,6 +164,7 @@ impl Pool {
                 instances: Arc::new(Semaphore::new(options.max_instances)),
                 compiling: Semaphore::new(COMPILATIONS),
                 next_instance: AtomicU64::new(1),
+                processors: std::thread::available_parallelism().map_or(1, usize::from),
                 options,
             }),
         })
@@ -267,7 +269,7 @@ impl Pool {
         let head = call.head.encode();
         let (instance, served) = self.take(seed).await?;
         let busy = seed.begin(served);
-        instance.mailbox.put_head(&head)?;
+        instance.mailbox.put_head(&head, self.is_quiet())?;
         let number = self.inner.next_instance.fetch_add(1, Ordering::Relaxed);
         let timing = Timing {
             instance: number,
@@ -325,6 +327,14 @@ impl Pool {
             }
             None => Err(result.err().unwrap_or(InvokeError::NoResponse)),
         }
+    }
+
+    /// Whether there are processors to spare, so that an answer may cost more work
+    /// to be sooner.
+    fn is_quiet(&self) -> bool {
+        let inner = &self.inner;
+        let free = inner.instances.available_permits();
+        inner.options.max_instances.saturating_sub(free) <= inner.processors
     }
 
     /// The best microVM that there is for a function: a parked one, one that is

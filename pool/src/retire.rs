@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::error::PlatformError;
 use crate::function::{Effort, LogSink};
 use crate::instance::Instance;
+use crate::parking::Coming;
 use crate::seed::{Busy, Seed};
 use crate::shell::{Event, Report};
 
@@ -34,6 +35,7 @@ pub struct Retiring {
     /// The number it had in this request.
     pub number: u64,
     /// Given back at the end.
+    #[expect(dead_code, reason = "it is held, not used")]
     pub place: Place,
 }
 
@@ -48,50 +50,54 @@ impl Retiring {
     }
 
     async fn run(mut self) {
+        // Its place is given back with the rest of it, at the end.
         // An instance of an ancestor has become the function on its own.
         let is_of_function = self.instance.from.seed.level == Level::Function;
         let coming = (self.is_good && is_of_function)
             .then(|| self.seed.parking().announce(self.instance.uses + 1))
             .flatten();
-        let _until_the_end = self.place;
+        let from = self.instance.from.clone();
+        let working_set = &from.working_set;
+        // An instance of an older set would go on missing.
+        let is_current = self.instance.generation == working_set.current().generation;
+        let is_asked = coming.is_some() && working_set.is_wanted();
+        if !is_asked
+            && is_current
+            && let Some(coming) = coming
+        {
+            return self.park(coming).await;
+        }
+        drop(coming);
         let stopped = match self.report {
             Some(report) => Ok(report),
             None => stopped(&mut self.instance).await,
         };
-        let Ok(report) = stopped else {
-            return self.instance.shell.destroy().await;
-        };
-        let mut effort = Effort {
-            exits: report.exits,
-            page_faults: report.page_faults,
-            reset: None,
-        };
-        self.seed.count_faults(report.page_faults);
-        let from = self.instance.from.clone();
-        let Some(coming) = coming else {
-            self.sink.retired(self.number, &effort);
-            return self.instance.shell.destroy().await;
-        };
-        let working_set = &from.working_set;
-        if working_set.is_wanted()
-            && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
-        {
-            working_set.learn(&used, self.seed.ram_bytes());
+        if let Ok(report) = stopped {
+            self.tell(&Effort {
+                exits: report.exits,
+                page_faults: report.page_faults,
+                reset: None,
+            });
+            if is_asked && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
+            {
+                working_set.learn(&used, self.seed.ram_bytes());
+            }
         }
-        // An instance of an older set would go on missing.
-        if self.instance.generation != working_set.current().generation {
-            drop(coming);
-            self.sink.retired(self.number, &effort);
-            return self.instance.shell.destroy().await;
-        }
+        self.instance.shell.destroy().await;
+    }
+
+    /// Resets the instance, without waiting for the guest to stand still: the shell
+    /// finds the order when it does.
+    async fn park(mut self, coming: Coming) {
         let reset = timeout(PATIENCE, self.instance.reset())
             .await
             .unwrap_or_else(|_| Err(PlatformError::Protocol("it takes too long".to_owned())));
         match reset {
-            Ok(reset) => {
-                tracing::trace!(number = self.number, ?reset, "instance reset");
-                effort.reset = Some(reset);
-                working_set.note(reset.outside);
+            Ok(effort) => {
+                tracing::trace!(number = self.number, ?effort, "instance reset");
+                let outside = effort.reset.map_or(0, |reset| reset.outside);
+                self.instance.from.working_set.note(outside);
+                self.tell(&effort);
                 coming.park(self.instance);
             }
             Err(error) => {
@@ -100,7 +106,11 @@ impl Retiring {
                 self.instance.shell.destroy().await;
             }
         }
-        self.sink.retired(self.number, &effort);
+    }
+
+    fn tell(&self, effort: &Effort) {
+        self.seed.count_faults(effort.page_faults);
+        self.sink.retired(self.number, effort);
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use crate::code::Code;
 use crate::error::PlatformError;
 use crate::frozen::Frozen;
-use crate::function::ResetEffort;
+use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
 use crate::spawner::{Process, Spawner};
 use crate::watch::{into_io, watch};
@@ -189,24 +189,33 @@ impl Shell {
         self.process.cpu_time()
     }
 
-    /// Has an instance that is done brought back to its seed's state. Its mailbox
-    /// is wiped.
+    /// Has an instance that is done, or has said that it will be in a moment, brought
+    /// back to its seed's state. Its mailbox is wiped.
     ///
     /// # Errors
     /// When it cannot be brought back; the shell has ended then.
-    pub async fn reset(&mut self) -> Result<ResetEffort, PlatformError> {
+    pub async fn reset(&mut self) -> Result<Effort, PlatformError> {
         self.tell(&Reset { reserved: 0 }, &[]).await?;
-        let packet = self.receive().await?;
-        if packet.kind() == Some(Kind::Failed) {
-            return Err(PlatformError::ShellEnded(failure(&packet)));
-        }
+        let packet = loop {
+            let packet = self.receive().await?;
+            match packet.kind() {
+                Some(Kind::Failed) => return Err(PlatformError::ShellEnded(failure(&packet))),
+                // It stopped before the order came.
+                Some(Kind::Rang) => {}
+                _ => break packet,
+            }
+        };
         let parked: Parked = packet.message().map_err(protocol)?;
-        Ok(ResetEffort {
-            filled: parked.filled,
-            let_go: parked.let_go,
-            outside: parked.outside,
-            tables_changed: parked.tables_changed != 0,
-            took: Duration::from_nanos(parked.nanoseconds),
+        Ok(Effort {
+            exits: parked.exits,
+            page_faults: parked.page_faults,
+            reset: Some(ResetEffort {
+                filled: parked.filled,
+                let_go: parked.let_go,
+                outside: parked.outside,
+                tables_changed: parked.tables_changed != 0,
+                took: Duration::from_nanos(parked.nanoseconds),
+            }),
         })
     }
 

@@ -300,9 +300,9 @@ message! {
 }
 
 message! {
-    /// Node to shell: bring the instance back to its seed's state. Only after it
-    /// rang that it is done, and after everything was taken from its mailbox,
-    /// which is wiped.
+    /// Node to shell: bring the instance back to its seed's state when it has rung
+    /// that it is done, or now if it has. Only after everything was taken from its
+    /// mailbox, which is wiped.
     Reset {
         /// Nothing; a message has a body.
         reserved: u64,
@@ -371,6 +371,10 @@ message! {
         outside: u64,
         /// 1 when page tables of the guest had changed.
         tables_changed: u64,
+        /// Exits from the VM to the shell for the request.
+        exits: u64,
+        /// Page faults that KVM fixed for the request.
+        page_faults: u64,
         /// Time it took, in nanoseconds.
         nanoseconds: u64,
     }

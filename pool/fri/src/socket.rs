@@ -155,12 +155,12 @@ pub fn send<M: Message>(
 
 fn receive_into(
     socket: impl AsFd,
-    most: usize,
+    buffer: Vec<u8>,
     flags: RecvFlags,
     ancillary: &mut RecvAncillaryBuffer<'_>,
 ) -> Result<Packet, FriError> {
     let mut packet = Packet {
-        bytes: vec![0; most],
+        bytes: buffer,
         fds: Default::default(),
     };
     let received = rustix::net::recvmsg(
@@ -202,7 +202,7 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     receive_into(
         socket,
-        PACKET_MAX,
+        vec![0; PACKET_MAX],
         flags,
         &mut RecvAncillaryBuffer::new(&mut space),
     )
@@ -216,7 +216,7 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
 pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
     receive_into(
         socket,
-        REPLY_MAX,
+        vec![0; REPLY_MAX],
         flags,
         &mut RecvAncillaryBuffer::default(),
     )

@@ -13,7 +13,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::memory_map::{
-    GDT, HOST_TABLES_END, IDT, PAGE, PML4, RODATA_END, TABLE_ZONE, TABLE_ZONE_END, TEXT,
+    EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, PAGE, PML4, RODATA_END, TABLE_ZONE,
+    TABLE_ZONE_END, TEXT,
 };
 use faasw_fri::messages::{FriExtent, FriWindow, SET_MAX};
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -81,6 +82,11 @@ pub struct Restored {
     pub outside: u64,
     /// Page tables of the guest were changed, by it and now by this.
     pub tables_changed: bool,
+    /// The guest's translations may be others than the seed's.
+    pub tables_touched: bool,
+    /// Ring 0 may have been entered: the stack that every way there writes to is
+    /// private.
+    pub ring_0_entered: bool,
 }
 
 /// Why memory could not be brought back.
@@ -188,9 +194,12 @@ impl Reset<'_> {
         if let Some(page) = first_in(stretch, TEXT, RODATA_END) {
             return Err(Trouble::Broken(page));
         }
+        self.done.ring_0_entered |=
+            first_in(stretch, EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP).is_some();
         if !self.shadowed {
             // The hardware's own walks write accessed bits and so make tables
             // private; what the guest did to them ends with the flush of its TLB.
+            self.done.tables_touched = true;
             return Ok(());
         }
         for (start, end) in [(GDT, IDT + PAGE), (PML4 + PAGE, HOST_TABLES_END)] {
@@ -200,6 +209,7 @@ impl Reset<'_> {
         }
         for (start, end) in [(PML4, PML4 + PAGE), (TABLE_ZONE, TABLE_ZONE_END)] {
             let mut page = stretch.start.max(start);
+            self.done.tables_touched |= page < stretch.end.min(end);
             while page < stretch.end.min(end) && !self.done.tables_changed {
                 let before = self.source.page(page)?;
                 let now = self.ram.page(page)?;

@@ -208,6 +208,7 @@ impl Shell<'_> {
     /// Becomes as it was before its request. Whatever fails ends the shell.
     fn reset(&mut self) -> Result<(), End> {
         let started = clock::monotonic();
+        let page_faults = self.request_faults();
         let (Some(instance), Some(page_map)) = (&self.instance, &self.page_map) else {
             return Err(self.fail(Failure::Message, 0));
         };
@@ -224,7 +225,7 @@ impl Shell<'_> {
         if let Err(errno) = reset::mailbox(&instance.mailbox_file, instance.mailbox) {
             return Err(self.fail_system(Failure::Reset, errno));
         }
-        if let Err(unready) = self.vm.put_back(state) {
+        if let Err(unready) = self.vm.put_back(state, &restored) {
             return Err(match unready {
                 Unready::Changed(change) => self.fail(Failure::Changed, change as u64),
                 Unready::System(errno) => self.fail_system(Failure::Reset, errno),
@@ -242,6 +243,8 @@ impl Shell<'_> {
             let_go: restored.let_go,
             outside: restored.outside,
             tables_changed: u64::from(restored.tables_changed),
+            exits: self.exits,
+            page_faults,
             nanoseconds: clock::monotonic() - started,
         })
     }
@@ -360,14 +363,37 @@ impl Shell<'_> {
             match stop {
                 Stop::Rang(value) if value == Ring::Wait as u32 => self.wait()?,
                 Stop::Rang(value) => {
+                    let is_done = value == Ring::Done as u32;
                     if let Some(instance) = &mut self.instance {
-                        instance.is_done = value == Ring::Done as u32;
+                        instance.is_done = is_done;
                     }
-                    return self.tell(&self.rang(value));
+                    return match self.ordered_already(is_done)? {
+                        true => self.reset(),
+                        false => self.tell(&self.rang(value)),
+                    };
                 }
                 Stop::Shutdown => return Err(self.fail(Failure::Shutdown, 0)),
                 Stop::Other(reason) => return Err(self.fail(Failure::Exit, u64::from(reason))),
             }
+        }
+    }
+
+    /// Whether the node, which was told of the end already, has ordered the reset:
+    /// then nobody waits for the ring.
+    fn ordered_already(&self, is_done: bool) -> Result<bool, End> {
+        if !is_done {
+            return Ok(false);
+        }
+        match receive(&self.socket, RecvFlags::DONTWAIT) {
+            Ok(packet) => match packet.kind() {
+                Some(Kind::Reset) => Ok(true),
+                // For a wait that is over.
+                Some(Kind::Wake) => self.ordered_already(is_done),
+                kind => Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
+            },
+            Err(FriError::System(Errno::AGAIN)) => Ok(false),
+            Err(FriError::Closed) => Err(End::Dismissed),
+            Err(_) => Err(self.fail(Failure::Message, 0)),
         }
     }
 
@@ -377,8 +403,12 @@ impl Shell<'_> {
             fork_nanoseconds: self.fork_nanoseconds,
             run_nanoseconds: clock::monotonic() - self.activated,
             exits: self.exits,
-            page_faults: self.vm.page_faults().saturating_sub(self.faults_before),
+            page_faults: self.request_faults(),
         }
+    }
+
+    fn request_faults(&self) -> u64 {
+        self.vm.page_faults().saturating_sub(self.faults_before)
     }
 
     /// Sleeps for the guest, until its time has come or the node wakes it. The

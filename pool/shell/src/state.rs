@@ -4,9 +4,13 @@
 //! A guest of ours runs at privilege level 3, so all that it changes is general
 //! registers and vector state; those are written back at each reset. Everything
 //! else takes ring 0, so a difference there is the mark of a guest that was
-//! broken into, and its instance ends ([`Change`]). Hidden state that no call
-//! reads back cannot have changed: MSRs are denied as a whole, nested
-//! virtualisation is hidden, and there is no interrupt controller.
+//! broken into, and its instance ends ([`Change`]). Segments, control registers
+//! and pending events are compared each time. Debug registers, XCR0 and MSRs are
+//! compared when ring 0 may have been entered: every way there (an exception, a
+//! gate) writes to the ring-0 stack, so that page is private then, and fast system
+//! calls are off. Hidden state that no call reads back cannot have changed: MSRs
+//! are denied as a whole, nested virtualisation is hidden, and there is no
+//! interrupt controller.
 
 use std::io;
 
@@ -18,6 +22,7 @@ use kvm_ioctls::{Kvm, SyncReg, VcpuFd};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::reset::Restored;
 use crate::vm::{Vm, errno};
 
 /// What a guest may not change.
@@ -97,6 +102,20 @@ impl Fresh {
             msrs: read_msrs(vcpu, msrs)?,
         })
     }
+}
+
+/// What is under way. Of what is over, KVM goes on telling what it was.
+fn pending(mut events: kvm_vcpu_events) -> kvm_vcpu_events {
+    if events.exception.injected == 0 && events.exception.pending == 0 {
+        events.exception = Default::default();
+        events.exception_has_payload = 0;
+        events.exception_payload = 0;
+    }
+    if events.interrupt.injected == 0 {
+        events.interrupt.nr = 0;
+        events.interrupt.soft = 0;
+    }
+    events
 }
 
 fn read_msrs(vcpu: &VcpuFd, indices: &[u32]) -> Result<Msrs, Errno> {
@@ -191,13 +210,18 @@ impl Vm {
     }
 
     /// Puts a vCPU that was watched ([`Vm::watch_registers`]) and has stopped back
-    /// into the state that it was restored to before, and has KVM flush the guest's
-    /// TLB.
+    /// into the state that it was restored to before. `memory` is what its memory
+    /// told: where a page table was touched, KVM flushes the guest's TLB; where
+    /// ring 0 may have been entered, what only ring 0 can change is compared.
     ///
     /// # Errors
     /// [`Unready::Changed`] when the guest has changed what it may not.
-    pub fn put_back(&mut self, state: &VcpuState) -> Result<(), Unready> {
+    pub fn put_back(&mut self, state: &VcpuState, memory: &Restored) -> Result<(), Unready> {
+        let flush = memory.tables_touched;
         self.compare(state)?;
+        if memory.ring_0_entered {
+            self.compare_hidden(state)?;
+        }
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
         if self.vcpu.sync_regs().regs.rip == regs.rip {
@@ -205,21 +229,28 @@ impl Vm {
             // take the new instruction pointer for the one of the `out`.
             self.complete_exit()?;
         }
+        self.restore_vectors(state)?;
         let synced = self.vcpu.sync_regs_mut();
         synced.regs = regs;
+        let is_other = synced.sregs.as_bytes() != sregs.as_bytes();
         synced.sregs = sregs;
-        synced.sregs.cr4 ^= PAGE_GLOBAL_ENABLE;
         self.vcpu.set_sync_dirty_reg(SyncReg::Register);
-        self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
-        self.complete_exit()?;
-        self.vcpu.sync_regs_mut().sregs = sregs;
+        if !flush && !is_other {
+            // The next run takes the registers.
+            return Ok(());
+        }
+        if flush {
+            self.vcpu.sync_regs_mut().sregs.cr4 ^= PAGE_GLOBAL_ENABLE;
+            self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
+            self.complete_exit()?;
+            self.vcpu.sync_regs_mut().sregs = sregs;
+        }
         self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
         // Left to the next run, it would be the next request's time.
-        self.complete_exit()?;
-        Ok(self.restore_vectors(state)?)
+        Ok(self.complete_exit()?)
     }
 
-    /// Compares what a guest may not change, as KVM has just told it.
+    /// Compares what a guest may not change, as KVM told it with the last exit.
     fn compare(&self, state: &VcpuState) -> Result<(), Unready> {
         let synced = self.vcpu.sync_regs();
         let mut sregs = synced.sregs;
@@ -227,6 +258,17 @@ impl Vm {
         sregs.cr2 = kvm_sregs::read_from_bytes(&state.sregs)
             .map_err(|_| Errno::INVAL)?
             .cr2;
+        if sregs.as_bytes() != state.sregs.as_slice() {
+            return Err(Unready::Changed(Change::Control));
+        }
+        if pending(synced.events).as_bytes() != pending(self.fresh.events).as_bytes() {
+            return Err(Unready::Changed(Change::Events));
+        }
+        Ok(())
+    }
+
+    /// Compares what only ring 0 can change and KVM does not tell by itself.
+    fn compare_hidden(&self, state: &VcpuState) -> Result<(), Unready> {
         let xcrs = self.vcpu.get_xcrs().map_err(errno)?;
         let debug = self.vcpu.get_debug_regs().map_err(errno)?;
         let indices: Vec<u32> = self
@@ -238,15 +280,10 @@ impl Vm {
             .collect();
         let msrs = read_msrs(&self.vcpu, &indices)?;
         let is_same = [
-            (Change::Control, sregs.as_bytes() == state.sregs.as_slice()),
             (Change::Extended, xcrs.as_bytes() == state.xcrs.as_slice()),
             (
                 Change::Debug,
                 debug.as_bytes() == self.fresh.debug.as_bytes(),
-            ),
-            (
-                Change::Events,
-                synced.events.as_bytes() == self.fresh.events.as_bytes(),
             ),
             (
                 Change::Msr,

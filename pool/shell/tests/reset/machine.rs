@@ -4,7 +4,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::mailbox::MAILBOX_BYTES;
-use faasw_abi::memory_map::{CODE, MAILBOX, PAGE, PML4, RODATA_END, STACK_TOP, TABLE_ZONE};
+use faasw_abi::memory_map::{
+    CODE, EXCEPTION_STACK_TOP, GDT, IDT, MAILBOX, PAGE, PML4, RODATA_END, STACK_TOP, TABLE_ZONE,
+    TSS,
+};
 use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
@@ -15,6 +18,8 @@ use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
 use kvm_ioctls::Kvm;
 use rustix::fs::MemfdFlags;
 use zerocopy::IntoBytes;
+
+use crate::programs;
 
 /// RAM of the guest.
 pub const RAM: u64 = 64 << 20;
@@ -53,6 +58,7 @@ pub struct Machine {
     pub source: Source,
     pub state: VcpuState,
     pub mailbox: Mapping,
+    level: Level,
     mailbox_file: OwnedFd,
     page_map: PageMap,
 }
@@ -90,6 +96,30 @@ fn write_tables(layer: &OwnedFd) {
     set(LAST_TABLE, 511, 0);
 }
 
+/// Segments, a task with a ring-0 stack, and one gate, for breakpoints, that ring 3
+/// may use. Every other exception shuts the guest down.
+fn write_descriptors(layer: &OwnedFd) {
+    let task = 0x89 << 40 | 0x67 | (TSS & 0xff_ffff) << 16;
+    let segments: [u64; 8] = [
+        0,
+        0x00af_9b00_0000_ffff,
+        0x00cf_9300_0000_ffff,
+        0,
+        0x00cf_f300_0000_ffff,
+        0x00af_fb00_0000_ffff,
+        task,
+        0,
+    ];
+    put(layer, GDT, segments.as_bytes());
+    put(layer, TSS + 4, EXCEPTION_STACK_TOP.as_bytes());
+    let target = PROGRAM + programs::trip_gate();
+    let gate: [u64; 2] = [
+        target & 0xffff | 8 << 16 | 0xee << 40 | (target >> 16 & 0xffff) << 48,
+        target >> 32,
+    ];
+    put(layer, IDT + 3 * 16, gate.as_bytes());
+}
+
 fn segment(selector: u16, type_: u8, level: u8, long: u8) -> kvm_segment {
     kvm_segment {
         limit: u32::MAX,
@@ -115,21 +145,29 @@ fn first_state(level: Level) -> VcpuState {
         fs: data,
         gs: data,
         ss: data,
+        ldt: kvm_segment {
+            type_: 2,
+            unusable: 1,
+            ..kvm_segment::default()
+        },
         tr: kvm_segment {
+            base: TSS,
             limit: 0x67,
             selector: 0x30,
             type_: 11,
             present: 1,
             ..kvm_segment::default()
         },
-        ldt: kvm_segment {
-            type_: 2,
-            unusable: 1,
-            ..kvm_segment::default()
+        gdt: kvm_dtable {
+            base: GDT,
+            limit: 63,
+            ..kvm_dtable::default()
         },
-        // No gate is present: every exception shuts the guest down.
-        idt: kvm_dtable::default(),
-        gdt: kvm_dtable::default(),
+        idt: kvm_dtable {
+            base: IDT,
+            limit: 511,
+            ..kvm_dtable::default()
+        },
         cr0: 0x8005_0033,
         cr3: PML4,
         cr4: 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18,
@@ -179,6 +217,7 @@ impl Machine {
         let template = Template::new(Kvm::new().unwrap()).unwrap();
         let layer = memory("layer", RAM);
         write_tables(&layer);
+        write_descriptors(&layer);
         put(&layer, PROGRAM, program);
         // Every window has something that a reset could forget.
         for at in (RODATA_END..RAM).step_by(1 << 20).skip(1) {
@@ -238,6 +277,7 @@ impl Machine {
             },
             state,
             mailbox,
+            level,
             mailbox_file,
             page_map: PageMap::open().unwrap(),
         }
@@ -267,7 +307,12 @@ impl Machine {
     }
 
     pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {
-        self.vm.put_back(&self.state)?;
+        // A test's guest may begin in ring 0, and so without entering it.
+        let told = Restored {
+            ring_0_entered: restored.ring_0_entered || self.level == Level::Ring0,
+            ..*restored
+        };
+        self.vm.put_back(&self.state, &told)?;
         if !self.vm.can_prefault() && restored.tables_changed {
             self.vm.forget_tables().unwrap();
         }

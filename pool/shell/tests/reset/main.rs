@@ -142,6 +142,18 @@ fn what_takes_ring_0_is_not_forgiven() {
     }
 }
 
+fn whoever_enters_ring_0_leaves_a_trace() {
+    let mut machine = Machine::new(Level::Ring3, programs::trip());
+    assert_eq!(machine.run(1), DONE);
+    let restored = machine.reset_memory().unwrap();
+    assert!(restored.ring_0_entered);
+    let refused = machine.reset_vcpu(&restored);
+    assert_eq!(refused, Err(Unready::Changed(Change::Debug)));
+    let mut machine = Machine::new(Level::Ring3, programs::poke());
+    assert_eq!(machine.run(NUMBER), DONE);
+    assert!(!machine.reset_memory().unwrap().ring_0_entered);
+}
+
 fn segments_that_ring_3_changes_are_refused_or_brought_back() {
     for (name, program) in [
         ("selectors", programs::selectors()),
@@ -273,6 +285,7 @@ fn main() {
         a_page_that_was_mapped_is_gone,
         a_page_that_is_mapped_elsewhere_is_the_new_one,
         what_takes_ring_0_is_not_forgiven,
+        whoever_enters_ring_0_leaves_a_trace,
         segments_that_ring_3_changes_are_refused_or_brought_back,
         no_msr_can_be_written,
         a_guest_that_writes_text_or_the_way_to_ring_0_is_broken,

@@ -11,6 +11,7 @@ use crate::machine::{LAST_TABLE, NUMBER, PROGRAM, RAM, UNMAPPED};
 // Every program rings with 3 (done) and starts over when it is run again.
 global_asm!(
     r#"
+.balign 16
 .macro PROGRAM name
     .globl \name, \name\()_end
     \name:
@@ -171,6 +172,19 @@ PROGRAM writer
     jnz 1b
 DONE writer
 
+// Enters ring 0 by the gate that leads to the start of the program plus 16, and
+// changes a debug register there.
+PROGRAM trip
+    jmp 1f
+    .balign 16
+    .globl trip_gate
+trip_gate:
+    mov $0x1234, %eax
+    mov %rax, %dr0
+    iretq
+1:  int3
+DONE trip
+
 // What takes ring 0.
 PROGRAM debug_register
     mov $0x1234, %eax
@@ -240,6 +254,16 @@ DONE bases
     options(att_syntax)
 );
 
+/// Where in `trip` its gate leads.
+pub fn trip_gate() -> u64 {
+    unsafe extern "C" {
+        static trip: u8;
+        static trip_gate: u8;
+    }
+    // SAFETY: both labels are of one program.
+    unsafe { (&raw const trip_gate).offset_from_unsigned(&raw const trip) as u64 }
+}
+
 macro_rules! programs {
     ($($name:ident $end:ident),* $(,)?) => {
         $(
@@ -265,6 +289,7 @@ programs! {
     poke poke_end,
     reader reader_end,
     writer writer_end,
+    trip trip_end,
     debug_register debug_register_end,
     control_register control_register_end,
     root root_end,
