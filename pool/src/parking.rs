@@ -128,6 +128,11 @@ impl Parking {
         self.places().parked.len()
     }
 
+    /// How many are being reset or made.
+    pub fn coming(&self) -> usize {
+        self.places().coming
+    }
+
     /// Ends those that were parked before `before`.
     fn expire(&self, before: Instant) {
         let mut places = self.places();

@@ -117,6 +117,11 @@ impl Function {
         Ok(mailbox)
     }
 
+    /// Its instances at work, being reset or being ended.
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     /// A request is served by such a microVM from now on.
     pub(crate) fn begin(self: &Arc<Self>, served: Served) -> Busy {
         lock(&self.heat).add(Instant::now());
@@ -168,7 +173,7 @@ impl Function {
             name: self.spec.name.clone(),
             level: Level::Function.number(),
             parked: self.parking.count(),
-            busy: self.busy.load(Ordering::Relaxed),
+            busy: self.busy(),
             requests: all,
             hits: count(Served::Parked),
             page_faults: self.page_faults.load(Ordering::Relaxed),

@@ -10,6 +10,10 @@ use crate::limits::CallLimits;
 /// flushed. Most functions are done by then, with one exit.
 const SHORT: Duration = Duration::from_millis(5);
 
+/// How long a request has its turn to itself. Those that take longer share the
+/// processors as they can.
+const TURN: Duration = Duration::from_millis(1);
+
 /// How long the end may be in coming once the response has begun, for the
 /// response to leave as one message with a length. Nobody notices that the
 /// first chunk of a longer one comes that much later.
@@ -37,6 +41,8 @@ pub struct Clock {
 /// Which limit a deadline belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// It is the next one's turn.
+    Turn,
     /// The end alone was waited for long enough.
     Short,
     /// The response should have begun.
@@ -93,13 +99,14 @@ impl Clock {
 
     /// The next deadline, and which limit it belongs to. `client_owes` says that
     /// the guest waits for a part of the request, `listening` that the guest was
-    /// asked to ring for what it flushes.
+    /// asked to ring for what it flushes, `has_turn` that others wait for its turn.
     pub fn deadline(
         &self,
         limits: &CallLimits,
         phase: Phase,
         client_owes: bool,
         listening: bool,
+        has_turn: bool,
     ) -> (Instant, Limit) {
         let of_client = self.client.max(self.fed) + limits.idle_client;
         let of_guest = self.guest.max(self.client) + limits.idle_guest;
@@ -116,6 +123,9 @@ impl Clock {
                 earliest = (deadline, limit);
             }
         };
+        if has_turn {
+            consider(self.activated + TURN, Limit::Turn);
+        }
         if !listening {
             consider(self.activated + SHORT, Limit::Short);
         }
@@ -132,7 +142,7 @@ mod tests {
     use super::*;
 
     fn after(clock: &Clock, phase: Phase, client_owes: bool, limits: &CallLimits) -> (u64, Limit) {
-        let (deadline, limit) = clock.deadline(limits, phase, client_owes, true);
+        let (deadline, limit) = clock.deadline(limits, phase, client_owes, true, false);
         ((deadline - clock.activated).as_secs(), limit)
     }
 
@@ -187,7 +197,9 @@ mod tests {
         );
         clock.cpu = clock.activated + Duration::from_secs(2);
         assert_eq!(after(&clock, Phase::Head, false, &limits), (2, Limit::Cpu));
-        let (_, first) = clock.deadline(&limits, Phase::Head, false, false);
+        let (_, first) = clock.deadline(&limits, Phase::Head, false, false, false);
         assert_eq!(first, Limit::Short);
+        let (_, first) = clock.deadline(&limits, Phase::Head, false, false, true);
+        assert_eq!(first, Limit::Turn);
     }
 }

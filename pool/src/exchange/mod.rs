@@ -19,6 +19,7 @@ use faasw_abi::mailbox::{
     GuestWords, REQUEST_BODY, RESPONSE_BODY, WAIT_LOG, WAIT_REQUEST, WAIT_ROOM,
 };
 use faasw_abi::wire::{Pair, ResponseHead};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
 
@@ -72,6 +73,8 @@ pub struct Exchange {
     limits: CallLimits,
     clock: Clock,
     place: Place,
+    /// The right to run before others.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Exchange {
@@ -100,7 +103,13 @@ impl Exchange {
             clock: Clock::new(&limits),
             limits,
             place,
+            turn: None,
         }
+    }
+
+    /// Has its turn to run, until it is done or has had it for long enough.
+    pub fn has_turn(&mut self, turn: OwnedSemaphorePermit) {
+        self.turn = Some(turn);
     }
 
     /// The instance, for the fork.
@@ -313,6 +322,9 @@ impl Exchange {
             Event::Progress => {
                 self.look().await?;
                 // What forking took is still to come from one that was forked.
+                if self.guest.wait_for != 0 {
+                    self.turn = None;
+                }
                 let is_told = self.guest.outcome != 0 && self.timing.served == Served::Parked;
                 return Ok(is_told.then_some(Done::Told));
             }
@@ -401,14 +413,19 @@ impl Exchange {
     /// The next deadline, and whose it is.
     fn deadline(&self, phase: Phase) -> (Instant, Limit) {
         let client_owes = self.waits & WAIT_REQUEST != 0 && !self.end_told;
+        let has_turn = self.turn.is_some();
         self.clock
-            .deadline(&self.limits, phase, client_owes, self.listening)
+            .deadline(&self.limits, phase, client_owes, self.listening, has_turn)
     }
 
     /// Does what a deadline asks for.
     async fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
         let limits = &self.limits;
         Err(match limit {
+            Limit::Turn => {
+                self.turn = None;
+                return Ok(());
+            }
             Limit::Short => {
                 self.listening = true;
                 self.instance.mailbox.listen()?;
