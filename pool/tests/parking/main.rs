@@ -34,7 +34,9 @@ use costs::{
     cpu_time_is_limited_per_request, memory_comes_back_after_a_large_request,
     parked_instances_take_no_cpu_time,
 };
-use sequences::whatever_happens_nothing_is_left;
+use sequences::{
+    a_pool_that_is_shut_down_at_work_leaves_nothing, whatever_happens_nothing_is_left,
+};
 use state::{nothing_passes_from_one_request_to_the_next, one_count_after_the_other};
 use uniqueness::{no_initialisation_draws_what_another_drew, no_two_requests_draw_the_same};
 
@@ -116,6 +118,7 @@ fn main() {
                 max_reuse: 7,
                 ..support::usual()
             },
+            a_pool_that_is_shut_down_at_work_leaves_nothing,
         ]
     });
 }

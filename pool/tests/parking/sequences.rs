@@ -154,10 +154,51 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
     assert_eq!((descriptors(), our_processes().len()), at_first);
 
     bench.pool.shutdown().await;
+    all_end().await;
+    assert_eq!(bench.pool.stats().parked, 0);
+}
+
+/// Waits until there is no process any more.
+async fn all_end() {
     let deadline = Instant::now() + Duration::from_secs(2) * slowness();
     while !our_processes().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", our_processes());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(bench.pool.stats().parked, 0);
+}
+
+pub async fn a_pool_that_is_shut_down_at_work_leaves_nothing(bench: &Bench) {
+    bench.pool.shutdown().await;
+    all_end().await;
+    let mut dice = Dice::new("a_pool_that_is_shut_down_at_work_leaves_nothing");
+    for _ in 0..(20 / slowness()).max(3) {
+        let bench = Bench::start(usual()).await;
+        let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+        let under_way: Vec<_> = (0..UNDER_WAY)
+            .map(|_| {
+                let (pool, seed) = (bench.pool.clone(), seed.clone());
+                tokio::spawn(async move {
+                    // Each ends, well or not, and the first that does not is the last.
+                    while let Ok(reply) = pool.invoke(&seed, call("/count")).await {
+                        match bytes_of(reply.body).await {
+                            Ok(text) => assert_eq!(text, b"1\n"),
+                            Err(_) => return,
+                        }
+                    }
+                })
+            })
+            .collect();
+        let at = Duration::from_micros(dice.below(100_000) as u64);
+        tokio::time::sleep(at * slowness()).await;
+        bench.pool.shutdown().await;
+        all_end().await;
+        for request in under_way {
+            request.await.unwrap();
+        }
+        bench
+            .settles("nothing is at work or parked", |stats| {
+                stats.shells == 0 && stats.parked == 0 && stats.busy == 0
+            })
+            .await;
+    }
 }
