@@ -165,6 +165,7 @@ impl Coming {
     /// Parks an instance that was reset, or hands it to who waits for it.
     pub fn park(self, mut instance: Instance) {
         let keeper = &self.parking.keeper;
+        let parked_before;
         {
             let mut places = self.parking.places();
             while let Some(waiting) = places.waiting.pop_front() {
@@ -176,12 +177,14 @@ impl Coming {
             if keeper.stopped.load(Ordering::Acquire) {
                 return;
             }
+            // Before anybody can take it and count it out.
+            parked_before = keeper.count.fetch_add(1, Ordering::Relaxed);
             places.parked.push_back(Parked {
                 instance,
                 since: Instant::now(),
             });
         }
-        if keeper.count.fetch_add(1, Ordering::Relaxed) >= keeper.rules.most {
+        if parked_before >= keeper.rules.most {
             keeper.end_oldest();
         }
         keeper.begun.notify_one();
@@ -249,8 +252,10 @@ impl Keeper {
     /// Ends all parked instances, and parks none any more.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
+        // One that is parked in this very moment ends, too.
+        let soon = Instant::now() + ROUND;
         for parking in self.parkings() {
-            parking.expire(Instant::now());
+            parking.expire(soon);
         }
         self.begun.notify_one();
     }

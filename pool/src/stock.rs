@@ -105,7 +105,12 @@ impl Stock {
     async fn fill(&self) -> Result<(), PlatformError> {
         while self.lock().len() < self.wanted {
             let shell = Shell::make(&self.spawner()?).await?;
-            self.lock().push_back(shell);
+            let mut ready = self.lock();
+            // Whoever stops empties the stock after saying so.
+            if self.stopped.load(Ordering::Acquire) {
+                return Err(PlatformError::SpawnerGone);
+            }
+            ready.push_back(shell);
         }
         Ok(())
     }

@@ -11,45 +11,13 @@
 
 mod support;
 
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use faasw_pool::{FreezePolicy, InvokeError, SeedError};
 
+use support::processes::{cpu_ticks, has_page_scan, kill, name_of, our_processes};
 use support::{Bench, Log, bytes_of, call, slowness, spec, timing_of};
-
-/// Processes whose name begins with `faasw-` and whose parent line leads here.
-fn our_processes() -> Vec<u32> {
-    let mut found = Vec::new();
-    let own = std::process::id();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
-            continue;
-        };
-        let mut at: u32 = pid;
-        while at > 1 {
-            let Ok(status) = fs::read_to_string(format!("/proc/{at}/status")) else {
-                break;
-            };
-            let parent = status
-                .lines()
-                .find_map(|line| line.strip_prefix("PPid:"))
-                .and_then(|parent| parent.trim().parse().ok())
-                .unwrap_or(0);
-            if parent == own {
-                found.push(pid);
-                break;
-            }
-            at = parent;
-        }
-    }
-    found
-}
 
 async fn a_component_answers_from_a_fresh_vm_each_time(bench: &Bench) {
     let seed = bench
@@ -80,16 +48,6 @@ async fn a_small_request_leaves_the_vm_once(bench: &Bench) {
     // For whoever measures; nothing is asserted of times.
     told.sort_by_key(|timing| timing.run);
     println!("median request: {:?}", told[told.len() / 2]);
-}
-
-/// Whether the system can say which pages of a process are its own.
-fn has_page_scan() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map(|part| part.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
-    version >= (6, 7)
 }
 
 async fn what_the_first_instance_wrote_is_filled_in_for_the_next(bench: &Bench) {
@@ -294,36 +252,6 @@ async fn the_pool_leaves_no_process_behind(bench: &Bench) {
         assert!(Instant::now() < deadline, "{:?}", our_processes());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-fn name_of(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm"))
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
-}
-
-fn cpu_ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name in brackets: state is field 0, user time 11, system time 12.
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    [11, 12]
-        .iter()
-        .filter_map(|at| fields.get(*at)?.parse::<u64>().ok())
-        .sum()
-}
-
-fn kill(pid: u32) {
-    let status = std::process::Command::new("kill")
-        .args(["-9", &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
 }
 
 fn main() {

@@ -2,6 +2,9 @@
 //! the rule that without KVM nothing passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod dice;
+pub mod processes;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::poll_fn;
@@ -9,13 +12,13 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Call, CallLimits, ClientError, Compiled, Effort, FreezePolicy, FunctionKind, FunctionSpec,
-    InvokeError, LogSink, LogStream, Part, Pool, PoolOptions, Reply, ReplyBody, RequestBody,
-    RequestHead, ResponseStream, Seed, SeedError, Timing,
+    Call, CallLimits, ClientError, Compiled, Effort, EngineStats, FreezePolicy, FunctionKind,
+    FunctionSpec, InvokeError, LogSink, LogStream, Part, Pool, PoolOptions, Reply, ReplyBody,
+    RequestBody, RequestHead, ResponseStream, Seed, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -121,6 +124,9 @@ pub fn whole(bytes: &[u8]) -> RequestBody {
     RequestBody::new(Full::new(bytes).map_err(|never| match never {}))
 }
 
+/// A trailer or header.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
 pub type Frames = mpsc::Sender<Result<Frame<Bytes>, ClientError>>;
 
 /// A body that comes as the test sends it.
@@ -146,17 +152,22 @@ pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<Part, Invok
 
 /// The whole body, however it comes.
 pub async fn bytes_of(body: ReplyBody) -> Result<Vec<u8>, InvokeError> {
+    Ok(body_and_trailers(body).await?.0)
+}
+
+/// The whole body with its trailers, however it comes.
+pub async fn body_and_trailers(body: ReplyBody) -> Result<(Vec<u8>, Vec<Pair>), InvokeError> {
     let mut stream = match body {
-        ReplyBody::Whole { bytes, .. } => return Ok(bytes.to_vec()),
+        ReplyBody::Whole { bytes, trailers } => return Ok((bytes.to_vec(), trailers)),
         ReplyBody::Stream(stream) => stream,
     };
     let mut all = Vec::new();
-    while let Some(part) = next_part(&mut stream).await {
-        if let Part::Data(bytes) = part? {
-            all.extend_from_slice(&bytes);
+    loop {
+        match next_part(&mut stream).await.unwrap()? {
+            Part::Data(bytes) => all.extend_from_slice(&bytes),
+            Part::End { trailers, .. } => return Ok((all, trailers)),
         }
     }
-    Ok(all)
 }
 
 /// Where the time went, which a stream says when it has ended.
@@ -172,14 +183,17 @@ pub struct Bench {
     pub pool: Pool,
 }
 
+/// What most tests want of a pool.
+pub fn usual() -> PoolOptions {
+    PoolOptions {
+        shells_ready: 1,
+        ..PoolOptions::default()
+    }
+}
+
 impl Bench {
-    pub async fn start() -> Self {
-        let pool = Pool::start(PoolOptions {
-            shells_ready: 1,
-            ..PoolOptions::default()
-        })
-        .await
-        .unwrap();
+    pub async fn start(options: PoolOptions) -> Self {
+        let pool = Pool::start(options).await.unwrap();
         Self { pool }
     }
 
@@ -207,19 +221,43 @@ impl Bench {
         self.pool.invoke(seed, call(path)).await
     }
 
+    /// Sends an order and waits until its instance is parked or ended: the body,
+    /// where the time went, and what the instance took.
+    pub async fn through(&self, seed: &Seed, mut order: Call) -> (Vec<u8>, Timing, Effort) {
+        let log = Arc::new(Log::default());
+        order.log = log.clone();
+        let reply = self.pool.invoke(seed, order).await.unwrap();
+        let timing = reply.timing;
+        let body = bytes_of(reply.body).await.unwrap();
+        (body, timing, log.effort().await)
+    }
+
+    /// Waits until what `holds` says is so, which `what` names.
+    pub async fn settles(&self, what: &str, holds: impl Fn(EngineStats) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+        while !holds(self.pool.stats()) {
+            let told = (self.pool.stats(), processes::shells());
+            assert!(Instant::now() < deadline, "{what}: {told:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub async fn text(&self, seed: &Seed, path: &str) -> String {
         let reply = self.get(seed, path).await.unwrap();
         String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
     }
 }
 
-/// Lists tests by their functions.
+/// Lists tests by their functions, each with the pool that it runs in unless that
+/// is the usual one.
 #[macro_export]
 macro_rules! trials {
-    ($skip:expr; $($name:ident),* $(,)?) => {
+    ($skip:expr; $($name:ident $(in $options:expr)?),* $(,)?) => {
         vec![$(
             libtest_mimic::Trial::test(stringify!($name), || {
-                support::run(|bench| Box::pin(async move { $name(bench).await }))
+                let options = None$(.or(Some($options)))?;
+                let options = options.unwrap_or_else(support::usual);
+                support::run(options, |bench| Box::pin(async move { $name(bench).await }))
             })
             .with_ignored_flag($skip)
         ),*]
@@ -229,7 +267,7 @@ macro_rules! trials {
 pub type Body = for<'a> fn(&'a Bench) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Runs a test with a pool of its own, and a time limit, in a runtime of its own.
-pub fn run(body: Body) -> Result<(), Failed> {
+pub fn run(options: PoolOptions, body: Body) -> Result<(), Failed> {
     let limit = Duration::from_secs(60) * slowness();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -237,7 +275,7 @@ pub fn run(body: Body) -> Result<(), Failed> {
         .build()?;
     let ended = runtime.block_on(async {
         let test = tokio::spawn(async move {
-            let bench = Bench::start().await;
+            let bench = Bench::start(options).await;
             body(&bench).await;
             bench.pool.shutdown().await;
         });

@@ -1,0 +1,101 @@
+//! Time in an instance that has rested.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use faasw_pool::{FreezePolicy, Served};
+
+use crate::support::{Bench, call, slowness, spec};
+use crate::{PROBE, park_one, probe};
+
+/// How long a seed and its parked instances rest: long enough for a clock that
+/// stood still to show.
+const REST: Duration = Duration::from_millis(1500);
+/// How far a guest's clock may be off.
+const OFF: Duration = Duration::from_millis(200);
+
+struct Told {
+    wall: Duration,
+    monotonic: Duration,
+}
+
+fn told(text: &[u8]) -> Told {
+    let text = std::str::from_utf8(text).unwrap();
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().to_owned()
+    };
+    let wall = of("wall ");
+    let (seconds, nanoseconds) = wall.split_once('.').unwrap();
+    Told {
+        wall: Duration::new(seconds.parse().unwrap(), nanoseconds.parse().unwrap()),
+        monotonic: Duration::from_nanos(of("monotonic ").parse().unwrap()),
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+pub async fn clocks_are_right_after_resting(bench: &Bench) {
+    let compiled = bench.compile(PROBE).await;
+    let freeze = spec(FreezePolicy::Auto);
+    let (seed, report) = bench.pool.make_seed(&freeze, &compiled).await.unwrap();
+    let mut first: Option<(Duration, Duration)> = None;
+    let mut parked = 0;
+    for number in 1..=50 {
+        // The seed rests, and later its parked instance.
+        if [1, 3, 50].contains(&number) {
+            tokio::time::sleep(REST).await;
+        }
+        let (before, started) = (now(), Instant::now());
+        let (text, timing, _) = bench.through(&seed, call("/clock")).await;
+        let (after, took) = (now(), started.elapsed());
+        parked += u32::from(timing.served == Served::Parked);
+        let Told { wall, monotonic } = told(&text);
+        assert!(
+            before.saturating_sub(OFF) <= wall && wall <= after + OFF,
+            "request {number}: {wall:?} between {before:?} and {after:?}"
+        );
+        // The seed's clock began when its guest booted, and a request goes on from
+        // where that was frozen: it is later by no more than the request took.
+        assert!(
+            monotonic >= report.instantiation,
+            "{monotonic:?} {report:?}"
+        );
+        let (first, first_took) = *first.get_or_insert((monotonic, took));
+        assert!(
+            first <= monotonic + first_took && monotonic <= first + took,
+            "request {number}: {monotonic:?} after {took:?}, the first {first:?} after {first_took:?}"
+        );
+    }
+    assert!(parked >= 45, "{parked}");
+}
+
+pub async fn timers_are_right_in_reset_instances(bench: &Bench) {
+    let seed = probe(bench).await;
+    park_one(bench, &seed, "/hello").await;
+    let rounds = (20 / slowness()).max(3);
+    for round in 0..rounds {
+        let wanted = 15 + 10 * (round % 3);
+        let started = Instant::now();
+        let (text, timing, _) = bench
+            .through(&seed, call(&format!("/sleep/{wanted}")))
+            .await;
+        let took = started.elapsed();
+        assert_eq!(timing.served, Served::Parked);
+        let slept: u32 = std::str::from_utf8(&text).unwrap().trim().parse().unwrap();
+        let slept = Duration::from_millis(slept.into());
+        let wanted = Duration::from_millis(wanted.into());
+        assert!(wanted <= slept && slept <= took + OFF, "{slept:?} {took:?}");
+        assert!(took >= wanted, "{took:?}");
+        assert!(
+            took < wanted + Duration::from_secs(1) * slowness(),
+            "{took:?}"
+        );
+
+        let (text, timing, _) = bench.through(&seed, call("/poll")).await;
+        assert_eq!(timing.served, Served::Parked);
+        // On a machine that hangs for long enough both are.
+        assert!(text == b"ready 1\n" || text == b"ready 0 1\n", "{text:?}");
+    }
+}

@@ -1,0 +1,358 @@
+//! Which instances come back, how often and for how long.
+
+use std::time::{Duration, Instant};
+
+use faasw_pool::{ClientError, InvokeError, ReplyBody, Seed, Served};
+use http_body::Frame;
+
+use crate::support::processes::{kill, shells};
+use crate::support::{Bench, arriving, bytes_of, call, next_part, slowness};
+use crate::{park_one, probe};
+
+/// Ways in which a request does not end well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Trap,
+    TrapAfterHead,
+    Panic,
+    Exit,
+    NoResponse,
+    TimeLimit,
+    CpuLimit,
+    ClientIdle,
+    ClientBreaksOff,
+    ClientLeavesEarly,
+    ClientLeavesInBody,
+    Killed,
+}
+
+impl Failure {
+    const ALL: [Self; 12] = [
+        Self::Trap,
+        Self::TrapAfterHead,
+        Self::Panic,
+        Self::Exit,
+        Self::NoResponse,
+        Self::TimeLimit,
+        Self::CpuLimit,
+        Self::ClientIdle,
+        Self::ClientBreaksOff,
+        Self::ClientLeavesEarly,
+        Self::ClientLeavesInBody,
+        Self::Killed,
+    ];
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Trap => "/trap/unreachable",
+            Self::TrapAfterHead => "/drop-body/100",
+            Self::Panic => "/panic",
+            Self::Exit => "/exit/1",
+            Self::NoResponse => "/no-response",
+            Self::TimeLimit | Self::CpuLimit | Self::Killed => "/loop",
+            Self::ClientIdle | Self::ClientBreaksOff => "/echo",
+            Self::ClientLeavesEarly => "/sleep/100000",
+            Self::ClientLeavesInBody => "/body/100000000",
+        }
+    }
+
+    /// Lets it happen to a request; how that ended, if anybody was told.
+    async fn happen(self, bench: &Bench, seed: &Seed) -> Option<InvokeError> {
+        let mut order = call(self.path());
+        let short = Duration::from_millis(100) * slowness();
+        match self {
+            Self::TimeLimit => order.limits.first_byte = short,
+            Self::CpuLimit => order.limits.cpu = short,
+            Self::ClientIdle => order.limits.idle_client = short,
+            _ => {}
+        }
+        let (client, body) = arriving();
+        if matches!(self, Self::ClientIdle | Self::ClientBreaksOff) {
+            order.body = body;
+            client.send(Ok(Frame::data("begun".into()))).await.unwrap();
+        }
+        if self == Self::ClientBreaksOff {
+            let broken = ClientError::Broken("on purpose".to_owned());
+            client.send(Err(broken)).await.unwrap();
+        }
+        let invoking = tokio::spawn({
+            let (pool, seed) = (bench.pool.clone(), seed.clone());
+            async move { pool.invoke(&seed, order).await }
+        });
+        if matches!(self, Self::ClientLeavesEarly | Self::Killed) {
+            bench
+                .settles("it is at work", |stats| {
+                    stats.parked == 0 && stats.busy == 1
+                })
+                .await;
+        }
+        match self {
+            Self::ClientLeavesEarly => {
+                invoking.abort();
+                return None;
+            }
+            Self::Killed => kill(shells()[0]),
+            _ => {}
+        }
+        let reply = match invoking.await.unwrap() {
+            Ok(reply) => reply,
+            Err(error) => return Some(error),
+        };
+        match reply.body {
+            ReplyBody::Stream(mut stream) if self == Self::ClientLeavesInBody => {
+                next_part(&mut stream).await.unwrap().unwrap();
+                None
+            }
+            body => bytes_of(body).await.err(),
+        }
+    }
+
+    fn is(self, ended: Option<&InvokeError>) -> bool {
+        use InvokeError as E;
+        match self {
+            Self::Trap | Self::TrapAfterHead | Self::Panic => {
+                matches!(ended, Some(E::Trap { .. }))
+            }
+            Self::Exit => matches!(ended, Some(E::Exit { .. })),
+            Self::NoResponse => matches!(ended, Some(E::NoResponse)),
+            Self::TimeLimit => matches!(ended, Some(E::TimedOut(_))),
+            Self::CpuLimit => matches!(ended, Some(E::CpuLimit(_))),
+            Self::ClientIdle => matches!(ended, Some(E::IdleClient(_))),
+            Self::ClientBreaksOff => matches!(ended, Some(E::Client(_))),
+            Self::ClientLeavesEarly | Self::ClientLeavesInBody => ended.is_none(),
+            Self::Killed => matches!(ended, Some(E::Platform(_))),
+        }
+    }
+}
+
+pub async fn an_instance_that_did_not_end_well_is_never_parked(bench: &Bench) {
+    let seed = probe(bench).await;
+    for failure in Failure::ALL {
+        let instance = park_one(bench, &seed, "/count").await;
+        let ended = failure.happen(bench, &seed).await;
+        assert!(failure.is(ended.as_ref()), "{failure:?}: {ended:?}");
+        bench
+            .settles("it has ended", |stats| {
+                stats.parked == 0 && stats.busy == 0 && shells().is_empty()
+            })
+            .await;
+        let (text, timing, _) = bench.through(&seed, call("/count")).await;
+        assert_eq!(text, b"1\n", "after {failure:?}");
+        assert_eq!(timing.served, Served::Made, "after {failure:?}");
+        assert!(!shells().contains(&instance), "after {failure:?}");
+    }
+}
+
+/// Which process served each of `count` requests, one after the other, and how.
+async fn servers(bench: &Bench, seed: &Seed, count: usize) -> Vec<(Served, u32)> {
+    let mut servers = Vec::new();
+    for _ in 0..count {
+        let before = shells();
+        // It lasts until it has been seen.
+        let (client, body) = arriving();
+        let mut order = call("/echo");
+        order.body = body;
+        let (pool, function) = (bench.pool.clone(), seed.clone());
+        let invoking = tokio::spawn(async move {
+            let reply = pool.invoke(&function, order).await.unwrap();
+            let served = reply.timing.served;
+            bytes_of(reply.body).await.unwrap();
+            served
+        });
+        bench
+            .settles("it is at work", |stats| {
+                stats.busy == 1 && shells().len() == 1
+            })
+            .await;
+        let server = shells()[0];
+        drop(client);
+        let served = invoking.await.unwrap();
+        assert_eq!(before.contains(&server), served == Served::Parked);
+        bench
+            .settles("it is over", |stats| {
+                stats.busy == 0 && shells().len() == stats.parked
+            })
+            .await;
+        servers.push((served, server));
+    }
+    servers
+}
+
+pub async fn an_instance_of_one_request_never_comes_back(bench: &Bench) {
+    let seed = probe(bench).await;
+    for (served, _) in servers(bench, &seed, 5).await {
+        assert_eq!(served, Served::Made);
+        assert_eq!(bench.pool.stats().parked, 0);
+    }
+    // Nor is one made ahead where several wait at once.
+    let at_once: Vec<_> = (0..6)
+        .map(|_| {
+            let (pool, seed) = (bench.pool.clone(), seed.clone());
+            tokio::spawn(async move { pool.invoke(&seed, call("/count")).await.unwrap() })
+        })
+        .collect();
+    for reply in at_once {
+        assert_eq!(reply.await.unwrap().timing.served, Served::Made);
+    }
+    bench
+        .settles("all have ended", |stats| {
+            stats.busy == 0 && shells().is_empty()
+        })
+        .await;
+}
+
+pub async fn an_instance_serves_as_often_as_it_may(bench: &Bench) {
+    let seed = probe(bench).await;
+    // The first records the working set, and instances of an older one end.
+    servers(bench, &seed, 1).await;
+    let servers = servers(bench, &seed, 9).await;
+    for three in servers.chunks(3) {
+        let kinds: Vec<_> = three.iter().map(|(served, _)| *served).collect();
+        let process = three[0].1;
+        assert_eq!(
+            kinds,
+            [Served::Made, Served::Parked, Served::Parked],
+            "{servers:?}"
+        );
+        assert!(three.iter().all(|(_, own)| *own == process), "{servers:?}");
+        let others = servers.iter().filter(|(_, own)| *own != process).count();
+        assert_eq!(others, 6, "{servers:?}");
+    }
+}
+
+/// Long enough for a request in between, on a slow machine, too.
+pub fn keep_alive() -> Duration {
+    Duration::from_millis(500) * slowness().min(4)
+}
+
+pub async fn what_nobody_takes_is_ended(bench: &Bench) {
+    let keep_alive = keep_alive();
+    let seed = probe(bench).await;
+    let instance = park_one(bench, &seed, "/count").await;
+    // Taking it begins its time anew.
+    let mut taken = Instant::now();
+    for _ in 0..4 {
+        tokio::time::sleep(keep_alive / 4).await;
+        let before = Instant::now();
+        let (_, timing, _) = bench.through(&seed, call("/count")).await;
+        if before - taken < keep_alive {
+            assert_eq!(timing.served, Served::Parked);
+            assert_eq!(shells(), [instance]);
+        }
+        taken = before;
+    }
+    bench
+        .settles("nobody takes it", |stats| stats.parked == 0)
+        .await;
+    assert!(taken.elapsed() >= keep_alive);
+    bench
+        .settles("its process ends", |_| shells().is_empty())
+        .await;
+    assert_eq!(bench.text(&seed, "/count").await, "1\n");
+}
+
+pub async fn the_oldest_yields_where_too_many_are_parked(bench: &Bench) {
+    let mut functions = Vec::new();
+    for _ in 0..3 {
+        let seed = probe(bench).await;
+        // Its working set is known when its first request is over.
+        bench.through(&seed, call("/count")).await;
+        bench.settles("it is over", |stats| stats.busy == 0).await;
+        functions.push(seed);
+    }
+    let mut owners: Vec<(usize, u32)> = Vec::new();
+    // Whose turn it is, and whether an instance of it is parked still: 0 yields
+    // to 2, 1 is taken and so younger than 2, 2 yields to 0.
+    for (function, is_parked) in [
+        (0, false),
+        (1, false),
+        (2, false),
+        (1, true),
+        (0, false),
+        (1, true),
+        (2, false),
+    ] {
+        let before = shells();
+        let (text, timing, effort) = bench.through(&functions[function], call("/count")).await;
+        assert_eq!(text, b"1\n");
+        assert!(effort.reset.is_some(), "{effort:?}");
+        assert_eq!(
+            timing.served == Served::Parked,
+            is_parked,
+            "{function} {owners:?}"
+        );
+        bench
+            .settles("the oldest yields", |stats| {
+                stats.busy == 0 && stats.parked <= 2 && shells().len() == stats.parked
+            })
+            .await;
+        let process = match owners.iter().position(|(owner, _)| *owner == function) {
+            Some(at) if is_parked => owners.remove(at).1,
+            _ => *shells().iter().find(|pid| !before.contains(pid)).unwrap(),
+        };
+        owners.push((function, process));
+        if owners.len() > 2 {
+            owners.remove(0);
+        }
+        let mut expected: Vec<u32> = owners.iter().map(|(_, process)| *process).collect();
+        expected.sort_unstable();
+        assert_eq!(shells(), expected);
+    }
+}
+
+pub async fn a_killed_parked_shell_is_not_handed_out(bench: &Bench) {
+    let seed = probe(bench).await;
+    let other = probe(bench).await;
+    let instance = park_one(bench, &seed, "/count").await;
+    kill(instance);
+    bench.settles("it ends", |_| shells().is_empty()).await;
+    // The spawner tells in order: when it has made another shell, this end is known.
+    bench.through(&other, call("/count")).await;
+    let (text, timing, _) = bench.through(&seed, call("/count")).await;
+    assert_eq!(
+        (text.as_slice(), timing.served),
+        (&b"1\n"[..], Served::Made)
+    );
+}
+
+pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
+    let stays = probe(bench).await;
+    let kept = park_one(bench, &stays, "/count").await;
+    let goes = probe(bench).await;
+    bench.through(&goes, call("/count")).await;
+    bench.through(&goes, call("/count")).await;
+    bench
+        .settles("both are parked", |stats| {
+            stats.busy == 0 && stats.parked == 2 && shells().len() == 2
+        })
+        .await;
+    // One that is at work when the seed goes serves its request and then goes, too.
+    let (client, body) = arriving();
+    let mut order = call("/echo");
+    order.body = body;
+    let at_work = tokio::spawn({
+        let (pool, goes) = (bench.pool.clone(), goes.clone());
+        async move {
+            let reply = pool.invoke(&goes, order).await.unwrap();
+            drop(goes);
+            bytes_of(reply.body).await.unwrap()
+        }
+    });
+    bench
+        .settles("it is at work", |stats| {
+            stats.busy == 1 && stats.parked == 1
+        })
+        .await;
+    drop(goes);
+    assert_eq!(bench.pool.stats().parked, 1);
+    drop(client);
+    at_work.await.unwrap();
+    bench
+        .settles("it has gone", |stats| stats.busy == 0 && shells() == [kept])
+        .await;
+    assert_eq!(bench.pool.stats().parked, 1);
+
+    drop(stays);
+    assert_eq!(bench.pool.stats().parked, 0);
+    bench.settles("all are gone", |_| shells().is_empty()).await;
+}

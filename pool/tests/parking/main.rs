@@ -1,0 +1,124 @@
+//! Instances that are reset and parked: that nothing passes from one request to
+//! the next, which of them come back and which never do, and what they cost.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod clocks;
+mod comeback;
+mod costs;
+mod sequences;
+mod state;
+#[path = "../support/mod.rs"]
+mod support;
+mod uniqueness;
+
+use faasw_pool::{FreezePolicy, PoolOptions, Seed};
+
+use support::processes::{has_page_scan, shells};
+use support::{Bench, call};
+
+use clocks::{clocks_are_right_after_resting, timers_are_right_in_reset_instances};
+use comeback::{
+    a_killed_parked_shell_is_not_handed_out, a_seed_that_goes_takes_its_parked_instances_along,
+    an_instance_of_one_request_never_comes_back, an_instance_serves_as_often_as_it_may,
+    an_instance_that_did_not_end_well_is_never_parked, the_oldest_yields_where_too_many_are_parked,
+    what_nobody_takes_is_ended,
+};
+use costs::{
+    cpu_time_is_limited_per_request, memory_comes_back_after_a_large_request,
+    parked_instances_take_no_cpu_time,
+};
+use sequences::{
+    a_pool_that_is_shut_down_at_work_leaves_nothing, whatever_happens_nothing_is_left,
+};
+use state::{nothing_passes_from_one_request_to_the_next, one_count_after_the_other};
+use uniqueness::{no_initialisation_draws_what_another_drew, no_two_requests_draw_the_same};
+
+const PROBE: &str = "fixtures/http-probe.wasm";
+
+/// No shell is made ahead: each process is an instance.
+fn only_instances() -> PoolOptions {
+    PoolOptions {
+        shells_ready: 0,
+        ..PoolOptions::default()
+    }
+}
+
+/// Sends requests until exactly one instance is parked; its process. The seed's
+/// working set is known then. There is no other shell.
+async fn park_one(bench: &Bench, seed: &Seed, path: &str) -> u32 {
+    for _ in 0..4 {
+        let (_, _, effort) = bench.through(seed, call(path)).await;
+        bench
+            .settles("the request ends", |stats| stats.busy == 0)
+            .await;
+        if effort.reset.is_some() {
+            break;
+        }
+    }
+    bench
+        .settles("one is parked", |stats| {
+            stats.parked == 1 && shells().len() == 1
+        })
+        .await;
+    shells()[0]
+}
+
+async fn probe(bench: &Bench) -> Seed {
+    bench.seed(PROBE, FreezePolicy::Auto).await.unwrap()
+}
+
+fn main() {
+    support::main(|skip| {
+        let unable = !has_page_scan();
+        if unable {
+            eprintln!("WITHOUT PAGEMAP_SCAN (Linux 6.7): the tests of this file are ignored.");
+        }
+        trials![skip || unable;
+            no_two_requests_draw_the_same in PoolOptions {
+                shells_ready: 2,
+                max_reuse: 12,
+                ..PoolOptions::default()
+            },
+            no_initialisation_draws_what_another_drew,
+            one_count_after_the_other,
+            nothing_passes_from_one_request_to_the_next in only_instances(),
+            an_instance_that_did_not_end_well_is_never_parked in only_instances(),
+            an_instance_of_one_request_never_comes_back in PoolOptions {
+                max_reuse: 1,
+                ..only_instances()
+            },
+            an_instance_serves_as_often_as_it_may in PoolOptions {
+                max_reuse: 3,
+                ..only_instances()
+            },
+            what_nobody_takes_is_ended in PoolOptions {
+                keep_alive: comeback::keep_alive(),
+                ..only_instances()
+            },
+            the_oldest_yields_where_too_many_are_parked in PoolOptions {
+                max_parked: 2,
+                ..only_instances()
+            },
+            a_killed_parked_shell_is_not_handed_out in only_instances(),
+            a_seed_that_goes_takes_its_parked_instances_along in only_instances(),
+            cpu_time_is_limited_per_request in only_instances(),
+            memory_comes_back_after_a_large_request in only_instances(),
+            parked_instances_take_no_cpu_time in only_instances(),
+            clocks_are_right_after_resting in only_instances(),
+            timers_are_right_in_reset_instances in only_instances(),
+            whatever_happens_nothing_is_left in PoolOptions {
+                max_parked: sequences::MAX_PARKED,
+                max_reuse: 7,
+                ..support::usual()
+            },
+            a_pool_that_is_shut_down_at_work_leaves_nothing,
+        ]
+    });
+}

@@ -1,0 +1,204 @@
+//! Deployments, requests and removals in any order leave no instance, process or
+//! descriptor behind.
+
+use std::time::{Duration, Instant};
+
+use faasw_pool::{Compiled, FreezePolicy, InvokeError, Pool, ReplyBody, Seed};
+use tokio::task::JoinHandle;
+
+use crate::PROBE;
+use crate::support::dice::Dice;
+use crate::support::processes::{descriptors, our_processes, shells};
+use crate::support::{Bench, bytes_of, call, next_part, slowness, spec, usual, whole};
+
+pub const MAX_PARKED: usize = 3;
+const SEEDS: usize = 3;
+const UNDER_WAY: usize = 6;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Good,
+    Trapping,
+    Streaming,
+    Echo,
+    AbandonedEarly(Duration),
+    AbandonedInBody,
+}
+
+impl Request {
+    fn any(dice: &mut Dice) -> Self {
+        match dice.below(8) {
+            0..=2 => Self::Good,
+            3 => Self::Trapping,
+            4 => Self::Streaming,
+            5 => Self::Echo,
+            6 => {
+                let microseconds = dice.below(20_000) as u64;
+                Self::AbandonedEarly(Duration::from_micros(microseconds) * slowness())
+            }
+            _ => Self::AbandonedInBody,
+        }
+    }
+
+    async fn send(self, pool: Pool, seed: Seed) {
+        match self {
+            Self::Good => {
+                let reply = pool.invoke(&seed, call("/count")).await.unwrap();
+                assert_eq!(bytes_of(reply.body).await.unwrap(), b"1\n");
+            }
+            Self::Trapping => {
+                let ended = pool.invoke(&seed, call("/trap/div0")).await;
+                assert!(matches!(ended, Err(InvokeError::Trap { .. })), "{ended:?}");
+            }
+            Self::Streaming => {
+                let reply = pool.invoke(&seed, call("/body/1500000")).await.unwrap();
+                assert_eq!(bytes_of(reply.body).await.unwrap().len(), 1_500_000);
+            }
+            Self::Echo => {
+                let mut order = call("/echo");
+                order.body = whole(&[7; 100_000]);
+                let reply = pool.invoke(&seed, order).await.unwrap();
+                let body = bytes_of(reply.body).await.unwrap();
+                assert!(body.ends_with(&[7; 100_000]));
+            }
+            Self::AbandonedEarly(patience) => {
+                let asking = pool.invoke(&seed, call("/sleep/50000"));
+                assert!(tokio::time::timeout(patience, asking).await.is_err());
+            }
+            Self::AbandonedInBody => {
+                let reply = pool.invoke(&seed, call("/body/9000000")).await.unwrap();
+                let ReplyBody::Stream(mut stream) = reply.body else {
+                    panic!("nine megabytes were held back");
+                };
+                next_part(&mut stream).await.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+struct World<'a> {
+    bench: &'a Bench,
+    code: &'a Compiled,
+    seeds: Vec<Seed>,
+    under_way: Vec<JoinHandle<()>>,
+}
+
+impl World<'_> {
+    async fn step(&mut self, dice: &mut Dice) {
+        match dice.below(16) {
+            0 | 1 if self.seeds.len() < SEEDS => {
+                let freeze = match dice.below(2) {
+                    0 => FreezePolicy::Auto,
+                    _ => FreezePolicy::BeforeInit,
+                };
+                let made = self.bench.pool.make_seed(&spec(freeze), self.code).await;
+                self.seeds.push(made.unwrap().0);
+            }
+            2 if !self.seeds.is_empty() => {
+                // Its requests that are under way go on.
+                self.seeds.swap_remove(dice.below(self.seeds.len()));
+            }
+            3 => self.settle().await,
+            _ if self.seeds.is_empty() => {}
+            _ => {
+                if self.under_way.len() == UNDER_WAY {
+                    let done = self.under_way.swap_remove(dice.below(UNDER_WAY));
+                    done.await.unwrap();
+                }
+                let seed = self.seeds[dice.below(self.seeds.len())].clone();
+                let request = Request::any(dice);
+                let sent = request.send(self.bench.pool.clone(), seed);
+                self.under_way.push(tokio::spawn(sent));
+            }
+        }
+        let stats = self.bench.pool.stats();
+        // Each of those under way can be about to make the oldest yield.
+        assert!(stats.parked <= MAX_PARKED + UNDER_WAY + 1, "{stats:?}");
+    }
+
+    /// Nothing is under way any more: each process is accounted for.
+    async fn settle(&mut self) {
+        for request in self.under_way.drain(..) {
+            request.await.unwrap();
+        }
+        let none_may_be_parked = self.seeds.is_empty();
+        self.bench
+            .settles("each shell is accounted for", |stats| {
+                stats.busy == 0
+                    && stats.shells == usual().shells_ready
+                    && shells().len() == stats.parked + stats.shells
+                    && stats.parked <= MAX_PARKED
+                    && !(none_may_be_parked && stats.parked > 0)
+            })
+            .await;
+    }
+}
+
+pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
+    let mut dice = Dice::new("whatever_happens_nothing_is_left");
+    let code = bench.compile(PROBE).await;
+    let mut world = World {
+        bench,
+        code: &code,
+        seeds: Vec::new(),
+        under_way: Vec::new(),
+    };
+    world.settle().await;
+    let at_first = (descriptors(), our_processes().len());
+    for _ in 0..(600 / slowness()).max(40) {
+        world.step(&mut dice).await;
+    }
+    world.seeds.clear();
+    world.settle().await;
+    assert_eq!((descriptors(), our_processes().len()), at_first);
+
+    bench.pool.shutdown().await;
+    all_end().await;
+    assert_eq!(bench.pool.stats().parked, 0);
+}
+
+/// Waits until there is no process any more.
+async fn all_end() {
+    let deadline = Instant::now() + Duration::from_secs(2) * slowness();
+    while !our_processes().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", our_processes());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub async fn a_pool_that_is_shut_down_at_work_leaves_nothing(bench: &Bench) {
+    bench.pool.shutdown().await;
+    all_end().await;
+    let mut dice = Dice::new("a_pool_that_is_shut_down_at_work_leaves_nothing");
+    for _ in 0..(20 / slowness()).max(3) {
+        let bench = Bench::start(usual()).await;
+        let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+        let under_way: Vec<_> = (0..UNDER_WAY)
+            .map(|_| {
+                let (pool, seed) = (bench.pool.clone(), seed.clone());
+                tokio::spawn(async move {
+                    // Each ends, well or not, and the first that does not is the last.
+                    while let Ok(reply) = pool.invoke(&seed, call("/count")).await {
+                        match bytes_of(reply.body).await {
+                            Ok(text) => assert_eq!(text, b"1\n"),
+                            Err(_) => return,
+                        }
+                    }
+                })
+            })
+            .collect();
+        let at = Duration::from_micros(dice.below(100_000) as u64);
+        tokio::time::sleep(at * slowness()).await;
+        bench.pool.shutdown().await;
+        all_end().await;
+        for request in under_way {
+            request.await.unwrap();
+        }
+        bench
+            .settles("nothing is at work or parked", |stats| {
+                stats.shells == 0 && stats.parked == 0 && stats.busy == 0
+            })
+            .await;
+    }
+}

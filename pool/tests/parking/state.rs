@@ -1,0 +1,212 @@
+//! A request meets its seed's exact state, and nothing of the one before it.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_pool::{Call, RequestBody, Seed, Served};
+use http::{HeaderMap, HeaderValue};
+use http_body::Frame;
+
+use crate::support::dice::Dice;
+use crate::support::{Bench, Log, Pair, arriving, body_and_trailers, call, slowness};
+
+pub async fn one_count_after_the_other(bench: &Bench) {
+    let seed = crate::probe(bench).await;
+    let mut parked = 0;
+    let requests = (600 / slowness()).max(20);
+    for number in 0..requests {
+        let (text, timing, _) = bench.through(&seed, call("/count")).await;
+        assert_eq!(text, b"1\n", "request {number}, {timing:?}");
+        parked += u32::from(timing.served == Served::Parked);
+    }
+    assert!(parked >= requests - 5, "{parked} of {requests}");
+}
+
+/// What a request is to find.
+struct Expected {
+    body: Vec<u8>,
+    trailers: Vec<Pair>,
+    lines: Vec<String>,
+}
+
+impl Expected {
+    fn text(body: &str) -> Self {
+        Self::bytes(body.into())
+    }
+
+    fn bytes(body: Vec<u8>) -> Self {
+        Self {
+            body,
+            trailers: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
+}
+
+/// A body that comes in several parts, and trailers behind it.
+fn in_parts(bytes: &[u8], trailer: Option<String>) -> RequestBody {
+    let (client, body) = arriving();
+    let parts: Vec<Bytes> = bytes.chunks(200_000).map(Bytes::copy_from_slice).collect();
+    tokio::spawn(async move {
+        for part in parts {
+            // A function that is done takes no more.
+            let _ = client.send(Ok(Frame::data(part))).await;
+        }
+        if let Some(trailer) = trailer {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("x-secret", HeaderValue::from_str(&trailer).unwrap());
+            let _ = client.send(Ok(Frame::trailers(trailers))).await;
+        }
+    });
+    body
+}
+
+fn echo(dice: &mut Dice, size: usize) -> (Call, Expected) {
+    let path = format!("/echo/{:x}?{:x}", dice.number(), dice.number());
+    let mark = format!("{:x}", dice.number()).repeat(dice.below(40) + 1);
+    let body = dice.bytes(size);
+    let mut order = call(&path);
+    order.head.method = b"POST".to_vec();
+    order.head.headers = vec![(b"x-mark".to_vec(), mark.clone().into())];
+    order.body = in_parts(&body, (dice.below(2) == 0).then(|| mark.repeat(4)));
+    let mut expected = format!("POST {path}\nx-mark: {mark}\n\n").into_bytes();
+    expected.extend(body);
+    (order, Expected::bytes(expected))
+}
+
+/// One of what the probe can do well.
+fn any(dice: &mut Dice) -> (Call, Expected) {
+    let largest = (4 << 20) / slowness() as usize;
+    match dice.below(12) {
+        0 => (call("/count"), Expected::text("1\n")),
+        1 => (call("/hello"), Expected::text("hello\n")),
+        // Whoever has no body finds none.
+        2 => echo(dice, 0),
+        3 => (call("/stdin"), Expected::text("stdin 0\n")),
+        4 => {
+            let size = dice.below(1000);
+            echo(dice, size)
+        }
+        5 => {
+            let size = largest / 2 + dice.below(largest);
+            echo(dice, size)
+        }
+        // Its body is never read.
+        6 => {
+            let mut order = call("/count");
+            let size = dice.below(largest);
+            order.body = in_parts(&dice.bytes(size), Some("unread".to_owned()));
+            (order, Expected::text("1\n"))
+        }
+        7 => {
+            let size = dice.below(largest);
+            let mut pattern = b"0123456789abcdef".repeat(size / 16 + 1);
+            pattern.truncate(size);
+            (call(&format!("/body/{size}")), Expected::bytes(pattern))
+        }
+        8 => {
+            let mut expected = Expected::text("body before trailers\n");
+            expected.trailers = vec![(b"x-trailer".to_vec(), b"after the body".to_vec())];
+            (call("/trailers"), expected)
+        }
+        9 => {
+            let count = dice.below(40_000 / slowness() as usize);
+            let mut expected = Expected::text(&format!("logged {count}\n"));
+            expected.lines = (1..=count)
+                .map(|line| format!("flood line {line} of {count}"))
+                .collect();
+            (call(&format!("/log-flood/{count}")), expected)
+        }
+        10 => (call("/env"), Expected::text("COLOUR=green\narg test\n")),
+        // What grew is as small again as before.
+        _ => {
+            let pages = dice.below(300) + 1;
+            (call(&format!("/grow/{pages}")), Expected::text("old "))
+        }
+    }
+}
+
+pub async fn nothing_passes_from_one_request_to_the_next(bench: &Bench) {
+    let seed = crate::probe(bench).await;
+    crate::park_one(bench, &seed, "/hello").await;
+    let mut dice = Dice::new("nothing_passes_from_one_request_to_the_next");
+    let mut old_size = None;
+    let mut parked = 0;
+    let requests = (200 / slowness()).max(24);
+    for number in 0..requests {
+        let (order, expected) = any(&mut dice);
+        let path = String::from_utf8(order.head.path_and_query.clone()).unwrap();
+        let what = format!("request {number}, {path}");
+        parked += u32::from(exchange(bench, &seed, order, expected, &mut old_size, &what).await);
+    }
+    println!("{parked} of {requests} requests met a parked instance");
+    assert!(parked > requests / 2, "{parked}");
+}
+
+/// One request, and what it left; whether a parked instance served it.
+async fn exchange(
+    bench: &Bench,
+    seed: &Seed,
+    mut order: Call,
+    expected: Expected,
+    old_size: &mut Option<Vec<u8>>,
+    what: &str,
+) -> bool {
+    let log = Arc::new(Log::default());
+    order.log = log.clone();
+    let reply = bench.pool.invoke(seed, order).await.unwrap();
+    let served = reply.timing.served;
+    let (mut body, trailers) = body_and_trailers(reply.body).await.unwrap();
+    if expected.body == b"old " {
+        // All find the memory as large as the first.
+        body.truncate(body.iter().rposition(|byte| *byte == b'n').unwrap());
+        let first = old_size.get_or_insert(body.clone());
+        assert_eq!(body, *first, "{what}");
+    } else {
+        let same = body == expected.body;
+        let start =
+            |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+        assert!(
+            same,
+            "{what}: {} bytes {:?} instead of {} bytes {:?}",
+            body.len(),
+            start(&body),
+            expected.body.len(),
+            start(&expected.body)
+        );
+    }
+    assert_eq!(trailers, expected.trailers, "{what}");
+    let effort = log.effort().await;
+    let lines = log.lines.lock().unwrap().clone();
+    let same = lines == expected.lines;
+    assert!(same, "{what}: {} lines, {:?}", lines.len(), lines.first());
+    bench.settles(what, |stats| stats.busy == 0).await;
+    assert_eq!(
+        bench.pool.stats().parked == 1,
+        effort.reset.is_some(),
+        "{what}"
+    );
+    for mailbox in mailboxes() {
+        let is_wiped = mailbox == vec![0; mailbox.len()];
+        assert!(is_wiped, "{what}: its mailbox is not wiped");
+    }
+    served == Served::Parked
+}
+
+/// What is in the mailboxes of all instances, none of which is at work.
+fn mailboxes() -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let is_mailbox = fs::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().contains("faasw-mailbox"));
+        if is_mailbox {
+            let file = fs::File::open(entry.path()).unwrap();
+            let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            found.push(bytes);
+        }
+    }
+    found
+}

@@ -1,0 +1,132 @@
+//! The processes of a pool as the system shows them.
+
+use std::fs;
+use std::time::Duration;
+
+/// All processes that this one has started, and theirs.
+pub fn our_processes() -> Vec<u32> {
+    let mut found = Vec::new();
+    let own = std::process::id();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let mut at: u32 = pid;
+        while at > 1 {
+            let Ok(status) = fs::read_to_string(format!("/proc/{at}/status")) else {
+                break;
+            };
+            let parent = status
+                .lines()
+                .find_map(|line| line.strip_prefix("PPid:"))
+                .and_then(|parent| parent.trim().parse().ok())
+                .unwrap_or(0);
+            if parent == own {
+                found.push(pid);
+                break;
+            }
+            at = parent;
+        }
+    }
+    found
+}
+
+/// All shells, whatever they do.
+pub fn shells() -> Vec<u32> {
+    let mut shells = our_processes();
+    shells.retain(|pid| name_of(*pid) == "faasw-shell");
+    shells.sort_unstable();
+    shells
+}
+
+pub fn name_of(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// CPU time that a process has used, in ticks of the system.
+pub fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name in brackets: state is field 0, user time 11, system time 12.
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    [11, 12]
+        .iter()
+        .filter_map(|at| fields.get(*at)?.parse::<u64>().ok())
+        .sum()
+}
+
+/// CPU time that a process has used: exact where the system counts it so, else
+/// in its ticks.
+pub fn cpu_time(pid: u32) -> Duration {
+    let exact: Option<u64> = fs::read_dir(format!("/proc/{pid}/task"))
+        .ok()
+        .and_then(|tasks| {
+            tasks
+                .flatten()
+                .map(|task| {
+                    let told = fs::read_to_string(task.path().join("schedstat")).ok()?;
+                    told.split_whitespace().next()?.parse::<u64>().ok()
+                })
+                .sum()
+        });
+    match exact {
+        Some(nanoseconds) if nanoseconds > 0 => Duration::from_nanos(nanoseconds),
+        // Linux tells all programs of a hundred ticks a second.
+        _ => Duration::from_millis(cpu_ticks(pid) * 10),
+    }
+}
+
+/// A process's memory of the kinds given, in KiB: fields of `smaps_rollup`.
+pub fn memory(pid: u32, kinds: &[&str]) -> u64 {
+    field_sum(&format!("/proc/{pid}/smaps_rollup"), kinds)
+}
+
+/// The most memory that a process ever had at once, in KiB.
+pub fn peak_memory(pid: u32) -> u64 {
+    field_sum(&format!("/proc/{pid}/status"), &["VmHWM:"])
+}
+
+fn field_sum(path: &str, fields: &[&str]) -> u64 {
+    let told = fs::read_to_string(path).unwrap();
+    let of = |field: &&str| -> u64 {
+        let line = told.lines().find_map(|line| line.strip_prefix(*field));
+        let value = line.and_then(|rest| rest.split_whitespace().next());
+        value.unwrap().parse().unwrap()
+    };
+    fields.iter().map(of).sum()
+}
+
+/// Descriptors of this process.
+pub fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+pub fn kill(pid: u32) {
+    let status = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// Whether the system can say which pages of a process are its own, without
+/// which nothing is reset.
+pub fn has_page_scan() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|part| part.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
+    version >= (6, 7)
+}
