@@ -30,6 +30,9 @@ pub enum Ring {
     /// Engine and linkers are made, and what comes next is a function: the freeze
     /// point of level 1.
     Linked = 7,
+    /// The guest is about to use memory that it never used: the host may have it
+    /// ready at once, which costs less than a fault for each page. The guest goes on.
+    Populate = 8,
 }
 
 impl Ring {
@@ -44,6 +47,7 @@ impl Ring {
             Self::Fatal,
             Self::Booted,
             Self::Linked,
+            Self::Populate,
         ]
         .into_iter()
         .find(|ring| *ring as u32 == value)
@@ -62,7 +66,7 @@ mod tests {
             }
         }
         assert_eq!(Ring::from_u32(0), None);
-        assert_eq!(Ring::from_u32(8), None);
+        assert_eq!(Ring::from_u32(9), None);
         assert_eq!(Ring::from_u32(u32::MAX), None);
     }
 }

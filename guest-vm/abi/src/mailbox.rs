@@ -143,6 +143,10 @@ pub struct GuestWords {
     pub entropy_drawn: u32,
     /// 1 when a memory was refused to grow beyond the limit.
     pub memory_denied: u32,
+    /// First byte of the RAM that [`crate::doorbell::Ring::Populate`] is about.
+    pub populate_start: u64,
+    /// How many bytes of it, whole pages.
+    pub populate_bytes: u64,
 }
 
 /// [`GuestWords::wait_for`]: bytes of the request body, or its end.
@@ -162,7 +166,7 @@ pub const DRAW_CLOCK: u32 = 1 << 2;
 pub const DRAW_ENVIRONMENT: u32 = 1 << 3;
 
 const _: () = assert!(
-    size_of::<HostWords>() == 72 && size_of::<GuestWords>() == 104,
+    size_of::<HostWords>() == 72 && size_of::<GuestWords>() == 120,
     "the mailbox changed: raise ABI_VERSION"
 );
 const _: () = assert!(RESPONSE_BODY.offset + RESPONSE_BODY.size == MAILBOX_BYTES);

@@ -163,6 +163,18 @@ impl Frames {
     }
 }
 
+/// Where the next `count` small frames will lie, if all of them are new and next to
+/// each other.
+pub fn next_small(count: u64) -> Option<u64> {
+    // SAFETY: the closure computes.
+    unsafe {
+        STATE.with(|frames| {
+            let end = frames.next_small.checked_add(count.checked_mul(PAGE)?)?;
+            (frames.free_small.0 == 0 && end <= frames.large_end).then_some(frames.next_small)
+        })
+    }
+}
+
 /// A zeroed 4 KiB frame; `None` when RAM is used up.
 pub fn small() -> Option<Frame> {
     // SAFETY: the closure calls nothing that comes back here.

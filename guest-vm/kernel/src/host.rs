@@ -30,6 +30,13 @@ pub fn ring_progress() {
     unsafe { asm!("out dx, eax", in("dx") PROGRESS, in("eax") 0, options(nostack)) }
 }
 
+/// Has the host make memory ready that was never used before.
+pub fn populate(start: u64, bytes: u64) {
+    publish!(populate_start, start);
+    publish!(populate_bytes, bytes);
+    ring(Ring::Populate);
+}
+
 /// The boot page as it is now.
 pub fn boot_page() -> BootPage {
     // SAFETY: the host maps the page here and has written it before the guest runs.

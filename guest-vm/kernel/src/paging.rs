@@ -11,8 +11,13 @@ use faasw_abi::memory_map::pte::{self, ADDRESS, LARGE, NO_EXECUTE, PRESENT, TABL
 use faasw_abi::memory_map::{LARGE_PAGE, LINEAR_BASE, PAGE, PML4};
 
 use crate::frames::{self, Frame};
+use crate::host;
 use crate::single::Single;
 use crate::trap::flush_tlb;
+
+/// New pages from which on the host is asked to have them ready at once: an exit
+/// costs as much as a few faults.
+const MANY: u64 = 64;
 
 /// RAM is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +157,13 @@ pub fn commit(start: u64, end: u64, access: Access) -> Result<(), OutOfFrames> {
             split(entry)?;
         }
         let table = entry.table()?;
+        let wanted = (stop - at) / PAGE;
+        if wanted >= MANY
+            && Entry::of(table, at, 12).get() & PRESENT == 0
+            && let Some(start) = frames::next_small(wanted)
+        {
+            host::populate(start, wanted * PAGE);
+        }
         while at < stop {
             let entry = Entry::of(table, at, 12);
             let now = entry.get();

@@ -274,6 +274,23 @@ pub fn write_activation(ram: Mapping, activation: &Activation) {
     }
 }
 
+/// The memory that the guest says it is about to use; page-aligned, and at most as
+/// much as it can ask for at once.
+pub fn populate_wanted(mailbox: Mapping) -> FriExtent {
+    let word = |field: usize| {
+        let at = mailbox.at(GUEST_WORDS.offset + field as u64, size_of::<u64>());
+        // SAFETY: in bounds and aligned; every bit pattern is a number.
+        at.map_or(0, |at| unsafe { ptr::read_volatile(at.cast::<u64>()) })
+    };
+    let start = word(std::mem::offset_of!(GuestWords, populate_start));
+    let bytes = word(std::mem::offset_of!(GuestWords, populate_bytes)).min(LARGE_PAGE);
+    let start = start - start % PAGE;
+    FriExtent {
+        start,
+        end: start.saturating_add(bytes - bytes % PAGE),
+    }
+}
+
 /// How long the guest says it has nothing to do, in nanoseconds.
 pub fn wait_wanted(mailbox: Mapping) -> u64 {
     let offset = GUEST_WORDS.offset + std::mem::offset_of!(GuestWords, wait_nanoseconds) as u64;

@@ -362,6 +362,7 @@ impl Shell<'_> {
             self.exits += 1;
             match stop {
                 Stop::Rang(value) if value == Ring::Wait as u32 => self.wait()?,
+                Stop::Rang(value) if value == Ring::Populate as u32 => self.populate(),
                 Stop::Rang(value) => {
                     let is_done = value == Ring::Done as u32;
                     if let Some(instance) = &mut self.instance {
@@ -409,6 +410,20 @@ impl Shell<'_> {
 
     fn request_faults(&self) -> u64 {
         self.vm.page_faults().saturating_sub(self.faults_before)
+    }
+
+    /// Makes memory ready that the guest says it will write: private pages, and
+    /// second-level tables where the host fills those in advance. A wish that makes
+    /// no sense is none.
+    fn populate(&self) {
+        let Some(instance) = &self.instance else {
+            return;
+        };
+        let wish = guest_memory::populate_wanted(instance.mailbox);
+        guest_memory::make_private(instance.ram, &[wish]);
+        if wish.start < wish.end && wish.end <= instance.ram.bytes() {
+            self.vm.prefault(wish.start, wish.end - wish.start);
+        }
     }
 
     /// Sleeps for the guest, until its time has come or the node wakes it. The
