@@ -26,6 +26,8 @@ const AVAILABLE_PART: u64 = 16;
 pub struct ParkingRules {
     /// An instance that nobody took for this long is ended.
     pub keep_alive: Duration,
+    /// Instances of each function that stay parked even so.
+    pub least: usize,
     /// Most instances parked at once, of all functions.
     pub most: usize,
     /// Most requests that one instance serves.
@@ -133,12 +135,20 @@ impl Parking {
         self.places().coming
     }
 
-    /// Ends those that were parked before `before`.
-    fn expire(&self, before: Instant) {
+    /// How many are missing of those that are to be parked at all times.
+    pub fn missing(&self) -> usize {
+        let places = self.places();
+        let there = places.parked.len() + places.coming;
+        self.keeper.rules.least.saturating_sub(there)
+    }
+
+    /// Ends those that were parked before `before`, but for the last `kept`.
+    fn expire(&self, before: Instant, kept: usize) {
         let mut places = self.places();
         let fresh = places
             .parked
-            .partition_point(|parked| parked.since <= before);
+            .partition_point(|parked| parked.since <= before)
+            .min(places.parked.len().saturating_sub(kept));
         let old: Vec<_> = places.parked.drain(..fresh).collect();
         drop(places);
         self.keeper.count.fetch_sub(old.len(), Ordering::Relaxed);
@@ -255,7 +265,7 @@ impl Keeper {
         // One that is parked in this very moment ends, too.
         let soon = Instant::now() + ROUND;
         for parking in self.parkings() {
-            parking.expire(soon);
+            parking.expire(soon, 0);
         }
         self.begun.notify_one();
     }
@@ -276,7 +286,7 @@ impl Keeper {
             .filter_map(|parking| Some((parking.oldest()?, parking)))
             .min_by_key(|(since, _)| *since);
         if let Some((since, parking)) = oldest {
-            parking.expire(since);
+            parking.expire(since, 0);
         }
     }
 
@@ -284,7 +294,7 @@ impl Keeper {
         let now = Instant::now();
         for parking in self.parkings() {
             if let Some(before) = now.checked_sub(self.rules.keep_alive) {
-                parking.expire(before);
+                parking.expire(before, self.rules.least);
             }
         }
         if memory_is_short() {

@@ -44,6 +44,9 @@ pub struct PoolOptions {
     pub instantiation_time: Duration,
     /// How long an instance stays parked that no request takes.
     pub keep_alive: Duration,
+    /// Instances of each function that stay parked all the same, once it was
+    /// called.
+    pub min_parked: usize,
     /// Most instances parked at once, of all functions together.
     pub max_parked: usize,
     /// Bytes that the seeds of functions may take together; those worth least
@@ -64,6 +67,7 @@ impl Default for PoolOptions {
             compile_memory: 2 << 30,
             instantiation_time: Duration::from_secs(60),
             keep_alive: Duration::from_secs(60),
+            min_parked: 0,
             max_parked: 512,
             max_reuse: 10_000,
             seed_memory: 4 << 30,
@@ -153,6 +157,7 @@ impl Pool {
         let stock = Stock::start(spawner, options.shells_ready);
         let keeper = Keeper::start(ParkingRules {
             keep_alive: options.keep_alive,
+            least: options.min_parked,
             most: options.max_parked,
             max_reuse: options.max_reuse,
         });
@@ -273,6 +278,7 @@ impl Pool {
             .try_acquire_owned()
             .map_err(|_| InvokeError::OverCapacity(capacity))?;
         let head = call.head.encode();
+        self.make_ahead(seed, seed.parking().missing());
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
         let turn = self.inner.turns.clone().acquire_owned().await;
@@ -403,36 +409,46 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes one more instance of a seed in the background: requests have to wait.
+    /// Makes one more instance of a function: requests have to wait.
     fn make_more(&self, seed: &Seed) {
-        let parking = seed.parking();
+        // Twice as many as there are requests is enough, however long a reset takes.
+        let under_way = seed.busy().saturating_sub(seed.parking().coming()) + 1;
+        if seed.busy() < 2 * under_way {
+            self.make_ahead(seed, 1);
+        }
+    }
+
+    /// Makes instances of a function in the background, one after the other.
+    fn make_ahead(&self, seed: &Seed, count: usize) {
         let Some(frozen) = seed.frozen() else {
             return;
         };
-        if frozen.working_set.is_wanted() {
+        if count == 0 || frozen.working_set.is_wanted() {
             return;
         }
-        // Twice as many as there are requests is enough, however long a reset takes.
-        let resetting = parking.coming();
-        let under_way = seed.busy().saturating_sub(resetting) + 1;
-        if seed.busy() >= 2 * under_way {
-            return;
-        }
-        let Some((making, coming)) = parking.make_more().zip(parking.announce(0)) else {
+        let Some(making) = seed.parking().make_more() else {
             return;
         };
         let (stock, seed) = (self.inner.stock.clone(), seed.clone());
         tokio::spawn(async move {
-            let made = async {
-                let mailbox = Mailbox::new()?;
-                let (shell, _) = stock.take().await?;
-                let mut instance = Instance::new(shell, mailbox, frozen);
-                instance.fork(&seed).await?;
-                Ok::<_, PlatformError>(instance)
-            };
-            match made.await {
-                Ok(instance) => coming.park(instance),
-                Err(error) => tracing::debug!(%error, "no instance could be made ahead"),
+            for _ in 0..count {
+                let Some(coming) = seed.parking().announce(0) else {
+                    break;
+                };
+                let made = async {
+                    let mailbox = Mailbox::new()?;
+                    let (shell, _) = stock.take().await?;
+                    let mut instance = Instance::new(shell, mailbox, frozen.clone());
+                    instance.fork(&seed).await?;
+                    Ok::<_, PlatformError>(instance)
+                };
+                match made.await {
+                    Ok(instance) => coming.park(instance),
+                    Err(error) => {
+                        tracing::debug!(%error, "no instance could be made ahead");
+                        break;
+                    }
+                }
             }
             drop(making);
         });

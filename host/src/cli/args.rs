@@ -257,6 +257,9 @@ pub struct Serving {
     /// Keep an instance that no request takes for this long
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
     pub keep_alive: Duration,
+    /// Keep this many instances of each function all the same, once it was called
+    #[arg(long, value_name = "VMS", default_value_t = 0)]
+    pub min_parked: usize,
     /// Keep at most this many instances of all functions waiting for requests
     #[arg(long, value_name = "VMS", default_value_t = 512)]
     pub max_parked: usize,

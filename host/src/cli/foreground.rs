@@ -96,6 +96,7 @@ fn builder(serving: &Serving) -> NodeBuilder {
         .max_instances(serving.max_instances)
         .shells_ready(serving.shells_ready)
         .keep_alive(serving.keep_alive)
+        .min_parked(serving.min_parked)
         .max_parked(serving.max_parked)
         .max_reuse(serving.max_reuse)
         .seed_memory(serving.seed_memory.saturating_mul(1 << 20));

@@ -75,6 +75,13 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets how many instances of each function wait for requests all the same,
+    /// once it was called: none, unless set.
+    pub fn min_parked(mut self, count: usize) -> Self {
+        self.pool.min_parked = count;
+        self
+    }
+
     /// Sets how many instances wait at most, of all functions together: 512,
     /// unless set.
     pub fn max_parked(mut self, count: usize) -> Self {
