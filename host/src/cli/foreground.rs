@@ -90,7 +90,22 @@ pub async fn serve(args: Serve) -> Result<(), Exit> {
     run_until_asked(&node, stop, log).await
 }
 
+/// Takes as many descriptors as the system gives: an instance takes three, and many
+/// systems give 1024 unless asked.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: now.maximum,
+        ..now
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
 fn builder(serving: &Serving) -> NodeBuilder {
+    raise_descriptors();
     let builder = Node::builder()
         .listen(serving.listen)
         .max_instances(serving.max_instances)
