@@ -33,6 +33,8 @@ pub enum Ring {
     /// The guest is about to use memory that it never used: the host may have it
     /// ready at once, which costs less than a fault for each page. The guest goes on.
     Populate = 8,
+    /// The end of [`crate::memory_map::REWRITE`].
+    Rewritten = 9,
 }
 
 impl Ring {
@@ -48,6 +50,7 @@ impl Ring {
             Self::Booted,
             Self::Linked,
             Self::Populate,
+            Self::Rewritten,
         ]
         .into_iter()
         .find(|ring| *ring as u32 == value)
@@ -66,7 +69,7 @@ mod tests {
             }
         }
         assert_eq!(Ring::from_u32(0), None);
-        assert_eq!(Ring::from_u32(9), None);
+        assert_eq!(Ring::from_u32(10), None);
         assert_eq!(Ring::from_u32(u32::MAX), None);
     }
 }

@@ -51,6 +51,12 @@ pub const TABLE_ZONE_END: u64 = 0x20_0000;
 /// Bytes from one exception stub to the next. The stubs of the 32 exceptions are
 /// the first thing in [`TEXT`].
 pub const EXCEPTION_STUB_BYTES: u64 = 32;
+/// A routine behind the exception stubs that the host may run at privilege level 3
+/// in a guest that stands still. RDI points to a list of RSI addresses; each word
+/// there is written anew with the value that it has, and then
+/// [`crate::doorbell::Ring::Rewritten`] is rung. So a host that keeps shadows of page
+/// tables sees which entries it has changed itself.
+pub const REWRITE: u64 = TEXT + 32 * EXCEPTION_STUB_BYTES;
 
 /// Guest text: executable, read-only.
 pub const TEXT: u64 = 0x20_0000;

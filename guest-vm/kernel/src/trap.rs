@@ -12,6 +12,8 @@
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 
+use faasw_abi::doorbell::{PORT, Ring};
+
 use crate::single::Single;
 
 /// Wasmtime's question whether a fault is its own: instruction pointer, frame
@@ -110,6 +112,18 @@ STUB 28 0
 STUB 29 1
 STUB 30 1
 STUB 31 0
+// The host's way to have table entries written anew, see memory_map::REWRITE.
+    .balign {size}
+1:  mov (%rdi), %rax
+    mov (%rax), %rcx
+    mov %rcx, (%rax)
+    add $8, %rdi
+    dec %rsi
+    jnz 1b
+    mov ${rewritten}, %eax
+    mov ${port}, %edx
+    out %eax, %dx
+    ud2
     .balign {size}
 exception_common:
     push %rax
@@ -130,6 +144,8 @@ trap_entry:
     ud2
 "#,
     size = const STUB_BYTES,
+    rewritten = const Ring::Rewritten as u32,
+    port = const PORT,
     stack = const TRAP_STACK,
     options(att_syntax)
 );

@@ -187,7 +187,7 @@ pub const LAYERS_MAX: usize = 3;
 pub const OWN_MAX: usize = 12;
 
 /// Most stretches of a read or write set.
-pub const SET_MAX: usize = 128;
+pub const SET_MAX: usize = 256;
 
 /// A stretch of guest-physical RAM, in bytes; `end` is exclusive.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -344,8 +344,8 @@ message! {
 }
 
 message! {
-    /// Shell to node: the pages that the instance has used, in order; the first
-    /// ones where there are more.
+    /// Shell to node: the pages that the instance has used, in order; where there are
+    /// too many stretches, the nearest are joined.
     Used {
         /// How many of `written` count.
         written_count: u64,

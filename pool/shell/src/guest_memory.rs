@@ -112,6 +112,22 @@ impl Mapping {
         Ok(unsafe { ptr::read_volatile(at.cast()) })
     }
 
+    /// Writes words from `offset` on.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping or off a word's boundary.
+    pub fn put(self, offset: u64, words: &[u64]) -> Result<(), Errno> {
+        let at = self.at(offset, size_of_val(words)).ok_or(Errno::INVAL)?;
+        if !offset.is_multiple_of(size_of::<u64>() as u64) {
+            return Err(Errno::INVAL);
+        }
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: in bounds and aligned.
+            unsafe { ptr::write_volatile(at.cast::<u64>().add(index), *word) };
+        }
+        Ok(())
+    }
+
     /// Lets go of the pages of a stretch: they are the file's again, or zeroes.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_fri::messages::{FriExtent, SET_MAX};
+use faasw_seedtree::Extent;
 use rustix::io::Errno;
 
 use crate::guest_memory::Mapping;
@@ -76,18 +77,26 @@ impl PageMap {
         self.scan(private, ram, from, out)
     }
 
-    /// The stretches of `ram` that are mapped and still the file's, in order: how
-    /// many.
+    /// All stretches of `ram` that are private to this process, in order.
     ///
     /// # Errors
     /// As [`PageMap::written`].
-    pub fn read(&self, ram: Mapping, out: &mut [FriExtent; SET_MAX]) -> Result<usize, Errno> {
-        let shared = Scan {
-            all_of: FILE | PRESENT,
-            ..Scan::default()
-        };
-        let (count, _) = self.scan(shared, ram, 0, out)?;
-        Ok(count)
+    pub fn all_written(&self, ram: Mapping) -> Result<Vec<Extent>, Errno> {
+        all(ram, |from, out| self.written(ram, from, out))
+    }
+
+    /// All stretches of `ram` that are mapped and still the file's, in order.
+    ///
+    /// # Errors
+    /// As [`PageMap::written`].
+    pub fn all_read(&self, ram: Mapping) -> Result<Vec<Extent>, Errno> {
+        all(ram, |from, out| {
+            let shared = Scan {
+                all_of: FILE | PRESENT,
+                ..Scan::default()
+            };
+            self.scan(shared, ram, from, out)
+        })
     }
 
     fn scan(
@@ -121,6 +130,28 @@ impl PageMap {
         }
         Ok((found, scan.walk_end.saturating_sub(ram.address())))
     }
+}
+
+/// Asks until everything was told.
+fn all(
+    ram: Mapping,
+    ask: impl Fn(u64, &mut [FriExtent; SET_MAX]) -> Result<(usize, u64), Errno>,
+) -> Result<Vec<Extent>, Errno> {
+    let mut all = Vec::new();
+    let mut from = 0;
+    while from < ram.bytes() {
+        let mut stretches = [FriExtent::default(); SET_MAX];
+        let (count, next) = ask(from, &mut stretches)?;
+        all.extend(stretches.iter().take(count).map(|stretch| Extent {
+            start: stretch.start,
+            end: stretch.end,
+        }));
+        if next <= from {
+            return Err(Errno::IO);
+        }
+        from = next;
+    }
+    Ok(all)
 }
 
 const _: () = assert!(size_of::<Scan>() == 96 && size_of::<Region>() == 24 && PAGE == 4096);

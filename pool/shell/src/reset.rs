@@ -6,25 +6,32 @@
 //! them is let go, so that an instance that once grew does not stay large.
 //!
 //! Where the hardware does not walk the guest's page tables, KVM keeps shadows of
-//! them, which a change behind its back leaves stale. [`Restored::tables_changed`]
-//! says when that happened. A guest of ours changes few tables, and none of the
-//! pages that lead to ring 0; one that did is not reset ([`Trouble::Broken`]).
+//! them, which a change behind its back leaves stale: [`Tables`] says what is to be
+//! done about it. A guest of ours changes few tables, and none of the pages that
+//! lead to ring 0; one that did is not reset ([`Trouble::Broken`]).
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use faasw_abi::mailbox::RESPONSE_BODY;
 use faasw_abi::memory_map::{
-    EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, PAGE, PML4, RODATA_END, TABLE_ZONE,
+    EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, MAILBOX, PAGE, PML4, RODATA_END, TABLE_ZONE,
     TABLE_ZONE_END, TEXT,
 };
-use faasw_fri::messages::{FriExtent, FriWindow, SET_MAX};
+use faasw_fri::messages::{FriExtent, FriWindow, SET_MAX, VcpuState};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::guest_memory::Mapping;
 use crate::page_map::PageMap;
+use crate::vm::Vm;
 
 /// Private pages beyond the write set that are kept warm.
 const SPARE_PAGES: u64 = 64;
+/// Bytes of an entry of a page table.
+const ENTRY: usize = 8;
+/// Most entries whose shadows are dropped one by one; as many fit where their list
+/// is put.
+const ENTRIES_MAX: usize = 4096;
 /// Bytes of a mailbox that are kept warm.
 const MAILBOX_KEPT: u64 = 256 << 10;
 
@@ -71,8 +78,30 @@ impl Source {
     }
 }
 
+/// What became of the guest's page tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tables {
+    /// None was ever written, nor could be.
+    #[default]
+    Untouched,
+    /// They are as they were, perhaps again: what the CPU remembers must go.
+    Touched,
+    /// These entries had changed, by the guest and now by the reset. KVM has
+    /// shadows of them.
+    Entries(Vec<u64>),
+    /// Too many had, or the root.
+    Many,
+}
+
+impl Tables {
+    /// Whether shadows of them are stale.
+    pub fn have_changed(&self) -> bool {
+        matches!(self, Self::Entries(_) | Self::Many)
+    }
+}
+
 /// What was done.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Restored {
     /// Pages filled again.
     pub filled: u64,
@@ -80,10 +109,8 @@ pub struct Restored {
     pub let_go: u64,
     /// Private pages that were not in the write set.
     pub outside: u64,
-    /// Page tables of the guest were changed, by it and now by this.
-    pub tables_changed: bool,
-    /// The guest's translations may be others than the seed's.
-    pub tables_touched: bool,
+    /// What became of the guest's page tables.
+    pub tables: Tables,
     /// Ring 0 may have been entered: the stack that every way there writes to is
     /// private.
     pub ring_0_entered: bool,
@@ -199,7 +226,7 @@ impl Reset<'_> {
         if !self.shadowed {
             // The hardware's own walks write accessed bits and so make tables
             // private; what the guest did to them ends with the flush of its TLB.
-            self.done.tables_touched = true;
+            self.done.tables = Tables::Touched;
             return Ok(());
         }
         for (start, end) in [(GDT, IDT + PAGE), (PML4 + PAGE, HOST_TABLES_END)] {
@@ -208,21 +235,48 @@ impl Reset<'_> {
             }
         }
         for (start, end) in [(PML4, PML4 + PAGE), (TABLE_ZONE, TABLE_ZONE_END)] {
-            let mut page = stretch.start.max(start);
-            self.done.tables_touched |= page < stretch.end.min(end);
-            while page < stretch.end.min(end) && !self.done.tables_changed {
-                let before = self.source.page(page)?;
-                let now = self.ram.page(page)?;
-                if now != before {
-                    self.done.tables_changed = true;
-                    // Tables beyond the zone could be anywhere.
-                    if page == TABLE_ZONE_END - PAGE {
-                        return Err(Trouble::Broken(page));
-                    }
-                }
-                page += PAGE;
+            let first = stretch.start.max(start);
+            for page in (first..stretch.end.min(end)).step_by(PAGE as usize) {
+                self.inspect_table(page)?;
             }
         }
+        Ok(())
+    }
+
+    /// Takes note of the entries of a table that have changed.
+    fn inspect_table(&mut self, page: u64) -> Result<(), Trouble> {
+        let before = self.source.page(page)?;
+        let now = self.ram.page(page)?;
+        if now == before {
+            if self.done.tables == Tables::Untouched {
+                self.done.tables = Tables::Touched;
+            }
+            return Ok(());
+        }
+        // Tables beyond the zone could be anywhere.
+        if page == TABLE_ZONE_END - PAGE {
+            return Err(Trouble::Broken(page));
+        }
+        let changed = before
+            .chunks_exact(ENTRY)
+            .zip(now.chunks_exact(ENTRY))
+            .enumerate()
+            .filter(|(_, (before, now))| before != now)
+            .map(|(index, _)| page + (index * ENTRY) as u64);
+        let mut entries = match std::mem::take(&mut self.done.tables) {
+            Tables::Many => {
+                self.done.tables = Tables::Many;
+                return Ok(());
+            }
+            Tables::Entries(entries) => entries,
+            Tables::Untouched | Tables::Touched => Vec::new(),
+        };
+        entries.extend(changed);
+        self.done.tables = if page == PML4 || entries.len() > ENTRIES_MAX {
+            Tables::Many
+        } else {
+            Tables::Entries(entries)
+        };
         Ok(())
     }
 }
@@ -253,6 +307,28 @@ fn split(
         at = end.min(stretch.end);
         Some((FriExtent { start, end: at }, inside))
     })
+}
+
+/// Makes KVM drop what it remembers of tables that were changed behind its back.
+/// The mailbox is written to; it is to be wiped afterwards. The vCPU must have been
+/// checked.
+///
+/// # Errors
+/// KVM's.
+pub fn translations(
+    vm: &mut Vm,
+    state: &VcpuState,
+    mailbox: Mapping,
+    tables: &Tables,
+) -> Result<(), Errno> {
+    match tables {
+        Tables::Untouched | Tables::Touched => Ok(()),
+        Tables::Many => vm.forget_tables(),
+        Tables::Entries(entries) => {
+            mailbox.put(RESPONSE_BODY.offset, entries)?;
+            vm.rewrite(state, MAILBOX + RESPONSE_BODY.offset, entries.len() as u64)
+        }
+    }
 }
 
 /// Wipes every page that the mailbox's file has, whoever wrote it.

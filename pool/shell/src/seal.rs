@@ -3,8 +3,8 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use faasw_abi::memory_map::PAGE;
-use faasw_fri::messages::{FriExtent, OWN_MAX, SET_MAX};
-use faasw_seedtree::{Extent, coalesce};
+use faasw_fri::messages::{FriExtent, OWN_MAX};
+use faasw_seedtree::coalesce;
 use rustix::io::Errno;
 
 use crate::guest_memory::Mapping;
@@ -22,7 +22,7 @@ const UNIT: u64 = 64 << 10;
 /// # Errors
 /// The system's.
 pub fn write(page_map: &PageMap, ram: Mapping, layer: &OwnedFd) -> Result<Vec<FriExtent>, Errno> {
-    let own = coalesce(&changed(page_map, ram)?, UNIT, OWN_MAX);
+    let own = coalesce(&page_map.all_written(ram)?, UNIT, OWN_MAX);
     let mut told = Vec::with_capacity(own.len());
     for extent in own {
         let extent = FriExtent {
@@ -38,24 +38,6 @@ pub fn write(page_map: &PageMap, ram: Mapping, layer: &OwnedFd) -> Result<Vec<Fr
         told.push(extent);
     }
     Ok(told)
-}
-
-fn changed(page_map: &PageMap, ram: Mapping) -> Result<Vec<Extent>, Errno> {
-    let mut all = Vec::new();
-    let mut from = 0;
-    while from < ram.bytes() {
-        let mut stretches = [FriExtent::default(); SET_MAX];
-        let (count, next) = page_map.written(ram, from, &mut stretches)?;
-        all.extend(stretches.iter().take(count).map(|stretch| Extent {
-            start: stretch.start,
-            end: stretch.end,
-        }));
-        if next <= from {
-            return Err(Errno::IO);
-        }
-        from = next;
-    }
-    Ok(all)
 }
 
 fn put(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {

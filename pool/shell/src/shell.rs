@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::memory_map::{CODE, RAM_MAX};
+use faasw_abi::memory_map::{CODE, PAGE, RAM_MAX};
 use faasw_fri::messages::{
     Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRIVATE, Parked, Prepared, Rang, SET_MAX,
     SHARED, Sealed, Used, VcpuState,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
+use faasw_seedtree::{Extent, coalesce};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -17,7 +18,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::clock;
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
-use crate::reset::{self, Source, Trouble};
+use crate::reset::{self, Source, Tables, Trouble};
 use crate::seal;
 use crate::spawner::{end_with_parent, name_process, unblock_signals};
 use crate::state::Unready;
@@ -163,12 +164,10 @@ impl Shell<'_> {
             read: [FriExtent::default(); SET_MAX],
         };
         if let Some(page_map) = &self.page_map {
-            if let Ok((count, _)) = page_map.written(ram, 0, &mut used.written) {
-                used.written_count = count as u64;
-            }
-            if let Ok(count) = page_map.read(ram, &mut used.read) {
-                used.read_count = count as u64;
-            }
+            let written = page_map.all_written(ram).unwrap_or_default();
+            used.written_count = put(&mut used.written, &written);
+            let read = page_map.all_read(ram).unwrap_or_default();
+            used.read_count = put(&mut used.read, &read);
         }
         self.tell(&used)
     }
@@ -222,19 +221,20 @@ impl Shell<'_> {
             Err(Trouble::Broken(page)) => return Err(self.fail(Failure::Broken, page)),
             Err(Trouble::System(errno)) => return Err(self.fail_system(Failure::Reset, errno)),
         };
-        if let Err(errno) = reset::mailbox(&instance.mailbox_file, instance.mailbox) {
-            return Err(self.fail_system(Failure::Reset, errno));
-        }
-        if let Err(unready) = self.vm.put_back(state, &restored) {
-            return Err(match unready {
+        self.vm
+            .check(state, restored.ring_0_entered)
+            .map_err(|unready| match unready {
                 Unready::Changed(change) => self.fail(Failure::Changed, change as u64),
                 Unready::System(errno) => self.fail_system(Failure::Reset, errno),
+            })?;
+        let done = reset::translations(&mut self.vm, state, instance.mailbox, &restored.tables)
+            .and_then(|()| reset::mailbox(&instance.mailbox_file, instance.mailbox))
+            .and_then(|()| {
+                self.vm
+                    .put_back(state, restored.tables != Tables::Untouched)
             });
-        }
-        if shadowed && restored.tables_changed {
-            self.vm
-                .forget_tables()
-                .map_err(|errno| self.fail_system(Failure::Reset, errno))?;
+        if let Err(errno) = done {
+            return Err(self.fail_system(Failure::Reset, errno));
         }
         self.faults_before = self.vm.page_faults();
         self.fork_nanoseconds = 0;
@@ -242,7 +242,7 @@ impl Shell<'_> {
             filled: restored.filled,
             let_go: restored.let_go,
             outside: restored.outside,
-            tables_changed: u64::from(restored.tables_changed),
+            tables_changed: u64::from(restored.tables.have_changed()),
             exits: self.exits,
             page_faults,
             nanoseconds: clock::monotonic() - started,
@@ -450,6 +450,19 @@ impl Shell<'_> {
             Err(errno) => Err(self.fail_system(Failure::Run, errno)),
         }
     }
+}
+
+/// Puts a set where there is room for so many stretches, the nearest ones joined;
+/// says how many there are then.
+fn put(slots: &mut [FriExtent; SET_MAX], set: &[Extent]) -> u64 {
+    let joined = coalesce(set, PAGE, SET_MAX);
+    for (slot, extent) in slots.iter_mut().zip(&joined) {
+        *slot = FriExtent {
+            start: extent.start,
+            end: extent.end,
+        };
+    }
+    joined.len() as u64
 }
 
 /// The first `count` of `all`.

@@ -14,6 +14,8 @@
 
 use std::io;
 
+use faasw_abi::doorbell::Ring;
+use faasw_abi::memory_map::REWRITE;
 use faasw_fri::messages::VcpuState;
 use kvm_bindings::{
     Msrs, kvm_debugregs, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_vcpu_events, kvm_xcrs, kvm_xsave,
@@ -22,8 +24,7 @@ use kvm_ioctls::{Kvm, SyncReg, VcpuFd};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::reset::Restored;
-use crate::vm::{Vm, errno};
+use crate::vm::{Stop, Vm, errno};
 
 /// What a guest may not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,19 +210,51 @@ impl Vm {
         }
     }
 
-    /// Puts a vCPU that was watched ([`Vm::watch_registers`]) and has stopped back
-    /// into the state that it was restored to before. `memory` is what its memory
-    /// told: where a page table was touched, KVM flushes the guest's TLB; where
-    /// ring 0 may have been entered, what only ring 0 can change is compared.
+    /// Compares a vCPU that was watched ([`Vm::watch_registers`]) and has stopped with
+    /// the state that it was restored to before; what only ring 0 can change, where
+    /// that may have been entered.
     ///
     /// # Errors
     /// [`Unready::Changed`] when the guest has changed what it may not.
-    pub fn put_back(&mut self, state: &VcpuState, memory: &Restored) -> Result<(), Unready> {
-        let flush = memory.tables_touched;
+    pub fn check(&self, state: &VcpuState, ring_0_entered: bool) -> Result<(), Unready> {
         self.compare(state)?;
-        if memory.ring_0_entered {
+        if ring_0_entered {
             self.compare_hidden(state)?;
         }
+        Ok(())
+    }
+
+    /// Drops KVM's shadows of table entries that were changed behind its back, by
+    /// having the guest write them anew ([`REWRITE`]): KVM sees what a guest writes.
+    /// The routine lies in text that is the seed's, and so do the tables that map it.
+    /// `list` says where the addresses are, `count` how many. The vCPU must have been
+    /// checked; afterwards it is to be put back.
+    ///
+    /// # Errors
+    /// KVM's; `PROTO` when the routine does not end as it should.
+    pub fn rewrite(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
+        let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
+        self.complete_exit()?;
+        self.vcpu.sync_regs_mut().regs = kvm_regs {
+            rip: REWRITE,
+            rdi: list,
+            rsi: count,
+            ..regs
+        };
+        self.vcpu.set_sync_dirty_reg(SyncReg::Register);
+        match self.run()? {
+            Stop::Rang(value) if value == Ring::Rewritten as u32 => Ok(()),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Puts a vCPU that was checked back into the state that it was restored to
+    /// before. With `flush` KVM flushes the guest's TLB, which is to be done unless
+    /// no page table was ever written.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn put_back(&mut self, state: &VcpuState, flush: bool) -> Result<(), Errno> {
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
         if self.vcpu.sync_regs().regs.rip == regs.rip {
@@ -247,7 +280,7 @@ impl Vm {
         }
         self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
         // Left to the next run, it would be the next request's time.
-        Ok(self.complete_exit()?)
+        self.complete_exit()
     }
 
     /// Compares what a guest may not change, as KVM told it with the last exit.

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{
-    CODE, EXCEPTION_STACK_TOP, GDT, IDT, MAILBOX, PAGE, PML4, RODATA_END, STACK_TOP, TABLE_ZONE,
-    TSS,
+    CODE, EXCEPTION_STACK_TOP, GDT, IDT, MAILBOX, PAGE, PML4, REWRITE, RODATA_END, STACK_TOP,
+    TABLE_ZONE, TSS,
 };
 use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
-use faasw_shell::reset::{self, Restored, Source, Trouble};
+use faasw_shell::reset::{self, Restored, Source, Tables, Trouble};
 use faasw_shell::state::Unready;
 use faasw_shell::vm::{Stop, Template, Vm};
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
@@ -219,6 +219,7 @@ impl Machine {
         write_tables(&layer);
         write_descriptors(&layer);
         put(&layer, PROGRAM, program);
+        put(&layer, REWRITE, programs::rewrite());
         // Every window has something that a reset could forget.
         for at in (RODATA_END..RAM).step_by(1 << 20).skip(1) {
             put(&layer, at + 24, &at.to_le_bytes());
@@ -301,22 +302,19 @@ impl Machine {
 
     pub fn reset_memory(&mut self) -> Result<Restored, Trouble> {
         let shadowed = !self.vm.can_prefault();
-        let restored = reset::memory(&self.page_map, &self.source, self.ram, shadowed)?;
-        reset::mailbox(&self.mailbox_file, self.mailbox).unwrap();
-        Ok(restored)
+        reset::memory(&self.page_map, &self.source, self.ram, shadowed)
     }
 
     pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {
         // A test's guest may begin in ring 0, and so without entering it.
-        let told = Restored {
-            ring_0_entered: restored.ring_0_entered || self.level == Level::Ring0,
-            ..*restored
-        };
-        self.vm.put_back(&self.state, &told)?;
-        if !self.vm.can_prefault() && restored.tables_changed {
-            self.vm.forget_tables().unwrap();
-        }
-        Ok(())
+        let ring_0 = restored.ring_0_entered || self.level == Level::Ring0;
+        self.vm.check(&self.state, ring_0)?;
+        let tables = &restored.tables;
+        reset::translations(&mut self.vm, &self.state, self.mailbox, tables)?;
+        reset::mailbox(&self.mailbox_file, self.mailbox)?;
+        Ok(self
+            .vm
+            .put_back(&self.state, *tables != Tables::Untouched)?)
     }
 
     pub fn reset(&mut self) -> Restored {

@@ -172,6 +172,21 @@ PROGRAM writer
     jnz 1b
 DONE writer
 
+// What every guest has for the host to run.
+.globl rewrite, rewrite_end
+rewrite:
+1:  mov (%rdi), %rax
+    mov (%rax), %rcx
+    mov %rcx, (%rax)
+    add $8, %rdi
+    dec %rsi
+    jnz 1b
+    mov $9, %eax
+    mov $0x50, %edx
+    out %eax, %dx
+    ud2
+rewrite_end:
+
 // Enters ring 0 by the gate that leads to the start of the program plus 16, and
 // changes a debug register there.
 PROGRAM trip
@@ -289,6 +304,7 @@ programs! {
     poke poke_end,
     reader reader_end,
     writer writer_end,
+    rewrite rewrite_end,
     trip trip_end,
     debug_register debug_register_end,
     control_register control_register_end,
