@@ -1,0 +1,178 @@
+//! The tree of seeds in real microVMs: what is shared, what gives way, and how a
+//! function is served whose seed did.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use faasw_pool::{FreezePolicy, PoolOptions, Seed, SeedInfo, Served};
+
+use support::{Bench, bytes_of, call, slowness};
+
+const PROBE: &str = "fixtures/http-probe.wasm";
+const HELLO: &str = "examples/hello/hello.wasm";
+
+/// No function's seed fits.
+fn no_room() -> PoolOptions {
+    PoolOptions {
+        seed_memory: 1,
+        ..support::usual()
+    }
+}
+
+/// One function's seed fits, two do not.
+fn room_for_one() -> PoolOptions {
+    PoolOptions {
+        seed_memory: 700 << 10,
+        ..support::usual()
+    }
+}
+
+fn functions(bench: &Bench) -> Vec<SeedInfo> {
+    let mut seeds = bench.pool.tree();
+    seeds.retain(|seed| seed.level == 2);
+    seeds
+}
+
+async fn eventually(what: &str, bench: &Bench, holds: impl Fn(&[SeedInfo]) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    while !holds(&functions(bench)) {
+        let tree = bench.pool.tree();
+        assert!(Instant::now() < deadline, "{what}: {tree:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn served(bench: &Bench, seed: &Seed, path: &str) -> (String, Served) {
+    let reply = bench.get(seed, path).await.unwrap();
+    let served = reply.timing.served;
+    let body = bytes_of(reply.body).await.unwrap();
+    (String::from_utf8(body).unwrap(), served)
+}
+
+async fn functions_share_what_they_have_in_common(bench: &Bench) {
+    let seeds = [
+        bench.seed(HELLO, FreezePolicy::Auto).await.unwrap(),
+        bench.seed(PROBE, FreezePolicy::Auto).await.unwrap(),
+        bench
+            .seed("fixtures/cgi-probe.wasm", FreezePolicy::Auto)
+            .await
+            .unwrap(),
+    ];
+    for seed in &seeds {
+        bench.get(seed, "/hello").await.unwrap();
+    }
+    let tree = bench.pool.tree();
+    let levels: Vec<u8> = tree.iter().map(|seed| seed.level).collect();
+    assert_eq!(levels, [0, 1, 2, 2, 2]);
+    // All of the guest is in level 0, and nobody has a copy of it.
+    let (guest, others) = tree.split_first().unwrap();
+    assert!(guest.layer_bytes > 2 << 20, "{guest:?}");
+    for seed in others {
+        assert!(seed.layer_bytes < guest.layer_bytes / 2, "{seed:?}");
+    }
+    // Level 1 was forked for each function, its own parent once.
+    assert_eq!((guest.forks, others[0].forks), (1, 3));
+    drop(seeds);
+    eventually("they go", bench, <[SeedInfo]>::is_empty).await;
+}
+
+async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    eventually("the seed gives way", bench, |all| !all[0].is_in_memory).await;
+    for _ in 0..5 {
+        let (body, kind) = served(bench, &seed, "/count").await;
+        assert_eq!(body.trim(), "1");
+        // While it is made again it may be there for a moment.
+        assert!(matches!(kind, Served::Ancestor | Served::Shell), "{kind:?}");
+    }
+    // Environment and a body come through, as with a seed of its own.
+    let (body, _) = served(bench, &seed, "/env").await;
+    assert!(body.contains("COLOUR=green"), "{body}");
+    let mut order = call("/echo");
+    order.head.method = b"POST".to_vec();
+    order.body = support::whole(&[7; 300_000]);
+    let reply = bench.pool.invoke(&seed, order).await.unwrap();
+    let body = bytes_of(reply.body).await.unwrap();
+    assert!(body.ends_with(&[7; 300_000]), "{} bytes", body.len());
+    // Its instances are not of the seed, and so none is kept.
+    bench
+        .settles("all instances end", |stats| stats.busy == 0)
+        .await;
+    assert!(functions(bench)[0].hits == 0, "{:?}", bench.pool.tree());
+}
+
+async fn many_that_wait_for_a_seed_have_it_made_once(bench: &Bench) {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    eventually("the seed gives way", bench, |all| !all[0].is_in_memory).await;
+    let before = bench.pool.tree()[1].forks;
+    let asking: Vec<_> = (0..8)
+        .map(|_| {
+            let (pool, seed) = (bench.pool.clone(), seed.clone());
+            tokio::spawn(async move { pool.invoke(&seed, call("/count")).await })
+        })
+        .collect();
+    for asked in asking {
+        let body = bytes_of(asked.await.unwrap().unwrap().body).await.unwrap();
+        assert_eq!(String::from_utf8(body).unwrap().trim(), "1");
+    }
+    bench
+        .settles("all instances end", |stats| stats.busy == 0)
+        .await;
+    eventually("it gives way again", bench, |all| !all[0].is_in_memory).await;
+    // Each request took a fork of level 1 at most, and so did each making, of
+    // which there is one at a time.
+    let forks = bench.pool.tree()[1].forks - before;
+    assert!(forks <= 8 + 8, "{forks}");
+}
+
+async fn the_seed_that_is_worth_less_gives_way(bench: &Bench) {
+    let hello = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    for _ in 0..20 {
+        served(bench, &hello, "/").await;
+    }
+    // hello has instances: nothing takes its seed away.
+    let probe = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    eventually("one gives way", bench, |all| {
+        all.iter().filter(|seed| seed.is_in_memory).count() == 1
+    })
+    .await;
+    assert!(functions(bench)[0].is_in_memory, "{:?}", bench.pool.tree());
+    let (_, kind) = served(bench, &probe, "/count").await;
+    assert_eq!(kind, Served::Ancestor);
+    let (_, kind) = served(bench, &hello, "/").await;
+    assert_eq!(kind, Served::Parked);
+}
+
+async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) {
+    let seed = bench
+        .seed("fixtures/init-draws.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    eventually("the seed gives way", bench, |all| !all[0].is_in_memory).await;
+    let mut drawn = std::collections::BTreeSet::new();
+    for _ in 0..6 {
+        let (body, _) = served(bench, &seed, "/").await;
+        assert!(drawn.insert(body), "two initialisations drew the same");
+    }
+}
+
+fn main() {
+    support::main(|skip| {
+        trials![skip;
+            functions_share_what_they_have_in_common,
+            a_function_without_its_seed_is_served_from_an_ancestor in no_room(),
+            many_that_wait_for_a_seed_have_it_made_once in no_room(),
+            the_seed_that_is_worth_less_gives_way in room_for_one(),
+            an_early_frozen_function_is_served_from_an_ancestor_too in no_room(),
+        ]
+    });
+}
