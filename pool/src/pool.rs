@@ -17,6 +17,7 @@ use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{Begun, Ended, Exchange, Rest};
+use crate::frozen::Frozen;
 use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served, Timing};
 use crate::instance::Instance;
 use crate::log_lines::LogLines;
@@ -298,13 +299,17 @@ impl Pool {
         if let Ok(turn) = turn {
             exchange.has_turn(turn);
         }
-        let begun = match self.activate(&mut exchange, seed, number, served).await {
-            Ok(()) => exchange.begin().await,
-            Err(error) => Err(error),
-        };
+        let mut begun = exchange.start().await;
+        if let Err(InvokeError::Platform(error)) = &begun
+            && exchange.can_start_again().await
+        {
+            tracing::debug!(number, %error, "a request begins again in another microVM");
+            begun = self.start_again(&mut exchange, seed, &head).await;
+        }
         let followed = match begun {
             Ok(Begun::Streams(head)) => {
                 let (sender, stream) = body::channel();
+                let timing = exchange.timing();
                 tokio::spawn(exchange.stream(sender));
                 return Ok(Reply {
                     head,
@@ -367,14 +372,7 @@ impl Pool {
                 return Ok((instance, served));
             }
         }
-        // Held from here on, so that it does not give way meanwhile.
-        let (from, mailbox) = match seed.frozen() {
-            Some(frozen) => (frozen, Mailbox::new()?),
-            None => {
-                seed.make_again(&self.inner.tree);
-                (self.inner.tree.linked().await?.clone(), seed.mailbox()?)
-            }
-        };
+        let (from, mailbox) = self.origin(seed).await?;
         let (shell, was_ready) = self.inner.stock.take().await?;
         let served = match (from.seed.level, was_ready) {
             (Level::Function, true) => Served::Shell,
@@ -384,23 +382,35 @@ impl Pool {
         Ok((Instance::new(shell, mailbox, from), served))
     }
 
-    /// Makes the shell of an exchange an instance, if it is none, and lets it run.
-    async fn activate(
+    /// What an instance is to be forked from, and its mailbox. The seed does not give
+    /// way while this is held.
+    async fn origin(&self, seed: &Seed) -> Result<(Arc<Frozen>, Mailbox), PlatformError> {
+        Ok(match seed.frozen() {
+            Some(frozen) => (frozen, Mailbox::new()?),
+            None => {
+                seed.make_again(&self.inner.tree);
+                (self.inner.tree.linked().await?.clone(), seed.mailbox()?)
+            }
+        })
+    }
+
+    /// Starts an exchange whose microVM was gone before it began in a shell that is
+    /// made now: nobody can have ended that one yet.
+    async fn start_again(
         &self,
         exchange: &mut Exchange,
         seed: &Seed,
-        number: u64,
-        served: Served,
-    ) -> Result<(), InvokeError> {
-        exchange.receive_ready()?;
-        let instance = exchange.instance();
-        if !matches!(served, Served::Parked | Served::Ready) {
-            instance.fork(seed).await?;
-        }
-        let monotonic = instance.monotonic_nanoseconds();
-        instance.shell.activate(number, monotonic).await?;
-        exchange.activated();
-        Ok(())
+        head: &[u8],
+    ) -> Result<Begun, InvokeError> {
+        let (from, mailbox) = self.origin(seed).await?;
+        let served = match from.seed.level {
+            Level::Function => Served::Made,
+            _ => Served::Ancestor,
+        };
+        mailbox.put_head(head, self.is_quiet())?;
+        let shell = self.inner.stock.make().await?;
+        exchange.go_over_to(Instance::new(shell, mailbox, from), served)?;
+        exchange.start().await
     }
 
     /// Makes one more instance of a seed in the background: requests have to wait.

@@ -49,9 +49,9 @@ impl Failure {
             Self::Panic => "/panic",
             Self::Exit => "/exit/1",
             Self::NoResponse => "/no-response",
-            Self::TimeLimit | Self::CpuLimit | Self::Killed => "/loop",
+            Self::TimeLimit | Self::CpuLimit => "/loop",
             Self::ClientIdle | Self::ClientBreaksOff => "/echo",
-            Self::ClientLeavesEarly => "/sleep/100000",
+            Self::ClientLeavesEarly | Self::Killed => "/sleep/100000",
             Self::ClientLeavesInBody => "/body/100000000",
         }
     }
@@ -91,7 +91,11 @@ impl Failure {
                 invoking.abort();
                 return None;
             }
-            Self::Killed => kill(shells()[0]),
+            Self::Killed => {
+                // By then it has said that it waits: what has begun is not done twice.
+                tokio::time::sleep(short * 3).await;
+                kill(shells()[0]);
+            }
             _ => {}
         }
         let reply = match invoking.await.unwrap() {

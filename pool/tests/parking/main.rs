@@ -12,6 +12,7 @@
 mod clocks;
 mod comeback;
 mod costs;
+mod gone;
 mod sequences;
 mod state;
 #[path = "../support/mod.rs"]
@@ -33,6 +34,11 @@ use comeback::{
 use costs::{
     cpu_time_is_limited_per_request, memory_comes_back_after_a_large_request,
     parked_instances_take_no_cpu_time,
+};
+use gone::{
+    a_parked_shell_that_ends_before_its_guest_runs_loses_nothing,
+    a_parked_shell_that_has_just_ended_fails_no_request,
+    shells_of_the_stock_that_have_ended_fail_no_request,
 };
 use sequences::{
     a_pool_that_is_shut_down_at_work_leaves_nothing, whatever_happens_nothing_is_left,
@@ -107,6 +113,12 @@ fn main() {
                 ..only_instances()
             },
             a_killed_parked_shell_is_not_handed_out in only_instances(),
+            a_parked_shell_that_has_just_ended_fails_no_request in only_instances(),
+            a_parked_shell_that_ends_before_its_guest_runs_loses_nothing in only_instances(),
+            shells_of_the_stock_that_have_ended_fail_no_request in PoolOptions {
+                shells_ready: 2,
+                ..PoolOptions::default()
+            },
             a_seed_that_goes_takes_its_parked_instances_along in only_instances(),
             cpu_time_is_limited_per_request in only_instances(),
             memory_comes_back_after_a_large_request in only_instances(),
