@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::body::{self, Incoming, ReplyBody};
+use crate::capacity::{self, Capacity};
 use crate::code::{self, Code};
 use crate::compile::{self, Limits};
 use crate::doctor;
@@ -33,7 +34,8 @@ use crate::tree::Tree;
 pub struct PoolOptions {
     /// Shells kept ready.
     pub shells_ready: usize,
-    /// Most instances at once.
+    /// Most instances at once, from their request's begin until they are parked or
+    /// gone. A request waits a moment for room before it is refused.
     pub max_instances: usize,
     /// Instruction set of compiled functions; `None` for the best this CPU has.
     pub isa: Option<Isa>,
@@ -107,7 +109,7 @@ struct Inner {
     tree: Arc<Tree>,
     options: PoolOptions,
     isa: Isa,
-    instances: Arc<Semaphore>,
+    capacity: Capacity,
     compiling: Semaphore,
     next_instance: AtomicU64,
     processors: usize,
@@ -167,7 +169,7 @@ impl Pool {
                 stock,
                 keeper,
                 isa,
-                instances: Arc::new(Semaphore::new(options.max_instances)),
+                capacity: Capacity::new(options.max_instances, capacity::PATIENCE),
                 compiling: Semaphore::new(COMPILATIONS),
                 next_instance: AtomicU64::new(1),
                 processors,
@@ -266,13 +268,7 @@ impl Pool {
     /// Why there is no response.
     pub async fn invoke(&self, seed: &Seed, call: Call) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
-        let capacity = self.inner.options.max_instances;
-        let room = self
-            .inner
-            .instances
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| InvokeError::OverCapacity(capacity))?;
+        let room = self.inner.capacity.place().await?;
         let head = call.head.encode();
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
@@ -349,9 +345,7 @@ impl Pool {
     /// Whether there are processors to spare, so that an answer may cost more work
     /// to be sooner.
     fn is_quiet(&self) -> bool {
-        let inner = &self.inner;
-        let free = inner.instances.available_permits();
-        inner.options.max_instances.saturating_sub(free) <= inner.processors
+        self.inner.capacity.taken() <= self.inner.processors
     }
 
     /// The best microVM that there is for a function: a parked one, one that is
@@ -457,11 +451,10 @@ impl Pool {
     /// How many microVMs there are now.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        let free = self.inner.instances.available_permits();
         EngineStats {
             shells: self.inner.stock.ready(),
             parked: self.inner.keeper.count(),
-            busy: self.inner.options.max_instances.saturating_sub(free),
+            busy: self.inner.capacity.taken(),
         }
     }
 

@@ -360,3 +360,47 @@ pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
     assert_eq!(bench.pool.stats().parked, 0);
     bench.settles("all are gone", |_| shells().is_empty()).await;
 }
+
+/// However its requests end: the place is taken for a moment longer than a caller
+/// sees.
+pub async fn one_request_after_the_other_needs_one_place(bench: &Bench) {
+    let seed = probe(bench).await;
+    let paths = ["/count", "/trap/unreachable", "/count", "/count", "/exit/1"];
+    for number in 0..(200 / slowness()).max(10) as usize {
+        let reply = bench.get(&seed, paths[number % paths.len()]).await;
+        match reply {
+            Ok(reply) => assert_eq!(bytes_of(reply.body).await.unwrap(), b"1\n"),
+            // The moment is one of metal.
+            Err(InvokeError::OverCapacity(1)) if slowness() > 1 => {}
+            Err(error) => assert!(
+                matches!(error, InvokeError::Trap { .. } | InvokeError::Exit { .. }),
+                "request {number}: {error:?}"
+            ),
+        }
+    }
+}
+
+pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
+    let seed = probe(bench).await;
+    let (client, body) = arriving();
+    let mut order = call("/echo");
+    order.body = body;
+    let held = tokio::spawn({
+        let (pool, seed) = (bench.pool.clone(), seed.clone());
+        async move { bytes_of(pool.invoke(&seed, order).await.unwrap().body).await }
+    });
+    bench
+        .settles("it is at work", |stats| stats.busy == 1)
+        .await;
+    let asked = Instant::now();
+    let refused = bench.get(&seed, "/count").await;
+    let took = asked.elapsed();
+    assert!(
+        matches!(refused, Err(InvokeError::OverCapacity(1))),
+        "{refused:?}"
+    );
+    assert!(took < Duration::from_secs(1) * slowness(), "{took:?}");
+    drop(client);
+    held.await.unwrap().unwrap();
+    assert_eq!(bench.text(&seed, "/count").await, "1\n");
+}

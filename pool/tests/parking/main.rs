@@ -26,9 +26,10 @@ use support::{Bench, call};
 
 use clocks::{clocks_are_right_after_resting, timers_are_right_in_reset_instances};
 use comeback::{
-    a_killed_parked_shell_is_not_handed_out, a_seed_that_goes_takes_its_parked_instances_along,
-    an_instance_of_one_request_never_comes_back, an_instance_serves_as_often_as_it_may,
-    an_instance_that_did_not_end_well_is_never_parked, the_oldest_yields_where_too_many_are_parked,
+    a_killed_parked_shell_is_not_handed_out, a_pool_that_is_full_says_so_soon,
+    a_seed_that_goes_takes_its_parked_instances_along, an_instance_of_one_request_never_comes_back,
+    an_instance_serves_as_often_as_it_may, an_instance_that_did_not_end_well_is_never_parked,
+    one_request_after_the_other_needs_one_place, the_oldest_yields_where_too_many_are_parked,
     what_nobody_takes_is_ended,
 };
 use costs::{
@@ -110,6 +111,14 @@ fn main() {
             },
             the_oldest_yields_where_too_many_are_parked in PoolOptions {
                 max_parked: 2,
+                ..only_instances()
+            },
+            one_request_after_the_other_needs_one_place in PoolOptions {
+                max_instances: 1,
+                ..only_instances()
+            },
+            a_pool_that_is_full_says_so_soon in PoolOptions {
+                max_instances: 1,
                 ..only_instances()
             },
             a_killed_parked_shell_is_not_handed_out in only_instances(),
