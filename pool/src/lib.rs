@@ -8,7 +8,7 @@
 //! shell `fork`, then `activate`, and moves bytes between the client's bodies and the
 //! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
-//! - `pool`: what the node calls. `error`, `function`: its words.
+//! - `pool`: what the node calls; `capacity`: whom it has room for. `error`, `function`: its words.
 //! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
 //! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
 //!   they are made of.
@@ -21,6 +21,7 @@
 
 mod body;
 mod boot_image;
+mod capacity;
 mod code;
 mod compile;
 mod doctor;

@@ -172,6 +172,27 @@ impl Mailbox {
         Ok((ring.size - in_ring("request body", self.request_written, read, ring)?) as usize)
     }
 
+    /// Whether there is no trace of a guest: it has published nothing, and so has
+    /// taken nothing of the request.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_untouched(&self) -> Result<bool, PlatformError> {
+        let words = self.guest()?;
+        let taken = self.response_read + self.log_read;
+        Ok(taken == 0 && words.as_bytes().iter().all(|byte| *byte == 0))
+    }
+
+    /// All that was put in of the body of a request that no guest has touched.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when a guest has; the system's.
+    pub fn untaken_body(&self) -> Result<Vec<u8>, InvokeError> {
+        let ring = mailbox::REQUEST_BODY;
+        let count = in_ring("request body", self.request_written, 0, ring)?;
+        Ok(self.copy_ring(ring, 0, count as usize)?)
+    }
+
     /// Says that the request's body is whole.
     ///
     /// # Errors
@@ -498,6 +519,39 @@ mod tests {
             assert_eq!(host(&mailbox).response_read, received);
         }
         assert_eq!(sent, received);
+    }
+
+    #[test]
+    fn what_no_guest_has_touched_can_be_taken_back() {
+        let mut mailbox = Mailbox::new().unwrap();
+        assert!(mailbox.is_untouched().unwrap());
+        assert!(mailbox.untaken_body().unwrap().is_empty());
+        let guest = mailbox.guest().unwrap();
+        let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
+        mailbox.put_head(b"head", true).unwrap();
+        let put = mailbox.put_body(&guest, &bytes[..5]).unwrap();
+        assert_eq!(mailbox.untaken_body().unwrap(), bytes[..5]);
+        let put = put + mailbox.put_body(&guest, &bytes[5..]).unwrap();
+        assert_eq!(mailbox.untaken_body().unwrap(), bytes[..put]);
+        assert!(mailbox.is_untouched().unwrap());
+
+        let guest = forge(&mailbox, |guest| guest.request_read = 10);
+        assert!(!mailbox.is_untouched().unwrap());
+        mailbox.put_body(&guest, &bytes[put..]).unwrap();
+        // A guest that goes back on its word has touched it still.
+        forge(&mailbox, |guest| guest.request_read = 0);
+        assert!(mailbox.untaken_body().is_err());
+    }
+
+    #[test]
+    fn a_log_that_was_taken_is_a_trace() {
+        let mut mailbox = Mailbox::new().unwrap();
+        let log = record(1, b"begun\n");
+        mailbox.write(mailbox::LOG.offset, &log).unwrap();
+        let guest = forge(&mailbox, |guest| guest.log_written = log.len() as u64);
+        mailbox.take_log(&guest).unwrap();
+        forge(&mailbox, |guest| guest.log_written = 0);
+        assert!(!mailbox.is_untouched().unwrap());
     }
 
     #[test]

@@ -12,11 +12,13 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::body::{self, Incoming, ReplyBody};
+use crate::capacity::{self, Capacity};
 use crate::code::{self, Code};
 use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{Begun, Ended, Exchange, Rest};
+use crate::frozen::Frozen;
 use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served, Timing};
 use crate::instance::Instance;
 use crate::log_lines::LogLines;
@@ -32,7 +34,8 @@ use crate::tree::Tree;
 pub struct PoolOptions {
     /// Shells kept ready.
     pub shells_ready: usize,
-    /// Most instances at once.
+    /// Most instances at once, from their request's begin until they are parked or
+    /// gone. A request waits a moment for room before it is refused.
     pub max_instances: usize,
     /// Instruction set of compiled functions; `None` for the best this CPU has.
     pub isa: Option<Isa>,
@@ -110,7 +113,7 @@ struct Inner {
     tree: Arc<Tree>,
     options: PoolOptions,
     isa: Isa,
-    instances: Arc<Semaphore>,
+    capacity: Capacity,
     compiling: Semaphore,
     next_instance: AtomicU64,
     processors: usize,
@@ -171,7 +174,7 @@ impl Pool {
                 stock,
                 keeper,
                 isa,
-                instances: Arc::new(Semaphore::new(options.max_instances)),
+                capacity: Capacity::new(options.max_instances, capacity::PATIENCE),
                 compiling: Semaphore::new(COMPILATIONS),
                 next_instance: AtomicU64::new(1),
                 processors,
@@ -270,13 +273,7 @@ impl Pool {
     /// Why there is no response.
     pub async fn invoke(&self, seed: &Seed, call: Call) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
-        let capacity = self.inner.options.max_instances;
-        let room = self
-            .inner
-            .instances
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| InvokeError::OverCapacity(capacity))?;
+        let room = self.inner.capacity.place().await?;
         let head = call.head.encode();
         self.make_ahead(seed, seed.parking().missing());
         // Short requests one after the other: all are done sooner than if they
@@ -304,13 +301,17 @@ impl Pool {
         if let Ok(turn) = turn {
             exchange.has_turn(turn);
         }
-        let begun = match self.activate(&mut exchange, seed, number, served).await {
-            Ok(()) => exchange.begin().await,
-            Err(error) => Err(error),
-        };
+        let mut begun = exchange.start().await;
+        if let Err(InvokeError::Platform(error)) = &begun
+            && exchange.can_start_again().await
+        {
+            tracing::debug!(number, %error, "a request begins again in another microVM");
+            begun = self.start_again(&mut exchange, seed, &head).await;
+        }
         let followed = match begun {
             Ok(Begun::Streams(head)) => {
                 let (sender, stream) = body::channel();
+                let timing = exchange.timing();
                 tokio::spawn(exchange.stream(sender));
                 return Ok(Reply {
                     head,
@@ -350,9 +351,7 @@ impl Pool {
     /// Whether there are processors to spare, so that an answer may cost more work
     /// to be sooner.
     fn is_quiet(&self) -> bool {
-        let inner = &self.inner;
-        let free = inner.instances.available_permits();
-        inner.options.max_instances.saturating_sub(free) <= inner.processors
+        self.inner.capacity.taken() <= self.inner.processors
     }
 
     /// The best microVM that there is for a function: a parked one, one that is
@@ -373,14 +372,7 @@ impl Pool {
                 return Ok((instance, served));
             }
         }
-        // Held from here on, so that it does not give way meanwhile.
-        let (from, mailbox) = match seed.frozen() {
-            Some(frozen) => (frozen, Mailbox::new()?),
-            None => {
-                seed.make_again(&self.inner.tree);
-                (self.inner.tree.linked().await?.clone(), seed.mailbox()?)
-            }
-        };
+        let (from, mailbox) = self.origin(seed).await?;
         let (shell, was_ready) = self.inner.stock.take().await?;
         let served = match (from.seed.level, was_ready) {
             (Level::Function, true) => Served::Shell,
@@ -390,23 +382,35 @@ impl Pool {
         Ok((Instance::new(shell, mailbox, from), served))
     }
 
-    /// Makes the shell of an exchange an instance, if it is none, and lets it run.
-    async fn activate(
+    /// What an instance is to be forked from, and its mailbox. The seed does not give
+    /// way while this is held.
+    async fn origin(&self, seed: &Seed) -> Result<(Arc<Frozen>, Mailbox), PlatformError> {
+        Ok(match seed.frozen() {
+            Some(frozen) => (frozen, Mailbox::new()?),
+            None => {
+                seed.make_again(&self.inner.tree);
+                (self.inner.tree.linked().await?.clone(), seed.mailbox()?)
+            }
+        })
+    }
+
+    /// Starts an exchange whose microVM was gone before it began in a shell that is
+    /// made now: nobody can have ended that one yet.
+    async fn start_again(
         &self,
         exchange: &mut Exchange,
         seed: &Seed,
-        number: u64,
-        served: Served,
-    ) -> Result<(), InvokeError> {
-        exchange.receive_ready()?;
-        let instance = exchange.instance();
-        if !matches!(served, Served::Parked | Served::Ready) {
-            instance.fork(seed).await?;
-        }
-        let monotonic = instance.monotonic_nanoseconds();
-        instance.shell.activate(number, monotonic).await?;
-        exchange.activated();
-        Ok(())
+        head: &[u8],
+    ) -> Result<Begun, InvokeError> {
+        let (from, mailbox) = self.origin(seed).await?;
+        let served = match from.seed.level {
+            Level::Function => Served::Made,
+            _ => Served::Ancestor,
+        };
+        mailbox.put_head(head, self.is_quiet())?;
+        let shell = self.inner.stock.make().await?;
+        exchange.go_over_to(Instance::new(shell, mailbox, from), served)?;
+        exchange.start().await
     }
 
     /// Makes one more instance of a function: requests have to wait.
@@ -463,11 +467,10 @@ impl Pool {
     /// How many microVMs there are now.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        let free = self.inner.instances.available_permits();
         EngineStats {
             shells: self.inner.stock.ready(),
             parked: self.inner.keeper.count(),
-            busy: self.inner.options.max_instances.saturating_sub(free),
+            busy: self.inner.capacity.taken(),
         }
     }
 

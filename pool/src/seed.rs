@@ -129,7 +129,10 @@ impl Function {
             count.fetch_add(1, Ordering::Relaxed);
         }
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(self.clone())
+        Busy {
+            function: self.clone(),
+            served,
+        }
     }
 
     /// An instance took so many page faults for its request.
@@ -243,11 +246,28 @@ impl Function {
 
 /// A request under way. Dropping it says that its instance is free again.
 #[derive(Debug)]
-pub struct Busy(Arc<Function>);
+pub struct Busy {
+    function: Arc<Function>,
+    served: Served,
+}
+
+impl Busy {
+    /// The request is served by such a microVM after all.
+    pub(crate) fn goes_over_to(&mut self, served: Served) {
+        let counts = &self.function.served;
+        if let Some(count) = counts.get(self.served as usize) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(count) = counts.get(served as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.served = served;
+    }
+}
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+        self.function.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

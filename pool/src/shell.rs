@@ -300,6 +300,11 @@ impl Shell {
 
     /// Asks for its end and waits until it has come.
     pub async fn destroy(mut self) {
+        self.end().await;
+    }
+
+    /// As [`Shell::destroy`], where what belongs to the shell is still looked at.
+    pub async fn end(&mut self) {
         self.process.kill();
         // An error says that the spawner is gone, and its shells with it.
         let _ = self.process.ended().await;

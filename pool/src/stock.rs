@@ -67,11 +67,30 @@ impl Stock {
     pub async fn take(&self) -> Result<(Shell, bool), PlatformError> {
         // Also replaces a spawner that is gone, and with it its dead shells.
         let spawner = self.spawner()?;
-        let ready = self.lock().pop_front();
+        let ready = self.pop();
         self.taken.notify_one();
         match ready {
             Some(shell) => Ok((shell, true)),
             None => Ok((Shell::make(&spawner).await?, false)),
+        }
+    }
+
+    /// A shell that is made now.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn make(&self) -> Result<Shell, PlatformError> {
+        Shell::make(&self.spawner()?).await
+    }
+
+    /// The next shell that has not ended while it waited.
+    fn pop(&self) -> Option<Shell> {
+        let mut ready = self.lock();
+        loop {
+            let mut shell = ready.pop_front()?;
+            if shell.is_there() {
+                return Some(shell);
+            }
         }
     }
 

@@ -1,16 +1,16 @@
 //! Following one instance through its one exchange.
 //!
-//! [`Exchange::begin`] runs inside the caller: most functions are done within a
+//! [`Exchange::start`] runs inside the caller: most functions are done within a
 //! few milliseconds, and their response leaves as one message. Where it takes
 //! longer, [`Exchange::stream`] goes on as a task of its own and hands the body
-//! out part by part. `clock` says when to lose patience, `end` what is done at
-//! the end. See `docs/decisions/0009-streaming.md`.
+//! out part by part. `start` lets the guest run, `clock` says when to lose patience,
+//! `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
 
 mod clock;
 mod end;
+mod start;
 
 use std::future::pending;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -61,7 +61,7 @@ pub struct Exchange {
     incoming: Incoming,
     /// Received, but not in the ring yet.
     held: Bytes,
-    /// The trailers of the request, while the end is not told yet.
+    /// The trailers of the request, once its end was received.
     ending: Option<Vec<Pair>>,
     end_told: bool,
     /// The guest's words as they were last looked at.
@@ -69,6 +69,8 @@ pub struct Exchange {
     /// `WAIT_*`: what the guest waits for, and was not woken for yet.
     waits: u32,
     listening: bool,
+    /// The guest was let run.
+    is_activated: bool,
     timing: Timing,
     limits: CallLimits,
     clock: Clock,
@@ -99,6 +101,7 @@ impl Exchange {
             guest: GuestWords::new_zeroed(),
             waits: 0,
             listening: false,
+            is_activated: false,
             timing,
             clock: Clock::new(&limits),
             limits,
@@ -112,30 +115,8 @@ impl Exchange {
         self.turn = Some(turn);
     }
 
-    /// The instance, for the fork.
-    pub fn instance(&mut self) -> &mut Instance {
-        &mut self.instance
-    }
-
-    /// Puts what has arrived of the request into the mailbox, without waiting.
-    ///
-    /// # Errors
-    /// When the client broke off; the system's.
-    pub fn receive_ready(&mut self) -> Result<(), InvokeError> {
-        let mut context = Context::from_waker(Waker::noop());
-        while self.wants_more()
-            && let Poll::Ready(received) = self.incoming.poll(&mut context)
-        {
-            self.receive(received)?;
-        }
-        Ok(())
-    }
-
     /// Follows the instance until it is done or its response has begun.
-    ///
-    /// # Errors
-    /// Why there will be no response.
-    pub async fn begin(&mut self) -> Result<Begun, InvokeError> {
+    async fn begin(&mut self) -> Result<Begun, InvokeError> {
         loop {
             let phase = match self.clock.head {
                 None => Phase::Head,
@@ -402,9 +383,10 @@ impl Exchange {
             }
         }
         if self.held.is_empty()
-            && let Some(trailers) = self.ending.take()
+            && !self.end_told
+            && let Some(trailers) = &self.ending
         {
-            self.instance.mailbox.end_request(&trailers)?;
+            self.instance.mailbox.end_request(trailers)?;
             self.end_told = true;
         }
         Ok(())
@@ -447,11 +429,6 @@ impl Exchange {
             Limit::IdleGuest => InvokeError::IdleGuest(limits.idle_guest),
             Limit::Total => InvokeError::TotalTime(limits.total.unwrap_or_default()),
         })
-    }
-
-    /// The guest runs from now on.
-    pub fn activated(&mut self) {
-        self.clock = Clock::new(&self.limits);
     }
 }
 

@@ -49,9 +49,9 @@ impl Failure {
             Self::Panic => "/panic",
             Self::Exit => "/exit/1",
             Self::NoResponse => "/no-response",
-            Self::TimeLimit | Self::CpuLimit | Self::Killed => "/loop",
+            Self::TimeLimit | Self::CpuLimit => "/loop",
             Self::ClientIdle | Self::ClientBreaksOff => "/echo",
-            Self::ClientLeavesEarly => "/sleep/100000",
+            Self::ClientLeavesEarly | Self::Killed => "/sleep/100000",
             Self::ClientLeavesInBody => "/body/100000000",
         }
     }
@@ -91,7 +91,11 @@ impl Failure {
                 invoking.abort();
                 return None;
             }
-            Self::Killed => kill(shells()[0]),
+            Self::Killed => {
+                // By then it has said that it waits: what has begun is not done twice.
+                tokio::time::sleep(short * 3).await;
+                kill(shells()[0]);
+            }
             _ => {}
         }
         let reply = match invoking.await.unwrap() {
@@ -355,4 +359,48 @@ pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
     drop(stays);
     assert_eq!(bench.pool.stats().parked, 0);
     bench.settles("all are gone", |_| shells().is_empty()).await;
+}
+
+/// However its requests end: the place is taken for a moment longer than a caller
+/// sees.
+pub async fn one_request_after_the_other_needs_one_place(bench: &Bench) {
+    let seed = probe(bench).await;
+    let paths = ["/count", "/trap/unreachable", "/count", "/count", "/exit/1"];
+    for number in 0..(200 / slowness()).max(10) as usize {
+        let reply = bench.get(&seed, paths[number % paths.len()]).await;
+        match reply {
+            Ok(reply) => assert_eq!(bytes_of(reply.body).await.unwrap(), b"1\n"),
+            // The moment is one of metal.
+            Err(InvokeError::OverCapacity(1)) if slowness() > 1 => {}
+            Err(error) => assert!(
+                matches!(error, InvokeError::Trap { .. } | InvokeError::Exit { .. }),
+                "request {number}: {error:?}"
+            ),
+        }
+    }
+}
+
+pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
+    let seed = probe(bench).await;
+    let (client, body) = arriving();
+    let mut order = call("/echo");
+    order.body = body;
+    let held = tokio::spawn({
+        let (pool, seed) = (bench.pool.clone(), seed.clone());
+        async move { bytes_of(pool.invoke(&seed, order).await.unwrap().body).await }
+    });
+    bench
+        .settles("it is at work", |stats| stats.busy == 1)
+        .await;
+    let asked = Instant::now();
+    let refused = bench.get(&seed, "/count").await;
+    let took = asked.elapsed();
+    assert!(
+        matches!(refused, Err(InvokeError::OverCapacity(1))),
+        "{refused:?}"
+    );
+    assert!(took < Duration::from_secs(1) * slowness(), "{took:?}");
+    drop(client);
+    held.await.unwrap().unwrap();
+    assert_eq!(bench.text(&seed, "/count").await, "1\n");
 }

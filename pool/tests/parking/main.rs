@@ -12,6 +12,7 @@
 mod clocks;
 mod comeback;
 mod costs;
+mod gone;
 mod sequences;
 mod state;
 #[path = "../support/mod.rs"]
@@ -25,14 +26,20 @@ use support::{Bench, call};
 
 use clocks::{clocks_are_right_after_resting, timers_are_right_in_reset_instances};
 use comeback::{
-    a_killed_parked_shell_is_not_handed_out, a_seed_that_goes_takes_its_parked_instances_along,
-    an_instance_of_one_request_never_comes_back, an_instance_serves_as_often_as_it_may,
-    an_instance_that_did_not_end_well_is_never_parked, the_oldest_yields_where_too_many_are_parked,
+    a_killed_parked_shell_is_not_handed_out, a_pool_that_is_full_says_so_soon,
+    a_seed_that_goes_takes_its_parked_instances_along, an_instance_of_one_request_never_comes_back,
+    an_instance_serves_as_often_as_it_may, an_instance_that_did_not_end_well_is_never_parked,
+    one_request_after_the_other_needs_one_place, the_oldest_yields_where_too_many_are_parked,
     what_nobody_takes_is_ended,
 };
 use costs::{
     cpu_time_is_limited_per_request, memory_comes_back_after_a_large_request,
     parked_instances_take_no_cpu_time,
+};
+use gone::{
+    a_parked_shell_that_ends_before_its_guest_runs_loses_nothing,
+    a_parked_shell_that_has_just_ended_fails_no_request,
+    shells_of_the_stock_that_have_ended_fail_no_request,
 };
 use sequences::{
     a_pool_that_is_shut_down_at_work_leaves_nothing, whatever_happens_nothing_is_left,
@@ -106,7 +113,21 @@ fn main() {
                 max_parked: 2,
                 ..only_instances()
             },
+            one_request_after_the_other_needs_one_place in PoolOptions {
+                max_instances: 1,
+                ..only_instances()
+            },
+            a_pool_that_is_full_says_so_soon in PoolOptions {
+                max_instances: 1,
+                ..only_instances()
+            },
             a_killed_parked_shell_is_not_handed_out in only_instances(),
+            a_parked_shell_that_has_just_ended_fails_no_request in only_instances(),
+            a_parked_shell_that_ends_before_its_guest_runs_loses_nothing in only_instances(),
+            shells_of_the_stock_that_have_ended_fail_no_request in PoolOptions {
+                shells_ready: 2,
+                ..PoolOptions::default()
+            },
             a_seed_that_goes_takes_its_parked_instances_along in only_instances(),
             cpu_time_is_limited_per_request in only_instances(),
             memory_comes_back_after_a_large_request in only_instances(),

@@ -144,6 +144,9 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
         seeds: Vec::new(),
         under_way: Vec::new(),
     };
+    // What all functions share is made with the first seed, and stays.
+    let first = bench.pool.make_seed(&spec(FreezePolicy::Auto), &code).await;
+    drop(first.unwrap());
     world.settle().await;
     let at_first = (descriptors(), our_processes().len());
     for _ in 0..(600 / slowness()).max(40) {

@@ -113,11 +113,23 @@ pub fn descriptors() -> usize {
 }
 
 pub fn kill(pid: u32) {
+    signal(pid, "KILL");
+}
+
+/// Sends the signal of this name.
+pub fn signal(pid: u32, name: &str) {
     let status = std::process::Command::new("kill")
-        .args(["-9", &pid.to_string()])
+        .args([&format!("-{name}"), &pid.to_string()])
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+/// Whether a process has ended, reaped or not.
+pub fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    state.is_empty() || state.starts_with('Z')
 }
 
 /// Whether the system can say which pages of a process are its own, without

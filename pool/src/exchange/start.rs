@@ -1,0 +1,91 @@
+//! The start of an exchange: the guest gets what is there of the request, and
+//! runs; or another one does, where the first was gone before it began.
+//!
+//! An instance that rests can be ended at any time, by a system that is short of
+//! memory for one, and the node hears of it a moment later. A request that meets
+//! such an instance begins again in another microVM, once, as long as nobody can
+//! tell: the first guest has published nothing, so it has taken nothing of the
+//! request either, and what is in its mailbox is what the other one gets.
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use faasw_abi::mailbox::GuestWords;
+use zerocopy::FromZeros;
+
+use super::{Begun, Clock, Exchange};
+use crate::error::InvokeError;
+use crate::function::{Served, Timing};
+use crate::instance::Instance;
+
+impl Exchange {
+    /// Makes the shell an instance, if it is none, lets it run, and follows it until
+    /// it is done or its response has begun.
+    ///
+    /// # Errors
+    /// Why there will be no response.
+    pub async fn start(&mut self) -> Result<Begun, InvokeError> {
+        self.receive_ready()?;
+        if !self.has_rested() {
+            self.instance.fork(&self.seed).await?;
+        }
+        let monotonic = self.instance.monotonic_nanoseconds();
+        let number = self.timing.instance;
+        self.instance.shell.activate(number, monotonic).await?;
+        self.clock = Clock::new(&self.limits);
+        self.is_activated = true;
+        self.begin().await
+    }
+
+    /// Whether another microVM can serve the request after this one failed by no
+    /// fault of its guest. Ends this one.
+    pub async fn can_start_again(&mut self) -> bool {
+        // Only of a guest that has stopped it is known that it publishes nothing.
+        self.instance.shell.end().await;
+        (self.has_rested() || !self.is_activated)
+            && self.instance.mailbox.is_untouched().unwrap_or(false)
+    }
+
+    /// Gives the request to `instance`, whose mailbox has its head: it is to be
+    /// started again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn go_over_to(&mut self, instance: Instance, served: Served) -> Result<(), InvokeError> {
+        let put = self.instance.mailbox.untaken_body()?;
+        self.held = match self.held.is_empty() {
+            true => put.into(),
+            false => Bytes::from([put.as_slice(), &self.held].concat()),
+        };
+        self.instance = instance;
+        self.is_activated = false;
+        self.end_told = false;
+        self.guest = GuestWords::new_zeroed();
+        self.waits = 0;
+        self.listening = false;
+        self.timing.served = served;
+        self.place.1.goes_over_to(served);
+        self.feed()
+    }
+
+    /// Where the time went before the guest ran, and who serves the request.
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// Whether the instance was one before its request came.
+    fn has_rested(&self) -> bool {
+        matches!(self.timing.served, Served::Parked | Served::Ready)
+    }
+
+    /// Puts what has arrived of the request into the mailbox, without waiting.
+    fn receive_ready(&mut self) -> Result<(), InvokeError> {
+        let mut context = Context::from_waker(Waker::noop());
+        while self.wants_more()
+            && let Poll::Ready(received) = self.incoming.poll(&mut context)
+        {
+            self.receive(received)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! Shells that were ended while they waited: their requests are served by others,
+//! with nothing lost and nothing doubled.
+//!
+//! What is a matter of a moment is held still here: a spawner that is stopped tells
+//! nobody that a shell has ended, and a shell that is stopped does not run its guest.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use faasw_pool::{Call, InvokeError, Seed, Served};
+use http::{HeaderMap, HeaderValue};
+use http_body::Frame;
+
+use crate::support::processes::{has_ended, kill, name_of, our_processes, shells, signal};
+use crate::support::{Bench, arriving, bytes_of, call, slowness};
+use crate::{park_one, probe};
+
+/// Sizes of bodies: none, a few bytes, what just fits the ring, what does not.
+const BODIES: [usize; 5] = [0, 5, 1 << 20, (1 << 20) + 1, 5 << 19];
+
+/// How many bytes are sent before the shell has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sent {
+    All,
+    Half,
+}
+
+fn spawner() -> u32 {
+    let mut processes = our_processes().into_iter();
+    processes
+        .find(|pid| name_of(*pid) == "faasw-spawner")
+        .unwrap()
+}
+
+/// Ends a process and waits until it has, without letting the spawner reap it.
+async fn kill_unnoticed(bench: &Bench, pid: u32) {
+    signal(spawner(), "STOP");
+    kill(pid);
+    bench.settles("it ends", |_| has_ended(pid)).await;
+}
+
+/// A moment that what needs one has taken.
+async fn a_moment() {
+    tokio::time::sleep(Duration::from_millis(50) * slowness()).await;
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at / 3 % 251) as u8).collect()
+}
+
+/// An echo whose body comes in parts, those behind the half of it when `go_on` says.
+fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> Call {
+    let (client, body) = arriving();
+    let parts: Vec<Bytes> = pattern(size)
+        .chunks(150_000)
+        .map(Bytes::copy_from_slice)
+        .collect();
+    let early = match sent {
+        Sent::All => parts.len(),
+        Sent::Half => parts.len() / 2,
+    };
+    tokio::spawn(async move {
+        let mut go_on = Some(go_on);
+        for (at, part) in parts.into_iter().enumerate() {
+            if at == early
+                && let Some(go_on) = go_on.take()
+            {
+                go_on.await.unwrap();
+            }
+            client.send(Ok(Frame::data(part))).await.unwrap();
+        }
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-end", HeaderValue::from_static("yes"));
+        client.send(Ok(Frame::trailers(trailers))).await.unwrap();
+    });
+    let mut order = call("/echo");
+    order.head.method = b"POST".to_vec();
+    order.body = body;
+    order
+}
+
+/// Sends an echo while a shell ends as `end` says; who served it.
+async fn echo_while(
+    bench: &Bench,
+    seed: &Seed,
+    size: usize,
+    sent: Sent,
+    end: impl AsyncFnOnce(),
+) -> Served {
+    let (go_on, waits) = tokio::sync::oneshot::channel();
+    let order = echo(size, sent, waits);
+    let (pool, function) = (bench.pool.clone(), seed.clone());
+    let invoking = tokio::spawn(async move {
+        let reply = pool.invoke(&function, order).await?;
+        let served = reply.timing.served;
+        Ok::<_, InvokeError>((served, bytes_of(reply.body).await?))
+    });
+    a_moment().await;
+    end().await;
+    a_moment().await;
+    // It may have been sent all of it by now.
+    let _ = go_on.send(());
+    let (served, body) = invoking.await.unwrap().unwrap();
+    let expected = [b"POST /echo\n\n".to_vec(), pattern(size)].concat();
+    assert!(
+        body == expected,
+        "{size} {sent:?}: {} bytes instead of {}",
+        body.len(),
+        expected.len()
+    );
+    served
+}
+
+pub async fn a_parked_shell_that_has_just_ended_fails_no_request(bench: &Bench) {
+    let seed = probe(bench).await;
+    for size in BODIES {
+        for sent in [Sent::All, Sent::Half] {
+            let instance = park_one(bench, &seed, "/count").await;
+            kill_unnoticed(bench, instance).await;
+            let served = echo_while(bench, &seed, size, sent, async || {
+                signal(spawner(), "CONT");
+            })
+            .await;
+            assert_eq!(served, Served::Made, "{size} {sent:?}");
+            bench
+                .settles("another is parked", |stats| {
+                    stats.parked == 1 && stats.busy == 0
+                })
+                .await;
+            assert!(!shells().contains(&instance));
+            let (text, _, _) = bench.through(&seed, call("/count")).await;
+            assert_eq!(text, b"1\n");
+            bench.settles("it is over", |stats| stats.busy == 0).await;
+        }
+    }
+}
+
+pub async fn a_parked_shell_that_ends_before_its_guest_runs_loses_nothing(bench: &Bench) {
+    let seed = probe(bench).await;
+    for size in BODIES {
+        for sent in [Sent::All, Sent::Half] {
+            let instance = park_one(bench, &seed, "/count").await;
+            signal(instance, "STOP");
+            let served = echo_while(bench, &seed, size, sent, async || {
+                assert_eq!(bench.pool.stats().busy, 1);
+                kill(instance);
+            })
+            .await;
+            assert_eq!(served, Served::Made, "{size} {sent:?}");
+            bench
+                .settles("another is parked", |stats| {
+                    stats.parked == 1 && stats.busy == 0
+                })
+                .await;
+            let (text, _, _) = bench.through(&seed, call("/count")).await;
+            assert_eq!(text, b"1\n");
+            bench.settles("it is over", |stats| stats.busy == 0).await;
+        }
+    }
+}
+
+/// Those that are known to have ended are left out; one that is not is replaced.
+pub async fn shells_of_the_stock_that_have_ended_fail_no_request(bench: &Bench) {
+    let seed = probe(bench).await;
+    bench
+        .settles("the stock is full", |stats| {
+            stats.shells == 2 && stats.busy == 0
+        })
+        .await;
+    let stock = shells();
+    signal(spawner(), "STOP");
+    for pid in &stock {
+        kill(*pid);
+    }
+    bench
+        .settles("they end", |_| stock.iter().all(|pid| has_ended(*pid)))
+        .await;
+    let served = echo_while(bench, &seed, 5, Sent::All, async || {
+        signal(spawner(), "CONT");
+    })
+    .await;
+    assert_eq!(served, Served::Made);
+    bench.settles("it is over", |stats| stats.busy == 0).await;
+    assert_eq!(bench.text(&seed, "/count").await, "1\n");
+}
