@@ -156,9 +156,13 @@ mod tests {
         let most = PAGES_MAX;
         assert_eq!(learnt(&[extent(0, most)]), [extent(0, most)]);
         assert_eq!(learnt(&[extent(0, most + 1)]), []);
-        let scattered: Vec<_> = (0..200).map(|at| extent(at * 2, at * 2 + 1)).collect();
+        let scattered: Vec<_> = (0..2 * SET_MAX as u64)
+            .map(|at| extent(at * 2, at * 2 + 1))
+            .collect();
         assert_eq!(learnt(&scattered).len(), SET_MAX);
-        let far: Vec<_> = (0..200).map(|at| extent(at * 99, at * 99 + 1)).collect();
+        let far: Vec<_> = (0..2 * SET_MAX as u64)
+            .map(|at| extent(at * 99, at * 99 + 1))
+            .collect();
         assert_eq!(learnt(&far), []);
     }
 
