@@ -25,6 +25,8 @@ use crate::page_map::PageMap;
 
 /// Private pages beyond the write set that are kept warm.
 const SPARE_PAGES: u64 = 64;
+/// Bytes that are compared at once: few calls, and little that stays with a shell.
+const COMPARED: usize = 16 << 10;
 /// Bytes of a mailbox that are kept warm.
 const MAILBOX_KEPT: u64 = 256 << 10;
 
@@ -60,15 +62,46 @@ impl Source {
     /// The system's.
     pub fn page(&self, address: u64) -> Result<[u8; PAGE as usize], Errno> {
         let mut page = [0; PAGE as usize];
-        let window = self.windows_from(address).first();
-        if let Some(window) = window.filter(|window| window.extent.start <= address) {
-            let read = rustix::io::pread(self.layer(window)?, &mut page, address)?;
-            if read != page.len() {
-                return Err(Errno::IO);
-            }
-        }
+        self.read(address, &mut page)?;
         Ok(page)
     }
+
+    /// Fills `out` with what the seed has from `address` on: whole pages.
+    fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Errno> {
+        let mut at = address;
+        let mut rest = out;
+        for window in self.windows_from(address) {
+            let gap = window.extent.start.saturating_sub(at);
+            let (fresh, behind) = rest.split_at_mut(rest.len().min(gap as usize));
+            fresh.fill(0);
+            at += fresh.len() as u64;
+            let length = window.extent.end.saturating_sub(at) as usize;
+            let (now, later) = behind.split_at_mut(behind.len().min(length));
+            if !now.is_empty() {
+                let read = rustix::io::pread(self.layer(window)?, &mut *now, at)?;
+                if read != now.len() {
+                    return Err(Errno::IO);
+                }
+                at += now.len() as u64;
+            }
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        rest.fill(0);
+        Ok(())
+    }
+}
+
+/// How an instance's memory is to be brought back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// KVM keeps shadows of page tables.
+    pub shadowed: bool,
+    /// What of the write set was not used is to be counted: each of its pages is
+    /// compared with the seed's.
+    pub counts_unused: bool,
 }
 
 /// What was done.
@@ -80,6 +113,8 @@ pub struct Restored {
     pub let_go: u64,
     /// Private pages that were not in the write set.
     pub outside: u64,
+    /// Pages of the write set that were as the seed has them, if they were counted.
+    pub unused: u64,
     /// Page tables of the guest were changed, by it and now by this.
     pub tables_changed: bool,
     /// The guest's translations may be others than the seed's.
@@ -104,7 +139,7 @@ impl From<Errno> for Trouble {
     }
 }
 
-/// Brings `ram` back. `shadowed` says that KVM keeps shadows of page tables.
+/// Brings `ram` back.
 ///
 /// # Errors
 /// [`Trouble::Broken`] when the instance must end; the system's.
@@ -112,12 +147,12 @@ pub fn memory(
     page_map: &PageMap,
     source: &Source,
     ram: Mapping,
-    shadowed: bool,
+    manner: Manner,
 ) -> Result<Restored, Trouble> {
     let mut reset = Reset {
         source,
         ram,
-        shadowed,
+        manner,
         kept: 0,
         done: Restored::default(),
     };
@@ -139,7 +174,7 @@ pub fn memory(
 struct Reset<'a> {
     source: &'a Source,
     ram: Mapping,
-    shadowed: bool,
+    manner: Manner,
     kept: u64,
     done: Restored,
 }
@@ -153,6 +188,8 @@ impl Reset<'_> {
             if !is_usual {
                 self.done.outside += pages;
                 self.kept += pages;
+            } else if self.manner.counts_unused {
+                self.done.unused += pages - changed(source, self.ram, piece)?;
             }
             if is_usual || self.kept <= SPARE_PAGES {
                 self.fill(piece)?;
@@ -196,7 +233,7 @@ impl Reset<'_> {
         }
         self.done.ring_0_entered |=
             first_in(stretch, EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP).is_some();
-        if !self.shadowed {
+        if !self.manner.shadowed {
             // The hardware's own walks write accessed bits and so make tables
             // private; what the guest did to them ends with the flush of its TLB.
             self.done.tables_touched = true;
@@ -225,6 +262,27 @@ impl Reset<'_> {
         }
         Ok(())
     }
+}
+
+/// How many pages of `stretch` differ from the seed's.
+///
+/// # Errors
+/// The system's.
+pub fn changed(source: &Source, ram: Mapping, stretch: FriExtent) -> Result<u64, Errno> {
+    let mut count = 0;
+    let (mut theirs, mut ours) = ([0; COMPARED], [0; COMPARED]);
+    let mut at = stretch.start;
+    while at < stretch.end {
+        let length = COMPARED.min((stretch.end - at) as usize);
+        let (theirs, _) = theirs.split_at_mut(length);
+        let (ours, _) = ours.split_at_mut(length);
+        source.read(at, theirs)?;
+        ram.read(at, ours)?;
+        let pages = theirs.chunks(PAGE as usize).zip(ours.chunks(PAGE as usize));
+        count += pages.filter(|(theirs, ours)| theirs != ours).count() as u64;
+        at += length as u64;
+    }
+    Ok(count)
 }
 
 /// The first page of `stretch` that lies in `start..end`.

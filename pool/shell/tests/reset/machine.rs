@@ -11,7 +11,7 @@ use faasw_abi::memory_map::{
 use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
-use faasw_shell::reset::{self, Restored, Source, Trouble};
+use faasw_shell::reset::{self, Manner, Restored, Source, Trouble};
 use faasw_shell::state::Unready;
 use faasw_shell::vm::{Stop, Template, Vm};
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
@@ -300,8 +300,11 @@ impl Machine {
     }
 
     pub fn reset_memory(&mut self) -> Result<Restored, Trouble> {
-        let shadowed = !self.vm.can_prefault();
-        let restored = reset::memory(&self.page_map, &self.source, self.ram, shadowed)?;
+        let manner = Manner {
+            shadowed: !self.vm.can_prefault(),
+            counts_unused: true,
+        };
+        let restored = reset::memory(&self.page_map, &self.source, self.ram, manner)?;
         reset::mailbox(&self.mailbox_file, self.mailbox).unwrap();
         Ok(restored)
     }
