@@ -188,6 +188,9 @@ pub struct ResetEffort {
     pub let_go: u64,
     /// Private pages that were not in the write set.
     pub outside: u64,
+    /// Private pages of the write set that were as the seed has them; counted now and
+    /// then.
+    pub unused: Option<u64>,
     /// Page tables of the guest had changed.
     pub tables_changed: bool,
     /// Time it took.

@@ -54,6 +54,11 @@ impl Instance {
             .await
     }
 
+    /// Whether it was forked with the working set as that is now.
+    pub fn is_current(&self) -> bool {
+        self.generation == self.from.working_set.current().generation
+    }
+
     /// The monotonic time that it continues from, in nanoseconds.
     pub fn monotonic_nanoseconds(&self) -> u64 {
         self.from.seed.monotonic_nanoseconds
@@ -68,12 +73,13 @@ impl Instance {
         Ok(used.saturating_sub(self.cpu_before))
     }
 
-    /// Brings it back to its seed's state after a request.
+    /// Brings it back to its seed's state after a request; with `count_unused` the
+    /// effort says what of its write set it did not use.
     ///
     /// # Errors
     /// When it cannot be brought back; it has ended then.
-    pub async fn reset(&mut self) -> Result<Effort, PlatformError> {
-        let effort = self.shell.reset().await?;
+    pub async fn reset(&mut self, count_unused: bool) -> Result<Effort, PlatformError> {
+        let effort = self.shell.reset(count_unused).await?;
         self.mailbox.was_wiped();
         self.uses += 1;
         self.cpu_before = self.shell.cpu_time()?;

@@ -58,9 +58,10 @@ impl Retiring {
             .flatten();
         let from = self.instance.from.clone();
         let working_set = &from.working_set;
-        // An instance of an older set would go on missing.
-        let is_current = self.instance.generation == working_set.current().generation;
-        let is_asked = coming.is_some() && working_set.is_wanted();
+        // An instance of an older set would go on missing, or fill what nobody uses;
+        // and what it has of its own is what that set says.
+        let is_current = self.instance.is_current();
+        let is_asked = coming.is_some() && is_current && working_set.is_wanted();
         if !is_asked
             && is_current
             && let Some(coming) = coming
@@ -80,7 +81,8 @@ impl Retiring {
             });
             if is_asked && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
             {
-                working_set.learn(&used, self.seed.ram_bytes());
+                let generation = self.instance.generation;
+                working_set.learn(generation, &used, self.seed.ram_bytes());
             }
         }
         self.instance.shell.destroy().await;
@@ -89,16 +91,23 @@ impl Retiring {
     /// Resets the instance, without waiting for the guest to stand still: the shell
     /// finds the order when it does.
     async fn park(mut self, coming: Coming) {
-        let reset = timeout(PATIENCE, self.instance.reset())
+        let from = self.instance.from.clone();
+        let count_unused = from.working_set.is_count_due();
+        let reset = timeout(PATIENCE, self.instance.reset(count_unused))
             .await
             .unwrap_or_else(|_| Err(PlatformError::Protocol("it takes too long".to_owned())));
         match reset {
             Ok(effort) => {
                 tracing::trace!(number = self.number, ?effort, "instance reset");
-                let outside = effort.reset.map_or(0, |reset| reset.outside);
-                self.instance.from.working_set.note(outside);
+                let reset = effort.reset.unwrap_or_default();
+                from.working_set.note(self.instance.generation, &reset);
                 self.tell(&effort);
-                coming.park(self.instance);
+                if self.instance.is_current() {
+                    return coming.park(self.instance);
+                }
+                // That was what made the set be forgotten.
+                drop(coming);
+                self.instance.shell.destroy().await;
             }
             Err(error) => {
                 tracing::debug!(number = self.number, %error, "an instance was not reset");

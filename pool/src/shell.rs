@@ -56,6 +56,8 @@ pub struct Report {
 pub struct UsedPages {
     /// Those that it has made its own.
     pub written: Vec<Extent>,
+    /// How many of those pages differ from its seed's.
+    pub changed: u64,
     /// Those that it shares with its seed.
     pub read: Vec<Extent>,
 }
@@ -190,12 +192,14 @@ impl Shell {
     }
 
     /// Has an instance that is done, or has said that it will be in a moment, brought
-    /// back to its seed's state. Its mailbox is wiped.
+    /// back to its seed's state. Its mailbox is wiped. With `count_unused` the shell
+    /// counts what of the write set was not used.
     ///
     /// # Errors
     /// When it cannot be brought back; the shell has ended then.
-    pub async fn reset(&mut self) -> Result<Effort, PlatformError> {
-        self.tell(&Reset { reserved: 0 }, &[]).await?;
+    pub async fn reset(&mut self, count_unused: bool) -> Result<Effort, PlatformError> {
+        let count_unused = u64::from(count_unused);
+        self.tell(&Reset { count_unused }, &[]).await?;
         let packet = loop {
             let packet = self.receive().await?;
             match packet.kind() {
@@ -213,6 +217,7 @@ impl Shell {
                 filled: parked.filled,
                 let_go: parked.let_go,
                 outside: parked.outside,
+                unused: (parked.counted != 0).then_some(parked.unused),
                 tables_changed: parked.tables_changed != 0,
                 took: Duration::from_nanos(parked.nanoseconds),
             }),
@@ -234,6 +239,7 @@ impl Shell {
         let used: Used = self.receive().await?.message().map_err(protocol)?;
         Ok(UsedPages {
             written: extents(&used.written, used.written_count),
+            changed: used.changed,
             read: extents(&used.read, used.read_count),
         })
     }

@@ -2,24 +2,31 @@
 //! only read (Spice §4).
 //!
 //! REAP (§5.1) records the pages of the first invocation and fills them in for
-//! all later ones, and records anew when too many faults fall outside (§7.1).
+//! all later ones, and records anew when too many faults fall outside (§7.1). A set
+//! that is recorded while it is filled in can only grow: an instance has all of it,
+//! whatever it uses. So now and then a reset compares its pages with the seed's, and
+//! a set that goes largely unused is forgotten: the next instance is forked without
+//! one, and tells what it uses.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use faasw_abi::memory_map::PAGE;
-use faasw_fri::messages::SET_MAX;
+use faasw_fri::messages::{SET_MAX, SET_PAGES_MAX};
 use faasw_seedtree::{Extent, coalesce};
 
+use crate::function::ResetEffort;
 use crate::shell::UsedPages;
 
-/// Most pages of either set: what a request writes beyond that is its own
-/// doing, and is not to cost every other one.
-const PAGES_MAX: u64 = 4096;
-/// Resets that find too many pages outside before the set is recorded anew. It
-/// doubles each time, for functions that never write the same pages twice.
-const STRIKES: u32 = 8;
-/// Pages outside that are never too many.
+/// Resets in a row that find too many pages outside before the set is recorded anew,
+/// the first time.
+const MISSES: u32 = 16;
+/// Resets between two that count unused pages: comparing takes longer than filling,
+/// 0.3 µs a page.
+const COUNT_EVERY: u32 = 64;
+/// Counts in a row that find the set largely unused before it is forgotten, the first
+/// time.
+const IDLE_COUNTS: u32 = 4;
+/// Pages outside, or unused, that are never too many.
 const FEW: u64 = 16;
 
 /// The working set as it was recorded last.
@@ -29,53 +36,146 @@ pub struct PageSets {
     pub written: Vec<Extent>,
     /// What is only read.
     pub read: Vec<Extent>,
-    /// Raised with every recording.
+    /// Raised with every recording, and when the set is forgotten.
     pub generation: u32,
 }
 
 /// What is known of a seed's working set.
 #[derive(Debug, Default)]
-pub struct WorkingSet {
-    current: Mutex<Arc<PageSets>>,
-    strikes: AtomicU32,
+pub struct WorkingSet(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    sets: Arc<PageSets>,
+    is_recorded: bool,
+    /// Pages of the set that differed from the seed in instances that were asked. The
+    /// set has more: the gaps between them, and the rest of large pages.
+    changed: u64,
+    /// Resets since unused pages were counted.
+    resets: u32,
+    misses: Habit,
+    idle: Habit,
+}
+
+/// Something that counts when it happens several times in a row, and twice as many
+/// times each time that it has: functions that keep changing their habits are
+/// followed ever more rarely.
+#[derive(Debug, Default)]
+struct Habit {
+    in_a_row: u32,
+    followed: u32,
+}
+
+impl Habit {
+    fn note(&mut self, happened: bool) {
+        self.in_a_row = match happened {
+            true => self.in_a_row.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// Whether it counts now, where it did the first time after `first`.
+    fn is_firm(&self, first: u32) -> bool {
+        u64::from(self.in_a_row) >= u64::from(first) << self.followed.min(u32::BITS - 1)
+    }
+
+    /// It was followed.
+    fn follow(&mut self) {
+        self.in_a_row = 0;
+        self.followed = self.followed.saturating_add(1);
+    }
 }
 
 impl WorkingSet {
     /// The set as it is now.
     pub fn current(&self) -> Arc<PageSets> {
-        let current = self.current.lock();
-        current.unwrap_or_else(PoisonError::into_inner).clone()
+        self.known().sets.clone()
     }
 
-    /// Whether the next instance that is done should be asked.
+    /// Whether the next instance of the current set that is done should be asked.
     pub fn is_wanted(&self) -> bool {
-        let recorded = self.current().generation;
-        let most = STRIKES.checked_shl(recorded).unwrap_or(u32::MAX);
-        recorded == 0 || self.strikes.load(Ordering::Relaxed) >= most
+        let known = self.known();
+        !known.is_recorded || known.misses.is_firm(MISSES)
     }
 
-    /// Takes note of how many private pages an instance of the current set had
-    /// outside of it.
-    pub fn note(&self, outside: u64) {
-        if outside > FEW.max(pages_of(&self.current().written) / 4) {
-            self.strikes.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.strikes.store(0, Ordering::Relaxed);
+    /// Whether the reset that is about to begin should count unused pages. Counts it.
+    pub fn is_count_due(&self) -> bool {
+        let mut known = self.known();
+        if !known.is_recorded || known.changed <= FEW {
+            return false;
+        }
+        known.resets += 1;
+        let is_due = known.resets >= COUNT_EVERY;
+        if is_due {
+            known.resets = 0;
+        }
+        is_due
+    }
+
+    /// Takes note of what resetting an instance took that was forked with the set of
+    /// `generation`.
+    pub fn note(&self, generation: u32, reset: &ResetEffort) {
+        let mut known = self.known();
+        if generation != known.sets.generation || !known.is_recorded {
+            return;
+        }
+        let pages = pages_of(&known.sets.written);
+        known.misses.note(reset.outside > FEW.max(pages / 4));
+        if let Some(unused) = reset.unused {
+            let used = pages.saturating_sub(unused);
+            let is_idle = known.changed.saturating_sub(used) > FEW.max(known.changed / 2);
+            known.idle.note(is_idle);
+        }
+        if known.idle.is_firm(IDLE_COUNTS) {
+            known.idle.follow();
+            known.is_recorded = false;
+            known.replace(PageSets::default());
         }
     }
 
-    /// Takes what a shell says that its instance has used, as far as that makes
-    /// sense in `ram_bytes` of memory.
-    pub fn learn(&self, told: &UsedPages, ram_bytes: u64) {
+    /// Takes what a shell says that its instance, which was forked with the set of
+    /// `generation`, has used, as far as that makes sense in `ram_bytes` of memory.
+    pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) {
         let written = sensible(&told.written, ram_bytes);
         let read = sensible(&told.read, ram_bytes);
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(PageSets {
+        let mut known = self.known();
+        if generation != known.sets.generation {
+            // Another one has told already.
+            return;
+        }
+        let before = match known.is_recorded {
+            // What the last set was for is filled in, and so told, whether it was
+            // used or not.
+            true => known.changed,
+            false => 0,
+        };
+        if known.is_recorded {
+            known.misses.follow();
+        }
+        known.is_recorded = true;
+        known.changed = before.saturating_add(told.changed).min(pages_of(&written));
+        known.replace(PageSets {
             written,
             read,
-            generation: current.generation.saturating_add(1),
+            generation,
         });
-        self.strikes.store(0, Ordering::Relaxed);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Puts sets in the current ones' place, of which nothing is known yet.
+    fn replace(&mut self, sets: PageSets) {
+        self.sets = Arc::new(PageSets {
+            generation: self.sets.generation.saturating_add(1),
+            ..sets
+        });
+        self.resets = 0;
+        self.misses.in_a_row = 0;
+        self.idle.in_a_row = 0;
     }
 }
 
@@ -94,12 +194,12 @@ fn sensible(told: &[Extent], ram_bytes: u64) -> Vec<Extent> {
                 && stretch.end.is_multiple_of(PAGE);
             end = stretch.end;
             pages += stretch.bytes() / PAGE;
-            sound && pages <= PAGES_MAX
+            sound && pages <= SET_PAGES_MAX
         })
         .collect();
     let joined = coalesce(&sound, PAGE, SET_MAX);
     // Joining takes gaps in; a set that grew too much by it is none.
-    if pages_of(&joined) <= PAGES_MAX {
+    if pages_of(&joined) <= SET_PAGES_MAX {
         joined
     } else {
         Vec::new()
@@ -124,16 +224,42 @@ mod tests {
     fn written(extents: &[Extent]) -> UsedPages {
         UsedPages {
             written: extents.to_vec(),
+            changed: pages_of(extents),
             read: Vec::new(),
         }
     }
 
-    fn learnt(told: &[Extent]) -> Vec<Extent> {
+    /// A set that was told by its first instance.
+    fn recorded(told: &[Extent]) -> WorkingSet {
         let set = WorkingSet::default();
         assert!(set.is_wanted());
-        set.learn(&written(told), 100_000 * PAGE);
+        set.learn(0, &written(told), 100_000 * PAGE);
         assert!(!set.is_wanted());
-        set.current().written.clone()
+        set
+    }
+
+    fn learnt(told: &[Extent]) -> Vec<Extent> {
+        recorded(told).current().written.clone()
+    }
+
+    /// One reset of an instance of the current set.
+    fn reset(set: &WorkingSet, outside: u64, unused: u64) {
+        let unused = set.is_count_due().then_some(unused);
+        let effort = ResetEffort {
+            outside,
+            unused,
+            ..ResetEffort::default()
+        };
+        set.note(set.current().generation, &effort);
+    }
+
+    /// Resets with `unused` until the set is forgotten, at most `most`.
+    fn until_forgotten(set: &WorkingSet, unused: u64, most: u32) -> Option<u32> {
+        let generation = set.current().generation;
+        (1..=most).find(|_| {
+            reset(set, 0, unused);
+            set.current().generation != generation
+        })
     }
 
     #[test]
@@ -153,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_write_set_is_bounded() {
-        let most = PAGES_MAX;
+        let most = SET_PAGES_MAX;
         assert_eq!(learnt(&[extent(0, most)]), [extent(0, most)]);
         assert_eq!(learnt(&[extent(0, most + 1)]), []);
         let scattered: Vec<_> = (0..2 * SET_MAX as u64)
@@ -168,18 +294,128 @@ mod tests {
 
     #[test]
     fn a_set_that_keeps_missing_is_recorded_anew_ever_more_rarely() {
-        let set = WorkingSet::default();
-        for generation in 1..5 {
-            set.learn(&written(&[extent(0, 100)]), 100_000 * PAGE);
-            assert_eq!(set.current().generation, generation);
+        let set = recorded(&[extent(0, 100)]);
+        for round in 0..4 {
+            assert_eq!(set.current().generation, round + 1);
             let mut misses = 0;
             while !set.is_wanted() {
-                set.note(26);
+                reset(&set, 26, 0);
                 misses += 1;
             }
-            assert_eq!(misses, STRIKES << generation);
-            set.note(25);
+            assert_eq!(misses, MISSES << round);
+            set.learn(round + 1, &written(&[extent(0, 100)]), 100_000 * PAGE);
+            reset(&set, 25, 0);
             assert!(!set.is_wanted());
         }
+    }
+
+    #[test]
+    fn a_set_that_goes_unused_is_forgotten_ever_more_rarely() {
+        let large = [extent(0, 1000)];
+        let set = recorded(&large);
+        for round in 0..4 {
+            let first = COUNT_EVERY * (IDLE_COUNTS << round);
+            assert_eq!(until_forgotten(&set, 501, first), Some(first));
+            assert!(set.is_wanted());
+            let current = set.current();
+            assert!(current.written.is_empty());
+            // Nothing is known of it, so nothing is noted.
+            reset(&set, 5000, 0);
+            assert!(!set.is_count_due());
+            assert_eq!(set.current().generation, current.generation);
+            set.learn(current.generation, &written(&large), 100_000 * PAGE);
+            assert!(!set.is_wanted());
+            assert_eq!(set.current().generation, current.generation + 1);
+        }
+    }
+
+    #[test]
+    fn a_set_that_is_used_now_and_then_is_kept() {
+        let set = recorded(&[extent(0, 1000)]);
+        assert_eq!(until_forgotten(&set, 500, 10_000), None);
+        for count in 1..100 {
+            let unused = if count % IDLE_COUNTS == 0 { 500 } else { 1000 };
+            assert_eq!(until_forgotten(&set, unused, COUNT_EVERY), None);
+        }
+    }
+
+    #[test]
+    fn a_set_of_few_pages_is_kept_and_its_gaps_are_not_held_against_it() {
+        let set = recorded(&[extent(0, FEW)]);
+        assert_eq!(until_forgotten(&set, FEW, 10_000), None);
+        let used = SET_MAX as u64 * 3 / 2;
+        let gaps: Vec<_> = (0..used).map(|at| extent(at * 4, at * 4 + 1)).collect();
+        let set = recorded(&gaps);
+        let all = pages_of(&set.current().written);
+        assert!(all >= 2 * used, "{all}");
+        assert_eq!(until_forgotten(&set, all - used, 10_000), None);
+        assert!(until_forgotten(&set, all - used / 2 + 1, 10_000).is_some());
+    }
+
+    #[test]
+    fn a_set_that_grew_is_held_to_all_that_it_was_for() {
+        let (small, all) = ([extent(5000, 5600)], [extent(0, 2000), extent(5000, 5600)]);
+        let set = recorded(&all[..1]);
+        for _ in 0..MISSES {
+            reset(&set, 600, 2000);
+        }
+        let told = UsedPages {
+            changed: pages_of(&small),
+            ..written(&all)
+        };
+        set.learn(1, &told, 100_000 * PAGE);
+        assert_eq!(set.current().written, all);
+        assert!(until_forgotten(&set, 2000, 10_000).is_some());
+        // What large pages bring along was never used, and is not missed.
+        let told = UsedPages {
+            changed: 100,
+            ..written(&[extent(0, 2048)])
+        };
+        set.learn(3, &told, 100_000 * PAGE);
+        assert_eq!(until_forgotten(&set, 1998, 10_000), None);
+        assert!(until_forgotten(&set, 1999, 10_000).is_some());
+    }
+
+    #[test]
+    fn growing_and_forgetting_are_damped_apart() {
+        let set = recorded(&[extent(0, 1000)]);
+        for _ in 0..3 {
+            assert!(until_forgotten(&set, 1000, 100_000).is_some());
+            let generation = set.current().generation;
+            set.learn(generation, &written(&[extent(0, 1000)]), 100_000 * PAGE);
+        }
+        for _ in 0..MISSES {
+            assert!(!set.is_wanted());
+            reset(&set, 900, 0);
+        }
+        assert!(set.is_wanted());
+    }
+
+    #[test]
+    fn instances_of_older_sets_are_not_heard() {
+        let set = recorded(&[extent(0, 1000)]);
+        let lost = ResetEffort {
+            outside: 5000,
+            unused: Some(1000),
+            ..ResetEffort::default()
+        };
+        for _ in 0..1000 {
+            set.note(0, &lost);
+        }
+        set.learn(0, &written(&[extent(7, 8)]), 100_000 * PAGE);
+        assert!(!set.is_wanted());
+        assert_eq!(set.current().written, [extent(0, 1000)]);
+        assert_eq!(set.current().generation, 1);
+    }
+
+    #[test]
+    fn a_habit_that_was_followed_for_ever_takes_for_ever() {
+        let mut habit = Habit::default();
+        habit.follow();
+        habit.followed = u32::MAX;
+        habit.in_a_row = u32::MAX;
+        assert!(!habit.is_firm(IDLE_COUNTS));
+        habit.follow();
+        assert_eq!(habit.followed, u32::MAX);
     }
 }

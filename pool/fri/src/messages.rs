@@ -189,6 +189,10 @@ pub const OWN_MAX: usize = 12;
 /// Most stretches of a read or write set.
 pub const SET_MAX: usize = 256;
 
+/// Most pages of a read or write set: what a request uses beyond that is its own
+/// doing, and is not to cost every other one.
+pub const SET_PAGES_MAX: u64 = 4096;
+
 /// A stretch of guest-physical RAM, in bytes; `end` is exclusive.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -304,8 +308,8 @@ message! {
     /// that it is done, or now if it has. Only after everything was taken from its
     /// mailbox, which is wiped.
     Reset {
-        /// Nothing; a message has a body.
-        reserved: u64,
+        /// 1 to have the unused pages of the write set counted, which takes longer.
+        count_unused: u64,
     }
 }
 
@@ -351,6 +355,9 @@ message! {
         written_count: u64,
         /// Pages that it has made its own.
         written: [FriExtent; SET_MAX],
+        /// Those of them that differ from its seed, as far as `written` goes with
+        /// [`SET_PAGES_MAX`] pages.
+        changed: u64,
         /// How many of `read` count.
         read_count: u64,
         /// Pages that it shares with its seed. The system maps a few more around
@@ -369,6 +376,10 @@ message! {
         let_go: u64,
         /// Private pages that were not in the write set.
         outside: u64,
+        /// 1 when `unused` was counted.
+        counted: u64,
+        /// Private pages of the write set that were as the seed has them.
+        unused: u64,
         /// 1 when page tables of the guest had changed.
         tables_changed: u64,
         /// Exits from the VM to the shell for the request.

@@ -128,6 +128,18 @@ impl Mapping {
         Ok(())
     }
 
+    /// Copies what is at `offset` to `out`.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn read(self, offset: u64, out: &mut [u8]) -> Result<(), Errno> {
+        let at = self.at(offset, out.len()).ok_or(Errno::INVAL)?;
+        // SAFETY: in bounds, and guest memory is nothing that a slice refers to; the
+        // vCPU stands still.
+        unsafe { ptr::copy_nonoverlapping(at.cast_const(), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
     /// Lets go of the pages of a stretch: they are the file's again, or zeroes.
     ///
     /// # Errors

@@ -32,6 +32,8 @@ const ENTRY: usize = 8;
 /// Most entries whose shadows are dropped one by one; as many fit where their list
 /// is put.
 const ENTRIES_MAX: usize = 4096;
+/// Bytes that are compared at once: few calls, and little that stays with a shell.
+const COMPARED: usize = 16 << 10;
 /// Bytes of a mailbox that are kept warm.
 const MAILBOX_KEPT: u64 = 256 << 10;
 
@@ -67,15 +69,46 @@ impl Source {
     /// The system's.
     pub fn page(&self, address: u64) -> Result<[u8; PAGE as usize], Errno> {
         let mut page = [0; PAGE as usize];
-        let window = self.windows_from(address).first();
-        if let Some(window) = window.filter(|window| window.extent.start <= address) {
-            let read = rustix::io::pread(self.layer(window)?, &mut page, address)?;
-            if read != page.len() {
-                return Err(Errno::IO);
-            }
-        }
+        self.read(address, &mut page)?;
         Ok(page)
     }
+
+    /// Fills `out` with what the seed has from `address` on: whole pages.
+    fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Errno> {
+        let mut at = address;
+        let mut rest = out;
+        for window in self.windows_from(address) {
+            let gap = window.extent.start.saturating_sub(at);
+            let (fresh, behind) = rest.split_at_mut(rest.len().min(gap as usize));
+            fresh.fill(0);
+            at += fresh.len() as u64;
+            let length = window.extent.end.saturating_sub(at) as usize;
+            let (now, later) = behind.split_at_mut(behind.len().min(length));
+            if !now.is_empty() {
+                let read = rustix::io::pread(self.layer(window)?, &mut *now, at)?;
+                if read != now.len() {
+                    return Err(Errno::IO);
+                }
+                at += now.len() as u64;
+            }
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        rest.fill(0);
+        Ok(())
+    }
+}
+
+/// How an instance's memory is to be brought back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// KVM keeps shadows of page tables.
+    pub shadowed: bool,
+    /// What of the write set was not used is to be counted: each of its pages is
+    /// compared with the seed's.
+    pub counts_unused: bool,
 }
 
 /// What became of the guest's page tables.
@@ -109,6 +142,8 @@ pub struct Restored {
     pub let_go: u64,
     /// Private pages that were not in the write set.
     pub outside: u64,
+    /// Pages of the write set that were as the seed has them, if they were counted.
+    pub unused: u64,
     /// What became of the guest's page tables.
     pub tables: Tables,
     /// Ring 0 may have been entered: the stack that every way there writes to is
@@ -131,7 +166,7 @@ impl From<Errno> for Trouble {
     }
 }
 
-/// Brings `ram` back. `shadowed` says that KVM keeps shadows of page tables.
+/// Brings `ram` back.
 ///
 /// # Errors
 /// [`Trouble::Broken`] when the instance must end; the system's.
@@ -139,12 +174,12 @@ pub fn memory(
     page_map: &PageMap,
     source: &Source,
     ram: Mapping,
-    shadowed: bool,
+    manner: Manner,
 ) -> Result<Restored, Trouble> {
     let mut reset = Reset {
         source,
         ram,
-        shadowed,
+        manner,
         kept: 0,
         done: Restored::default(),
     };
@@ -166,7 +201,7 @@ pub fn memory(
 struct Reset<'a> {
     source: &'a Source,
     ram: Mapping,
-    shadowed: bool,
+    manner: Manner,
     kept: u64,
     done: Restored,
 }
@@ -180,6 +215,8 @@ impl Reset<'_> {
             if !is_usual {
                 self.done.outside += pages;
                 self.kept += pages;
+            } else if self.manner.counts_unused {
+                self.done.unused += pages - changed(source, self.ram, piece)?;
             }
             if is_usual || self.kept <= SPARE_PAGES {
                 self.fill(piece)?;
@@ -223,7 +260,7 @@ impl Reset<'_> {
         }
         self.done.ring_0_entered |=
             first_in(stretch, EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP).is_some();
-        if !self.shadowed {
+        if !self.manner.shadowed {
             // The hardware's own walks write accessed bits and so make tables
             // private; what the guest did to them ends with the flush of its TLB.
             self.done.tables = Tables::Touched;
@@ -279,6 +316,27 @@ impl Reset<'_> {
         };
         Ok(())
     }
+}
+
+/// How many pages of `stretch` differ from the seed's.
+///
+/// # Errors
+/// The system's.
+pub fn changed(source: &Source, ram: Mapping, stretch: FriExtent) -> Result<u64, Errno> {
+    let mut count = 0;
+    let (mut theirs, mut ours) = ([0; COMPARED], [0; COMPARED]);
+    let mut at = stretch.start;
+    while at < stretch.end {
+        let length = COMPARED.min((stretch.end - at) as usize);
+        let (theirs, _) = theirs.split_at_mut(length);
+        let (ours, _) = ours.split_at_mut(length);
+        source.read(at, theirs)?;
+        ram.read(at, ours)?;
+        let pages = theirs.chunks(PAGE as usize).zip(ours.chunks(PAGE as usize));
+        count += pages.filter(|(theirs, ours)| theirs != ours).count() as u64;
+        at += length as u64;
+    }
+    Ok(count)
 }
 
 /// The first page of `stretch` that lies in `start..end`.

@@ -6,8 +6,8 @@ use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::{CODE, PAGE, RAM_MAX};
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRIVATE, Parked, Prepared, Rang, SET_MAX,
-    SHARED, Sealed, Used, VcpuState,
+    Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRIVATE, Parked, Prepared, Rang, Reset,
+    SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used, VcpuState,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_seedtree::{Extent, coalesce};
@@ -18,7 +18,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::clock;
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
-use crate::reset::{self, Source, Tables, Trouble};
+use crate::reset::{self, Manner, Source, Tables, Trouble};
 use crate::seal;
 use crate::spawner::{end_with_parent, name_process, unblock_signals};
 use crate::state::Unready;
@@ -141,14 +141,11 @@ impl Shell<'_> {
                     self.activate(&order, ram);
                     self.run()?;
                 }
-                (Some(Kind::Reset), Some(instance)) if instance.is_done => self.reset()?,
+                (Some(Kind::Reset), Some(instance)) if instance.is_done => self.reset(&packet)?,
                 (Some(Kind::Resume), Some(_)) => self.run()?,
                 // For a wait that is over.
                 (Some(Kind::Wake), Some(_)) => {}
-                (Some(Kind::Survey), Some(instance)) => {
-                    let ram = instance.ram;
-                    self.survey(ram)?;
-                }
+                (Some(Kind::Survey), Some(_)) => self.survey()?,
                 (Some(Kind::Seal), Some(_)) => return self.seal(packet),
                 _ => return Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
             }
@@ -156,16 +153,21 @@ impl Shell<'_> {
     }
 
     /// Says what the instance has used; nothing where the system cannot tell.
-    fn survey(&self, ram: Mapping) -> Result<(), End> {
+    fn survey(&self) -> Result<(), End> {
         let mut used = Used {
             written_count: 0,
             written: [FriExtent::default(); SET_MAX],
+            changed: 0,
             read_count: 0,
             read: [FriExtent::default(); SET_MAX],
         };
-        if let Some(page_map) = &self.page_map {
+        if let (Some(page_map), Some(instance)) = (&self.page_map, &self.instance) {
+            let ram = instance.ram;
             let written = page_map.all_written(ram).unwrap_or_default();
             used.written_count = put(&mut used.written, &written);
+            if let Some((source, _)) = instance.seed.as_deref() {
+                used.changed = changed(source, ram, &written);
+            }
             let read = page_map.all_read(ram).unwrap_or_default();
             used.read_count = put(&mut used.read, &read);
         }
@@ -205,7 +207,10 @@ impl Shell<'_> {
     }
 
     /// Becomes as it was before its request. Whatever fails ends the shell.
-    fn reset(&mut self) -> Result<(), End> {
+    fn reset(&mut self, packet: &Packet) -> Result<(), End> {
+        let order = packet
+            .message::<Reset>()
+            .map_err(|_| self.fail(Failure::Message, 0))?;
         let started = clock::monotonic();
         let page_faults = self.request_faults();
         let (Some(instance), Some(page_map)) = (&self.instance, &self.page_map) else {
@@ -215,8 +220,11 @@ impl Shell<'_> {
             return Err(self.fail(Failure::Message, 0));
         };
         let (source, state) = seed.as_ref();
-        let shadowed = !self.vm.can_prefault();
-        let restored = match reset::memory(page_map, source, instance.ram, shadowed) {
+        let manner = Manner {
+            shadowed: !self.vm.can_prefault(),
+            counts_unused: order.count_unused != 0,
+        };
+        let restored = match reset::memory(page_map, source, instance.ram, manner) {
             Ok(restored) => restored,
             Err(Trouble::Broken(page)) => return Err(self.fail(Failure::Broken, page)),
             Err(Trouble::System(errno)) => return Err(self.fail_system(Failure::Reset, errno)),
@@ -242,6 +250,8 @@ impl Shell<'_> {
             filled: restored.filled,
             let_go: restored.let_go,
             outside: restored.outside,
+            counted: u64::from(manner.counts_unused),
+            unused: restored.unused,
             tables_changed: u64::from(restored.tables.have_changed()),
             exits: self.exits,
             page_faults,
@@ -369,8 +379,8 @@ impl Shell<'_> {
                         instance.is_done = is_done;
                     }
                     return match self.ordered_already(is_done)? {
-                        true => self.reset(),
-                        false => self.tell(&self.rang(value)),
+                        Some(order) => self.reset(&order),
+                        None => self.tell(&self.rang(value)),
                     };
                 }
                 Stop::Shutdown => return Err(self.fail(Failure::Shutdown, 0)),
@@ -379,20 +389,20 @@ impl Shell<'_> {
         }
     }
 
-    /// Whether the node, which was told of the end already, has ordered the reset:
-    /// then nobody waits for the ring.
-    fn ordered_already(&self, is_done: bool) -> Result<bool, End> {
+    /// The order to reset, if the node, which was told of the end already, has sent
+    /// it: then nobody waits for the ring.
+    fn ordered_already(&self, is_done: bool) -> Result<Option<Packet>, End> {
         if !is_done {
-            return Ok(false);
+            return Ok(None);
         }
         match receive(&self.socket, RecvFlags::DONTWAIT) {
             Ok(packet) => match packet.kind() {
-                Some(Kind::Reset) => Ok(true),
+                Some(Kind::Reset) => Ok(Some(packet)),
                 // For a wait that is over.
                 Some(Kind::Wake) => self.ordered_already(is_done),
                 kind => Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
             },
-            Err(FriError::System(Errno::AGAIN)) => Ok(false),
+            Err(FriError::System(Errno::AGAIN)) => Ok(None),
             Err(FriError::Closed) => Err(End::Dismissed),
             Err(_) => Err(self.fail(Failure::Message, 0)),
         }
@@ -463,6 +473,25 @@ fn put(slots: &mut [FriExtent; SET_MAX], set: &[Extent]) -> u64 {
         };
     }
     joined.len() as u64
+}
+
+/// How many pages of these stretches differ from the seed's, as far as they make a set.
+fn changed(source: &Source, ram: Mapping, stretches: &[Extent]) -> u64 {
+    let mut pages = 0;
+    stretches
+        .iter()
+        .take_while(|stretch| {
+            pages += stretch.bytes() / PAGE;
+            pages <= SET_PAGES_MAX
+        })
+        .map(|stretch| {
+            let stretch = FriExtent {
+                start: stretch.start,
+                end: stretch.end,
+            };
+            reset::changed(source, ram, stretch).unwrap_or(0)
+        })
+        .sum()
 }
 
 /// The first `count` of `all`.

@@ -13,6 +13,7 @@ mod clocks;
 mod comeback;
 mod costs;
 mod gone;
+mod habits;
 mod sequences;
 mod state;
 #[path = "../support/mod.rs"]
@@ -41,6 +42,7 @@ use gone::{
     a_parked_shell_that_has_just_ended_fails_no_request,
     shells_of_the_stock_that_have_ended_fail_no_request,
 };
+use habits::a_working_set_that_goes_unused_shrinks;
 use sequences::{
     a_pool_that_is_shut_down_at_work_leaves_nothing, whatever_happens_nothing_is_left,
 };
@@ -131,6 +133,7 @@ fn main() {
             a_seed_that_goes_takes_its_parked_instances_along in only_instances(),
             cpu_time_is_limited_per_request in only_instances(),
             memory_comes_back_after_a_large_request in only_instances(),
+            a_working_set_that_goes_unused_shrinks in only_instances(),
             parked_instances_take_no_cpu_time in only_instances(),
             clocks_are_right_after_resting in only_instances(),
             timers_are_right_in_reset_instances in only_instances(),

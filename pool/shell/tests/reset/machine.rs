@@ -11,7 +11,7 @@ use faasw_abi::memory_map::{
 use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
-use faasw_shell::reset::{self, Restored, Source, Tables, Trouble};
+use faasw_shell::reset::{self, Manner, Restored, Source, Tables, Trouble};
 use faasw_shell::state::Unready;
 use faasw_shell::vm::{Stop, Template, Vm};
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
@@ -301,8 +301,11 @@ impl Machine {
     }
 
     pub fn reset_memory(&mut self) -> Result<Restored, Trouble> {
-        let shadowed = !self.vm.can_prefault();
-        reset::memory(&self.page_map, &self.source, self.ram, shadowed)
+        let manner = Manner {
+            shadowed: !self.vm.can_prefault(),
+            counts_unused: true,
+        };
+        reset::memory(&self.page_map, &self.source, self.ram, manner)
     }
 
     pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {

@@ -28,7 +28,7 @@ mod programs;
 use faasw_abi::memory_map::{PAGE, PML4, TEXT};
 use faasw_fri::messages::{FriExtent, SET_MAX};
 use faasw_shell::page_map::PageMap;
-use faasw_shell::reset::Trouble;
+use faasw_shell::reset::{self, Trouble};
 use faasw_shell::state::{Change, Unready};
 use libtest_mimic::{Arguments, Trial};
 
@@ -232,6 +232,35 @@ fn pages_beyond_the_write_set_are_counted_and_let_go() {
     assert!(usual.outside < restored.outside, "{usual:?} {restored:?}");
 }
 
+fn unused_pages_of_the_write_set_are_counted() {
+    let mut machine = Machine::new(Level::Ring3, programs::writer());
+    let all: u64 = {
+        let set = machine.source.write_set.iter();
+        set.map(|stretch| (stretch.end - stretch.start) / PAGE)
+            .sum()
+    };
+    for pages in [4, 1, 3, 2, 4] {
+        assert_eq!(machine.run(pages), DONE);
+        // The page with the number is one that every run uses.
+        let used = pages + 1;
+        let written = [(NUMBER, 1), (9 << 20, 4), (36 << 20, 4)].map(|(start, pages)| {
+            let end = start + pages * PAGE;
+            let stretch = FriExtent { start, end };
+            reset::changed(&machine.source, machine.ram, stretch).unwrap()
+        });
+        assert_eq!(written, [1, pages, 0]);
+        let restored = machine.reset();
+        assert_eq!(restored.unused, all - used, "{restored:?}");
+        assert!(restored.filled >= all);
+        machine.assert_memory();
+        // Over all windows and the gaps between them.
+        let (start, end) = (0, machine::RAM);
+        let everything = FriExtent { start, end };
+        let differ = reset::changed(&machine.source, machine.ram, everything);
+        assert_eq!(differ.unwrap(), 0);
+    }
+}
+
 fn what_is_filled_in_takes_no_faults() {
     const PAGES: u64 = 64;
     let faults = |machine: &mut Machine, number: u64| {
@@ -290,6 +319,7 @@ fn main() {
         no_msr_can_be_written,
         a_guest_that_writes_text_or_the_way_to_ring_0_is_broken,
         pages_beyond_the_write_set_are_counted_and_let_go,
+        unused_pages_of_the_write_set_are_counted,
         what_is_filled_in_takes_no_faults,
     ];
     libtest_mimic::run(&arguments, trials).exit();

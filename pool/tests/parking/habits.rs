@@ -1,0 +1,80 @@
+//! What instances are given in advance follows what requests use, up and down.
+
+use faasw_pool::{FreezePolicy, Seed, Served};
+
+use crate::park_one;
+use crate::support::processes::{memory, shells};
+use crate::support::{Bench, call};
+
+/// Pages that a large request writes. Where memory comes in large pages, half of
+/// them are those that a small one has anyway.
+const LARGE: u64 = 2048;
+
+/// A reset counts what is unused of the working set each time after so many.
+const COUNT_EVERY: u32 = 64;
+
+fn private_memory() -> u64 {
+    memory(shells()[0], &["Private_Clean:", "Private_Dirty:"])
+}
+
+/// Pages that the function's instances are said to write.
+fn written_pages(bench: &Bench) -> u64 {
+    let seeds = bench.pool.tree();
+    let function = seeds.iter().find(|seed| seed.level == 2);
+    function.unwrap().written_pages
+}
+
+/// Pages that the reset after a request has filled again; `None` where the instance
+/// was not reset but ended.
+async fn filled(bench: &Bench, seed: &Seed, path: &str) -> Option<u64> {
+    let (text, _, effort) = bench.through(seed, call(path)).await;
+    assert!(text.starts_with(b"kernel "), "{text:?}");
+    bench.settles("it is over", |stats| stats.busy == 0).await;
+    effort.reset.map(|reset| reset.filled)
+}
+
+pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
+    let large = format!("/touch?n={}", LARGE / 16);
+    let small = "/fib?n=5";
+    let seed = bench
+        .seed("fixtures/compute/compute-cgi.wasm", FreezePolicy::Auto)
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        filled(bench, &seed, &large).await;
+    }
+    park_one(bench, &seed, small).await;
+    let (much, many) = (private_memory(), written_pages(bench));
+    assert!(many >= LARGE, "{many}");
+    // All of it is filled again though nothing of it was used.
+    assert!(filled(bench, &seed, small).await.unwrap() >= LARGE);
+
+    let mut requests = 0;
+    while written_pages(bench) >= LARGE {
+        filled(bench, &seed, small).await;
+        requests += 1;
+        assert!(requests < COUNT_EVERY * 8, "{} pages", written_pages(bench));
+    }
+    assert!(requests > COUNT_EVERY * 2, "after {requests} requests");
+    // The next is forked without a set and asked; the one after it has what it said.
+    let process = park_one(bench, &seed, small).await;
+    let (little, few) = (private_memory(), written_pages(bench));
+    println!(
+        "after {requests} small requests {few} pages instead of {many}, {little} KiB instead of {much} KiB"
+    );
+    assert!(few > 0 && few < many - LARGE / 4, "{few}");
+    assert!(little + LARGE < much, "{little} KiB, {much} KiB before");
+
+    // What is used stays, and so does the instance.
+    for _ in 0..COUNT_EVERY * 6 {
+        let pages = filled(bench, &seed, small).await.unwrap();
+        assert!(pages < LARGE, "{pages}");
+    }
+    assert_eq!(written_pages(bench), few);
+    assert_eq!(shells(), [process]);
+    // Large ones are as right as ever, and then cost what they take.
+    let (text, timing, effort) = bench.through(&seed, call(&large)).await;
+    assert!(text.starts_with(b"kernel touch"), "{text:?}");
+    assert_eq!(timing.served, Served::Parked);
+    assert!(effort.reset.unwrap().outside >= LARGE / 4, "{effort:?}");
+}
