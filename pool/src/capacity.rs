@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::error::InvokeError;
 
 /// How long a request waits for a place: longer than ending a process takes on a
-/// machine whose processors have twice as much to do as they can (20 ms were not).
-pub const PATIENCE: Duration = Duration::from_millis(50);
+/// machine whose processors have twice as much to do as they can (50 ms were not).
+pub const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The places of a pool.
 #[derive(Debug)]

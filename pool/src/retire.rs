@@ -74,16 +74,17 @@ impl Retiring {
             None => stopped(&mut self.instance).await,
         };
         if let Ok(report) = stopped {
-            self.tell(&Effort {
-                exits: report.exits,
-                page_faults: report.page_faults,
-                reset: None,
-            });
             if is_asked && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
             {
                 let generation = self.instance.generation;
                 working_set.learn(generation, &used, self.seed.ram_bytes());
             }
+            // Last, so that whoever waits for it finds what was learnt.
+            self.tell(&Effort {
+                exits: report.exits,
+                page_faults: report.page_faults,
+                reset: None,
+            });
         }
         self.instance.shell.destroy().await;
     }
