@@ -14,6 +14,7 @@ use faasw_seedtree::{Extent, coalesce};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::Pid;
 
 use crate::clock;
 use crate::guest_memory::{self, Mapping};
@@ -60,11 +61,10 @@ struct Shell<'a> {
     exits: u64,
 }
 
-/// Lives as a shell; answers with the exit code. The guest's progress doorbell
-/// signals `progress`.
-pub fn run(socket: OwnedFd, progress: OwnedFd, template: &Template) -> i32 {
-    let parent = rustix::process::getppid();
-    if !parent.is_some_and(end_with_parent) {
+/// Lives as a shell of `spawner`; answers with the exit code. The guest's progress
+/// doorbell signals `progress`.
+pub fn run(spawner: Pid, socket: OwnedFd, progress: OwnedFd, template: &Template) -> i32 {
+    if !end_with_parent(spawner) {
         return 1;
     }
     name_process(c"faasw-shell");

@@ -109,10 +109,13 @@ impl Spawner {
     }
 
     fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
+        // Asked before: a child that is alone already would take its next parent's
+        // number for this one's, and live on with the node's socket.
+        let this = rustix::process::getpid();
         // SAFETY: this process has one thread, so the child may do anything.
         match unsafe { libc::fork() } {
             0 => {
-                let code = shell::run(socket, progress, &self.template);
+                let code = shell::run(this, socket, progress, &self.template);
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
