@@ -61,7 +61,7 @@ impl Retiring {
         // An instance of an older set would go on missing, or fill what nobody uses;
         // and what it has of its own is what that set says.
         let is_current = self.instance.is_current();
-        let is_asked = coming.is_some() && is_current && working_set.is_wanted();
+        let is_asked = self.is_good && is_of_function && is_current && working_set.is_wanted();
         if !is_asked
             && is_current
             && let Some(coming) = coming
