@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_fri::messages::{FriExtent, SET_MAX};
@@ -46,6 +47,51 @@ const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO_PAGE: u64 = 1 << 5;
 
+/// An entry of `/proc/PID/pagemap`, one a page, for systems without the call.
+const ENTRY_BYTES: usize = 8;
+const ENTRY_FILE: u64 = 1 << 61;
+const ENTRY_SWAPPED: u64 = 1 << 62;
+const ENTRY_PRESENT: u64 = 1 << 63;
+/// Entries that are read at once.
+const ENTRIES: usize = 1024;
+
+/// Which pages are asked for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Of this process alone. Where entries are read, pages of zeroes are among
+    /// them: too many, which is no harm.
+    Private,
+    /// Mapped, and still the file's.
+    Shared,
+}
+
+impl Wanted {
+    fn categories(self) -> Scan {
+        match self {
+            // Neither of a file nor the page of zeroes, and there or swapped out.
+            Self::Private => Scan {
+                inverted: FILE | ZERO_PAGE,
+                all_of: FILE | ZERO_PAGE,
+                any_of: PRESENT | SWAPPED,
+                ..Scan::default()
+            },
+            Self::Shared => Scan {
+                all_of: FILE | PRESENT,
+                ..Scan::default()
+            },
+        }
+    }
+
+    fn is(self, entry: u64) -> bool {
+        match self {
+            Self::Private => {
+                entry & ENTRY_FILE == 0 && entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0
+            }
+            Self::Shared => entry & ENTRY_FILE != 0 && entry & ENTRY_PRESENT != 0,
+        }
+    }
+}
+
 /// The way to ask; opened while the process may still look at itself.
 pub struct PageMap(File);
 
@@ -60,21 +106,14 @@ impl PageMap {
     /// on; its end when all were told.
     ///
     /// # Errors
-    /// `NOTTY` where the system has no such call (before Linux 6.7); its other errors.
+    /// The system's.
     pub fn written(
         &self,
         ram: Mapping,
         from: u64,
         out: &mut [FriExtent; SET_MAX],
     ) -> Result<(usize, u64), Errno> {
-        let private = Scan {
-            // Neither of a file nor the page of zeroes, and there or swapped out.
-            inverted: FILE | ZERO_PAGE,
-            all_of: FILE | ZERO_PAGE,
-            any_of: PRESENT | SWAPPED,
-            ..Scan::default()
-        };
-        self.scan(private, ram, from, out)
+        self.find(Wanted::Private, ram, from, out)
     }
 
     /// All stretches of `ram` that are private to this process, in order.
@@ -90,18 +129,63 @@ impl PageMap {
     /// # Errors
     /// As [`PageMap::written`].
     pub fn all_read(&self, ram: Mapping) -> Result<Vec<Extent>, Errno> {
-        all(ram, |from, out| {
-            let shared = Scan {
-                all_of: FILE | PRESENT,
-                ..Scan::default()
-            };
-            self.scan(shared, ram, from, out)
-        })
+        all(ram, |from, out| self.find(Wanted::Shared, ram, from, out))
+    }
+
+    fn find(
+        &self,
+        wanted: Wanted,
+        ram: Mapping,
+        from: u64,
+        out: &mut [FriExtent; SET_MAX],
+    ) -> Result<(usize, u64), Errno> {
+        match self.scan(wanted, ram, from, out) {
+            // Before Linux 6.7 there is no such call.
+            Err(Errno::NOTTY) => self.read(wanted, ram, from, out),
+            found => found,
+        }
+    }
+
+    /// The same by reading an entry for each page: a hundred times slower.
+    fn read(
+        &self,
+        wanted: Wanted,
+        ram: Mapping,
+        from: u64,
+        out: &mut [FriExtent; SET_MAX],
+    ) -> Result<(usize, u64), Errno> {
+        let mut entries = [0; ENTRIES * ENTRY_BYTES];
+        let (mut count, mut at) = (0, from);
+        while at < ram.bytes() {
+            let pages = ((ram.bytes() - at) / PAGE).min(ENTRIES as u64) as usize;
+            let (part, _) = entries.split_at_mut(pages * ENTRY_BYTES);
+            let place = (ram.address() + at) / PAGE * ENTRY_BYTES as u64;
+            self.0
+                .read_exact_at(part, place)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            for entry in part.as_chunks::<ENTRY_BYTES>().0 {
+                if wanted.is(u64::from_ne_bytes(*entry)) {
+                    let joins = count > 0 && out.get(count - 1).is_some_and(|last| last.end == at);
+                    if !joins {
+                        let Some(slot) = out.get_mut(count) else {
+                            return Ok((count, at));
+                        };
+                        *slot = FriExtent { start: at, end: at };
+                        count += 1;
+                    }
+                    if let Some(last) = out.get_mut(count - 1) {
+                        last.end = at + PAGE;
+                    }
+                }
+                at += PAGE;
+            }
+        }
+        Ok((count, at))
     }
 
     fn scan(
         &self,
-        categories: Scan,
+        wanted: Wanted,
         ram: Mapping,
         from: u64,
         out: &mut [FriExtent; SET_MAX],
@@ -113,7 +197,7 @@ impl PageMap {
             end: ram.address() + ram.bytes(),
             regions: regions.as_mut_ptr().expose_provenance() as u64,
             region_count: SET_MAX as u64,
-            ..categories
+            ..wanted.categories()
         };
         // SAFETY: the structure is as the kernel has it, and has room for as
         // many regions as it says.
@@ -155,3 +239,68 @@ fn all(
 }
 
 const _: () = assert!(size_of::<Scan>() == 96 && size_of::<Region>() == 24 && PAGE == 4096);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest_memory;
+    use rustix::fs::MemfdFlags;
+    use std::os::fd::OwnedFd;
+
+    const RAM: u64 = 64 << 20;
+
+    fn extents(ram: Mapping, map: &PageMap, wanted: Wanted, by_call: bool) -> Vec<Extent> {
+        let told = all(ram, |from, out| {
+            if by_call {
+                map.scan(wanted, ram, from, out)
+            } else {
+                map.read(wanted, ram, from, out)
+            }
+        });
+        told.unwrap()
+    }
+
+    /// More stretches than one answer holds, of a layer and of fresh memory.
+    #[test]
+    fn reading_entries_finds_what_the_call_finds() {
+        let layer: OwnedFd = rustix::fs::memfd_create("layer", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&layer, RAM).unwrap();
+        rustix::io::pwrite(&layer, &vec![1; 8 << 20], 0).unwrap();
+        let window = faasw_fri::messages::FriWindow {
+            extent: FriExtent {
+                start: 0,
+                end: 8 << 20,
+            },
+            layer: 0,
+        };
+        let ram = guest_memory::private_ram(&[layer], RAM, &[window]).unwrap();
+        let mut written = 0;
+        for page in (0..RAM / PAGE).filter(|page| page % 7 == 3 && page % 1000 < 600) {
+            guest_memory::make_private(
+                ram,
+                &[FriExtent {
+                    start: page * PAGE,
+                    end: (page + 1) * PAGE,
+                }],
+            );
+            written += 1;
+        }
+        let map = PageMap::open().unwrap();
+        let read = extents(ram, &map, Wanted::Private, false);
+        let found: u64 = read.iter().map(|extent| extent.bytes() / PAGE).sum();
+        assert!(
+            found >= written && written > SET_MAX as u64,
+            "{found} {written}"
+        );
+        let mut stretches = [FriExtent::default(); SET_MAX];
+        if map.scan(Wanted::Private, ram, 0, &mut stretches) == Err(Errno::NOTTY) {
+            println!("this system has no PAGEMAP_SCAN to compare with");
+            return;
+        }
+        for wanted in [Wanted::Private, Wanted::Shared] {
+            let join = |extents: Vec<Extent>| faasw_seedtree::coalesce(&extents, PAGE, usize::MAX);
+            let called = join(extents(ram, &map, wanted, true));
+            assert_eq!(join(extents(ram, &map, wanted, false)), called);
+        }
+    }
+}
