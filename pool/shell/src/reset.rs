@@ -122,7 +122,7 @@ pub enum Tables {
     /// These entries had changed, by the guest and now by the reset. KVM has
     /// shadows of them.
     Entries(Vec<u64>),
-    /// Too many had, or the root.
+    /// Too many had, or the root was written.
     Many,
 }
 
@@ -146,8 +146,10 @@ pub struct Restored {
     pub unused: u64,
     /// What became of the guest's page tables.
     pub tables: Tables,
-    /// Ring 0 may have been entered: the stack that every way there writes to is
-    /// private.
+    /// Ring 0 may have been entered. Every way there writes to the ring-0 stack, whose
+    /// page is private then; but only where the tables that lead to stack, gates and
+    /// task are known to be the seed's throughout, which takes shadows of them and a
+    /// root that was never written.
     pub ring_0_entered: bool,
 }
 
@@ -262,8 +264,10 @@ impl Reset<'_> {
             first_in(stretch, EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP).is_some();
         if !self.manner.shadowed {
             // The hardware's own walks write accessed bits and so make tables
-            // private; what the guest did to them ends with the flush of its TLB.
+            // private; what the guest did to them ends with the flush of its TLB. They
+            // may have led anywhere meanwhile.
             self.done.tables = Tables::Touched;
+            self.done.ring_0_entered = true;
             return Ok(());
         }
         for (start, end) in [(GDT, IDT + PAGE), (PML4 + PAGE, HOST_TABLES_END)] {
@@ -271,11 +275,14 @@ impl Reset<'_> {
                 return Err(Trouble::Broken(page));
             }
         }
-        for (start, end) in [(PML4, PML4 + PAGE), (TABLE_ZONE, TABLE_ZONE_END)] {
-            let first = stretch.start.max(start);
-            for page in (first..stretch.end.min(end)).step_by(PAGE as usize) {
-                self.inspect_table(page)?;
-            }
+        if first_in(stretch, PML4, PML4 + PAGE).is_some() {
+            // It may have led elsewhere, and back: to other gates and another stack.
+            self.done.ring_0_entered = true;
+            self.done.tables = Tables::Many;
+        }
+        let first = stretch.start.max(TABLE_ZONE);
+        for page in (first..stretch.end.min(TABLE_ZONE_END)).step_by(PAGE as usize) {
+            self.inspect_table(page)?;
         }
         Ok(())
     }
@@ -309,7 +316,7 @@ impl Reset<'_> {
             Tables::Untouched | Tables::Touched => Vec::new(),
         };
         entries.extend(changed);
-        self.done.tables = if page == PML4 || entries.len() > ENTRIES_MAX {
+        self.done.tables = if entries.len() > ENTRIES_MAX {
             Tables::Many
         } else {
             Tables::Entries(entries)

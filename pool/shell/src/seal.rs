@@ -1,6 +1,6 @@
 //! Making a layer of what an instance changed of its parent's.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_fri::messages::{FriExtent, OWN_MAX};
@@ -42,13 +42,7 @@ pub fn write(page_map: &PageMap, ram: Mapping, layer: &OwnedFd) -> Result<Vec<Fr
 
 fn put(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        let offset = libc::off_t::try_from(at).map_err(|_| Errno::INVAL)?;
-        // SAFETY: the kernel reads `bytes`.
-        let written =
-            unsafe { libc::pwrite(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), offset) };
-        let written = usize::try_from(written).map_err(|_| {
-            Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-        })?;
+        let written = rustix::io::pwrite(file, bytes, at)?;
         bytes = bytes.get(written..).unwrap_or_default();
         at += written as u64;
     }

@@ -6,9 +6,8 @@
 //! else takes ring 0, so a difference there is the mark of a guest that was
 //! broken into, and its instance ends ([`Change`]). Segments, control registers
 //! and pending events are compared each time. Debug registers, XCR0 and MSRs are
-//! compared when ring 0 may have been entered: every way there (an exception, a
-//! gate) writes to the ring-0 stack, so that page is private then, and fast system
-//! calls are off. Hidden state that no call reads back cannot have changed: MSRs
+//! compared when ring 0 may have been entered, which the reset of memory tells. Hidden
+//! state that no call reads back cannot have changed: MSRs
 //! are denied as a whole, nested virtualisation is hidden, and there is no
 //! interrupt controller.
 
@@ -219,6 +218,10 @@ impl Vm {
     pub fn check(&self, state: &VcpuState, ring_0_entered: bool) -> Result<(), Unready> {
         self.compare(state)?;
         if ring_0_entered {
+            if !self.refuses_msrs {
+                // There are some that no call reads back.
+                return Err(Unready::System(Errno::OPNOTSUPP));
+            }
             self.compare_hidden(state)?;
         }
         Ok(())

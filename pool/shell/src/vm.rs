@@ -122,6 +122,8 @@ pub struct Vm {
     pub(crate) fresh: Fresh,
     faults: Option<FaultCounter>,
     can_prefault: bool,
+    /// The guest cannot write MSRs.
+    pub(crate) refuses_msrs: bool,
     memory: [kvm_userspace_memory_region; SLOTS],
 }
 
@@ -171,6 +173,7 @@ impl Vm {
             vm,
             faults,
             can_prefault: template.can_prefault,
+            refuses_msrs: template.filters_msrs,
             memory: [kvm_userspace_memory_region::default(); SLOTS],
         })
     }
