@@ -50,6 +50,7 @@ const PARTS: [Part; 3] = [
         binary: "release/faasw-shell",
         sources: &[
             "pool/shell",
+            "pool/cell",
             "pool/fri",
             "seedtree",
             "guest-vm/abi",

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use faasw_cell::CellError;
 use thiserror::Error;
 
 use crate::body::ClientError;
@@ -35,6 +36,9 @@ pub enum StartError {
     /// The spawner could not be started.
     #[error("the spawner process could not be started: {0}")]
     Spawner(std::io::Error),
+    /// No microVM could be made.
+    #[error("no microVM can be made here: {0}")]
+    Shell(PlatformError),
 }
 
 /// Why a function was not compiled.
@@ -183,6 +187,12 @@ pub enum PlatformError {
     /// A shell or the spawner said something that has no meaning.
     #[error("protocol violation: {0}")]
     Protocol(String),
+    /// This host does not allow the cell round a process that runs tenants' code, and
+    /// without it there is none.
+    #[error(
+        "the cell round a microVM cannot be closed on this host: {0}. Inside a container it must be allowed to make namespaces (CAP_SYS_ADMIN, or unprivileged user namespaces); `faasw doctor` says more"
+    )]
+    Cell(CellError),
     /// The spawner is gone.
     #[error("the spawner process has ended")]
     SpawnerGone,

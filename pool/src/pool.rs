@@ -158,6 +158,8 @@ impl Pool {
         let spawner = Spawner::start().map_err(StartError::Spawner)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let stock = Stock::start(spawner, options.shells_ready);
+        // What this host does not allow is to be known now.
+        stock.make().await.map_err(StartError::Shell)?;
         let keeper = Keeper::start(ParkingRules {
             keep_alive: options.keep_alive,
             least: options.min_parked,

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
+use faasw_cell::Step;
 use faasw_fri::messages::{
     Activate, Failed, Failure, Fork, FriExtent, FriWindow, PRIVATE, Parked, Prepared, Rang, Reset,
     Resume, SET_MAX, SHARED, Seal, Sealed, Survey, Used, VcpuState, WINDOWS_MAX, Wake,
@@ -11,6 +12,7 @@ use faasw_fri::messages::{
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, LayerBuilder};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -99,7 +101,7 @@ impl Shell {
         let packet = shell.receive().await?;
         match packet.kind() {
             Some(Kind::Prepared) => packet.message::<Prepared>().map_err(protocol)?,
-            Some(Kind::Failed) => return Err(PlatformError::ShellEnded(failure(&packet))),
+            Some(Kind::Failed) => return Err(not_prepared(&packet)),
             _ => return Err(protocol("a new shell did not say that it is ready")),
         };
         Ok(shell)
@@ -334,6 +336,23 @@ impl Shell {
     }
 }
 
+/// Why a shell could not even make its VM.
+fn not_prepared(packet: &Packet) -> PlatformError {
+    let failed: Result<Failed, _> = packet.message();
+    match failed {
+        Ok(failed) if failed.failure == Failure::Cell as u64 => {
+            match Step::from_u64(failed.instruction) {
+                Some(step) => {
+                    let errno = i32::try_from(failed.detail).unwrap_or(0);
+                    PlatformError::Cell(step.failed()(Errno::from_raw_os_error(errno)))
+                }
+                None => protocol("a step of closing a cell that there is not"),
+            }
+        }
+        _ => PlatformError::ShellEnded(failure(packet)),
+    }
+}
+
 /// Waits until the eventfd is signalled, and takes the signal.
 async fn signalled(progress: &AsyncFd<OwnedFd>) {
     let taken = progress
@@ -443,6 +462,7 @@ fn failure(packet: &Packet) -> String {
             format!("the guest has written its own text or tables at {detail:#x}")
         }
         Some(Failure::Changed) => format!("the guest has changed its vCPU (class {detail})"),
+        Some(Failure::Cell) => format!("its cell could not be closed: {}", errno()),
         Some(Failure::Message) => format!("the shell was sent message {detail} out of order"),
         None => "its report makes no sense".to_owned(),
     }

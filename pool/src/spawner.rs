@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use faasw_cell::Step;
 use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use rustix::io::Errno;
@@ -34,10 +35,16 @@ pub struct Exit {
     pub code: u64,
 }
 
+/// `SIGSYS`: what a system-call filter ends a process with.
+const FORBIDDEN_CALL: u64 = 31;
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self { signal: 0, code } => write!(f, "it exited with code {code}"),
+            Self { signal, .. } if *signal == FORBIDDEN_CALL => {
+                f.write_str("it made a system call that its cell does not allow")
+            }
             Self { signal, .. } => write!(f, "signal {signal} ended it"),
         }
     }
@@ -45,7 +52,7 @@ impl fmt::Display for Exit {
 
 /// What is known of a process that was asked for.
 struct Expected {
-    spawned: Option<oneshot::Sender<Result<u64, Errno>>>,
+    spawned: Option<oneshot::Sender<Result<u64, PlatformError>>>,
     ended: Option<oneshot::Sender<Exit>>,
 }
 
@@ -57,6 +64,8 @@ pub struct Spawner {
     /// Processes that are to end.
     kills: mpsc::UnboundedSender<u64>,
     gone: AtomicBool,
+    /// Processes that made a call that their cell does not allow.
+    violations: AtomicU64,
     /// Closed when the spawner was reaped.
     reaped: signal::Receiver<()>,
 }
@@ -86,6 +95,7 @@ impl Spawner {
             next_token: AtomicU64::new(1),
             kills,
             gone: AtomicBool::new(false),
+            violations: AtomicU64::new(0),
             reaped,
         });
         tokio::spawn(listen(Arc::downgrade(&spawner), child, reaped_sender));
@@ -96,6 +106,11 @@ impl Spawner {
     /// Whether it has ended; its processes have then ended too.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// How many of its processes made a system call that their cell does not allow.
+    pub fn violations(&self) -> u64 {
+        self.violations.load(Ordering::Relaxed)
     }
 
     /// Ends it, and with it every process that it made; waits until it is reaped.
@@ -169,10 +184,7 @@ impl Spawner {
             }
             Ok(Err(error)) => {
                 process.exit = Some(None);
-                Err(PlatformError::System {
-                    what: "a process could not be made",
-                    error,
-                })
+                Err(error)
             }
             Err(_) => Err(PlatformError::SpawnerGone),
         }
@@ -216,10 +228,16 @@ impl Spawner {
                 }
             }
             Some(Kind::SpawnFailed) => {
-                let SpawnFailed { token, errno } = packet.message()?;
+                let SpawnFailed { token, errno, step } = packet.message()?;
                 if let Some(waiting) = self.spawned_sender(token) {
-                    let errno = i32::try_from(errno).unwrap_or(0);
-                    let _ = waiting.send(Err(Errno::from_raw_os_error(errno)));
+                    let errno = Errno::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
+                    let _ = waiting.send(Err(match Step::from_u64(step) {
+                        Some(step) => PlatformError::Cell(step.failed()(errno)),
+                        None => PlatformError::System {
+                            what: "a process could not be made",
+                            error: errno,
+                        },
+                    }));
                 }
                 self.expected().remove(&token);
             }
@@ -229,6 +247,13 @@ impl Spawner {
                     signal,
                     code,
                 } = packet.message()?;
+                if signal == FORBIDDEN_CALL {
+                    self.violations.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(
+                        token,
+                        "a process made a system call that its cell does not allow, and was ended: somebody broke out of a microVM or of the compiler"
+                    );
+                }
                 let expected = self.expected().remove(&token);
                 if let Some(waiting) = expected.and_then(|expected| expected.ended) {
                     let _ = waiting.send(Exit { signal, code });
@@ -239,7 +264,7 @@ impl Spawner {
         Ok(())
     }
 
-    fn spawned_sender(&self, token: u64) -> Option<oneshot::Sender<Result<u64, Errno>>> {
+    fn spawned_sender(&self, token: u64) -> Option<oneshot::Sender<Result<u64, PlatformError>>> {
         self.expected().get_mut(&token)?.spawned.take()
     }
 

@@ -158,6 +158,9 @@ message! {
         token: u64,
         /// The system's error number.
         errno: u64,
+        /// The step of making cells that this host does not allow, or 0 if the process
+        /// could not be forked.
+        step: u64,
     }
 }
 
@@ -437,6 +440,8 @@ pub enum Failure {
     Broken = 8,
     /// The guest has changed state that takes ring 0; detail: which.
     Changed = 9,
+    /// Its cell could not be closed; detail: error number, instruction: the step.
+    Cell = 10,
 }
 
 impl Failure {
@@ -453,6 +458,7 @@ impl Failure {
             Self::Reset,
             Self::Broken,
             Self::Changed,
+            Self::Cell,
         ]
         .into_iter()
         .find(|failure| *failure as u64 == value)

@@ -5,7 +5,9 @@
 //! - [`guest_memory`], [`page_map`]: its memory as this process maps it.
 //! - [`reset`]: giving an instance its seed's exact state back.
 //! - [`shell`], [`spawner`], `helper`: the processes.
+//! - [`cell`]: what is round a shell.
 
+pub mod cell;
 mod clock;
 pub mod guest_memory;
 mod helper;

@@ -11,6 +11,8 @@
 //! and helpers end with the spawner, which is their parent and has one thread
 //! (`PR_SET_PDEATHSIG` fires when the parent *thread* ends).
 
+mod heap;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

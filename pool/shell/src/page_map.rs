@@ -2,7 +2,7 @@
 //! the guest is not asked.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
 use faasw_abi::memory_map::PAGE;
@@ -92,13 +92,34 @@ impl Wanted {
     }
 }
 
+impl AsRawFd for PageMap {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// The way to ask; opened while the process may still look at itself.
 pub struct PageMap(File);
 
 impl PageMap {
-    /// `None` where the system has none.
-    pub fn open() -> Option<Self> {
-        File::open("/proc/self/pagemap").ok().map(Self)
+    /// Opens this process's.
+    ///
+    /// # Errors
+    /// The system's, as where there is no `/proc`.
+    pub fn open() -> Result<Self, Errno> {
+        File::open("/proc/self/pagemap")
+            .map(Self)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))
+    }
+
+    /// Whether the system answers `PAGEMAP_SCAN`.
+    pub fn scans(&self) -> bool {
+        let mut nothing = Scan {
+            size: size_of::<Scan>() as u64,
+            ..Scan::default()
+        };
+        // SAFETY: the structure is as the kernel has it; no page is looked at.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut nothing) >= 0 }
     }
 
     /// The stretches of `ram` from `from` on that are private to this process, as
@@ -216,7 +237,11 @@ impl PageMap {
     }
 }
 
-/// Asks until everything was told.
+/// Most stretches that are kept at once: a guest decides how many there are.
+const STRETCHES_MAX: usize = 1 << 16;
+
+/// Asks until everything was told; `TOOBIG` when there are more than
+/// [`STRETCHES_MAX`].
 fn all(
     ram: Mapping,
     ask: impl Fn(u64, &mut [FriExtent; SET_MAX]) -> Result<(usize, u64), Errno>,
@@ -226,6 +251,9 @@ fn all(
     while from < ram.bytes() {
         let mut stretches = [FriExtent::default(); SET_MAX];
         let (count, next) = ask(from, &mut stretches)?;
+        if all.len() + count > STRETCHES_MAX {
+            return Err(Errno::TOOBIG);
+        }
         all.extend(stretches.iter().take(count).map(|stretch| Extent {
             start: stretch.start,
             end: stretch.end,

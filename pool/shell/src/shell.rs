@@ -1,10 +1,12 @@
 //! A shell: a process with one VM that becomes one instance and then ends.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::{CODE, PAGE, RAM_MAX};
+use faasw_cell::filter::Filter;
+use faasw_cell::{Cell, Step, out_of_the_way};
 use faasw_fri::messages::{
     Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRIVATE, Parked, Prepared, Rang, Reset,
     SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used, VcpuState,
@@ -14,14 +16,13 @@ use faasw_seedtree::{Extent, coalesce};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::Pid;
 
 use crate::clock;
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
 use crate::reset::{self, Manner, Source, Tables, Trouble};
 use crate::seal;
-use crate::spawner::{end_with_parent, name_process, unblock_signals};
+use crate::spawner::{name_process, unblock_signals};
 use crate::state::Unready;
 use crate::vm::{Stop, Template, Vm};
 
@@ -52,7 +53,7 @@ struct Shell<'a> {
     socket: OwnedFd,
     template: &'a Template,
     vm: Vm,
-    page_map: Option<PageMap>,
+    page_map: PageMap,
     instance: Option<Instance>,
     fork_nanoseconds: u64,
     /// Page faults before the request.
@@ -61,19 +62,37 @@ struct Shell<'a> {
     exits: u64,
 }
 
-/// Lives as a shell of `spawner`; answers with the exit code. The guest's progress
-/// doorbell signals `progress`.
-pub fn run(spawner: Pid, socket: OwnedFd, progress: OwnedFd, template: &Template) -> i32 {
-    if !end_with_parent(spawner) {
-        return 1;
-    }
+/// Exit code of a shell that panicked.
+const PANICKED: i32 = 101;
+
+/// Lives as a shell; answers with the exit code. The guest's progress doorbell signals
+/// `progress`. The cell is closed as soon as the VM is made, before anything of a
+/// tenant's comes.
+pub fn run(
+    cell: Cell,
+    socket: OwnedFd,
+    progress: OwnedFd,
+    template: &Template,
+    filter: &Filter,
+) -> i32 {
     name_process(c"faasw-shell");
     unblock_signals();
+    // What is said on standard error would only get an attacker heard.
+    std::panic::set_hook(Box::new(|_| {
+        // SAFETY: ends this process without running anything.
+        unsafe { libc::_exit(PANICKED) }
+    }));
     let started = clock::monotonic();
-    let vm = match Vm::new(template, progress) {
-        Ok(vm) => vm,
-        Err(errno) => {
-            report(&socket, Failure::Create, errno.raw_os_error() as u64, 0);
+    let made = out_of_the_way(&progress)
+        .map_err(|errno| (Failure::Create, errno, 0))
+        .and_then(|moved| {
+            drop(progress);
+            make(cell, &socket, moved, template, filter)
+        });
+    let (vm, page_map) = match made {
+        Ok(made) => made,
+        Err((failure, errno, step)) => {
+            report(&socket, failure, errno.raw_os_error() as u64, step);
             return 1;
         }
     };
@@ -81,7 +100,7 @@ pub fn run(spawner: Pid, socket: OwnedFd, progress: OwnedFd, template: &Template
         socket,
         template,
         vm,
-        page_map: PageMap::open(),
+        page_map,
         instance: None,
         fork_nanoseconds: 0,
         faults_before: 0,
@@ -96,6 +115,27 @@ pub fn run(spawner: Pid, socket: OwnedFd, progress: OwnedFd, template: &Template
         Err(End::Failed) => 1,
         Ok(()) | Err(End::Dismissed) => 0,
     }
+}
+
+/// Makes the VM and closes the cell round it. What failed, and at which step of
+/// closing.
+fn make(
+    cell: Cell,
+    socket: &OwnedFd,
+    progress: OwnedFd,
+    template: &Template,
+    filter: &Filter,
+) -> Result<(Vm, PageMap), (Failure, Errno, u64)> {
+    // While this process may still look at itself.
+    let page_map = PageMap::open().map_err(|errno| (Failure::Create, errno, 0))?;
+    let vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
+    let [machine, vcpu, statistics] = vm.descriptors();
+    let made = [Some(page_map.as_raw_fd()), machine, vcpu, statistics];
+    crate::cell::arrange(socket, made)
+        .map_err(Step::Descriptors.failed())
+        .and_then(|()| cell.close(crate::cell::LIMITS, filter))
+        .map_err(|error| (Failure::Cell, error.errno, error.step as u64))?;
+    Ok((vm, page_map))
 }
 
 fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
@@ -161,7 +201,8 @@ impl Shell<'_> {
             read_count: 0,
             read: [FriExtent::default(); SET_MAX],
         };
-        if let (Some(page_map), Some(instance)) = (&self.page_map, &self.instance) {
+        if let Some(instance) = &self.instance {
+            let page_map = &self.page_map;
             let ram = instance.ram;
             let written = page_map.all_written(ram).unwrap_or_default();
             used.written_count = put(&mut used.written, &written);
@@ -191,12 +232,10 @@ impl Shell<'_> {
             .as_ref()
             .is_some_and(|instance| instance.seed.is_some());
         if is_private {
-            let (Some(instance), Some(page_map), Some(layer)) =
-                (&self.instance, &self.page_map, layer)
-            else {
+            let (Some(instance), Some(layer)) = (&self.instance, layer) else {
                 return Err(self.fail(Failure::Message, 0));
             };
-            let own = seal::write(page_map, instance.ram, &layer)
+            let own = seal::write(&self.page_map, instance.ram, &layer)
                 .map_err(|errno| self.fail_system(Failure::Fork, errno))?;
             for (slot, extent) in sealed.own.iter_mut().zip(own) {
                 *slot = extent;
@@ -213,10 +252,11 @@ impl Shell<'_> {
             .map_err(|_| self.fail(Failure::Message, 0))?;
         let started = clock::monotonic();
         let page_faults = self.request_faults();
-        let (Some(instance), Some(page_map)) = (&self.instance, &self.page_map) else {
-            return Err(self.fail(Failure::Message, 0));
-        };
-        let Some(seed) = &instance.seed else {
+        let Some((instance, seed)) = self
+            .instance
+            .as_ref()
+            .and_then(|instance| Some((instance, instance.seed.as_ref()?)))
+        else {
             return Err(self.fail(Failure::Message, 0));
         };
         let (source, state) = seed.as_ref();
@@ -224,7 +264,7 @@ impl Shell<'_> {
             shadowed: !self.vm.can_prefault(),
             counts_unused: order.count_unused != 0,
         };
-        let restored = match reset::memory(page_map, source, instance.ram, manner) {
+        let restored = match reset::memory(&self.page_map, source, instance.ram, manner) {
             Ok(restored) => restored,
             Err(Trouble::Broken(page)) => return Err(self.fail(Failure::Broken, page)),
             Err(Trouble::System(errno)) => return Err(self.fail_system(Failure::Reset, errno)),

@@ -1,8 +1,10 @@
 //! The spawner's loop: make processes, reap them, say so.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
+use faasw_cell::filter::Filter;
+use faasw_cell::{Born, CellError, Site, out_of_the_way};
 use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use kvm_ioctls::Kvm;
@@ -11,19 +13,26 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
+use crate::page_map::PageMap;
 use crate::vm::Template;
-use crate::{HELPER_FD, NODE_FD, helper, shell};
+use crate::{HELPER_FD, NODE_FD, cell, helper, shell};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
     token: u64,
     pid: Pid,
+    /// Tells the cells of living children apart.
+    number: u32,
 }
 
 struct Spawner {
     node: OwnedFd,
     helper_program: OwnedFd,
     template: Template,
+    shell_filter: Filter,
+    /// Where cells are made; or what of it this host does not allow, and then there
+    /// are none.
+    site: Result<Site, CellError>,
     children: Vec<Child>,
 }
 
@@ -40,16 +49,25 @@ pub fn run() -> io::Result<()> {
             OwnedFd::from_raw_fd(HELPER_FD),
         )
     };
-    for fd in [&node, &helper_program] {
-        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
-    }
     close_from(HELPER_FD + 1);
-    let ended = child_signal()?;
-    let template = Template::new(Kvm::new()?)?;
+    // Low numbers are for what goes to cells.
+    let (node, helper_program) = (out_of_the_way(node)?, out_of_the_way(helper_program)?);
+    let ended = out_of_the_way(child_signal()?)?;
+    // SAFETY: a device descriptor without an owner.
+    let kvm = unsafe { Kvm::from_raw_fd(out_of_the_way(kvm_device()?)?.into_raw_fd()) };
+    let template = Template::new(kvm)?;
+    let host = cell::Host {
+        scans: PageMap::open()?.scans(),
+        prefaults: template.can_prefault(),
+    };
+    let mut rules = cell::rules(host);
+    rules.extend(cell::rare_rules());
     let mut spawner = Spawner {
         node,
         helper_program,
         template,
+        shell_filter: Filter::compile(&rules, &[]).map_err(io::Error::other)?,
+        site: Site::prepare(),
         children: Vec::new(),
     };
     loop {
@@ -96,7 +114,8 @@ impl Spawner {
                         &order,
                         [input.as_fd(), output.as_fd(), report.as_fd()],
                     );
-                    self.note(order.token, child);
+                    let number = self.free_number();
+                    self.note(order.token, child.map(|pid| (pid, number)));
                 }
             }
             Some(Kind::Kill) => {
@@ -109,36 +128,52 @@ impl Spawner {
     }
 
     fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
-        // Asked before: a child that is alone already would take its next parent's
-        // number for this one's, and live on with the node's socket.
-        let this = rustix::process::getpid();
-        // SAFETY: this process has one thread, so the child may do anything.
-        match unsafe { libc::fork() } {
-            0 => {
-                let code = shell::run(this, socket, progress, &self.template);
+        let site = match &self.site {
+            Ok(site) => site,
+            Err(error) => {
+                let (errno, step) = (error.errno, error.step as u64);
+                return self.tell_failed(token, errno.into(), step);
+            }
+        };
+        let number = self.free_number();
+        match site.fork(number) {
+            Ok(Born::Child(cell)) => {
+                let code = shell::run(cell, socket, progress, &self.template, &self.shell_filter);
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
-            pid => self.note(token, child_of(pid)),
+            Ok(Born::Maker(pid)) => self.note(token, Ok((pid, number))),
+            Err(error) => self.note(token, Err(error)),
         }
     }
 
+    /// A number that no living child has.
+    fn free_number(&self) -> u32 {
+        let is_free = |number: &u32| self.children.iter().all(|child| child.number != *number);
+        (0..).find(is_free).unwrap_or_default()
+    }
+
     /// Tells the node what became of a request for a process.
-    fn note(&mut self, token: u64, child: io::Result<Pid>) {
+    fn note(&mut self, token: u64, child: io::Result<(Pid, u32)>) {
         match child {
-            Ok(pid) => {
-                self.children.push(Child { token, pid });
+            Ok((pid, number)) => {
+                self.children.push(Child { token, pid, number });
                 self.tell(&Spawned {
                     token,
                     pid: pid.as_raw_nonzero().get() as u64,
                 });
             }
-            Err(error) => self.tell(&SpawnFailed {
-                token,
-                errno: error.raw_os_error().unwrap_or(0) as u64,
-            }),
+            Err(error) => self.tell_failed(token, error, 0),
         }
+    }
+
+    fn tell_failed(&self, token: u64, error: io::Error, step: u64) {
+        self.tell(&SpawnFailed {
+            token,
+            errno: error.raw_os_error().unwrap_or(0) as u64,
+            step,
+        });
     }
 
     fn kill(&self, token: u64) {
@@ -166,6 +201,12 @@ impl Spawner {
         // A node that is gone is noticed by the loop.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }
+}
+
+fn kvm_device() -> io::Result<OwnedFd> {
+    let device = Kvm::open_with_cloexec(true)?;
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(device) })
 }
 
 /// The child behind the answer of `fork`.

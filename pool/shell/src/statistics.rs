@@ -21,6 +21,12 @@ pub struct FaultCounter {
     offset: u64,
 }
 
+impl AsRawFd for FaultCounter {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
 fn word(bytes: &[u8], at: usize) -> Option<usize> {
     let word = bytes.get(at..)?.first_chunk::<4>()?;
     usize::try_from(u32::from_ne_bytes(*word)).ok()

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use faasw_abi::doorbell::PROGRESS;
 use faasw_abi::memory_map::{CODE, MAILBOX};
@@ -57,6 +57,11 @@ impl Template {
             cpuid,
             tsc_khz,
         })
+    }
+
+    /// Whether VMs' second-level tables can be filled in advance.
+    pub fn can_prefault(&self) -> bool {
+        self.can_prefault
     }
 
     /// The MSRs that a VM is compared by, see [`Fresh`].
@@ -176,6 +181,16 @@ impl Vm {
             refuses_msrs: template.filters_msrs,
             memory: [kvm_userspace_memory_region::default(); SLOTS],
         })
+    }
+
+    /// The descriptors of VM, vCPU and its statistics.
+    pub fn descriptors(&self) -> [Option<RawFd>; 3] {
+        let statistics = self.faults.as_ref().map(AsRawFd::as_raw_fd);
+        [
+            Some(self.vm.as_raw_fd()),
+            Some(self.vcpu.as_raw_fd()),
+            statistics,
+        ]
     }
 
     /// Whether this host fills its second-level tables in advance

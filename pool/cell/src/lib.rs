@@ -1,0 +1,22 @@
+//! The cell: what is round a process that may come to be run by an attacker.
+//!
+//! A guest that breaks out of its VM is in its shell's process, and a parser that is
+//! broken by an upload in the compile helper's. Either finds itself here: no
+//! privilege, no file system, no network, no other process, and few system calls.
+//! (AFaaS §4.1 and §7, Catalyzer §6.8 and Firecracker's jailer do the like.)
+//!
+//! - [`Site`]: what is made once, by the process that forks the others: empty network
+//!   and IPC namespaces that all of them share, and an empty root.
+//! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
+//! - [`Cell::close`]: what the child does before it touches anything of a tenant.
+//! - [`filter`]: which system calls are left, with which arguments.
+//!
+//! Nothing here is done for each request: cells are closed ahead of need.
+
+mod close;
+pub mod filter;
+mod privileges;
+mod site;
+
+pub use close::{Cell, CellError, Limits, Step};
+pub use site::{Born, Site, out_of_the_way};

@@ -1,0 +1,162 @@
+//! Who a process is and what it may do, and giving that up.
+
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Gid, Signal, Uid};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+/// What it takes to give each cell an identity of its own, beside what an
+/// unprivileged process gets in a user namespace.
+const PRIVILEGES: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP);
+
+/// Numbers above all that systems give to users, services and containers
+/// (systemd's list of ranges has nothing from here to 2^31).
+const UIDS: std::ops::Range<u32> = 1_879_048_192..2_147_483_648;
+
+/// Numbers that each process that makes cells has for itself, as far as they go.
+const BLOCK: u32 = 16_384;
+
+/// The numbers that cells run as, users and groups alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identities {
+    first: u32,
+    count: u32,
+}
+
+impl Identities {
+    /// Those for a process of this number, where it has the privilege to hand them
+    /// out.
+    pub fn available(process: u32) -> Option<Self> {
+        let held = rustix::thread::capabilities(None).ok()?.effective;
+        if !held.contains(PRIVILEGES) {
+            return None;
+        }
+        let users = mapped("/proc/self/uid_map")?;
+        let groups = mapped("/proc/self/gid_map")?;
+        Some(Self::within(
+            process,
+            users.start.max(groups.start)..users.end.min(groups.end),
+        ))
+    }
+
+    /// A block within `mapped`, by the process's number: outside the numbers in use
+    /// if it goes that far, else at the upper end of it.
+    fn within(process: u32, mapped: std::ops::Range<u32>) -> Self {
+        let usual = UIDS.start.max(mapped.start)..UIDS.end.min(mapped.end);
+        if usual.len() >= BLOCK as usize {
+            let blocks = (usual.end - usual.start) / BLOCK;
+            return Self {
+                first: usual.start + (process % blocks) * BLOCK,
+                count: BLOCK,
+            };
+        }
+        // Half of a container's numbers, the upper one.
+        let count = (mapped.end.saturating_sub(mapped.start) / 2).clamp(1, BLOCK);
+        Self {
+            first: mapped.end.saturating_sub(count),
+            count,
+        }
+    }
+
+    fn number(self, cell: u32) -> u32 {
+        self.first + cell % self.count
+    }
+
+    /// Becomes this one, and keeps what it may do for now.
+    pub fn take(self, cell: u32) -> Result<(), Errno> {
+        let number = self.number(cell);
+        let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
+        rustix::thread::set_keep_capabilities(true)?;
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(group, group, group)?;
+        rustix::thread::set_thread_res_uid(user, user, user)?;
+        let held = rustix::thread::capabilities(None)?;
+        rustix::thread::set_capabilities(
+            None,
+            CapabilitySets {
+                effective: held.permitted,
+                ..held
+            },
+        )
+    }
+}
+
+/// The last range of numbers that exist in this user namespace (user_namespaces(7)).
+fn mapped(map: &str) -> Option<std::ops::Range<u32>> {
+    let text = std::fs::read_to_string(map).ok()?;
+    text.lines().filter_map(range).max_by_key(|range| range.end)
+}
+
+fn range(line: &str) -> Option<std::ops::Range<u32>> {
+    let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+    let (Some(Ok(inside)), Some(Ok(_)), Some(Ok(count))) =
+        (numbers.next(), numbers.next(), numbers.next())
+    else {
+        return None;
+    };
+    Some(inside..inside.checked_add(count)?)
+}
+
+/// Gives up every capability, and every way to get one.
+pub fn drop_all() -> Result<(), Errno> {
+    for capability in CapabilitySet::all().iter() {
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // One that this kernel does not know.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    rustix::thread::set_capabilities_secure_bits(
+        CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+            | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
+    )?;
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )?;
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+}
+
+/// Has this process end when the thread ends that made it.
+pub fn end_with_maker() -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_lie_where_numbers_exist() {
+        let whole = Identities::within(70_000, 0..u32::MAX);
+        assert!(UIDS.contains(&whole.first) && UIDS.contains(&(whole.number(BLOCK - 1))));
+        assert_eq!((whole.first - UIDS.start) % BLOCK, 0);
+        assert_ne!(whole.first, Identities::within(70_001, 0..u32::MAX).first);
+        let few = Identities::within(70_000, 0..65_536);
+        assert_eq!((few.first, few.count), (65_536 - BLOCK, BLOCK));
+        let one = Identities::within(3, 0..1);
+        assert_eq!((one.number(0), one.number(9)), (0, 0));
+    }
+
+    #[test]
+    fn maps_are_read_as_the_system_writes_them() {
+        assert_eq!(range("         0          0 4294967295"), Some(0..u32::MAX));
+        assert_eq!(range("0 100000 65536"), Some(0..65_536));
+        assert_eq!(range("4294967295 0 2"), None);
+        assert_eq!(range("nonsense"), None);
+    }
+}

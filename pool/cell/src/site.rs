@@ -1,0 +1,124 @@
+//! What all cells of a node share, and the forking of children into them.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::UnshareFlags;
+
+use crate::close::{Cell, CellError, Step};
+use crate::privileges::Identities;
+
+/// Where the empty root is mounted, in mount namespaces that only the maker of cells
+/// and its children see. Any folder would do that every system has.
+pub(crate) const EMPTY: &CStr = c"/sys";
+
+/// Prepared by the process that forks all others: it must have one thread.
+///
+/// Network and IPC namespaces are made once, because making one takes milliseconds
+/// (AFaaS §4.2 pools them for that reason). Sharing them is safe: they are empty,
+/// there is no capability to put anything in, and no system call of a filter here
+/// opens a socket or an IPC object.
+#[derive(Debug)]
+pub struct Site {
+    /// This process, for children to see whether it still lives.
+    maker: OwnedFd,
+    identities: Option<Identities>,
+}
+
+/// Numbers from here on are for descriptors of the process that makes cells, so that
+/// those of a cell get low ones.
+const MAKERS: i32 = 64;
+
+/// A copy of a descriptor with a number that no cell uses.
+///
+/// # Errors
+/// The system's.
+pub fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+    rustix::io::fcntl_dupfd_cloexec(fd, MAKERS)
+}
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub enum Born {
+    /// The child's number.
+    Maker(Pid),
+    /// The child.
+    Child(Cell),
+}
+
+impl Site {
+    /// Moves the calling process to namespaces of its own. Without privilege it gets
+    /// a user namespace, and cells share its user.
+    ///
+    /// # Errors
+    /// The step that this host does not allow.
+    pub fn prepare() -> Result<Self, CellError> {
+        let process = rustix::process::getpid();
+        let identities = Identities::available(process.as_raw_nonzero().get().unsigned_abs());
+        let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
+        if identities.is_none() {
+            spaces |= UnshareFlags::NEWUSER;
+        }
+        // SAFETY: no memory or descriptor table is unshared, and there is one thread.
+        unsafe { rustix::thread::unshare_unsafe(spaces) }.map_err(Step::Namespaces.failed())?;
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change(c"/", private)
+            .and_then(|()| {
+                let flags = MountFlags::RDONLY
+                    | MountFlags::NOSUID
+                    | MountFlags::NODEV
+                    | MountFlags::NOEXEC;
+                let options = c"size=4k,nr_inodes=1,mode=555";
+                rustix::mount::mount(c"faasw-cell", EMPTY, c"tmpfs", flags, options)
+            })
+            .map_err(Step::Root.failed())?;
+        let maker = rustix::process::pidfd_open(process, PidfdFlags::empty())
+            .and_then(|maker| out_of_the_way(&maker))
+            .map_err(Step::Maker.failed())?;
+        Ok(Self { maker, identities })
+    }
+
+    /// Whether each cell has a user of its own.
+    #[must_use]
+    pub fn has_identities(&self) -> bool {
+        self.identities.is_some()
+    }
+
+    /// Forks a child into process, mount and UTS namespaces of its own. It must close
+    /// its cell before it touches anything that is a tenant's. `number` tells living
+    /// cells apart.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn fork(&self, number: u32) -> io::Result<Born> {
+        let mut flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
+        if self.identities.is_none() {
+            flags |= libc::CLONE_NEWUSER;
+        }
+        let maker = out_of_the_way(&self.maker)?;
+        // SAFETY: all zeroes is what the call takes for nothing.
+        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+        arguments.flags = u64::from(flags.unsigned_abs());
+        arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+        // SAFETY: the child has a copy of everything, as after a fork; this process
+        // has one thread, so no lock is held.
+        let pid = unsafe {
+            libc::syscall(
+                libc::SYS_clone3,
+                &raw const arguments,
+                size_of::<libc::clone_args>(),
+            )
+        };
+        match i32::try_from(pid) {
+            Ok(0) => Ok(Born::Child(Cell::new(maker, self.identities, number))),
+            Ok(pid) if pid > 0 => Pid::from_raw(pid)
+                .map(Born::Maker)
+                .ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The cell of a shell: which descriptors it has, and what it may do with them.
+//!
+//! | number | what |
+//! | ---: | --- |
+//! | 0–2 | the null device |
+//! | 3 | the socket to the node |
+//! | 4 | page map of this process |
+//! | 5, 6, 7 | VM, vCPU, its statistics |
+//! | 8 | mailbox |
+//! | 9… | compiled code, if there is any, and layers; then what a seed is written to |
+//!
+//! Descriptors from 8 on come from the node, with messages that say what they are;
+//! the kernel gives each the lowest free number. Layers and code are read-only to
+//! the kernel, whatever a rule here says.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
+use faasw_cell::Limits;
+use faasw_cell::filter::{Must, Rule, rule};
+use rustix::io::Errno;
+
+/// The socket to the node.
+pub const SOCKET: u32 = 3;
+/// Page map of the process.
+pub const PAGE_MAP: u32 = 4;
+/// The VM.
+pub const VM: u32 = 5;
+/// Its vCPU.
+pub const VCPU: u32 = 6;
+/// The vCPU's statistics.
+pub const STATISTICS: u32 = 7;
+/// The mailbox.
+pub const MAILBOX: u32 = 8;
+/// The first of code, layers, and the file of a new layer.
+pub const LAYERS: u32 = 9;
+/// One more than the last descriptor that a shell can have.
+pub const END: u32 = 16;
+
+/// What a shell may use.
+pub const LIMITS: Limits = Limits {
+    descriptors: END as u64,
+    // Itself, and a thread that KVM starts in its name to split large pages again
+    // (`kvm-nx-lpage-recovery`).
+    processes: 2,
+    // Memory that is reserved twice for a moment, as large pages are aligned.
+    address_space: 2 * (RAM_MAX + CODE_MAX),
+    file_bytes: RAM_MAX,
+};
+
+/// Has the three standard descriptors and those that this system has no use for lead
+/// to the null device, and checks that all are where they belong.
+///
+/// # Errors
+/// `BADF` when they are not.
+pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 4]) -> Result<(), Errno> {
+    if socket.as_raw_fd() != SOCKET.cast_signed() {
+        return Err(Errno::BADF);
+    }
+    for (number, fd) in (PAGE_MAP..).zip(made) {
+        match fd {
+            Some(fd) if fd == number.cast_signed() => {}
+            None if number == STATISTICS => duplicate(0, number)?,
+            _ => return Err(Errno::BADF),
+        }
+    }
+    // Standard error is the node's.
+    duplicate(0, 2)
+}
+
+fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
+    // SAFETY: makes a number lead elsewhere that nothing here owns.
+    match unsafe { libc::dup3(from, to.cast_signed(), libc::O_CLOEXEC) } {
+        -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::BADF)),
+        _ => Ok(()),
+    }
+}
+
+const PAGEMAP_SCAN: u32 = 0xC060_6610;
+const KVM_SET_USER_MEMORY_REGION: u32 = 0x4020_AE46;
+const KVM_RUN: u32 = 0xAE80;
+const KVM_GET_REGS: u32 = 0x8090_AE81;
+const KVM_SET_REGS: u32 = 0x4090_AE82;
+const KVM_GET_SREGS: u32 = 0x8138_AE83;
+const KVM_SET_SREGS: u32 = 0x4138_AE84;
+const KVM_GET_MSRS: u32 = 0xC008_AE88;
+const KVM_GET_DEBUGREGS: u32 = 0x8080_AEA1;
+const KVM_GET_XSAVE: u32 = 0x9000_AEA4;
+const KVM_SET_XSAVE: u32 = 0x5000_AEA5;
+const KVM_GET_XCRS: u32 = 0x8188_AEA6;
+const KVM_SET_XCRS: u32 = 0x4188_AEA7;
+const KVM_PRE_FAULT_MEMORY: u32 = 0xC040_AED5;
+
+/// What of a shell's work depends on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// Its page map answers `PAGEMAP_SCAN` (Linux 6.7).
+    pub scans: bool,
+    /// It has `KVM_PRE_FAULT_MEMORY`.
+    pub prefaults: bool,
+}
+
+/// What a shell may do once its VM is made.
+#[must_use]
+pub fn rules(host: Host) -> Vec<Rule> {
+    use Must::{Be, Lie};
+    let map = |name, protection: i32, flags: i32, file: &[Must]| {
+        let mut must = vec![
+            Be(2, protection.cast_unsigned()),
+            Be(3, flags.cast_unsigned()),
+        ];
+        must.extend(file);
+        rule(name, libc::SYS_mmap, &must)
+    };
+    let advise = |name, advice: i32| {
+        rule(name, libc::SYS_madvise, &[Be(2, advice.cast_unsigned())])
+    };
+    let call = |name, fd, number| rule(name, libc::SYS_ioctl, &[Be(0, fd), Be(1, number)]);
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    let fresh = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+    let shared = libc::MAP_SHARED | libc::MAP_FIXED;
+    let layers = Lie(4, LAYERS, END);
+    let mut rules = vec![
+        rule("hear the node", libc::SYS_recvmsg, &[Be(0, SOCKET)]),
+        rule("tell the node", libc::SYS_sendmsg, &[Be(0, SOCKET)]),
+        rule("wait for the node", libc::SYS_ppoll, &[Be(1, 1)]),
+        rule("end", libc::SYS_exit_group, &[]),
+        rule("let a descriptor go", libc::SYS_close, &[Lie(0, MAILBOX, END)]),
+        rule("draw entropy", libc::SYS_getrandom, &[Be(2, 0)]),
+        map("reserve addresses", libc::PROT_NONE, fresh | libc::MAP_ANONYMOUS, &[]),
+        map(
+            "map fresh memory",
+            read_write,
+            fresh | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            &[],
+        ),
+        map("map a layer", read_write, fresh | libc::MAP_FIXED, &[layers]),
+        map("map a root that is made", read_write, shared, &[Be(4, LAYERS)]),
+        map("map the mailbox", read_write, shared, &[Be(4, MAILBOX)]),
+        map("map code", libc::PROT_READ, shared, &[Be(4, LAYERS)]),
+        advise("ask for large pages", libc::MADV_HUGEPAGE),
+        advise("make pages private", libc::MADV_POPULATE_WRITE),
+        advise("let pages go", libc::MADV_DONTNEED),
+        rule("read a layer", libc::SYS_pread64, &[Lie(0, LAYERS, END)]),
+        rule("read statistics", libc::SYS_pread64, &[Be(0, STATISTICS)]),
+        rule("write a new layer", libc::SYS_pwrite64, &[Lie(0, LAYERS, END)]),
+        rule("look for the mailbox's pages", libc::SYS_lseek, &[Be(0, MAILBOX)]),
+        rule(
+            "let the mailbox's pages go",
+            libc::SYS_fallocate,
+            &[Be(0, MAILBOX), Be(1, PUNCH)],
+        ),
+        call("place memory", VM, KVM_SET_USER_MEMORY_REGION),
+        call("run", VCPU, KVM_RUN),
+        call("read registers", VCPU, KVM_GET_REGS),
+        call("set registers", VCPU, KVM_SET_REGS),
+        call("read control registers", VCPU, KVM_GET_SREGS),
+        call("set control registers", VCPU, KVM_SET_SREGS),
+        call("read model-specific registers", VCPU, KVM_GET_MSRS),
+        call("read debug registers", VCPU, KVM_GET_DEBUGREGS),
+        call("read vector state", VCPU, KVM_GET_XSAVE),
+        call("set vector state", VCPU, KVM_SET_XSAVE),
+        call("read extended control registers", VCPU, KVM_GET_XCRS),
+        call("set extended control registers", VCPU, KVM_SET_XCRS),
+    ];
+    rules.push(if host.scans {
+        call("scan the page map", PAGE_MAP, PAGEMAP_SCAN)
+    } else {
+        rule("read the page map", libc::SYS_pread64, &[Be(0, PAGE_MAP)])
+    });
+    if host.prefaults {
+        rules.push(call("prefill", VCPU, KVM_PRE_FAULT_MEMORY));
+    }
+    rules
+}
+
+/// Rules beside those of [`rules`] whose calls only come of what is out of anyone's
+/// hand.
+#[must_use]
+pub fn rare_rules() -> Vec<Rule> {
+    vec![
+        // Where the clock cannot be read without a call: some hosts' clock sources.
+        rule("read a clock", libc::SYS_clock_gettime, &[]),
+        // A wait that was stopped and continued (restart_syscall(2)).
+        rule("go on waiting", libc::SYS_restart_syscall, &[]),
+    ]
+}
+
+/// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
+const PUNCH: u32 = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE).cast_unsigned();
