@@ -66,6 +66,7 @@ const PARTS: [Part; 3] = [
             "compiler/src",
             "compiler/report",
             "compiler/Cargo.toml",
+            "pool/cell",
             "guest-vm/abi",
             "guest-vm/runtime/src",
             "guest-vm/runtime/wit",

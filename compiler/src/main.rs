@@ -6,6 +6,7 @@
 //! report last.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod cell;
 mod descriptors;
 mod exhaustion;
 
@@ -18,7 +19,7 @@ use std::{
 use faasw_abi::isa::Isa;
 use faasw_compile_report::{
     CompileReport, Compiled, Refusal, RefusalKind,
-    contract::{EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG},
+    contract::{CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG},
 };
 use faasw_compiler::Artifact;
 use rustix::time::{ClockId, clock_gettime};
@@ -29,16 +30,21 @@ use descriptors::Descriptors;
 static ALLOCATOR: exhaustion::ExitingAllocator = exhaustion::ExitingAllocator;
 
 fn main() -> ExitCode {
-    let isa = match isa_argument() {
-        Ok(isa) => isa,
+    let (isa, cell) = match arguments() {
+        Ok(arguments) => arguments,
         Err(message) => return end(EXIT_USAGE, &message),
     };
     let mut descriptors = match Descriptors::take() {
         Ok(descriptors) => descriptors,
         Err(message) => return end(EXIT_USAGE, &message),
     };
+    // Before anything is read that a tenant has written.
+    let closed = cell.map_or(Ok(()), |cell| {
+        cell::close(&cell)
+            .map_err(|error| internal(format!("its cell could not be closed: {error}")))
+    });
     let report = CompileReport {
-        result: run(&mut descriptors, isa),
+        result: closed.and_then(|()| run(&mut descriptors, isa)),
     };
     let written = report
         .to_json()
@@ -50,16 +56,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn isa_argument() -> Result<Isa, String> {
-    let mut arguments = env::args().skip(1);
-    match (arguments.next(), arguments.next(), arguments.next()) {
-        (Some(flag), Some(isa), None) if flag == ISA_FLAG => {
-            isa.parse().map_err(|error| format!("{error}"))
-        }
-        _ => Err(format!(
-            "usage: faasw-compiler {ISA_FLAG} LEVEL; the node starts it, people do not"
-        )),
-    }
+fn arguments() -> Result<(Isa, Option<String>), String> {
+    let usage = || {
+        format!(
+            "usage: faasw-compiler {ISA_FLAG} LEVEL [{CELL_FLAG} CELL]; the node starts it, people do not"
+        )
+    };
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (isa, cell) = match words.as_slice() {
+        [ISA_FLAG, isa] => (isa, None),
+        [ISA_FLAG, isa, CELL_FLAG, cell] => (isa, Some((*cell).to_owned())),
+        _ => return Err(usage()),
+    };
+    let isa = isa.parse().map_err(|error| format!("{error}"))?;
+    Ok((isa, cell))
 }
 
 /// Compiles what is in the input and leaves the code in the output.

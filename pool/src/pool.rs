@@ -25,7 +25,6 @@ use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::parking::{Keeper, ParkingRules};
 use crate::seed::{self, Seed};
-use crate::spawner::Spawner;
 use crate::stock::Stock;
 use crate::tree::Tree;
 
@@ -135,6 +134,9 @@ pub struct EngineStats {
     pub parked: usize,
     /// Instances at work, being reset or being ended.
     pub busy: usize,
+    /// Processes that were ended, ever, for a system call that their cell does not
+    /// allow: somebody broke out of a microVM or of the compiler.
+    pub forbidden_calls: u64,
 }
 
 /// Requests that have their turn at once, for each processor.
@@ -155,9 +157,8 @@ impl Pool {
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         doctor::check_kvm()?;
         let isa = doctor::choose_isa(options.isa)?;
-        let spawner = Spawner::start().map_err(StartError::Spawner)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let stock = Stock::start(spawner, options.shells_ready);
+        let stock = Stock::start(options.shells_ready).map_err(StartError::Spawner)?;
         // What this host does not allow is to be known now.
         stock.make().await.map_err(StartError::Shell)?;
         let keeper = Keeper::start(ParkingRules {
@@ -473,6 +474,7 @@ impl Pool {
             shells: self.inner.stock.ready(),
             parked: self.inner.keeper.count(),
             busy: self.inner.capacity.taken(),
+            forbidden_calls: self.inner.stock.forbidden_calls(),
         }
     }
 

@@ -65,7 +65,7 @@ pub struct Spawner {
     kills: mpsc::UnboundedSender<u64>,
     gone: AtomicBool,
     /// Processes that made a call that their cell does not allow.
-    violations: AtomicU64,
+    forbidden_calls: Arc<AtomicU64>,
     /// Closed when the spawner was reaped.
     reaped: signal::Receiver<()>,
 }
@@ -77,11 +77,12 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts one. Must be called inside a tokio runtime.
+    /// Starts one. Must be called inside a tokio runtime. Processes that make a system
+    /// call that their cell does not allow are counted in `forbidden_calls`.
     ///
     /// # Errors
     /// The system's.
-    pub fn start() -> io::Result<Arc<Self>> {
+    pub fn start(forbidden_calls: Arc<AtomicU64>) -> io::Result<Arc<Self>> {
         let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
         let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
         let (ours, theirs) = faasw_fri::pair()?;
@@ -95,7 +96,7 @@ impl Spawner {
             next_token: AtomicU64::new(1),
             kills,
             gone: AtomicBool::new(false),
-            violations: AtomicU64::new(0),
+            forbidden_calls,
             reaped,
         });
         tokio::spawn(listen(Arc::downgrade(&spawner), child, reaped_sender));
@@ -106,11 +107,6 @@ impl Spawner {
     /// Whether it has ended; its processes have then ended too.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
-    }
-
-    /// How many of its processes made a system call that their cell does not allow.
-    pub fn violations(&self) -> u64 {
-        self.violations.load(Ordering::Relaxed)
     }
 
     /// Ends it, and with it every process that it made; waits until it is reaped.
@@ -248,7 +244,7 @@ impl Spawner {
                     code,
                 } = packet.message()?;
                 if signal == FORBIDDEN_CALL {
-                    self.violations.fetch_add(1, Ordering::Relaxed);
+                    self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(
                         token,
                         "a process made a system call that its cell does not allow, and was ended: somebody broke out of a microVM or of the compiler"

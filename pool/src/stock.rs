@@ -5,7 +5,8 @@
 //! replaced in the background, one at a time.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
@@ -19,6 +20,7 @@ use crate::spawner::Spawner;
 #[derive(Debug)]
 pub struct Stock {
     spawner: Mutex<Arc<Spawner>>,
+    forbidden_calls: Arc<AtomicU64>,
     ready: Mutex<VecDeque<Shell>>,
     wanted: usize,
     stopped: AtomicBool,
@@ -29,9 +31,14 @@ pub struct Stock {
 
 impl Stock {
     /// A stock that keeps `wanted` shells ready. Must be called inside a tokio runtime.
-    pub fn start(spawner: Arc<Spawner>, wanted: usize) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// When the spawner cannot be started.
+    pub fn start(wanted: usize) -> io::Result<Arc<Self>> {
+        let forbidden_calls = Arc::new(AtomicU64::new(0));
         let stock = Arc::new(Self {
-            spawner: Mutex::new(spawner),
+            spawner: Mutex::new(Spawner::start(forbidden_calls.clone())?),
+            forbidden_calls,
             ready: Mutex::new(VecDeque::new()),
             wanted,
             stopped: AtomicBool::new(false),
@@ -39,7 +46,7 @@ impl Stock {
             runtime: Handle::current(),
         });
         tokio::spawn(refill(Arc::downgrade(&stock)));
-        stock
+        Ok(stock)
     }
 
     /// The spawner; another one when the last has ended.
@@ -55,7 +62,8 @@ impl Stock {
             tracing::warn!("the spawner has ended; starting another");
             self.clear();
             let _on_the_pools_own = self.runtime.enter();
-            *spawner = Spawner::start().map_err(|_| PlatformError::SpawnerGone)?;
+            *spawner = Spawner::start(self.forbidden_calls.clone())
+                .map_err(|_| PlatformError::SpawnerGone)?;
         }
         Ok(spawner.clone())
     }
@@ -97,6 +105,11 @@ impl Stock {
     /// Shells that are ready now.
     pub fn ready(&self) -> usize {
         self.lock().len()
+    }
+
+    /// How many processes were ended for a system call that their cell does not allow.
+    pub fn forbidden_calls(&self) -> u64 {
+        self.forbidden_calls.load(Ordering::Relaxed)
     }
 
     /// Ends the spawner, and with it every process that it made. There will be no

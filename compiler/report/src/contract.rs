@@ -1,13 +1,21 @@
 //! How the compile helper is started and how it ends.
 //!
-//! `faasw-compiler --isa LEVEL`, with three descriptors open and its resource
-//! limits set; standard input does not matter, the environment only for how many
+//! `faasw-compiler --isa LEVEL [--cell CELL]`, with three descriptors open and its
+//! resource limits set; with a cell, it closes that before it reads anything, and
+//! [`CELL_FD`] is open, too. Standard input does not matter, the environment only for how many
 //! threads and how much address space it takes. A report is
 //! written last and in one piece, so whoever finds none need not look at the
 //! artifact: the helper was killed by its limits, or failed.
 
 /// Names the instruction set to compile for, as the next argument.
 pub const ISA_FLAG: &str = "--isa";
+
+/// Names the cell to close, as the next argument. Without it the helper is not
+/// confined: for tests of what it does.
+pub const CELL_FLAG: &str = "--cell";
+
+/// Descriptor that the cell is handed over with.
+pub const CELL_FD: i32 = 6;
 
 /// Descriptor with the bytes as uploaded; only read, from offset 0.
 pub const INPUT_FD: i32 = 3;

@@ -29,6 +29,10 @@ fn text(summary: &Summary) -> String {
         summary.under_way,
     );
     // Writing to a string does not fail, here and below.
+    if summary.forbidden_calls > 0 {
+        let count = summary.forbidden_calls;
+        let _ = writeln!(text, "processes ended for a forbidden system call {count}");
+    }
     if summary.unknown > 0 {
         let _ = writeln!(text, "no such name {}", summary.unknown);
     }

@@ -14,7 +14,7 @@ mod trap;
 
 use std::{
     collections::BTreeSet,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, atomic::Ordering},
 };
 
 use faasw_pool::{Effort, EngineStats, InvokeError, Served, Timing};
@@ -57,6 +57,7 @@ pub(crate) struct Metrics {
     functions: Gauge,
     under_way: Gauge,
     microvms: Family<State, Gauge>,
+    forbidden_calls: Counter,
     /// Every problem there ever was: a function's series are removed by name.
     problems: Mutex<BTreeSet<&'static str>>,
 }
@@ -200,6 +201,8 @@ impl Metrics {
                 .get_or_create(&State { state })
                 .set(whole(count));
         }
+        let counted = self.forbidden_calls.inner();
+        counted.fetch_max(vms.forbidden_calls, Ordering::Relaxed);
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
@@ -247,6 +250,7 @@ impl Default for Metrics {
             functions: Gauge::default(),
             under_way: Gauge::default(),
             microvms: Family::default(),
+            forbidden_calls: Counter::default(),
             problems: Mutex::default(),
         };
         let registry = &mut metrics.registry;
@@ -301,6 +305,11 @@ impl Default for Metrics {
             "served",
             "Answered requests by the kind of microVM: parked, ready but not run yet, a shell, one made for it",
             metrics.served.clone(),
+        );
+        registry.register(
+            "forbidden_calls",
+            "Processes that were ended for a system call that their cell does not allow: somebody broke out of a microVM or of the compiler",
+            metrics.forbidden_calls.clone(),
         );
         registry.register(
             "deployments",
@@ -362,6 +371,7 @@ mod tests {
             shells: 2,
             parked: 4,
             busy: 1,
+            forbidden_calls: 3,
         };
         let text = recorded().text(2, 1, stats);
         for line in [
@@ -379,6 +389,7 @@ mod tests {
             r#"faasw_served_total{function="f",by="parked"} 1"#,
             r#"faasw_microvms{state="parked"} 4"#,
             r#"faasw_deployments_total{result="done"} 1"#,
+            "faasw_forbidden_calls_total 3",
             "faasw_functions 2",
             "faasw_requests_under_way 1",
             "# EOF",

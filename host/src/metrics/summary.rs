@@ -16,6 +16,8 @@ pub struct Summary {
     pub under_way: u64,
     /// Requests for names that are no function's.
     pub unknown: u64,
+    /// Processes that were ended for a system call that their cell does not allow.
+    pub forbidden_calls: u64,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
     /// Deployments by how they ended.
@@ -80,6 +82,7 @@ impl Summary {
             match sample.name {
                 "faasw_functions" => summary.functions = count,
                 "faasw_requests_under_way" => summary.under_way = count,
+                "faasw_forbidden_calls_total" => summary.forbidden_calls = count,
                 "faasw_microvms" => _ = summary.microvms.insert(label("state"), count),
                 "faasw_deployments_total" => {
                     summary.deployments.insert(label("result"), count);
@@ -211,6 +214,7 @@ mod tests {
             shells: 1,
             parked: 3,
             busy: 2,
+            forbidden_calls: 1,
         };
         let summary = Summary::read(&metrics.text(5, 2, stats));
         assert_eq!(
@@ -218,6 +222,7 @@ mod tests {
             (5, 2, 1)
         );
         assert_eq!(summary.microvms["parked"], 3);
+        assert_eq!(summary.forbidden_calls, 1);
         assert_eq!(summary.deployments["failed"], 1);
         let of = &summary.by_function["f"];
         assert_eq!((of.requests["200"], of.vm_exits), (4, 4));

@@ -1,7 +1,7 @@
 //! Closing a cell: what a child does before it touches anything of a tenant.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -161,6 +161,35 @@ impl Cell {
             identities,
             number,
         }
+    }
+
+    /// Hands it to a program that this process is about to execute, which opens its
+    /// own libraries before it closes the cell: the text is for [`Cell::take_over`],
+    /// and so is the descriptor `number`.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn hand_over(&self, number: RawFd) -> Result<String, CellError> {
+        // SAFETY: makes a number lead elsewhere that nothing in this process owns.
+        if unsafe { libc::dup2(self.maker.as_raw_fd(), number) } < 0 {
+            return Err(Step::Maker.failed()(Errno::BADF));
+        }
+        privileges::keep_through_execution().map_err(Step::Privileges.failed())?;
+        let [first, count] = self.identities.map_or([0, 0], Identities::numbers);
+        Ok(format!("{first},{count},{}", self.number))
+    }
+
+    /// Takes over what [`Cell::hand_over`] handed; `None` when the text is not its.
+    #[must_use]
+    pub fn take_over(text: &str, maker: OwnedFd) -> Option<Self> {
+        let numbers: Vec<u32> = text
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let [first, count, number] = numbers.try_into().ok()?;
+        let identities = Identities::from_numbers([first, count]);
+        Some(Self::new(maker, identities, number))
     }
 
     /// Closes it: from here on this process has an empty read-only root, no

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use rustix::io::Errno;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
-use rustix::io::Errno;
 
 /// What an argument of a system call must be. Arguments are compared as the 64 bits
 /// that the kernel is handed, unless it says otherwise.

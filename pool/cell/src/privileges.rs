@@ -60,6 +60,16 @@ impl Identities {
         }
     }
 
+    /// As two numbers, for [`Identities::from_numbers`].
+    pub fn numbers(self) -> [u32; 2] {
+        [self.first, self.count]
+    }
+
+    /// What [`Identities::numbers`] gave; `None` for what it cannot have given.
+    pub fn from_numbers([first, count]: [u32; 2]) -> Option<Self> {
+        (count > 0).then_some(Self { first, count })
+    }
+
     fn number(self, cell: u32) -> u32 {
         self.first + cell % self.count
     }
@@ -97,6 +107,22 @@ fn range(line: &str) -> Option<std::ops::Range<u32>> {
         return None;
     };
     Some(inside..inside.checked_add(count)?)
+}
+
+/// Has what this process may do survive the execution of another program, for a user
+/// that is not root.
+pub fn keep_through_execution() -> Result<(), Errno> {
+    let held = rustix::thread::capabilities(None)?;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            inheritable: held.permitted,
+            ..held
+        },
+    )?;
+    held.permitted.iter().try_for_each(|capability| {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)
+    })
 }
 
 /// Gives up every capability, and every way to get one.

@@ -112,9 +112,8 @@ pub fn rules(host: Host) -> Vec<Rule> {
         must.extend(file);
         rule(name, libc::SYS_mmap, &must)
     };
-    let advise = |name, advice: i32| {
-        rule(name, libc::SYS_madvise, &[Be(2, advice.cast_unsigned())])
-    };
+    let advise =
+        |name, advice: i32| rule(name, libc::SYS_madvise, &[Be(2, advice.cast_unsigned())]);
     let call = |name, fd, number| rule(name, libc::SYS_ioctl, &[Be(0, fd), Be(1, number)]);
     let read_write = libc::PROT_READ | libc::PROT_WRITE;
     let fresh = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
@@ -125,17 +124,32 @@ pub fn rules(host: Host) -> Vec<Rule> {
         rule("tell the node", libc::SYS_sendmsg, &[Be(0, SOCKET)]),
         rule("wait for the node", libc::SYS_ppoll, &[Be(1, 1)]),
         rule("end", libc::SYS_exit_group, &[]),
-        rule("let a descriptor go", libc::SYS_close, &[Lie(0, MAILBOX, END)]),
+        rule("let a descriptor go", libc::SYS_close, &[]),
         rule("draw entropy", libc::SYS_getrandom, &[Be(2, 0)]),
-        map("reserve addresses", libc::PROT_NONE, fresh | libc::MAP_ANONYMOUS, &[]),
+        map(
+            "reserve addresses",
+            libc::PROT_NONE,
+            fresh | libc::MAP_ANONYMOUS,
+            &[],
+        ),
         map(
             "map fresh memory",
             read_write,
             fresh | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
             &[],
         ),
-        map("map a layer", read_write, fresh | libc::MAP_FIXED, &[layers]),
-        map("map a root that is made", read_write, shared, &[Be(4, LAYERS)]),
+        map(
+            "map a layer",
+            read_write,
+            fresh | libc::MAP_FIXED,
+            &[layers],
+        ),
+        map(
+            "map a root that is made",
+            read_write,
+            shared,
+            &[Be(4, LAYERS)],
+        ),
         map("map the mailbox", read_write, shared, &[Be(4, MAILBOX)]),
         map("map code", libc::PROT_READ, shared, &[Be(4, LAYERS)]),
         advise("ask for large pages", libc::MADV_HUGEPAGE),
@@ -143,8 +157,16 @@ pub fn rules(host: Host) -> Vec<Rule> {
         advise("let pages go", libc::MADV_DONTNEED),
         rule("read a layer", libc::SYS_pread64, &[Lie(0, LAYERS, END)]),
         rule("read statistics", libc::SYS_pread64, &[Be(0, STATISTICS)]),
-        rule("write a new layer", libc::SYS_pwrite64, &[Lie(0, LAYERS, END)]),
-        rule("look for the mailbox's pages", libc::SYS_lseek, &[Be(0, MAILBOX)]),
+        rule(
+            "write a new layer",
+            libc::SYS_pwrite64,
+            &[Lie(0, LAYERS, END)],
+        ),
+        rule(
+            "look for the mailbox's pages",
+            libc::SYS_lseek,
+            &[Be(0, MAILBOX)],
+        ),
         rule(
             "let the mailbox's pages go",
             libc::SYS_fallocate,

@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use faasw_abi::isa::Isa;
+use faasw_cell::{Born, Cell, Site};
 use faasw_fri::messages::SpawnHelper;
 use rustix::process::{Pid, Resource, Rlimit};
 
-use crate::spawner::{child_of, close_from, end_with_parent, unblock_signals};
+use crate::spawner::{close_from, unblock_signals};
 
 /// First of the descriptors that the helper finds its input, output and report at.
 const FIRST_FD: i32 = 3;
@@ -16,28 +17,26 @@ const FIRST_FD: i32 = 3;
 /// Seconds between the signal that CPU time is used up and the end.
 const CPU_GRACE: u64 = 2;
 
-/// Starts the helper with input, output and report at descriptors 3, 4 and 5.
+/// Starts the helper with input, output and report at descriptors 3, 4 and 5, in the
+/// open cell that it closes itself once its libraries are loaded.
 ///
 /// # Errors
 /// When it cannot be forked, or the order names no instruction set.
-pub fn spawn(program: &OwnedFd, order: &SpawnHelper, fds: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
+pub fn spawn(
+    site: &Site,
+    number: u32,
+    program: &OwnedFd,
+    order: &SpawnHelper,
+    fds: [BorrowedFd<'_>; 3],
+) -> io::Result<Pid> {
     let isa = Isa::from_u64(order.isa).ok_or(io::ErrorKind::InvalidInput)?;
-    let arguments = [
-        c"faasw-compiler".to_owned(),
-        c"--isa".to_owned(),
-        CString::new(isa.name())?,
-    ];
-    let parent = rustix::process::getpid();
-    // SAFETY: this process has one thread, so the child may do anything.
-    match unsafe { libc::fork() } {
-        0 => {
-            if end_with_parent(parent) {
-                let _ = become_helper(program, order, fds, &arguments);
-            }
+    match site.fork(number)? {
+        Born::Child(cell) => {
+            let _ = become_helper(program, order, fds, isa, &cell);
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(127) }
         }
-        pid => child_of(pid),
+        Born::Maker(pid) => Ok(pid),
     }
 }
 
@@ -57,7 +56,8 @@ fn become_helper(
     program: &OwnedFd,
     order: &SpawnHelper,
     fds: [BorrowedFd<'_>; 3],
-    arguments: &[CString; 3],
+    isa: Isa,
+    cell: &Cell,
 ) -> io::Result<()> {
     // Compiling is never urgent; requests that run meanwhile are.
     // SAFETY: changes this process's priority only.
@@ -81,7 +81,16 @@ fn become_helper(
             return Err(io::Error::last_os_error());
         }
     }
-    const PROGRAM_FD: i32 = FIRST_FD + 3;
+    const CELL_FD: i32 = FIRST_FD + 3;
+    let handed = cell.hand_over(CELL_FD).map_err(io::Error::other)?;
+    let arguments = [
+        c"faasw-compiler".to_owned(),
+        c"--isa".to_owned(),
+        CString::new(isa.name())?,
+        c"--cell".to_owned(),
+        CString::new(handed)?,
+    ];
+    const PROGRAM_FD: i32 = CELL_FD + 1;
     // SAFETY: as above; the copy closes on exec.
     if unsafe { libc::dup3(program.as_raw_fd(), PROGRAM_FD, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());

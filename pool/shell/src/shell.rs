@@ -1,5 +1,6 @@
 //! A shell: a process with one VM that becomes one instance and then ends.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use faasw_abi::boot::Activation;
@@ -96,7 +97,8 @@ pub fn run(
             return 1;
         }
     };
-    let mut shell = Shell {
+    // Never dropped: the system lets go of everything by itself.
+    let mut shell = ManuallyDrop::new(Shell {
         socket,
         template,
         vm,
@@ -106,7 +108,7 @@ pub fn run(
         faults_before: 0,
         activated: started,
         exits: 0,
-    };
+    });
     let prepared = Prepared {
         nanoseconds: clock::monotonic() - started,
     };

@@ -109,13 +109,7 @@ impl Spawner {
                 if let (Ok(order), Some(input), Some(output), Some(report)) =
                     (packet.message::<SpawnHelper>(), first, second, third)
                 {
-                    let child = helper::spawn(
-                        &self.helper_program,
-                        &order,
-                        [input.as_fd(), output.as_fd(), report.as_fd()],
-                    );
-                    let number = self.free_number();
-                    self.note(order.token, child.map(|pid| (pid, number)));
+                    self.spawn_helper(&order, [input.as_fd(), output.as_fd(), report.as_fd()]);
                 }
             }
             Some(Kind::Kill) => {
@@ -127,13 +121,29 @@ impl Spawner {
         }
     }
 
-    fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
-        let site = match &self.site {
-            Ok(site) => site,
+    /// The site, unless this host allows none: then `token` is told.
+    fn site(&self, token: u64) -> Option<&Site> {
+        match &self.site {
+            Ok(site) => Some(site),
             Err(error) => {
-                let (errno, step) = (error.errno, error.step as u64);
-                return self.tell_failed(token, errno.into(), step);
+                self.tell_failed(token, error.errno.into(), error.step as u64);
+                None
             }
+        }
+    }
+
+    fn spawn_helper(&mut self, order: &SpawnHelper, fds: [BorrowedFd<'_>; 3]) {
+        let Some(site) = self.site(order.token) else {
+            return;
+        };
+        let number = self.free_number();
+        let child = helper::spawn(site, number, &self.helper_program, order, fds);
+        self.note(order.token, child.map(|pid| (pid, number)));
+    }
+
+    fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
+        let Some(site) = self.site(token) else {
+            return;
         };
         let number = self.free_number();
         match site.fork(number) {
@@ -207,21 +217,6 @@ fn kvm_device() -> io::Result<OwnedFd> {
     let device = Kvm::open_with_cloexec(true)?;
     // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(device) })
-}
-
-/// The child behind the answer of `fork`.
-pub fn child_of(pid: libc::pid_t) -> io::Result<Pid> {
-    match Pid::from_raw(pid) {
-        Some(child) if pid > 0 => Ok(child),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Ends this process when its parent ends; says whether the parent is still there.
-pub fn end_with_parent(parent: Pid) -> bool {
-    let set = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    // The parent may have ended before the call, and then no signal comes.
-    set.is_ok() && rustix::process::getppid() == Some(parent)
 }
 
 /// Names this process, for those who look at a list of processes.

@@ -278,6 +278,11 @@ pub fn run(options: PoolOptions, body: Body) -> Result<(), Failed> {
             let bench = Bench::start(options).await;
             body(&bench).await;
             bench.pool.shutdown().await;
+            let forbidden = bench.pool.stats().forbidden_calls;
+            assert_eq!(
+                forbidden, 0,
+                "the filters forbid what is needed: see the kernel's log"
+            );
         });
         tokio::time::timeout(limit, test).await
     });
