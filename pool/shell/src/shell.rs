@@ -88,7 +88,7 @@ pub fn run(
         .map_err(|errno| (Failure::Create, errno, 0))
         .and_then(|moved| {
             drop(progress);
-            make(cell, &socket, moved, template, filter)
+            enclose(cell, &socket, moved, template, filter)
         });
     let (vm, page_map) = match made {
         Ok(made) => made,
@@ -119,9 +119,12 @@ pub fn run(
     }
 }
 
-/// Makes the VM and closes the cell round it. What failed, and at which step of
-/// closing.
-fn make(
+/// Makes the VM and closes the cell round it. `progress` is at a number that no cell
+/// uses, and the lowest free one is the page map's.
+///
+/// # Errors
+/// What failed, and at which step of closing.
+pub fn enclose(
     cell: Cell,
     socket: &OwnedFd,
     progress: OwnedFd,

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
-use faasw_cell::filter::Filter;
+use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::{Born, CellError, Site, out_of_the_way};
 use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
@@ -25,14 +25,43 @@ struct Child {
     number: u32,
 }
 
+/// What it takes to make shells. Its descriptors have numbers that no cell uses.
+pub struct Maker {
+    /// What all VMs have in common.
+    pub template: Template,
+    /// What shells may do.
+    pub shell_filter: Filter,
+    /// Where cells are made; or what of it this host does not allow, and then there
+    /// are none.
+    pub site: Result<Site, CellError>,
+}
+
+impl Maker {
+    /// Finds out about the host and leaves its namespaces. The calling process must
+    /// have one thread.
+    ///
+    /// # Errors
+    /// When KVM or the page map do not answer, or the rules are none.
+    pub fn prepare(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<Self> {
+        let device = out_of_the_way(kvm_device()?)?;
+        // SAFETY: a device descriptor whose owner gives it away.
+        let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
+        let host = cell::Host {
+            scans: PageMap::open()?.scans(),
+            prefaults: template.can_prefault(),
+        };
+        Ok(Self {
+            template,
+            shell_filter: Filter::compile(&rules(host), &[]).map_err(io::Error::other)?,
+            site: Site::prepare(),
+        })
+    }
+}
+
 struct Spawner {
     node: OwnedFd,
     helper_program: OwnedFd,
-    template: Template,
-    shell_filter: Filter,
-    /// Where cells are made; or what of it this host does not allow, and then there
-    /// are none.
-    site: Result<Site, CellError>,
+    maker: Maker,
     children: Vec<Child>,
 }
 
@@ -53,21 +82,14 @@ pub fn run() -> io::Result<()> {
     // Low numbers are for what goes to cells.
     let (node, helper_program) = (out_of_the_way(node)?, out_of_the_way(helper_program)?);
     let ended = out_of_the_way(child_signal()?)?;
-    // SAFETY: a device descriptor without an owner.
-    let kvm = unsafe { Kvm::from_raw_fd(out_of_the_way(kvm_device()?)?.into_raw_fd()) };
-    let template = Template::new(kvm)?;
-    let host = cell::Host {
-        scans: PageMap::open()?.scans(),
-        prefaults: template.can_prefault(),
-    };
-    let mut rules = cell::rules(host);
-    rules.extend(cell::rare_rules());
     let mut spawner = Spawner {
         node,
         helper_program,
-        template,
-        shell_filter: Filter::compile(&rules, &[]).map_err(io::Error::other)?,
-        site: Site::prepare(),
+        maker: Maker::prepare(|host| {
+            let mut rules = cell::rules(host);
+            rules.extend(cell::rare_rules());
+            rules
+        })?,
         children: Vec::new(),
     };
     loop {
@@ -123,7 +145,7 @@ impl Spawner {
 
     /// The site, unless this host allows none: then `token` is told.
     fn site(&self, token: u64) -> Option<&Site> {
-        match &self.site {
+        match &self.maker.site {
             Ok(site) => Some(site),
             Err(error) => {
                 self.tell_failed(token, error.errno.into(), error.step as u64);
@@ -148,7 +170,14 @@ impl Spawner {
         let number = self.free_number();
         match site.fork(number) {
             Ok(Born::Child(cell)) => {
-                let code = shell::run(cell, socket, progress, &self.template, &self.shell_filter);
+                let code = {
+                    let Maker {
+                        template,
+                        shell_filter,
+                        ..
+                    } = &self.maker;
+                    shell::run(cell, socket, progress, template, shell_filter)
+                };
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }

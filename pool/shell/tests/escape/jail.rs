@@ -1,0 +1,188 @@
+//! The process that makes a cell, and has an attack run in it.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use faasw_abi::mailbox::MAILBOX_BYTES;
+use faasw_cell::filter::rule;
+use faasw_cell::{Born, out_of_the_way};
+use faasw_fri::{FriError, receive_from_untrusted};
+use faasw_seedtree::{Extent, LayerBuilder};
+use faasw_shell::spawner::Maker;
+use faasw_shell::{cell, shell};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, WaitOptions};
+
+use crate::attacks::{ATTACKS, Scene};
+
+/// How an attack ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A signal ended the process.
+    Signal(i32),
+    /// The kernel answered with this error number.
+    Refused(i32),
+    /// It did what it wanted.
+    Succeeded,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Refused(errno) => write!(f, "errno {errno}"),
+            Self::Succeeded => write!(f, "succeeded 0"),
+        }
+    }
+}
+
+impl Outcome {
+    /// Reads what [`fmt::Display`] writes.
+    pub fn read(text: &str) -> Option<Self> {
+        let (what, number) = text.split_once(' ')?;
+        let number = number.parse().ok()?;
+        match what {
+            "signal" => Some(Self::Signal(number)),
+            "errno" => Some(Self::Refused(number)),
+            "succeeded" => Some(Self::Succeeded),
+            _ => None,
+        }
+    }
+}
+
+/// Every system call that there is, and some more.
+const CALLS: std::ops::Range<libc::c_long> = 0..600;
+
+/// Makes two cells, has the attack run in one of them, and tells how it ended.
+pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
+    let attack = ATTACKS.iter().find(|known| known.name == attack).unwrap();
+    // As in the spawner, low numbers are for cells.
+    let maker = Maker::prepare(|host| {
+        if is_filtered {
+            let mut rules = cell::rules(host);
+            rules.extend(cell::rare_rules());
+            rules
+        } else {
+            CALLS.map(|call| rule("anything", call, &[])).collect()
+        }
+    })
+    .unwrap();
+    let (sibling, _sibling_socket) = inmate(&maker, 1, |_| {
+        loop {
+            std::thread::park();
+        }
+    });
+    let (pid, socket) = inmate(&maker, 2, |socket| {
+        let scene = Scene {
+            sibling: sibling.as_raw_nonzero().get(),
+            outside: outside.to_owned(),
+            socket: socket.as_raw_fd(),
+        };
+        match (attack.run)(&scene) {
+            0.. => 0,
+            refused => i32::try_from(-refused).unwrap(),
+        }
+    });
+    let before = open_descriptors();
+    // As the node does: it takes no descriptors, whatever comes.
+    while !matches!(
+        receive_from_untrusted(&socket, RecvFlags::empty()),
+        Err(FriError::Closed | FriError::System(_))
+    ) {}
+    assert_eq!(open_descriptors(), before, "descriptors came in");
+    let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::empty())
+        .unwrap()
+        .unwrap();
+    let outcome = match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => Outcome::Signal(signal),
+        (None, Some(0)) => Outcome::Succeeded,
+        (None, code) => Outcome::Refused(code.unwrap()),
+    };
+    println!("{outcome}");
+    rustix::process::kill_process(sibling, rustix::process::Signal::KILL).unwrap();
+    std::process::exit(0);
+}
+
+fn open_descriptors() -> usize {
+    (0..1024)
+        // SAFETY: only asks.
+        .filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0)
+        .count()
+}
+
+/// A cell with somebody in it who does as told, and the node's end of its socket.
+fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid, OwnedFd) {
+    let site = maker.site.as_ref().unwrap();
+    let (ours, theirs) = faasw_fri::pair().unwrap();
+    let ours = out_of_the_way(ours).unwrap();
+    match site.fork(number).unwrap() {
+        Born::Maker(pid) => (pid, ours),
+        Born::Child(cell) => {
+            drop(ours);
+            let theirs = at(cell::SOCKET, theirs);
+            let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+            let progress = out_of_the_way(progress.unwrap()).unwrap();
+            // SAFETY: the eventfd's first number, which is free again.
+            unsafe { libc::close_range(4, 15, 0) };
+            let files = files();
+            let code = match shell::enclose(
+                cell,
+                &theirs,
+                progress,
+                &maker.template,
+                &maker.shell_filter,
+            ) {
+                Ok(made) => {
+                    let code = act(&theirs);
+                    // Letting go takes calls that a shell never makes.
+                    std::mem::forget((made, files));
+                    code
+                }
+                // No error number is so large.
+                Err(_) => 255,
+            };
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(code) }
+        }
+    }
+}
+
+/// Gives a descriptor this number.
+fn at(number: u32, fd: OwnedFd) -> OwnedFd {
+    let number = number.cast_signed();
+    if fd.as_raw_fd() == number {
+        return fd;
+    }
+    // SAFETY: nothing has this number, or it is nobody's any more.
+    unsafe {
+        libc::dup2(fd.as_raw_fd(), number);
+        drop(fd);
+        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number)
+    }
+}
+
+/// What a node gives a shell: a mailbox, code and a layer, at their numbers.
+fn files() -> [OwnedFd; 3] {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mailbox = rustix::fs::memfd_create("mailbox", flags).unwrap();
+    rustix::fs::ftruncate(&mailbox, MAILBOX_BYTES).unwrap();
+    let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&mailbox, size).unwrap();
+    let layer = |name| {
+        let builder = LayerBuilder::new(name, 1 << 20).unwrap();
+        builder.write(0, &[1; 4096]).unwrap();
+        let own = vec![Extent {
+            start: 0,
+            end: 4096,
+        }];
+        let layer = builder.freeze_at(own).unwrap();
+        layer.as_fd().try_clone_to_owned().unwrap()
+    };
+    let (code, layer) = (layer("code"), layer("layer"));
+    [
+        at(cell::MAILBOX, out_of_the_way(mailbox).unwrap()),
+        at(cell::LAYERS, out_of_the_way(code).unwrap()),
+        at(cell::LAYERS + 1, out_of_the_way(layer).unwrap()),
+    ]
+}
