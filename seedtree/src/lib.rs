@@ -15,7 +15,7 @@ mod overlay;
 mod seed;
 
 pub use eviction::{Candidate, victims};
-pub use extent::{Extent, coalesce};
+pub use extent::{Extent, coalesce, sound};
 pub use layer::{Layer, LayerBuilder};
 pub use overlay::{Window, overlay};
 pub use seed::{Level, Seed};
