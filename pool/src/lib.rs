@@ -15,7 +15,7 @@
 //! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
 //! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
-//! - `doctor`: what the host offers.
+//! - `doctor`: what the host offers. `wall_clock`: the time of day.
 
 #![deny(unsafe_code)]
 
@@ -45,6 +45,7 @@ mod shell;
 mod spawner;
 mod stock;
 mod tree;
+mod wall_clock;
 mod watch;
 mod working_set;
 
@@ -60,3 +61,4 @@ pub use function::{
 pub use limits::CallLimits;
 pub use pool::{Compiled, EngineStats, Pool, PoolOptions};
 pub use seed::Seed;
+pub use wall_clock::WallClock;

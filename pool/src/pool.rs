@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use faasw_abi::isa::Isa;
@@ -28,6 +28,7 @@ use crate::seed::{self, Seed};
 use crate::spawner::Spawner;
 use crate::stock::Stock;
 use crate::tree::Tree;
+use crate::wall_clock::WallClock;
 
 /// How a pool is set up.
 #[derive(Clone, Debug)]
@@ -55,6 +56,9 @@ pub struct PoolOptions {
     /// Bytes that the seeds of functions may take together; those worth least
     /// give way, and are made again when they are used.
     pub seed_memory: u64,
+    /// What guests take for the time of day, read each time that one is let run; must not
+    /// block. Tests inject one.
+    pub wall_clock: WallClock,
     /// Most requests that one instance serves, each from its seed's exact state;
     /// 1 forks for every request.
     pub max_reuse: u32,
@@ -74,6 +78,7 @@ impl Default for PoolOptions {
             max_parked: 512,
             max_reuse: 10_000,
             seed_memory: 4 << 30,
+            wall_clock: SystemTime::now,
         }
     }
 }
@@ -157,7 +162,7 @@ impl Pool {
         let isa = doctor::choose_isa(options.isa)?;
         let spawner = Spawner::start().map_err(StartError::Spawner)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let stock = Stock::start(spawner, options.shells_ready);
+        let stock = Stock::start(spawner, options.shells_ready, options.wall_clock);
         let keeper = Keeper::start(ParkingRules {
             keep_alive: options.keep_alive,
             least: options.min_parked,

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::error::PlatformError;
 use crate::shell::Shell;
 use crate::spawner::Spawner;
+use crate::wall_clock::WallClock;
 
 /// The stock, and the spawner that fills it.
 #[derive(Debug)]
@@ -23,19 +24,22 @@ pub struct Stock {
     wanted: usize,
     stopped: AtomicBool,
     taken: Notify,
+    wall_clock: WallClock,
     /// Where the pool was started: whoever calls may have another.
     runtime: Handle,
 }
 
 impl Stock {
-    /// A stock that keeps `wanted` shells ready. Must be called inside a tokio runtime.
-    pub fn start(spawner: Arc<Spawner>, wanted: usize) -> Arc<Self> {
+    /// A stock that keeps `wanted` shells ready, whose guests get their time of day from
+    /// `wall_clock`. Must be called inside a tokio runtime.
+    pub fn start(spawner: Arc<Spawner>, wanted: usize, wall_clock: WallClock) -> Arc<Self> {
         let stock = Arc::new(Self {
             spawner: Mutex::new(spawner),
             ready: Mutex::new(VecDeque::new()),
             wanted,
             stopped: AtomicBool::new(false),
             taken: Notify::new(),
+            wall_clock,
             runtime: Handle::current(),
         });
         tokio::spawn(refill(Arc::downgrade(&stock)));
@@ -71,7 +75,7 @@ impl Stock {
         self.taken.notify_one();
         match ready {
             Some(shell) => Ok((shell, true)),
-            None => Ok((Shell::make(&spawner).await?, false)),
+            None => Ok((Shell::make(&spawner, self.wall_clock).await?, false)),
         }
     }
 
@@ -80,7 +84,7 @@ impl Stock {
     /// # Errors
     /// When it cannot be made.
     pub async fn make(&self) -> Result<Shell, PlatformError> {
-        Shell::make(&self.spawner()?).await
+        Shell::make(&self.spawner()?, self.wall_clock).await
     }
 
     /// The next shell that has not ended while it waited.
@@ -123,7 +127,7 @@ impl Stock {
 
     async fn fill(&self) -> Result<(), PlatformError> {
         while self.lock().len() < self.wanted {
-            let shell = Shell::make(&self.spawner()?).await?;
+            let shell = Shell::make(&self.spawner()?, self.wall_clock).await?;
             let mut ready = self.lock();
             // Whoever stops empties the stock after saying so.
             if self.stopped.load(Ordering::Acquire) {
