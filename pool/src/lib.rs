@@ -13,6 +13,7 @@
 //! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
 //!   they are made of.
 //! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
+//!   `holding`: what a function may keep in memory.
 //! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
 //! - `doctor`: what the host offers. `wall_clock`: the time of day.
@@ -30,6 +31,7 @@ mod exchange;
 mod executable;
 mod frozen;
 mod function;
+mod holding;
 mod huge;
 mod instance;
 mod limits;

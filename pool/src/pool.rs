@@ -56,6 +56,11 @@ pub struct PoolOptions {
     /// Bytes that the seeds of functions may take together; those worth least
     /// give way, and are made again when they are used.
     pub seed_memory: u64,
+    /// Bytes that one function may hold in memory between requests, all its versions
+    /// together: its seeds, and the private pages of its parked instances. It is an
+    /// account of what shells tell, not a measurement: what the kernel has for each VM
+    /// and process comes on top. Over it parked instances end, then seeds give way.
+    pub function_memory: u64,
     /// What guests take for the time of day, read each time that one is let run; must not
     /// block. Tests inject one.
     pub wall_clock: WallClock,
@@ -78,6 +83,7 @@ impl Default for PoolOptions {
             max_parked: 512,
             max_reuse: 10_000,
             seed_memory: 4 << 30,
+            function_memory: 1 << 30,
             wall_clock: SystemTime::now,
         }
     }
@@ -131,7 +137,7 @@ pub struct Pool {
     inner: Arc<Inner>,
 }
 
-/// How many microVMs there are, by what they do.
+/// How many microVMs there are, by what they do, and what functions hold in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Shells made ahead that hold no function yet.
@@ -140,6 +146,14 @@ pub struct EngineStats {
     pub parked: usize,
     /// Instances at work, being reset or being ended.
     pub busy: usize,
+    /// Bytes of the layers of functions' seeds.
+    pub seed_bytes: u64,
+    /// Bytes of the private pages of parked instances, as their shells told them.
+    pub parked_bytes: u64,
+    /// What [`PoolOptions::seed_memory`] allows.
+    pub seed_budget: u64,
+    /// What [`PoolOptions::function_memory`] allows.
+    pub function_budget: u64,
 }
 
 /// Requests that have their turn at once, for each processor.
@@ -175,6 +189,7 @@ impl Pool {
                     stock.clone(),
                     keeper.clone(),
                     options.seed_memory,
+                    options.function_memory,
                 )),
                 stock,
                 keeper,
@@ -280,7 +295,7 @@ impl Pool {
         let arrived = Instant::now();
         let room = self.inner.capacity.place().await?;
         let head = call.head.encode();
-        self.make_ahead(seed, seed.parking().missing());
+        self.make_ahead(seed, seed.missing());
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
         let turn = self.inner.turns.clone().acquire_owned().await;
@@ -451,8 +466,13 @@ impl Pool {
                     instance.fork(&seed).await?;
                     Ok::<_, PlatformError>(instance)
                 };
+                // At once private, before it runs.
+                let bytes = frozen.working_set.current().written_bytes();
                 match made.await {
-                    Ok(instance) => coming.park(instance),
+                    Ok(instance) => {
+                        coming.park(instance, bytes);
+                        seed.holding().fit();
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "no instance could be made ahead");
                         break;
@@ -469,10 +489,15 @@ impl Pool {
         self.inner.tree.describe()
     }
 
-    /// How many microVMs there are now.
+    /// How many microVMs there are now, and what functions hold in memory.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
+        let (seed_bytes, parked_bytes) = self.inner.tree.held();
         EngineStats {
+            seed_bytes,
+            parked_bytes,
+            seed_budget: self.inner.options.seed_memory,
+            function_budget: self.inner.options.function_memory,
             shells: self.inner.stock.ready(),
             parked: self.inner.keeper.count(),
             busy: self.inner.capacity.taken(),

@@ -14,7 +14,7 @@ mod layer;
 mod overlay;
 mod seed;
 
-pub use eviction::{Candidate, victims};
+pub use eviction::{Candidate, Yielding, victims, yielding};
 pub use extent::{Extent, coalesce, sound};
 pub use layer::{Layer, LayerBuilder};
 pub use overlay::{Window, overlay};

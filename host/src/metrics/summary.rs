@@ -18,6 +18,11 @@ pub struct Summary {
     pub unknown: u64,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
+    /// Bytes that functions hold between requests, by account: of their `seeds`, and of
+    /// `parked` instances.
+    pub memory: BTreeMap<String, u64>,
+    /// Bytes that they may hold: `seeds` of all functions, and one `function` in all.
+    pub memory_budget: BTreeMap<String, u64>,
     /// Deployments by how they ended.
     pub deployments: BTreeMap<String, u64>,
     /// What functions answered, by name.
@@ -81,6 +86,10 @@ impl Summary {
                 "faasw_functions" => summary.functions = count,
                 "faasw_requests_under_way" => summary.under_way = count,
                 "faasw_microvms" => _ = summary.microvms.insert(label("state"), count),
+                "faasw_memory_held_bytes" => _ = summary.memory.insert(label("of"), count),
+                "faasw_memory_budget_bytes" => {
+                    summary.memory_budget.insert(label("of"), count);
+                }
                 "faasw_deployments_total" => {
                     summary.deployments.insert(label("result"), count);
                 }
@@ -211,6 +220,9 @@ mod tests {
             shells: 1,
             parked: 3,
             busy: 2,
+            seed_bytes: 9 << 30,
+            function_budget: 7,
+            ..EngineStats::default()
         };
         let summary = Summary::read(&metrics.text(5, 2, stats));
         assert_eq!(
@@ -219,6 +231,8 @@ mod tests {
         );
         assert_eq!(summary.microvms["parked"], 3);
         assert_eq!(summary.deployments["failed"], 1);
+        assert_eq!(summary.memory["seeds"], 9 << 30);
+        assert_eq!(summary.memory_budget["function"], 7);
         let of = &summary.by_function["f"];
         assert_eq!((of.requests["200"], of.vm_exits), (4, 4));
         assert_eq!(of.served["made"], 4);

@@ -98,6 +98,15 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets how many bytes one function may hold between requests, all its versions
+    /// together: 1 GiB, unless set. Its seeds count, and the private pages of its
+    /// instances that wait, as they are told: what the kernel has for each microVM comes
+    /// on top. Over it, instances that wait longest end, then seeds give way.
+    pub fn function_memory(mut self, bytes: u64) -> Self {
+        self.pool.function_memory = bytes;
+        self
+    }
+
     /// Sets how many requests one microVM serves at most, each from the exact
     /// state of its function's seed: 10,000, unless set. 1 forks a new one for
     /// every request.
