@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_abi::isa::Isa;
@@ -11,6 +11,7 @@ use faasw_seedtree::Level;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::ablation::Mechanism;
 use crate::body::{self, Incoming, ReplyBody};
 use crate::capacity::{self, Capacity};
 use crate::code::{self, Code};
@@ -23,71 +24,12 @@ use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served,
 use crate::instance::Instance;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
+use crate::options::{EngineStats, PoolOptions};
 use crate::parking::{Keeper, ParkingRules};
 use crate::seed::{self, Seed};
 use crate::spawner::Spawner;
 use crate::stock::Stock;
 use crate::tree::Tree;
-use crate::wall_clock::WallClock;
-
-/// How a pool is set up.
-#[derive(Clone, Debug)]
-pub struct PoolOptions {
-    /// Shells kept ready.
-    pub shells_ready: usize,
-    /// Most instances at once, from their request's begin until they are parked or
-    /// gone. A request waits a moment for room before it is refused.
-    pub max_instances: usize,
-    /// Instruction set of compiled functions; `None` for the best this CPU has.
-    pub isa: Option<Isa>,
-    /// CPU time that compiling a function may take.
-    pub compile_cpu: Duration,
-    /// Address space that compiling a function may take, in bytes.
-    pub compile_memory: u64,
-    /// Wall time that instantiating a function may take when it is deployed.
-    pub instantiation_time: Duration,
-    /// How long an instance stays parked that no request takes.
-    pub keep_alive: Duration,
-    /// Instances of each function that stay parked all the same, once it was
-    /// called.
-    pub min_parked: usize,
-    /// Most instances parked at once, of all functions together.
-    pub max_parked: usize,
-    /// Bytes that the seeds of functions may take together; those worth least
-    /// give way, and are made again when they are used.
-    pub seed_memory: u64,
-    /// Bytes that one function may hold in memory between requests, all its versions
-    /// together: its seeds, and the private pages of its parked instances. It is an
-    /// account of what shells tell, not a measurement: what the kernel has for each VM
-    /// and process comes on top. Over it parked instances end, then seeds give way.
-    pub function_memory: u64,
-    /// What guests take for the time of day, read each time that one is let run; must not
-    /// block. Tests inject one.
-    pub wall_clock: WallClock,
-    /// Most requests that one instance serves, each from its seed's exact state;
-    /// 1 forks for every request.
-    pub max_reuse: u32,
-}
-
-impl Default for PoolOptions {
-    fn default() -> Self {
-        Self {
-            shells_ready: 4,
-            max_instances: 256,
-            isa: None,
-            compile_cpu: Duration::from_secs(120),
-            compile_memory: 2 << 30,
-            instantiation_time: Duration::from_secs(60),
-            keep_alive: Duration::from_secs(60),
-            min_parked: 0,
-            max_parked: 512,
-            max_reuse: 10_000,
-            seed_memory: 4 << 30,
-            function_memory: 1 << 30,
-            wall_clock: SystemTime::now,
-        }
-    }
-}
 
 /// A compiled function.
 #[derive(Clone, Debug)]
@@ -137,25 +79,6 @@ pub struct Pool {
     inner: Arc<Inner>,
 }
 
-/// How many microVMs there are, by what they do, and what functions hold in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineStats {
-    /// Shells made ahead that hold no function yet.
-    pub shells: usize,
-    /// Instances that wait for a request of their function.
-    pub parked: usize,
-    /// Instances at work, being reset or being ended.
-    pub busy: usize,
-    /// Bytes of the layers of functions' seeds.
-    pub seed_bytes: u64,
-    /// Bytes of the private pages of parked instances, as their shells told them.
-    pub parked_bytes: u64,
-    /// What [`PoolOptions::seed_memory`] allows.
-    pub seed_budget: u64,
-    /// What [`PoolOptions::function_memory`] allows.
-    pub function_budget: u64,
-}
-
 /// Requests that have their turn at once, for each processor.
 const TURNS: usize = 2;
 
@@ -173,9 +96,15 @@ impl Pool {
     /// When this host cannot run guests; the message says what to do.
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         doctor::check_kvm()?;
+        #[cfg(feature = "ablation")]
+        Mechanism::switch_off(&options.without);
         let isa = doctor::choose_isa(options.isa)?;
         let spawner = Spawner::start().map_err(StartError::Spawner)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let turns = match Mechanism::Turns.is_off() {
+            true => Semaphore::MAX_PERMITS,
+            false => TURNS * processors,
+        };
         let stock = Stock::start(spawner, options.shells_ready, options.wall_clock);
         let keeper = Keeper::start(ParkingRules {
             keep_alive: options.keep_alive,
@@ -198,7 +127,7 @@ impl Pool {
                 compiling: Semaphore::new(COMPILATIONS),
                 next_instance: AtomicU64::new(1),
                 processors,
-                turns: Arc::new(Semaphore::new(TURNS * processors)),
+                turns: Arc::new(Semaphore::new(turns)),
                 options,
             }),
         })
@@ -371,7 +300,7 @@ impl Pool {
     /// Whether there are processors to spare, so that an answer may cost more work
     /// to be sooner.
     fn is_quiet(&self) -> bool {
-        self.inner.capacity.taken() <= self.inner.processors
+        !Mechanism::EarlyEnd.is_off() && self.inner.capacity.taken() <= self.inner.processors
     }
 
     /// The best microVM that there is for a function: a parked one, one that is
@@ -385,7 +314,9 @@ impl Pool {
             let served = served(&instance);
             return Ok((instance, served));
         }
-        if let Some(coming) = seed.parking().wait() {
+        if !Mechanism::ResetWait.is_off()
+            && let Some(coming) = seed.parking().wait()
+        {
             self.make_more(seed);
             if let Ok(Ok(instance)) = timeout(RESET_WAIT, coming).await {
                 let served = served(&instance);

@@ -275,6 +275,10 @@ pub struct Serving {
     /// state of its seed; 1 forks a new one for every request
     #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]
     pub max_reuse: u32,
+    /// Serve without this mechanism, any number of times: for a benchmark
+    #[cfg(feature = "ablation")]
+    #[arg(long, value_name = "MECHANISM")]
+    pub without: Vec<faasw_pool::Mechanism>,
     /// How the node's own events are written to standard error; FAASW_LOG
     /// chooses which, such as debug or faasw=debug,warn
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

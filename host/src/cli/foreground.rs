@@ -116,6 +116,8 @@ fn builder(serving: &Serving) -> NodeBuilder {
         .max_reuse(serving.max_reuse)
         .seed_memory(serving.seed_memory.saturating_mul(1 << 20))
         .function_memory(serving.function_memory.saturating_mul(1 << 20));
+    #[cfg(feature = "ablation")]
+    let builder = builder.without(serving.without.clone());
     match serving.metrics {
         Some(address) => builder.metrics(address),
         None => builder,

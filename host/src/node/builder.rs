@@ -129,6 +129,13 @@ impl NodeBuilder {
         self
     }
 
+    /// Switches mechanisms off for a benchmark, in all nodes of this process.
+    #[cfg(feature = "ablation")]
+    pub fn without(mut self, mechanisms: Vec<faasw_pool::Mechanism>) -> Self {
+        self.pool.without = mechanisms;
+        self
+    }
+
     /// Is called for every [`Event`], on whatever thread it happens. It should
     /// not block.
     pub fn observe(mut self, tell: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {

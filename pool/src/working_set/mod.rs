@@ -19,6 +19,7 @@ use faasw_fri::messages::{SET_MAX, SET_PAGES_MAX};
 use faasw_seedtree::{Extent, coalesce, sound};
 
 use self::habit::Habit;
+use crate::ablation::Mechanism;
 use crate::function::ResetEffort;
 use crate::shell::UsedPages;
 
@@ -119,8 +120,12 @@ impl WorkingSet {
     /// Takes what a shell says that its instance, which was forked with the set of
     /// `generation`, has used, as far as that makes sense in `ram_bytes` of memory.
     pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) {
-        let written = sensible(&told.written, ram_bytes);
-        let read = sensible(&told.read, ram_bytes);
+        let unless_off = |told: &[Extent], what: Mechanism| match what.is_off() {
+            true => Vec::new(),
+            false => sensible(told, ram_bytes),
+        };
+        let written = unless_off(&told.written, Mechanism::WriteSet);
+        let read = unless_off(&told.read, Mechanism::ReadSet);
         let mut known = self.known();
         if generation != known.sets.generation {
             // Another one has told already.
