@@ -11,7 +11,8 @@ pub type WallClock = fn() -> SystemTime;
 /// 1970; 0 where that was before.
 ///
 /// A shell adds its own look at the monotonic clock, so that what an order takes to
-/// arrive, a fork included, does not make the guest's clock late.
+/// arrive, a fork included, does not make the guest's clock late. So shells must not have
+/// a time namespace with offsets of its own.
 pub fn epoch_nanoseconds(clock: WallClock) -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
     let wall = clock().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -207,6 +207,8 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     let budget = held.layer_bytes + each * 3 / 2;
     let bench = Bench::start(PoolOptions {
         function_memory: budget,
+        // Of which the budget comes first.
+        min_parked: 3,
         ..support::usual()
     })
     .await;
@@ -223,9 +225,15 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
         all[0].parked == 1 && holds(all) <= budget
     })
     .await;
-    let (_, kind) = served(&bench, &old, "/hello").await;
-    assert_eq!(kind, Served::Parked);
-    assert!(functions(&bench)[0].is_in_memory);
+    let forks = functions(&bench)[0].forks;
+    for _ in 0..5 {
+        let (_, timing, _) = bench.through(&old, call("/hello")).await;
+        assert_eq!(timing.served, Served::Parked);
+        eventually("it rests again", &bench, |all| all[0].parked == 1).await;
+    }
+    let held = &functions(&bench)[0];
+    assert!(held.is_in_memory);
+    assert_eq!(held.forks, forks, "instances are made only to be ended");
 
     // Another version counts with it: first what rests ends, then one seed gives way.
     let new = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
