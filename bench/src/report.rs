@@ -7,10 +7,11 @@
 //!
 //! - `function`: what is measured, and the goals.
 //! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which uses another
-//!   of this program's benchmarks.
+//!   of this program's benchmarks. `ablation`: what each mechanism is worth.
 //! - `figure`, `figures`: numbers beside their goals. `plot`, `charts`: plots.
 //!   `document`: the page, with the `host` that it was made on.
 
+mod ablation;
 mod charts;
 mod document;
 mod figure;
@@ -44,6 +45,10 @@ pub struct Arguments {
     /// The `faasw` program, built with --release
     #[arg(long, value_name = "FILE")]
     faasw: PathBuf,
+    /// The `faasw` program built with --features ablation, for the part ablation alone:
+    /// without it only what options switch off is measured there
+    #[arg(long, value_name = "FILE")]
+    ablation_faasw: Option<PathBuf>,
     /// The `wasmtime` program, of the release that the node carries
     #[arg(long, value_name = "FILE")]
     wasmtime: PathBuf,
@@ -79,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let results = measure::all(&measure::Subjects {
         faasw: &arguments.faasw,
+        ablation_faasw: arguments.ablation_faasw.as_deref(),
         wasmtime: &arguments.wasmtime,
         functions: &functions(&arguments.function)?,
         parts: &parts(&arguments.only),

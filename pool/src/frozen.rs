@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use faasw_abi::memory_map::PAGE;
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::{Extent, Seed, Window};
+use faasw_seedtree::{Seed, Window};
 
 use crate::working_set::WorkingSet;
 
@@ -47,20 +46,4 @@ impl Frozen {
     pub fn forks(&self) -> u64 {
         self.forks.load(Ordering::Relaxed)
     }
-}
-
-/// What a shell says that a child has of its own, as far as that makes sense in
-/// `ram_bytes` of memory: sorted, disjoint, and made of pages.
-pub fn sensible(told: Vec<Extent>, ram_bytes: u64) -> Option<Vec<Extent>> {
-    let mut end = 0;
-    let is_sound = told.iter().all(|extent| {
-        let sound = end <= extent.start
-            && extent.start < extent.end
-            && extent.end <= ram_bytes
-            && extent.start.is_multiple_of(PAGE)
-            && extent.end.is_multiple_of(PAGE);
-        end = extent.end;
-        sound
-    });
-    is_sound.then_some(told)
 }

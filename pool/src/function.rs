@@ -167,6 +167,8 @@ pub struct SeedInfo {
     pub read_pages: u64,
     /// Instances that wait for a request.
     pub parked: usize,
+    /// Bytes of those instances' private pages, as their shells told them.
+    pub parked_bytes: u64,
     /// Instances at work, being reset or being ended.
     pub busy: usize,
     /// How often it was forked.

@@ -10,9 +10,14 @@ use std::ptr;
 
 use faasw_abi::memory_map::LARGE_PAGE;
 
+use crate::ablation::Mechanism;
+
 /// Gathers the pages of `file` from `offset` on, both multiples of a large page,
 /// into large pages. A host that cannot serves small ones: slower, not wrong.
 pub fn gather(file: impl AsFd, offset: u64, bytes: u64) {
+    if Mechanism::LargePages.is_off() {
+        return;
+    }
     let (Ok(length), Ok(start)) = (usize::try_from(bytes), libc::off_t::try_from(offset)) else {
         return;
     };

@@ -8,17 +8,20 @@
 //! shell `fork`, then `activate`, and moves bytes between the client's bodies and the
 //! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
-//! - `pool`: what the node calls; `capacity`: whom it has room for. `error`, `function`: its words.
+//! - `pool`: what the node calls; `options`: how it is set up; `capacity`: whom it has room for. `error`, `function`: its words.
 //! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
 //! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
 //!   they are made of.
 //! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
+//!   `holding`: what a function may keep in memory.
 //! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
-//! - `doctor`: what the host offers.
+//! - `ablation`: what a benchmark may switch off.
+//! - `doctor`: what the host offers. `wall_clock`: the time of day.
 
 #![deny(unsafe_code)]
 
+mod ablation;
 mod body;
 mod boot_image;
 mod capacity;
@@ -30,12 +33,14 @@ mod exchange;
 mod executable;
 mod frozen;
 mod function;
+mod holding;
 mod huge;
 mod instance;
 mod limits;
 mod log_lines;
 mod mailbox;
 mod making;
+mod options;
 mod parking;
 mod pool;
 mod retire;
@@ -45,9 +50,12 @@ mod shell;
 mod spawner;
 mod stock;
 mod tree;
+mod wall_clock;
 mod watch;
 mod working_set;
 
+#[cfg(feature = "ablation")]
+pub use ablation::Mechanism;
 pub use body::{ClientError, Part, ReplyBody, RequestBody, ResponseStream};
 pub use doctor::{Finding, State, check_kvm, findings};
 pub use error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
@@ -58,5 +66,7 @@ pub use function::{
     SeedInfo, Served, Timing,
 };
 pub use limits::CallLimits;
-pub use pool::{Compiled, EngineStats, Pool, PoolOptions};
+pub use options::{EngineStats, PoolOptions};
+pub use pool::{Compiled, Pool};
 pub use seed::Seed;
+pub use wall_clock::WallClock;

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{DRAW_ENTROPY, DRAW_INSECURE};
+use faasw_abi::memory_map::PAGE;
 use faasw_fri::messages::ROOT_MAX;
-use faasw_seedtree::{Layer, LayerBuilder, Level, Seed};
+use faasw_seedtree::{Layer, LayerBuilder, Level, Seed, sound};
 use std::sync::Arc;
 
 use crate::boot_image;
 use crate::code::Code;
 use crate::error::{InvokeError, PlatformError, SeedError};
-use crate::frozen::{Frozen, sensible};
+use crate::frozen::Frozen;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::run;
@@ -162,10 +163,11 @@ impl Making {
                 let name = format!("faasw-level-{}", level.number());
                 let ram = LayerBuilder::new(&name, ram_bytes).map_err(system)?;
                 let (state, told) = self.shell.seal(Some(&ram)).await?;
-                let own = sensible(told, ram_bytes).ok_or_else(|| {
-                    PlatformError::Protocol("a new layer's extents make no sense".to_owned())
-                })?;
-                let layer: Layer = ram.freeze_at(own).map_err(system)?;
+                if sound(&told, PAGE, ram_bytes) != told {
+                    let what = "a new layer's extents make no sense";
+                    return Err(PlatformError::Protocol(what.to_owned()));
+                }
+                let layer: Layer = ram.freeze_at(told).map_err(system)?;
                 (layer, state, Some(parent.seed.clone()))
             }
         };

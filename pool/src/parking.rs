@@ -56,7 +56,16 @@ struct Places {
 #[derive(Debug)]
 struct Parked {
     instance: Instance,
-    since: Instant,
+    rest: Rest,
+}
+
+/// How an instance is parked.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest {
+    /// Since when.
+    pub since: Instant,
+    /// Bytes of its private pages, as its shell told them.
+    pub bytes: u64,
 }
 
 /// An instance that will be parked, or not.
@@ -130,6 +139,18 @@ impl Parking {
         self.places().parked.len()
     }
 
+    /// Each that is parked, those first that wait longest.
+    pub fn rests(&self) -> Vec<Rest> {
+        let places = self.places();
+        places.parked.iter().map(|parked| parked.rest).collect()
+    }
+
+    /// Bytes of the private pages of those that are parked.
+    pub fn bytes(&self) -> u64 {
+        let places = self.places();
+        places.parked.iter().map(|parked| parked.rest.bytes).sum()
+    }
+
     /// How many are being reset or made.
     pub fn coming(&self) -> usize {
         self.places().coming
@@ -144,19 +165,30 @@ impl Parking {
 
     /// Ends those that were parked before `before`, but for the last `kept`.
     fn expire(&self, before: Instant, kept: usize) {
-        let mut places = self.places();
-        let fresh = places
+        let places = self.places();
+        let old = places
             .parked
-            .partition_point(|parked| parked.since <= before)
+            .partition_point(|parked| parked.rest.since <= before)
             .min(places.parked.len().saturating_sub(kept));
-        let old: Vec<_> = places.parked.drain(..fresh).collect();
+        self.end(places, old);
+    }
+
+    /// Ends those `count` that wait longest.
+    pub fn end_oldest(&self, count: usize) {
+        self.end(self.places(), count);
+    }
+
+    fn end(&self, mut places: MutexGuard<'_, Places>, count: usize) {
+        let count = count.min(places.parked.len());
+        let ended: Vec<_> = places.parked.drain(..count).collect();
+        // Ending takes a moment in which others may take the rest.
         drop(places);
-        self.keeper.count.fetch_sub(old.len(), Ordering::Relaxed);
+        self.keeper.count.fetch_sub(ended.len(), Ordering::Relaxed);
     }
 
     /// Since when the oldest is parked.
     fn oldest(&self) -> Option<Instant> {
-        self.places().parked.front().map(|parked| parked.since)
+        self.places().parked.front().map(|parked| parked.rest.since)
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -172,8 +204,9 @@ impl Drop for Parking {
 }
 
 impl Coming {
-    /// Parks an instance that was reset, or hands it to who waits for it.
-    pub fn park(self, mut instance: Instance) {
+    /// Parks an instance that has `bytes` of private pages, or hands it to who waits for
+    /// one.
+    pub fn park(self, mut instance: Instance, bytes: u64) {
         let keeper = &self.parking.keeper;
         let parked_before;
         {
@@ -191,7 +224,10 @@ impl Coming {
             parked_before = keeper.count.fetch_add(1, Ordering::Relaxed);
             places.parked.push_back(Parked {
                 instance,
-                since: Instant::now(),
+                rest: Rest {
+                    since: Instant::now(),
+                    bytes,
+                },
             });
         }
         if parked_before >= keeper.rules.most {

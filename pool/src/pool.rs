@@ -11,6 +11,7 @@ use faasw_seedtree::Level;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::ablation::Mechanism;
 use crate::body::{self, Incoming, ReplyBody};
 use crate::capacity::{self, Capacity};
 use crate::code::{self, Code};
@@ -23,59 +24,11 @@ use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served,
 use crate::instance::Instance;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
+use crate::options::{EngineStats, PoolOptions};
 use crate::parking::{Keeper, ParkingRules};
 use crate::seed::{self, Seed};
 use crate::stock::Stock;
 use crate::tree::Tree;
-
-/// How a pool is set up.
-#[derive(Clone, Debug)]
-pub struct PoolOptions {
-    /// Shells kept ready.
-    pub shells_ready: usize,
-    /// Most instances at once, from their request's begin until they are parked or
-    /// gone. A request waits a moment for room before it is refused.
-    pub max_instances: usize,
-    /// Instruction set of compiled functions; `None` for the best this CPU has.
-    pub isa: Option<Isa>,
-    /// CPU time that compiling a function may take.
-    pub compile_cpu: Duration,
-    /// Address space that compiling a function may take, in bytes.
-    pub compile_memory: u64,
-    /// Wall time that instantiating a function may take when it is deployed.
-    pub instantiation_time: Duration,
-    /// How long an instance stays parked that no request takes.
-    pub keep_alive: Duration,
-    /// Instances of each function that stay parked all the same, once it was
-    /// called.
-    pub min_parked: usize,
-    /// Most instances parked at once, of all functions together.
-    pub max_parked: usize,
-    /// Bytes that the seeds of functions may take together; those worth least
-    /// give way, and are made again when they are used.
-    pub seed_memory: u64,
-    /// Most requests that one instance serves, each from its seed's exact state;
-    /// 1 forks for every request.
-    pub max_reuse: u32,
-}
-
-impl Default for PoolOptions {
-    fn default() -> Self {
-        Self {
-            shells_ready: 4,
-            max_instances: 256,
-            isa: None,
-            compile_cpu: Duration::from_secs(120),
-            compile_memory: 2 << 30,
-            instantiation_time: Duration::from_secs(60),
-            keep_alive: Duration::from_secs(60),
-            min_parked: 0,
-            max_parked: 512,
-            max_reuse: 10_000,
-            seed_memory: 4 << 30,
-        }
-    }
-}
 
 /// A compiled function.
 #[derive(Clone, Debug)]
@@ -125,20 +78,6 @@ pub struct Pool {
     inner: Arc<Inner>,
 }
 
-/// How many microVMs there are, by what they do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineStats {
-    /// Shells made ahead that hold no function yet.
-    pub shells: usize,
-    /// Instances that wait for a request of their function.
-    pub parked: usize,
-    /// Instances at work, being reset or being ended.
-    pub busy: usize,
-    /// Processes that were ended, ever, for a system call that their cell does not
-    /// allow: somebody broke out of a microVM or of the compiler.
-    pub forbidden_calls: u64,
-}
-
 /// Requests that have their turn at once, for each processor.
 const TURNS: usize = 2;
 
@@ -156,11 +95,15 @@ impl Pool {
     /// When this host cannot run guests; the message says what to do.
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         doctor::check_kvm()?;
+        #[cfg(feature = "ablation")]
+        Mechanism::switch_off(&options.without);
         let isa = doctor::choose_isa(options.isa)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let stock = Stock::start(options.shells_ready).map_err(StartError::Spawner)?;
-        // What this host does not allow is to be known now.
-        stock.make().await.map_err(StartError::Shell)?;
+        let turns = match Mechanism::Turns.is_off() {
+            true => Semaphore::MAX_PERMITS,
+            false => TURNS * processors,
+        };
+        let stock = Stock::start(options.shells_ready, options.wall_clock).await?;
         let keeper = Keeper::start(ParkingRules {
             keep_alive: options.keep_alive,
             least: options.min_parked,
@@ -173,6 +116,7 @@ impl Pool {
                     stock.clone(),
                     keeper.clone(),
                     options.seed_memory,
+                    options.function_memory,
                 )),
                 stock,
                 keeper,
@@ -181,7 +125,7 @@ impl Pool {
                 compiling: Semaphore::new(COMPILATIONS),
                 next_instance: AtomicU64::new(1),
                 processors,
-                turns: Arc::new(Semaphore::new(TURNS * processors)),
+                turns: Arc::new(Semaphore::new(turns)),
                 options,
             }),
         })
@@ -278,7 +222,7 @@ impl Pool {
         let arrived = Instant::now();
         let room = self.inner.capacity.place().await?;
         let head = call.head.encode();
-        self.make_ahead(seed, seed.parking().missing());
+        self.make_ahead(seed, seed.missing());
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
         let turn = self.inner.turns.clone().acquire_owned().await;
@@ -354,7 +298,7 @@ impl Pool {
     /// Whether there are processors to spare, so that an answer may cost more work
     /// to be sooner.
     fn is_quiet(&self) -> bool {
-        self.inner.capacity.taken() <= self.inner.processors
+        !Mechanism::EarlyEnd.is_off() && self.inner.capacity.taken() <= self.inner.processors
     }
 
     /// The best microVM that there is for a function: a parked one, one that is
@@ -368,7 +312,9 @@ impl Pool {
             let served = served(&instance);
             return Ok((instance, served));
         }
-        if let Some(coming) = seed.parking().wait() {
+        if !Mechanism::ResetWait.is_off()
+            && let Some(coming) = seed.parking().wait()
+        {
             self.make_more(seed);
             if let Ok(Ok(instance)) = timeout(RESET_WAIT, coming).await {
                 let served = served(&instance);
@@ -449,8 +395,13 @@ impl Pool {
                     instance.fork(&seed).await?;
                     Ok::<_, PlatformError>(instance)
                 };
+                // At once private, before it runs.
+                let bytes = frozen.working_set.current().written_bytes();
                 match made.await {
-                    Ok(instance) => coming.park(instance),
+                    Ok(instance) => {
+                        coming.park(instance, bytes);
+                        seed.holding().fit();
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "no instance could be made ahead");
                         break;
@@ -467,10 +418,15 @@ impl Pool {
         self.inner.tree.describe()
     }
 
-    /// How many microVMs there are now.
+    /// How many microVMs there are now, and what functions hold in memory.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
+        let (seed_bytes, parked_bytes) = self.inner.tree.held();
         EngineStats {
+            seed_bytes,
+            parked_bytes,
+            seed_budget: self.inner.options.seed_memory,
+            function_budget: self.inner.options.function_memory,
             shells: self.inner.stock.ready(),
             parked: self.inner.keeper.count(),
             busy: self.inner.capacity.taken(),

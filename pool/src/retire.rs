@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
+use faasw_abi::memory_map::PAGE;
 use faasw_seedtree::Level;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -46,7 +47,12 @@ pub type Place = (OwnedSemaphorePermit, Busy);
 impl Retiring {
     /// Does it in the background.
     pub fn start(self) {
-        tokio::spawn(self.run());
+        let seed = self.seed.clone();
+        tokio::spawn(async move {
+            self.run().await;
+            // One more may be parked now, or a seed free that was in use.
+            seed.holding().fit();
+        });
     }
 
     async fn run(mut self) {
@@ -104,7 +110,7 @@ impl Retiring {
                 from.working_set.note(self.instance.generation, &reset);
                 self.tell(&effort);
                 if self.instance.is_current() {
-                    return coming.park(self.instance);
+                    return coming.park(self.instance, reset.filled * PAGE);
                 }
                 // That was what made the set be forgotten.
                 drop(coming);

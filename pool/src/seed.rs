@@ -20,6 +20,7 @@ use crate::code::Code;
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::frozen::Frozen;
 use crate::function::{FreezePolicy, FreezeReport, FunctionSpec, SeedInfo, Served};
+use crate::holding::Holding;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::making::{Instantiated, Making};
@@ -59,6 +60,7 @@ pub struct Function {
     cost: Mutex<Duration>,
     heat: Mutex<Heat>,
     parking: Arc<Parking>,
+    holding: Arc<Holding>,
     busy: AtomicUsize,
     served: [AtomicU64; Served::ALL.len()],
     page_faults: AtomicU64,
@@ -110,6 +112,28 @@ impl Function {
         &self.parking
     }
 
+    /// The account of what all its versions hold in memory.
+    pub(crate) fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    /// Bytes of its seed's layer, while that is in memory.
+    pub(crate) fn seed_bytes(&self) -> u64 {
+        lock(&self.frozen).as_ref().map_or(0, |seed| seed.bytes())
+    }
+
+    /// How many instances are to be made ahead: those missing of the ones that stay
+    /// parked at all times, as far as the function may hold them.
+    pub(crate) fn missing(&self) -> usize {
+        let missing = self.parking.missing();
+        let Some(frozen) = (missing > 0).then(|| self.frozen()).flatten() else {
+            return 0;
+        };
+        let each = frozen.working_set.current().written_bytes().max(1);
+        let room = self.holding.room() / each;
+        missing.min(usize::try_from(room).unwrap_or(usize::MAX))
+    }
+
     /// A mailbox for a guest that is to become this function.
     pub(crate) fn mailbox(&self) -> Result<Mailbox, PlatformError> {
         let mailbox = Mailbox::new()?;
@@ -140,15 +164,16 @@ impl Function {
         self.page_faults.fetch_add(page_faults, Ordering::Relaxed);
     }
 
-    /// What its seed is worth; nothing when it is not in memory.
-    pub(crate) fn candidate(&self) -> Option<Candidate> {
+    /// What its seed is worth; nothing when it is not in memory. It is in use when more
+    /// than `parked` instances have it.
+    pub(crate) fn candidate(&self, parked: usize) -> Option<Candidate> {
         let frozen = lock(&self.frozen);
         let seed = frozen.as_ref()?;
         Some(Candidate {
             frequency: lock(&self.heat).now(Instant::now()),
             cost: *lock(&self.cost),
             bytes: seed.bytes(),
-            in_use: Arc::strong_count(seed) > 1,
+            in_use: Arc::strong_count(seed) > 1 + parked,
             parent: None,
         })
     }
@@ -176,6 +201,7 @@ impl Function {
             name: self.spec.name.clone(),
             level: Level::Function.number(),
             parked: self.parking.count(),
+            parked_bytes: self.parking.bytes(),
             busy: self.busy(),
             requests: all,
             hits: count(Served::Parked),
@@ -315,6 +341,7 @@ pub async fn make(
             at: Instant::now(),
         }),
         parking: tree.parking(),
+        holding: tree.holding(&spec.name),
         busy: AtomicUsize::new(0),
         served: Default::default(),
         page_faults: AtomicU64::new(0),

@@ -23,6 +23,7 @@ use crate::frozen::Frozen;
 use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
 use crate::spawner::{Process, Spawner};
+use crate::wall_clock::{self, WallClock};
 use crate::watch::{into_io, watch};
 use crate::working_set::PageSets;
 use std::sync::Arc;
@@ -71,6 +72,7 @@ pub struct Shell {
     socket: AsyncFd<OwnedFd>,
     /// An eventfd that the guest's progress doorbell signals.
     progress: AsyncFd<OwnedFd>,
+    wall_clock: WallClock,
 }
 
 fn protocol(error: impl std::fmt::Display) -> PlatformError {
@@ -78,11 +80,15 @@ fn protocol(error: impl std::fmt::Display) -> PlatformError {
 }
 
 impl Shell {
-    /// Makes a shell and waits until its VM is there.
+    /// Makes a shell, whose guest's time of day is `wall_clock`'s, and waits until its VM
+    /// is there.
     ///
     /// # Errors
     /// When it cannot be made, or fails to make its VM.
-    pub async fn make(spawner: &Arc<Spawner>) -> Result<Self, PlatformError> {
+    pub async fn make(
+        spawner: &Arc<Spawner>,
+        wall_clock: WallClock,
+    ) -> Result<Self, PlatformError> {
         let system = |error| PlatformError::System {
             what: "a shell's descriptors could not be made",
             error,
@@ -97,6 +103,7 @@ impl Shell {
             process,
             socket,
             progress: watch(signalled).map_err(protocol)?,
+            wall_clock,
         };
         let packet = shell.receive().await?;
         match packet.kind() {
@@ -153,7 +160,8 @@ impl Shell {
         self.tell(&*order, &fds).await
     }
 
-    /// Lets the guest run as instance number `instance`.
+    /// Lets the guest run as instance number `instance`; its monotonic time continues
+    /// from `monotonic_nanoseconds`, its wall time is that of now.
     ///
     /// # Errors
     /// When the shell is gone.
@@ -165,6 +173,7 @@ impl Shell {
         let order = Activate {
             instance,
             monotonic_nanoseconds,
+            wall_epoch_nanoseconds: wall_clock::epoch_nanoseconds(self.wall_clock),
         };
         self.tell(&order, &[]).await
     }
@@ -283,6 +292,7 @@ impl Shell {
             process,
             socket,
             progress,
+            ..
         } = self;
         let packet = tokio::select! {
             // A guest that stands still is the more urgent news.

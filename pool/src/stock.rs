@@ -5,16 +5,16 @@
 //! replaced in the background, one at a time.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::error::PlatformError;
+use crate::error::{PlatformError, StartError};
 use crate::shell::Shell;
 use crate::spawner::Spawner;
+use crate::wall_clock::WallClock;
 
 /// The stock, and the spawner that fills it.
 #[derive(Debug)]
@@ -25,26 +25,39 @@ pub struct Stock {
     wanted: usize,
     stopped: AtomicBool,
     taken: Notify,
+    wall_clock: WallClock,
     /// Where the pool was started: whoever calls may have another.
     runtime: Handle,
 }
 
 impl Stock {
-    /// A stock that keeps `wanted` shells ready. Must be called inside a tokio runtime.
+    /// A stock that keeps `wanted` shells ready, whose guests get their time of day from
+    /// `wall_clock`. Must be called inside a tokio runtime.
+    ///
+    /// The first shell is made at once: what this host does not allow is to be known
+    /// then.
     ///
     /// # Errors
-    /// When the spawner cannot be started.
-    pub fn start(wanted: usize) -> io::Result<Arc<Self>> {
+    /// When the spawner cannot be started, or no shell can be made.
+    pub async fn start(wanted: usize, wall_clock: WallClock) -> Result<Arc<Self>, StartError> {
         let forbidden_calls = Arc::new(AtomicU64::new(0));
         let stock = Arc::new(Self {
-            spawner: Mutex::new(Spawner::start(forbidden_calls.clone())?),
+            spawner: Mutex::new(
+                Spawner::start(forbidden_calls.clone()).map_err(StartError::Spawner)?,
+            ),
             forbidden_calls,
             ready: Mutex::new(VecDeque::new()),
             wanted,
             stopped: AtomicBool::new(false),
             taken: Notify::new(),
+            wall_clock,
             runtime: Handle::current(),
         });
+        let first = stock.make().await.map_err(StartError::Shell)?;
+        match wanted {
+            0 => first.destroy().await,
+            _ => stock.lock().push_back(first),
+        }
         tokio::spawn(refill(Arc::downgrade(&stock)));
         Ok(stock)
     }
@@ -79,7 +92,7 @@ impl Stock {
         self.taken.notify_one();
         match ready {
             Some(shell) => Ok((shell, true)),
-            None => Ok((Shell::make(&spawner).await?, false)),
+            None => Ok((Shell::make(&spawner, self.wall_clock).await?, false)),
         }
     }
 
@@ -88,7 +101,7 @@ impl Stock {
     /// # Errors
     /// When it cannot be made.
     pub async fn make(&self) -> Result<Shell, PlatformError> {
-        Shell::make(&self.spawner()?).await
+        Shell::make(&self.spawner()?, self.wall_clock).await
     }
 
     /// The next shell that has not ended while it waited.
@@ -136,7 +149,7 @@ impl Stock {
 
     async fn fill(&self) -> Result<(), PlatformError> {
         while self.lock().len() < self.wanted {
-            let shell = Shell::make(&self.spawner()?).await?;
+            let shell = Shell::make(&self.spawner()?, self.wall_clock).await?;
             let mut ready = self.lock();
             // Whoever stops empties the stock after saying so.
             if self.stopped.load(Ordering::Acquire) {

@@ -5,6 +5,7 @@
 //! function whose seed had to give way is served from level 1 by doing the missing
 //! steps (best-effort fork, AFaaS §4.1), and its seed is made again meanwhile, once.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::time::timeout;
 use crate::error::{PlatformError, SeedError};
 use crate::frozen::Frozen;
 use crate::function::{LogSink, LogStream, SeedInfo};
+use crate::holding::Holding;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::making::Making;
@@ -33,9 +35,12 @@ pub struct Tree {
     stock: Arc<Stock>,
     keeper: Arc<Keeper>,
     budget: u64,
+    function_budget: u64,
     booted: OnceCell<Arc<Frozen>>,
     linked: OnceCell<Arc<Frozen>>,
     functions: Mutex<Vec<Weak<Function>>>,
+    /// By function name, of whatever version.
+    holdings: Mutex<BTreeMap<String, Weak<Holding>>>,
 }
 
 /// Takes what a guest without a function says, which is nothing.
@@ -74,15 +79,18 @@ async fn patiently<T>(
 }
 
 impl Tree {
-    /// A tree without seeds, whose functions' seeds may take `budget` bytes.
-    pub fn new(stock: Arc<Stock>, keeper: Arc<Keeper>, budget: u64) -> Self {
+    /// A tree without seeds, whose functions' seeds may take `budget` bytes; each
+    /// function may hold `function_budget` bytes, parked instances included.
+    pub fn new(stock: Arc<Stock>, keeper: Arc<Keeper>, budget: u64, function_budget: u64) -> Self {
         Self {
             stock,
             keeper,
             budget,
+            function_budget,
             booted: OnceCell::new(),
             linked: OnceCell::new(),
             functions: Mutex::default(),
+            holdings: Mutex::default(),
         }
     }
 
@@ -94,6 +102,18 @@ impl Tree {
     /// Room for the instances of one more function.
     pub fn parking(&self) -> Arc<Parking> {
         self.keeper.parking()
+    }
+
+    /// The account of the versions of one function.
+    pub fn holding(&self, name: &str) -> Arc<Holding> {
+        let mut holdings = lock(&self.holdings);
+        if let Some(holding) = holdings.get(name).and_then(Weak::upgrade) {
+            return holding;
+        }
+        holdings.retain(|_, holding| holding.strong_count() > 0);
+        let holding = Arc::new(Holding::new(self.function_budget));
+        holdings.insert(name.to_owned(), Arc::downgrade(&holding));
+        holding
     }
 
     /// Level 1; made when it is asked for first.
@@ -124,17 +144,21 @@ impl Tree {
 
     /// Takes a function up.
     pub fn add(&self, function: &Arc<Function>) {
-        let mut functions = self.lock();
+        let mut functions = lock(&self.functions);
         functions.retain(|function| function.strong_count() > 0);
         functions.push(Arc::downgrade(function));
+        function.holding().add(function);
     }
 
-    /// Lets seeds go until all fit the budget.
+    /// Lets seeds go until each function's and all together fit their budgets.
     pub fn fit(&self) {
         let functions = self.functions();
+        for function in &functions {
+            function.holding().fit();
+        }
         let with_seeds: Vec<_> = functions
             .iter()
-            .filter_map(|function| Some((function, function.candidate()?)))
+            .filter_map(|function| Some((function, function.candidate(0)?)))
             .collect();
         let candidates: Vec<Candidate> = with_seeds.iter().map(|(_, seed)| *seed).collect();
         for place in victims(&candidates, self.budget) {
@@ -150,6 +174,14 @@ impl Tree {
         }
     }
 
+    /// Bytes of functions' seeds, and of their parked instances' private pages.
+    pub fn held(&self) -> (u64, u64) {
+        let functions = self.functions();
+        let seeds = functions.iter().map(|function| function.seed_bytes());
+        let parked = functions.iter().map(|function| function.parking().bytes());
+        (seeds.sum(), parked.sum())
+    }
+
     /// Every seed as it is now, parents before children.
     pub fn describe(&self) -> Vec<SeedInfo> {
         let mut all = Vec::new();
@@ -163,14 +195,13 @@ impl Tree {
     }
 
     fn functions(&self) -> Vec<Arc<Function>> {
-        self.lock().iter().filter_map(Weak::upgrade).collect()
+        let functions = lock(&self.functions);
+        functions.iter().filter_map(Weak::upgrade).collect()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Function>>> {
-        self.functions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a seed alone says of itself.

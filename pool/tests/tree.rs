@@ -36,6 +36,14 @@ fn room_for_one() -> PoolOptions {
     }
 }
 
+/// A function may hold nothing.
+fn nothing_rests() -> PoolOptions {
+    PoolOptions {
+        function_memory: 1,
+        ..support::usual()
+    }
+}
+
 fn functions(bench: &Bench) -> Vec<SeedInfo> {
     let mut seeds = bench.pool.tree();
     seeds.retain(|seed| seed.level == 2);
@@ -165,6 +173,96 @@ async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) 
     }
 }
 
+/// Has the probe serve several requests at once, after it is known what it writes.
+async fn load(bench: &Bench, seed: &Seed) {
+    for _ in 0..3 {
+        bench.through(seed, call("/hello")).await;
+    }
+    let asked = (0..4).map(|_| {
+        let (pool, seed) = (bench.pool.clone(), seed.clone());
+        let path = format!("/sleep/{}", 30 * slowness());
+        tokio::spawn(async move { pool.invoke(&seed, call(&path)).await })
+    });
+    for asked in asked.collect::<Vec<_>>() {
+        bytes_of(asked.await.unwrap().unwrap().body).await.unwrap();
+    }
+    bench
+        .settles("all requests end", |stats| stats.busy == 0)
+        .await;
+}
+
+async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
+    let seed = roomy.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    load(roomy, &seed).await;
+    let (held, stats) = (&functions(roomy)[0], roomy.pool.stats());
+    assert!(held.parked >= 3, "{held:?}");
+    let each = held.parked_bytes / held.parked as u64;
+    assert!(each >= 4096, "{held:?}");
+    assert!(held.layer_bytes > 2 * each, "{held:?}");
+    assert_eq!(
+        (stats.seed_bytes, stats.parked_bytes),
+        (held.layer_bytes, held.parked_bytes)
+    );
+
+    let budget = held.layer_bytes + each * 3 / 2;
+    let bench = Bench::start(PoolOptions {
+        function_memory: budget,
+        // Of which the budget comes first.
+        min_parked: 3,
+        ..support::usual()
+    })
+    .await;
+    let holds = |all: &[SeedInfo]| -> u64 {
+        let each = all.iter().map(|version| match version.is_in_memory {
+            true => version.layer_bytes + version.parked_bytes,
+            false => version.parked_bytes,
+        });
+        each.sum()
+    };
+    let old = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    load(&bench, &old).await;
+    eventually("one rests", &bench, |all| {
+        all[0].parked == 1 && holds(all) <= budget
+    })
+    .await;
+    let forks = functions(&bench)[0].forks;
+    for _ in 0..5 {
+        let (_, timing, _) = bench.through(&old, call("/hello")).await;
+        assert_eq!(timing.served, Served::Parked);
+        eventually("it rests again", &bench, |all| all[0].parked == 1).await;
+    }
+    let held = &functions(&bench)[0];
+    assert!(held.is_in_memory);
+    assert_eq!(held.forks, forks, "instances are made only to be ended");
+
+    // Another version counts with it: first what rests ends, then one seed gives way.
+    let new = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    eventually("one version stays", &bench, |all| {
+        let in_memory = all.iter().filter(|version| version.is_in_memory).count();
+        all.len() == 2 && in_memory == 1 && holds(all) <= budget
+    })
+    .await;
+    for seed in [&old, &new] {
+        let (body, _) = served(&bench, seed, "/count").await;
+        assert_eq!(body.trim(), "1");
+    }
+    bench.pool.shutdown().await;
+}
+
+async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    for _ in 0..3 {
+        eventually("nothing is held", bench, |all| {
+            !all[0].is_in_memory && all[0].parked == 0 && all[0].busy == 0
+        })
+        .await;
+        let (body, kind) = served(bench, &seed, "/count").await;
+        assert_eq!(body.trim(), "1");
+        // While it is made again it may be there for a moment.
+        assert!(matches!(kind, Served::Ancestor | Served::Shell), "{kind:?}");
+    }
+}
+
 fn main() {
     support::main(|skip| {
         trials![skip;
@@ -173,6 +271,8 @@ fn main() {
             many_that_wait_for_a_seed_have_it_made_once in no_room(),
             the_seed_that_is_worth_less_gives_way in room_for_one(),
             an_early_frozen_function_is_served_from_an_ancestor_too in no_room(),
+            a_function_holds_no_more_than_it_may,
+            a_function_that_may_hold_nothing_is_served_all_the_same in nothing_rests(),
         ]
     });
 }

@@ -63,6 +63,38 @@ pub fn victims(candidates: &[Candidate], budget: u64) -> Vec<usize> {
     victims
 }
 
+/// What gives way of what one function holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Yielding {
+    /// How many of its parked instances end.
+    pub instances: usize,
+    /// The places of its seeds that give way, in order.
+    pub seeds: Vec<usize>,
+}
+
+/// What gives way so that a function fits `budget` bytes: parked instances, whose bytes
+/// `parked` has in the order in which they end, and only when none is left its seeds,
+/// which take turns as in [`victims`]. A parked instance does not make its seed one that
+/// is in use.
+#[must_use]
+pub fn yielding(parked: &[u64], seeds: &[Candidate], budget: u64) -> Yielding {
+    let of_seeds: u64 = seeds.iter().map(|seed| seed.bytes).sum();
+    let mut total = of_seeds.saturating_add(parked.iter().sum());
+    let instances = parked
+        .iter()
+        .take_while(|bytes| {
+            let is_over = total > budget;
+            total -= **bytes;
+            is_over
+        })
+        .count();
+    let seeds = match instances < parked.len() {
+        true => Vec::new(),
+        false => victims(seeds, budget),
+    };
+    Yielding { instances, seeds }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +106,16 @@ mod tests {
             bytes,
             in_use: false,
             parent: None,
+        }
+    }
+
+    fn dice() -> impl FnMut(u64) -> u64 {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        move |bound| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % bound
         }
     }
 
@@ -110,13 +152,7 @@ mod tests {
 
     #[test]
     fn random_trees_keep_their_rules() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = |bound: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % bound
-        };
+        let mut next = dice();
         for _ in 0..300 {
             let list: Vec<Candidate> = (0..1 + next(12) as usize)
                 .map(|place| Candidate {
@@ -150,6 +186,64 @@ mod tests {
             assert!(left <= budget || !could_more, "it stopped too early");
             let before_last: u64 = gone.last().map_or(0, |last| left + list[*last].bytes);
             assert!(gone.is_empty() || before_last > budget, "it went too far");
+        }
+    }
+
+    #[test]
+    fn parked_instances_end_before_any_seed_gives_way() {
+        let seeds = [seed(1.0, 1, 100), seed(9.0, 1, 100)];
+        let parked = [10, 20, 30];
+        let of = |budget| yielding(&parked, &seeds, budget);
+        assert_eq!(of(260), Yielding::default());
+        assert_eq!((of(259).instances, of(250).instances), (1, 1));
+        assert_eq!((of(249).instances, of(200).instances), (2, 3));
+        assert_eq!(of(230).instances, 2);
+        assert_eq!(of(200).seeds, []);
+        assert_eq!(of(199).seeds, [0]);
+        assert_eq!((of(0).instances, of(0).seeds), (3, vec![0, 1]));
+        // One that is used stays, for all that the function is over its budget.
+        let used = [Candidate {
+            in_use: true,
+            ..seeds[0]
+        }];
+        assert_eq!(yielding(&parked, &used, 0).seeds, []);
+        assert_eq!(yielding(&[], &[], 0), Yielding::default());
+    }
+
+    #[test]
+    fn what_random_functions_hold_fits_as_far_as_it_can() {
+        let mut next = dice();
+        for _ in 0..1000 {
+            let seeds: Vec<Candidate> = (0..next(4))
+                .map(|_| Candidate {
+                    in_use: next(3) == 0,
+                    ..seed(next(50) as f64, next(50), 1 + next(500))
+                })
+                .collect();
+            let parked: Vec<u64> = (0..next(6)).map(|_| 1 + next(100)).collect();
+            let budget = next(1500);
+            let Yielding {
+                instances,
+                seeds: gone,
+            } = yielding(&parked, &seeds, budget);
+            let of_parked: u64 = parked[instances..].iter().sum();
+            let of_seeds = |gone: &[usize]| -> u64 {
+                let all = seeds.iter().enumerate();
+                let left = all.filter(|(place, _)| !gone.contains(place));
+                left.map(|(_, seed)| seed.bytes).sum()
+            };
+            let left = of_parked + of_seeds(&gone);
+            assert!(gone.is_empty() || instances == parked.len());
+            assert!(gone.iter().all(|place| !seeds[*place].in_use));
+            let could_more = instances < parked.len()
+                || (0..seeds.len()).any(|place| !seeds[place].in_use && !gone.contains(&place));
+            assert!(left <= budget || !could_more, "it stopped too early");
+            let before_last = match (gone.split_last(), instances.checked_sub(1)) {
+                (Some((_, before)), _) => of_seeds(before),
+                (None, Some(last)) => left + parked[last],
+                (None, None) => continue,
+            };
+            assert!(before_last > budget, "it went too far");
         }
     }
 }

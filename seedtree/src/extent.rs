@@ -17,6 +17,27 @@ impl Extent {
     }
 }
 
+/// What can be believed of extents that somebody else told: those at the start that
+/// are sorted, disjoint, not empty, made of whole units of `unit` bytes and within
+/// `bytes`. All that follow one that is not are left out.
+#[must_use]
+pub fn sound(told: &[Extent], unit: u64, bytes: u64) -> &[Extent] {
+    let mut end = 0;
+    let count = told
+        .iter()
+        .take_while(|extent| {
+            let is_sound = end <= extent.start
+                && extent.start < extent.end
+                && extent.end <= bytes
+                && extent.start.is_multiple_of(unit)
+                && extent.end.is_multiple_of(unit);
+            end = extent.end;
+            is_sound
+        })
+        .count();
+    told.get(..count).unwrap_or_default()
+}
+
 /// Widens sorted, disjoint extents to whole units of `unit` bytes, joins those
 /// that then touch, and joins the nearest ones until at most `most` are left.
 ///
@@ -58,6 +79,26 @@ mod tests {
 
     fn extent(start: u64, end: u64) -> Extent {
         Extent { start, end }
+    }
+
+    #[test]
+    fn what_was_told_is_believed_up_to_the_first_lie() {
+        let good = [extent(0, 10), extent(10, 20), extent(40, 50)];
+        assert_eq!(sound(&good, 10, 50), good);
+        assert_eq!(sound(&[], 10, 50), []);
+        for lie in [
+            extent(5, 20),
+            extent(0, 20),
+            extent(20, 20),
+            extent(30, 20),
+            extent(20, 60),
+            extent(15, 20),
+            extent(20, 25),
+            extent(20, u64::MAX),
+        ] {
+            let told = [extent(0, 10), lie, extent(40, 50)];
+            assert_eq!(sound(&told, 10, 50), &told[..1], "{lie:?}");
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ mod layer;
 mod overlay;
 mod seed;
 
-pub use eviction::{Candidate, victims};
-pub use extent::{Extent, coalesce};
+pub use eviction::{Candidate, Yielding, victims, yielding};
+pub use extent::{Extent, coalesce, sound};
 pub use layer::{Layer, LayerBuilder};
 pub use overlay::{Window, overlay};
 pub use seed::{Level, Seed};

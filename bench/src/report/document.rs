@@ -3,16 +3,12 @@
 use std::ffi::OsStr;
 
 use super::{
-    figure::{self, Unit},
-    figures,
+    ablation, figure, figures,
     host::Host,
     measure::Results,
     server::{Reuse, peer_command},
 };
-use crate::{
-    contest::{self, Contestant, Summary},
-    table::Table,
-};
+use crate::contest::{self, Contestant, Summary};
 
 /// What stands above the figures.
 pub struct Heading {
@@ -69,7 +65,7 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
         ));
     }
     if !results.ablation.is_empty() {
-        text.push_str(&ablation(&results.ablation));
+        text.push_str(&ablation::markdown(&results.ablation));
     }
     for (function, found) in &results.memory {
         text.push_str(&format!("\n## Memory of {}\n\n", function.title()));
@@ -81,38 +77,6 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
         text.push_str(&format!("\n{}", found.table().markdown()));
     }
     text
-}
-
-/// What each mechanism is worth: the whole node, the first, to the others.
-fn ablation(contestants: &[Contestant]) -> String {
-    let summaries: Vec<Summary> = contestants.iter().filter_map(Contestant::summary).collect();
-    let titles = [
-        "hello, 1 connection, to the whole node",
-        "p50",
-        "95 % interval",
-        "CPU per answer",
-    ];
-    let mut table = Table::new(titles);
-    if let Some((whole, others)) = contestants.split_first() {
-        for other in others {
-            let latency = other.latency_against(whole);
-            let cpu = other.cpu_against(whole);
-            table.row([
-                other.name.clone(),
-                latency.map_or("–".to_owned(), |ratio| Unit::Times.write(ratio.median)),
-                latency.map_or("–".to_owned(), |ratio| {
-                    format!(
-                        "{} to {}",
-                        Unit::Times.write(ratio.low),
-                        Unit::Times.write(ratio.high)
-                    )
-                }),
-                cpu.map_or("–".to_owned(), |ratio| Unit::Times.write(ratio.median)),
-            ]);
-        }
-    }
-    let measured = contest::table(&summaries).markdown();
-    format!("\n## Ablation\n\n{}\n{measured}", table.markdown())
 }
 
 impl Heading {

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context, Result};
 
 use super::{
+    ablation::{self, GROUPS, Group},
     function::Function,
     server::{Compiled, Node, Reuse},
     setting::{Setting, Without},
@@ -31,7 +32,7 @@ pub enum Part {
     Latency,
     /// The way through a microVM against an empty one
     Floor,
-    /// A node with this and that switched off, beside the whole one
+    /// Nodes that do without one mechanism each, beside the whole one
     Ablation,
     /// Memory of parked instances
     Memory,
@@ -98,6 +99,15 @@ impl Plan {
         }
     }
 
+    fn over_many_connections(&self) -> Rounds {
+        Rounds {
+            count: self.many.0,
+            each: Until::Elapsed(self.many.1),
+            warm_up: Until::Elapsed(self.many.1),
+            tell: true,
+        }
+    }
+
     /// Just enough to see everything at work.
     pub const QUICK: Self = Self {
         one: (3, 40),
@@ -121,6 +131,8 @@ impl Plan {
 pub struct Subjects<'a> {
     /// The node's program.
     pub faasw: &'a Path,
+    /// The same, built with its feature `ablation`.
+    pub ablation_faasw: Option<&'a Path>,
     /// The peer's program.
     pub wasmtime: &'a Path,
     /// Functions, `hello` among them.
@@ -180,7 +192,7 @@ pub struct Results {
     /// Of hello.
     pub floor: Option<floor::Found>,
     /// Of hello: the whole node, and without this and that.
-    pub ablation: Vec<Contestant>,
+    pub ablation: Vec<ablation::Found>,
     /// By function.
     pub memory: Vec<(Function, memory::Found)>,
     /// Many functions.
@@ -212,9 +224,9 @@ pub fn all(subjects: &Subjects) -> Result<Results> {
     if wants(Part::Floor) {
         results.floor = results.try_part("floor".to_owned(), || subjects.floor())?;
     }
-    if wants(Part::Ablation) && !subjects.without.is_empty() {
-        let ablation = results.try_part("ablation".to_owned(), || subjects.ablation())?;
-        results.ablation = ablation.unwrap_or_default();
+    for group in GROUPS.iter().filter(|_| wants(Part::Ablation)) {
+        let found = results.try_part(group.name(), || subjects.ablation(group))?;
+        results.ablation.extend(found);
     }
     for function in subjects.functions.iter().filter(|_| wants(Part::Memory)) {
         if function.goals().is_none_or(|goals| goals.memory.is_none()) {
@@ -280,12 +292,7 @@ impl Subjects<'_> {
         }
         let node = Node::start(self.faasw, function, self.setting)?;
         let one = self.plan.over_one_connection();
-        let many = Rounds {
-            count: self.plan.many.0,
-            each: Until::Elapsed(self.plan.many.1),
-            warm_up: Until::Elapsed(self.plan.many.1),
-            tell: true,
-        };
+        let many = self.plan.over_many_connections();
         let mut contests = Vec::new();
         for (connections, rounds) in [(1, one), (12, many), (24, many)] {
             let new = |name, url, pid| {
@@ -346,26 +353,19 @@ impl Subjects<'_> {
         floor::measure(&urls, self.plan.floor)
     }
 
-    fn ablation(&self) -> Result<Vec<Contestant>> {
-        let hello = self.hello()?;
-        let mut nodes = vec![(
-            "the whole node".to_owned(),
-            Node::start(self.faasw, hello, self.setting)?,
-        )];
-        for without in self.without {
-            let setting = self.setting.and(&without.setting);
-            let node = Node::start(self.faasw, hello, &setting)
-                .with_context(|| format!("without {}", without.name))?;
-            nodes.push((format!("without {}", without.name), node));
-        }
-        let mut contestants: Vec<Contestant> = nodes
-            .iter()
-            .map(|(name, node)| {
-                Contestant::new(name, node.url(), Some(node.pid()), Connections::Keep, 1)
-            })
-            .collect();
-        contest::run(&mut contestants, self.plan.over_one_connection())?;
-        Ok(contestants)
+    fn ablation(&self, group: &Group) -> Result<ablation::Found> {
+        let subject = ablation::Subject {
+            faasw: self.ablation_faasw.unwrap_or(self.faasw),
+            has_feature: self.ablation_faasw.is_some(),
+            function: self.hello()?,
+            setting: self.setting,
+            without: self.without,
+        };
+        let rounds = match group.connections {
+            1 => self.plan.over_one_connection(),
+            _ => self.plan.over_many_connections(),
+        };
+        group.measure(&subject, rounds)
     }
 
     /// A node that takes `requests` at once, and keeps as many instances of all

@@ -7,6 +7,7 @@
 //!
 //! - [`memory_map`]: where things are in guest-physical space.
 //! - [`boot`]: the page through which the host tells the guest who it is.
+//! - [`clock`]: what that page makes of the guest's clocks.
 //! - [`mailbox`]: the only memory that both sides write.
 //! - [`doorbell`]: the port the guest rings and what each ring means.
 //! - [`isa`]: the instruction sets that functions are compiled for.
@@ -19,6 +20,7 @@
 extern crate alloc;
 
 pub mod boot;
+pub mod clock;
 pub mod doorbell;
 pub mod isa;
 pub mod mailbox;

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use alloc::vec;
 use alloc::vec::Vec;
-use faasw_abi::boot::Activation;
+use faasw_abi::clock::Clock;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{self, LOG_RECORD_HEADER, REQUEST_BODY, RESPONSE_BODY};
 use faasw_abi::ring;
@@ -20,27 +20,6 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::host::{HostWord, publish};
 use crate::{cpu, host};
-
-/// A binary point for ticks-to-nanoseconds multiplication.
-const FRACTION: u32 = 32;
-
-struct Clock {
-    /// Ticks at the last activation.
-    base: u64,
-    /// Nanoseconds a tick, times 2^[`FRACTION`].
-    scale: u64,
-    /// Monotonic nanoseconds at the last activation.
-    monotonic: u64,
-    /// Wall time at the last activation.
-    wall: Duration,
-}
-
-impl Clock {
-    fn since_activation(&self) -> u64 {
-        let ticks = cpu::tsc().wrapping_sub(self.base);
-        ((u128::from(ticks) * u128::from(self.scale)) >> FRACTION) as u64
-    }
-}
 
 /// The platform that the runtime runs on, see [`Platform`].
 pub struct Instance {
@@ -63,12 +42,7 @@ impl Instance {
     /// What the first activation makes of this guest.
     pub fn new() -> Self {
         let mut instance = Self {
-            clock: Clock {
-                base: 0,
-                scale: 0,
-                monotonic: 0,
-                wall: Duration::ZERO,
-            },
+            clock: Clock::stopped(),
             generator: ChaCha20Rng::from_seed([0; 32]),
             body_read: 0,
             body_read_told: 0,
@@ -84,24 +58,12 @@ impl Instance {
     /// Takes over what the boot page and the mailbox say, if they are new: a
     /// guest that was let go on where it rang keeps its time and its generator.
     pub fn resume(&mut self) {
-        let Activation {
-            entropy,
-            wall_seconds,
-            wall_nanoseconds,
-            monotonic_nanoseconds,
-            tsc_khz,
-            ..
-        } = host::take_activation();
-        if tsc_khz == 0 {
+        let activation = host::take_activation();
+        let Some(clock) = Clock::start(&activation, cpu::tsc()) else {
             return;
-        }
-        self.clock = Clock {
-            base: cpu::tsc(),
-            scale: (1_000_000 << FRACTION) / tsc_khz,
-            monotonic: monotonic_nanoseconds,
-            wall: Duration::from_secs(wall_seconds) + Duration::from_nanos(wall_nanoseconds),
         };
-        self.generator = ChaCha20Rng::from_seed(entropy);
+        self.clock = clock;
+        self.generator = ChaCha20Rng::from_seed(activation.entropy);
         self.body_read = 0;
         self.body_read_told = 0;
         self.body_sent = 0;
@@ -112,7 +74,7 @@ impl Instance {
 
     /// Nanoseconds since this instance was activated.
     pub fn age(&self) -> u64 {
-        self.clock.since_activation()
+        self.clock.since_activation(cpu::tsc())
     }
 
     /// Whether a request came with the activation.
@@ -169,13 +131,11 @@ const LOG_PIECE: usize = 16 << 10;
 
 impl Platform for Instance {
     fn monotonic(&self) -> u64 {
-        self.clock
-            .monotonic
-            .saturating_add(self.clock.since_activation())
+        self.clock.monotonic(cpu::tsc())
     }
 
     fn wall(&self) -> Duration {
-        self.clock.wall + Duration::from_nanos(self.clock.since_activation())
+        self.clock.wall(cpu::tsc())
     }
 
     fn random(&mut self, out: &mut [u8]) {

@@ -39,6 +39,8 @@ pub struct MemoryPlatform {
     pub log: Vec<(LogStream, Vec<u8>)>,
     /// The deadlines that were waited for, in nanoseconds.
     pub waits: Vec<u64>,
+    /// How far wall time went on while monotonic time stood still: what a seed rested.
+    pub rested: Duration,
     now: Cell<u64>,
     random_state: u64,
     /// How much of the response body has left the ring.
@@ -63,10 +65,17 @@ impl MemoryPlatform {
             head_limit: 64 << 10,
             log: Vec::new(),
             waits: Vec::new(),
+            rested: Duration::ZERO,
             now: Cell::new(1_000_000_000),
             random_state: seed,
             drained: 0,
         }
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.now.set(self.now.get().saturating_add(nanoseconds));
     }
 
     /// Everything logged to `stream`.
@@ -93,7 +102,8 @@ impl Platform for MemoryPlatform {
     }
 
     fn wall(&self) -> Duration {
-        Duration::from_secs(1_700_000_000) + Duration::from_nanos(self.monotonic())
+        let running = Duration::from_nanos(self.monotonic());
+        Duration::from_secs(1_700_000_000) + running + self.rested
     }
 
     fn random(&mut self, out: &mut [u8]) {

@@ -11,7 +11,9 @@ mod support;
 
 use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_ENVIRONMENT};
 use faasw_abi::outcome::Outcome;
-use support::{CgiModule, HttpComponent, compile, fixture, get};
+use std::time::Duration;
+
+use support::{CgiModule, CliComponent, HttpComponent, compile, fixture, get};
 
 /// Why the function does not get ready.
 #[track_caller]
@@ -58,6 +60,56 @@ fn a_function_that_draws_nothing_is_free_to_freeze() {
     let ready = get(CgiModule, "/").ready(&code).unwrap();
     assert!(ready.draws().is_empty());
     assert_eq!(ready.draws().to_string(), "");
+}
+
+/// What the timers' fixture tells after its seed rested for an hour of the wall clock and
+/// the instance then ran for `ran`; and what it waited for.
+fn timers_after(ran: Duration) -> ([u64; 6], Vec<u64>) {
+    let code = compile(CliComponent, &fixture("fixtures/wat/timers.wasm"));
+    let call = get(CliComponent, "/");
+    let mut ready = call.ready(&code).unwrap();
+    let platform = ready.platform_mut();
+    platform.rested = HOUR;
+    platform.pass(ran);
+    ready.handle(call.request.clone()).unwrap();
+    let platform = ready.platform();
+    let mut numbers = platform.response_body.chunks_exact(8);
+    let told = [(); 6].map(|()| u64::from_le_bytes(numbers.next().unwrap().try_into().unwrap()));
+    assert!(numbers.next().is_none());
+    (told, platform.waits.clone())
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// The fixture's short timer.
+const MOMENT: u64 = 20_000_000;
+/// More than all looks at the clock take together.
+const LOOKS: u64 = 100_000;
+
+#[test]
+fn a_rest_after_the_freeze_fires_no_timer() {
+    let (told, waits) = timers_after(Duration::ZERO);
+    let [armed, armed_wall, now, now_wall, hour_is_ready, after] = told;
+    assert!(armed < now && now < armed + LOOKS, "{told:?}");
+    assert_eq!(now_wall, armed_wall + 3600);
+    assert_eq!(hour_is_ready, 0);
+    let [until] = waits[..] else {
+        panic!("{waits:?}")
+    };
+    assert!(
+        armed + MOMENT <= until && until < armed + MOMENT + LOOKS,
+        "{waits:?}"
+    );
+    assert!(until <= after && after < until + LOOKS, "{told:?}");
+}
+
+#[test]
+fn a_timer_that_was_armed_before_the_freeze_fires_when_its_time_has_passed() {
+    let (told, waits) = timers_after(HOUR);
+    let [armed, armed_wall, now, now_wall, hour_is_ready, _] = told;
+    assert!(now - armed >= HOUR.as_nanos() as u64, "{told:?}");
+    assert_eq!(now_wall, armed_wall + 7200);
+    assert_eq!(hour_is_ready, 1);
+    assert!(waits.is_empty(), "{waits:?}");
 }
 
 #[test]

@@ -267,10 +267,18 @@ pub struct Serving {
     /// give way and are made again when they are used
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub seed_memory: u64,
+    /// Let one function hold this many MiB between requests, in seeds and pages of
+    /// waiting instances; over it instances end, then seeds give way
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub function_memory: u64,
     /// Serve at most this many requests with one microVM, each from the exact
     /// state of its seed; 1 forks a new one for every request
     #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]
     pub max_reuse: u32,
+    /// Serve without this mechanism, any number of times: for a benchmark
+    #[cfg(feature = "ablation")]
+    #[arg(long, value_name = "MECHANISM")]
+    pub without: Vec<faasw_pool::Mechanism>,
     /// How the node's own events are written to standard error; FAASW_LOG
     /// chooses which, such as debug or faasw=debug,warn
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

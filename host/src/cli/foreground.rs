@@ -114,7 +114,10 @@ fn builder(serving: &Serving) -> NodeBuilder {
         .min_parked(serving.min_parked)
         .max_parked(serving.max_parked)
         .max_reuse(serving.max_reuse)
-        .seed_memory(serving.seed_memory.saturating_mul(1 << 20));
+        .seed_memory(serving.seed_memory.saturating_mul(1 << 20))
+        .function_memory(serving.function_memory.saturating_mul(1 << 20));
+    #[cfg(feature = "ablation")]
+    let builder = builder.without(serving.without.clone());
     match serving.metrics {
         Some(address) => builder.metrics(address),
         None => builder,

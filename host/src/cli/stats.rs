@@ -7,7 +7,7 @@ use faasw::{admin::Client, metrics::Summary};
 use super::{
     args::Stats,
     exit::Exit,
-    output::{data_dir, duration, print, print_json},
+    output::{data_dir, duration, print, print_json, size},
 };
 
 /// Prints what the node has done since it started.
@@ -22,10 +22,11 @@ pub async fn stats(args: Stats) -> Result<(), Exit> {
 
 fn text(summary: &Summary) -> String {
     let mut text = format!(
-        "functions    {}; deployments: {}\nmicroVMs     {}\nunder way    {}\n",
+        "functions    {}; deployments: {}\nmicroVMs     {}\nmemory       {}\nunder way    {}\n",
         summary.functions,
         counts(&summary.deployments),
         counts(&summary.microvms),
+        memory(summary),
         summary.under_way,
     );
     // Writing to a string does not fail, here and below.
@@ -75,6 +76,18 @@ fn text(summary: &Summary) -> String {
         }
     }
     text
+}
+
+/// What functions hold, and what they may.
+fn memory(summary: &Summary) -> String {
+    let of = |sizes: &BTreeMap<String, u64>, what| size(sizes.get(what).copied().unwrap_or(0));
+    format!(
+        "{} of {} seeds, {} parked; a function at most {}",
+        of(&summary.memory, "seeds"),
+        of(&summary.memory_budget, "seeds"),
+        of(&summary.memory, "parked"),
+        of(&summary.memory_budget, "function"),
+    )
 }
 
 fn seconds(seconds: f64) -> String {

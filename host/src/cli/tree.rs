@@ -31,9 +31,10 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         .max()
         .unwrap_or(0);
     let mut text = format!(
-        "{:width$}  {:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}\n",
+        "{:width$}  {:>9}  {:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}\n",
         "SEED",
         "OWN",
+        "HOLDS",
         "CHANGED",
         "WRITE",
         "READ",
@@ -50,12 +51,17 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         } else {
             "gave way".into()
         };
+        // Of what all share nothing is any function's account.
+        let holds = match seed.level {
+            0 | 1 => "-".into(),
+            _ => size(seed.layer_bytes.saturating_add(seed.parked_bytes)),
+        };
         let of_requests = |value: String| if seed.requests > 0 { value } else { "-".into() };
         let part = |count: u64| count as f64 / seed.requests.max(1) as f64;
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{label:width$}  {own:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}",
+            "{label:width$}  {own:>9}  {holds:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}",
             seed.changed_pages,
             seed.written_pages,
             seed.read_pages,
@@ -104,11 +110,11 @@ mod tests {
     fn a_tree_is_drawn_with_its_branches() {
         let seeds = [
             seed(
-                serde_json::json!({"name": "guest", "is_in_memory": true, "layer_bytes": 3 << 20}),
+                serde_json::json!({"name": "guest", "is_in_memory": true, "layer_bytes": 3 << 20, "parked_bytes": 5}),
             ),
             seed(serde_json::json!({"name": "linkers", "level": 1, "is_in_memory": true})),
             seed(
-                serde_json::json!({"name": "a", "level": 2, "is_in_memory": true, "requests": 8, "hits": 6, "page_faults": 4}),
+                serde_json::json!({"name": "a", "level": 2, "is_in_memory": true, "layer_bytes": 1 << 20, "parked_bytes": 1 << 19, "requests": 8, "hits": 6, "page_faults": 4}),
             ),
             seed(serde_json::json!({"name": "b", "level": 2})),
         ];
@@ -124,6 +130,11 @@ mod tests {
             lines[3].contains("75%") && lines[3].ends_with("0.5"),
             "{text}"
         );
+        assert!(
+            lines[3].contains("1.0 MiB") && lines[3].contains("1.5 MiB"),
+            "{text}"
+        );
+        assert!(!lines[1].contains("5 B"), "{text}");
         assert!(
             lines[4].starts_with("   └─ b ") && lines[4].contains("gave way"),
             "{text}"

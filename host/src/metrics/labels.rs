@@ -47,6 +47,12 @@ pub(super) struct State {
     pub(super) state: &'static str,
 }
 
+/// Memory of all seeds, of all parked instances, or of one function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct MemoryOf {
+    pub(super) of: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ServedOf {
     pub(super) function: FunctionName,

@@ -29,7 +29,9 @@ pub(crate) use page::{Page, response};
 pub use summary::{FunctionSummary, StageSummary, Summary};
 
 use crate::{failure::Failure, name::FunctionName, problem::Problem};
-use labels::{Function, OfFunction, Outcome, ProblemOf, ServedOf, Stage, State, Status, TrapOf};
+use labels::{
+    Function, MemoryOf, OfFunction, Outcome, ProblemOf, ServedOf, Stage, State, Status, TrapOf,
+};
 
 /// Upper bounds of the histograms' buckets in seconds: from what a fork costs
 /// to what a request may take.
@@ -58,6 +60,8 @@ pub(crate) struct Metrics {
     under_way: Gauge,
     microvms: Family<State, Gauge>,
     forbidden_calls: Counter,
+    memory_held: Family<MemoryOf, Gauge>,
+    memory_budget: Family<MemoryOf, Gauge>,
     /// Every problem there ever was: a function's series are removed by name.
     problems: Mutex<BTreeSet<&'static str>>,
 }
@@ -203,6 +207,14 @@ impl Metrics {
         }
         let counted = self.forbidden_calls.inner();
         counted.fetch_max(vms.forbidden_calls, Ordering::Relaxed);
+        for (family, of, bytes) in [
+            (&self.memory_held, "seeds", vms.seed_bytes),
+            (&self.memory_held, "parked", vms.parked_bytes),
+            (&self.memory_budget, "seeds", vms.seed_budget),
+            (&self.memory_budget, "function", vms.function_budget),
+        ] {
+            family.get_or_create(&MemoryOf { of }).set(whole(bytes));
+        }
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
@@ -230,8 +242,8 @@ impl Metrics {
     }
 }
 
-fn whole(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+fn whole(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 impl Default for Metrics {
@@ -251,6 +263,8 @@ impl Default for Metrics {
             under_way: Gauge::default(),
             microvms: Family::default(),
             forbidden_calls: Counter::default(),
+            memory_held: Family::default(),
+            memory_budget: Family::default(),
             problems: Mutex::default(),
         };
         let registry = &mut metrics.registry;
@@ -300,6 +314,18 @@ impl Default for Metrics {
             "microvms",
             "VMs by state: a shell without a function, parked for a request, busy with one",
             metrics.microvms.clone(),
+        );
+        registry.register_with_unit(
+            "memory_held",
+            "What functions hold between requests, by account: layers of their seeds, private pages of their parked instances",
+            Unit::Bytes,
+            metrics.memory_held.clone(),
+        );
+        registry.register_with_unit(
+            "memory_budget",
+            "What they may hold: the seeds of all functions together, and one function in all",
+            Unit::Bytes,
+            metrics.memory_budget.clone(),
         );
         registry.register(
             "served",
@@ -372,6 +398,10 @@ mod tests {
             parked: 4,
             busy: 1,
             forbidden_calls: 3,
+            seed_bytes: 300,
+            parked_bytes: 200,
+            seed_budget: u64::MAX,
+            function_budget: 1000,
         };
         let text = recorded().text(2, 1, stats);
         for line in [
@@ -388,6 +418,10 @@ mod tests {
             r#"faasw_vm_exits_total{function="f"} 2"#,
             r#"faasw_served_total{function="f",by="parked"} 1"#,
             r#"faasw_microvms{state="parked"} 4"#,
+            r#"faasw_memory_held_bytes{of="seeds"} 300"#,
+            r#"faasw_memory_held_bytes{of="parked"} 200"#,
+            r#"faasw_memory_budget_bytes{of="seeds"} 9223372036854775807"#,
+            r#"faasw_memory_budget_bytes{of="function"} 1000"#,
             r#"faasw_deployments_total{result="done"} 1"#,
             "faasw_forbidden_calls_total 3",
             "faasw_functions 2",

@@ -20,6 +20,11 @@ pub struct Summary {
     pub forbidden_calls: u64,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
+    /// Bytes that functions hold between requests, by account: of their `seeds`, and of
+    /// `parked` instances.
+    pub memory: BTreeMap<String, u64>,
+    /// Bytes that they may hold: `seeds` of all functions, and one `function` in all.
+    pub memory_budget: BTreeMap<String, u64>,
     /// Deployments by how they ended.
     pub deployments: BTreeMap<String, u64>,
     /// What functions answered, by name.
@@ -84,6 +89,10 @@ impl Summary {
                 "faasw_requests_under_way" => summary.under_way = count,
                 "faasw_forbidden_calls_total" => summary.forbidden_calls = count,
                 "faasw_microvms" => _ = summary.microvms.insert(label("state"), count),
+                "faasw_memory_held_bytes" => _ = summary.memory.insert(label("of"), count),
+                "faasw_memory_budget_bytes" => {
+                    summary.memory_budget.insert(label("of"), count);
+                }
                 "faasw_deployments_total" => {
                     summary.deployments.insert(label("result"), count);
                 }
@@ -215,6 +224,9 @@ mod tests {
             parked: 3,
             busy: 2,
             forbidden_calls: 1,
+            seed_bytes: 9 << 30,
+            function_budget: 7,
+            ..EngineStats::default()
         };
         let summary = Summary::read(&metrics.text(5, 2, stats));
         assert_eq!(
@@ -224,6 +236,8 @@ mod tests {
         assert_eq!(summary.microvms["parked"], 3);
         assert_eq!(summary.forbidden_calls, 1);
         assert_eq!(summary.deployments["failed"], 1);
+        assert_eq!(summary.memory["seeds"], 9 << 30);
+        assert_eq!(summary.memory_budget["function"], 7);
         let of = &summary.by_function["f"];
         assert_eq!((of.requests["200"], of.vm_exits), (4, 4));
         assert_eq!(of.served["made"], 4);

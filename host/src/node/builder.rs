@@ -98,6 +98,15 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets how many bytes one function may hold between requests, all its versions
+    /// together: 1 GiB, unless set. Its seeds count, and the private pages of its
+    /// instances that wait, as they are told: what the kernel has for each microVM comes
+    /// on top. Over it, instances that wait longest end, then seeds give way.
+    pub fn function_memory(mut self, bytes: u64) -> Self {
+        self.pool.function_memory = bytes;
+        self
+    }
+
     /// Sets how many requests one microVM serves at most, each from the exact
     /// state of its function's seed: 10,000, unless set. 1 forks a new one for
     /// every request.
@@ -117,6 +126,13 @@ impl NodeBuilder {
     /// this CPU has, unless set.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.pool.isa = Some(isa);
+        self
+    }
+
+    /// Switches mechanisms off for a benchmark, in all nodes of this process.
+    #[cfg(feature = "ablation")]
+    pub fn without(mut self, mechanisms: Vec<faasw_pool::Mechanism>) -> Self {
+        self.pool.without = mechanisms;
         self
     }
 

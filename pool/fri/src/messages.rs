@@ -271,12 +271,15 @@ message! {
 }
 
 message! {
-    /// Node to shell: run, as this instance. The shell fills in entropy and clocks.
+    /// Node to shell: run, as this instance. The shell fills in entropy and the clocks
+    /// of this moment.
     Activate {
         /// Number of the instance.
         instance: u64,
         /// Monotonic time that it continues from, in nanoseconds.
         monotonic_nanoseconds: u64,
+        /// Wall time when the host's monotonic clock was zero, in nanoseconds since 1970.
+        wall_epoch_nanoseconds: u64,
     }
 }
 

@@ -1,17 +1,6 @@
 //! Times that a shell gives its guest.
 
-use std::time::Duration;
-
 use rustix::time::{ClockId, clock_gettime};
-
-/// Wall time since 1970.
-pub fn wall() -> Duration {
-    let now = clock_gettime(ClockId::Realtime);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
-}
 
 /// Nanoseconds of this host's monotonic clock.
 pub fn monotonic() -> u64 {

@@ -2,6 +2,7 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
@@ -391,7 +392,10 @@ impl Shell<'_> {
     fn activate(&mut self, order: &Activate, ram: Mapping) {
         let mut entropy = [0; 32];
         fill_with_entropy(&mut entropy);
-        let wall = clock::wall();
+        self.activated = clock::monotonic();
+        // Since the epoch it is counted here: the order took a moment to arrive.
+        let wall = Duration::from_nanos(order.wall_epoch_nanoseconds)
+            .saturating_add(Duration::from_nanos(self.activated));
         guest_memory::write_activation(
             ram,
             &Activation {
@@ -403,7 +407,6 @@ impl Shell<'_> {
                 tsc_khz: self.template.tsc_khz(),
             },
         );
-        self.activated = clock::monotonic();
         self.exits = 0;
     }
 

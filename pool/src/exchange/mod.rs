@@ -3,21 +3,20 @@
 //! [`Exchange::start`] runs inside the caller: most functions are done within a
 //! few milliseconds, and their response leaves as one message. Where it takes
 //! longer, [`Exchange::stream`] goes on as a task of its own and hands the body
-//! out part by part. `start` lets the guest run, `clock` says when to lose patience,
-//! `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
+//! out part by part. `start` lets the guest run, `feed` gives it what the client sends,
+//! `clock` says when to lose patience, `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
 
 mod clock;
 mod end;
+mod feed;
 mod start;
 
 use std::future::pending;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{
-    GuestWords, REQUEST_BODY, RESPONSE_BODY, WAIT_LOG, WAIT_REQUEST, WAIT_ROOM,
-};
+use faasw_abi::mailbox::{GuestWords, WAIT_REQUEST, WAIT_ROOM};
 use faasw_abi::wire::{Pair, ResponseHead};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
@@ -26,7 +25,7 @@ use zerocopy::FromZeros;
 use self::clock::{Clock, Limit, Phase};
 use self::end::Left;
 pub use self::end::{Ended, Rest};
-use crate::body::{ClientError, Incoming, PART_BYTES, Part, PartSender, Received};
+use crate::body::{Incoming, PART_BYTES, Part, PartSender};
 use crate::error::{InvokeError, PlatformError};
 use crate::function::{Served, Timing};
 use crate::instance::Instance;
@@ -320,76 +319,6 @@ impl Exchange {
             ))),
             None => Err(run::meaningless()),
         }
-    }
-
-    /// Looks at what the guest wrote, and gives it what it waits for.
-    async fn look(&mut self) -> Result<(), InvokeError> {
-        let before = (self.guest.response_written, self.guest.response_end);
-        self.guest = self.instance.mailbox.guest()?;
-        let records = self.instance.mailbox.take_log(&self.guest)?;
-        self.log.take(&records);
-        if before != (self.guest.response_written, self.guest.response_end) {
-            self.clock.guest = Instant::now();
-        }
-        if self.guest.wait_for & WAIT_REQUEST != 0 && self.waits & WAIT_REQUEST == 0 {
-            self.clock.client = Instant::now();
-        }
-        self.waits = self.guest.wait_for;
-        self.feed()?;
-        self.wake_if_served().await
-    }
-
-    /// Wakes the guest when something that it waits for is there.
-    async fn wake_if_served(&mut self) -> Result<(), InvokeError> {
-        let has_request = || -> Result<bool, InvokeError> {
-            let room = self.instance.mailbox.request_room(&self.guest)? as u64;
-            Ok(self.end_told || room < REQUEST_BODY.size)
-        };
-        let has_room = || -> Result<bool, InvokeError> {
-            Ok(self.instance.mailbox.response_waiting(&self.guest)? < RESPONSE_BODY.size)
-        };
-        let served = self.waits & WAIT_LOG != 0
-            || self.waits & WAIT_REQUEST != 0 && has_request()?
-            || self.waits & WAIT_ROOM != 0 && has_room()?;
-        if served {
-            self.waits = 0;
-            self.instance.shell.wake().await?;
-        }
-        Ok(())
-    }
-
-    /// Whether the next frame of the request should be taken from the client.
-    fn wants_more(&self) -> bool {
-        self.held.is_empty() && !self.incoming.has_ended()
-    }
-
-    /// Takes what the client sent.
-    fn receive(&mut self, received: Result<Received, ClientError>) -> Result<(), InvokeError> {
-        match received? {
-            Received::Data(data) => self.held = data,
-            Received::End(trailers) => self.ending = Some(trailers),
-        }
-        self.clock.client = Instant::now();
-        self.feed()
-    }
-
-    /// Puts what was received into the ring, as far as there is room.
-    fn feed(&mut self) -> Result<(), InvokeError> {
-        if !self.held.is_empty() {
-            let put = self.instance.mailbox.put_body(&self.guest, &self.held)?;
-            if put > 0 {
-                self.held.advance(put);
-                self.clock.fed = Instant::now();
-            }
-        }
-        if self.held.is_empty()
-            && !self.end_told
-            && let Some(trailers) = &self.ending
-        {
-            self.instance.mailbox.end_request(trailers)?;
-            self.end_told = true;
-        }
-        Ok(())
     }
 
     /// The next deadline, and whose it is.

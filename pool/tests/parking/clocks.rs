@@ -1,5 +1,6 @@
 //! Time in an instance that has rested.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use faasw_pool::{FreezePolicy, Served};
@@ -69,6 +70,62 @@ pub async fn clocks_are_right_after_resting(bench: &Bench) {
         );
     }
     assert!(parked >= 45, "{parked}");
+}
+
+/// Seconds that the clock of [`injected`] is ahead of the host's.
+static AHEAD: AtomicU64 = AtomicU64::new(0);
+const HOUR: u64 = 3600;
+
+/// A time of day that a test moves on without waiting.
+pub fn injected() -> SystemTime {
+    SystemTime::now() + Duration::from_secs(AHEAD.load(Ordering::Relaxed))
+}
+
+fn injected_now() -> Duration {
+    injected().duration_since(UNIX_EPOCH).unwrap()
+}
+
+pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
+    /// The short timer of the fixture.
+    const MOMENT: u64 = 20_000_000;
+    let patience = Duration::from_secs(10) * slowness();
+    let compiled = bench.compile("fixtures/wat/timers.wasm").await;
+    let making = injected_now();
+    let freeze = spec(FreezePolicy::Auto);
+    let (seed, _) = bench.pool.make_seed(&freeze, &compiled).await.unwrap();
+    let made = injected_now();
+    let mut parked = 0;
+    for _ in 0..6 {
+        // First the seed rests, later its parked instance.
+        AHEAD.fetch_add(HOUR, Ordering::Relaxed);
+        let before = injected_now();
+        let (body, timing, _) = bench.through(&seed, call("/")).await;
+        let after = injected_now();
+        parked += u32::from(timing.served == Served::Parked);
+        let numbers: Vec<u64> = body
+            .chunks_exact(8)
+            .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
+            .collect();
+        let [armed, armed_wall, now, now_wall, hour_is_ready, blocked] = numbers[..] else {
+            panic!("{body:?}")
+        };
+        assert!(
+            making.as_secs() <= armed_wall && armed_wall <= made.as_secs(),
+            "frozen: {armed_wall} between {making:?} and {made:?}"
+        );
+        // Seconds that are cut off may be those before.
+        assert!(
+            (before.saturating_sub(OFF).as_secs()..=(after + OFF).as_secs()).contains(&now_wall),
+            "wall: {now_wall} between {before:?} and {after:?}"
+        );
+        let since_armed = Duration::from_nanos(now.checked_sub(armed).unwrap());
+        assert!(since_armed < patience, "monotonic: {since_armed:?}");
+        assert_eq!(hour_is_ready, 0, "a timer fired while its seed rested");
+        let blocked = blocked.checked_sub(armed).unwrap();
+        assert!(blocked >= MOMENT, "a timer fired early: {blocked}");
+        assert!(Duration::from_nanos(blocked) < patience, "{blocked}");
+    }
+    assert!(parked >= 3, "{parked}");
 }
 
 pub async fn timers_are_right_in_reset_instances(bench: &Bench) {

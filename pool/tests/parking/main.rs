@@ -25,7 +25,10 @@ use faasw_pool::{FreezePolicy, PoolOptions, Seed};
 use support::processes::{has_page_scan, shells};
 use support::{Bench, call};
 
-use clocks::{clocks_are_right_after_resting, timers_are_right_in_reset_instances};
+use clocks::{
+    clocks_and_timers_are_right_after_an_hour_at_rest, clocks_are_right_after_resting,
+    timers_are_right_in_reset_instances,
+};
 use comeback::{
     a_killed_parked_shell_is_not_handed_out, a_pool_that_is_full_says_so_soon,
     a_seed_that_goes_takes_its_parked_instances_along, an_instance_of_one_request_never_comes_back,
@@ -136,6 +139,10 @@ fn main() {
             a_working_set_that_goes_unused_shrinks in only_instances(),
             parked_instances_take_no_cpu_time in only_instances(),
             clocks_are_right_after_resting in only_instances(),
+            clocks_and_timers_are_right_after_an_hour_at_rest in PoolOptions {
+                wall_clock: clocks::injected,
+                ..only_instances()
+            },
             timers_are_right_in_reset_instances in only_instances(),
             whatever_happens_nothing_is_left in PoolOptions {
                 max_parked: sequences::MAX_PARKED,

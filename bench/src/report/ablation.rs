@@ -1,0 +1,308 @@
+//! What each mechanism is worth: nodes that differ by one of them, beside each other
+//! (as AFaaS fig. 14 and Spice fig. 11).
+//!
+//! Some are switched off by the node's ordinary options. The others take a node that was
+//! built with its feature `ablation`; where there is none, the report says so.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::{
+    figure::Unit,
+    function::Function,
+    server::Node,
+    setting::{Setting, Without},
+};
+use crate::{
+    client::Connections,
+    contest::{self, Contestant, Rounds, Summary},
+    table::Table,
+};
+
+/// Nodes that are measured in the same rounds.
+pub struct Group {
+    /// How requests are served in all of them.
+    title: &'static str,
+    /// Options of all of them.
+    options: &'static [&'static str],
+    /// Connections to each.
+    pub connections: u16,
+    rows: &'static [Row],
+}
+
+/// A mechanism, and how a node does without.
+struct Row {
+    name: &'static str,
+    by: By,
+}
+
+/// What switches a mechanism off.
+enum By {
+    /// These options of any node.
+    Options(&'static [&'static str]),
+    /// The feature `ablation`, which knows it by this name.
+    Feature(&'static str),
+}
+
+/// All groups.
+pub const GROUPS: [Group; 3] = [
+    Group {
+        title: "requests that parked instances serve",
+        options: &[],
+        connections: 1,
+        rows: &[
+            Row {
+                name: "parking",
+                by: By::Options(&["--max-reuse", "1"]),
+            },
+            Row {
+                name: "telling the end early",
+                by: By::Feature("early-end"),
+            },
+            Row {
+                name: "waiting for a reset",
+                by: By::Feature("reset-wait"),
+            },
+        ],
+    },
+    Group {
+        title: "many requests at once",
+        options: &[],
+        connections: 24,
+        rows: &[
+            Row {
+                name: "parking",
+                by: By::Options(&["--max-reuse", "1"]),
+            },
+            Row {
+                name: "turns",
+                by: By::Feature("turns"),
+            },
+            Row {
+                name: "waiting for a reset",
+                by: By::Feature("reset-wait"),
+            },
+        ],
+    },
+    Group {
+        title: "requests that forks serve",
+        options: &["--max-reuse", "1"],
+        connections: 1,
+        rows: &[
+            Row {
+                name: "shells made ahead",
+                by: By::Options(&["--shells-ready", "0"]),
+            },
+            Row {
+                name: "the function's seed",
+                by: By::Options(&["--seed-memory", "0"]),
+            },
+            Row {
+                name: "freezing after initialisation",
+                by: By::Options(&["--freeze", "before-init"]),
+            },
+            Row {
+                name: "filling in what is written",
+                by: By::Feature("write-set"),
+            },
+            Row {
+                name: "filling in what is read",
+                by: By::Feature("read-set"),
+            },
+            Row {
+                name: "large pages for what all read",
+                by: By::Feature("large-pages"),
+            },
+        ],
+    },
+];
+
+/// What is measured of each group.
+pub struct Subject<'a> {
+    /// The node's program.
+    pub faasw: &'a Path,
+    /// Whether that was built with the feature `ablation`.
+    pub has_feature: bool,
+    /// The function.
+    pub function: &'a Function,
+    /// How all nodes are set up.
+    pub setting: &'a Setting,
+    /// Further nodes, in groups without options of their own.
+    pub without: &'a [Without],
+}
+
+/// What came of a group.
+pub struct Found {
+    title: String,
+    /// The whole node first.
+    contestants: Vec<Contestant>,
+    /// Mechanisms that this node cannot do without.
+    missing: Vec<&'static str>,
+}
+
+impl Group {
+    /// Its name.
+    pub fn name(&self) -> String {
+        format!("ablation, {}", self.title)
+    }
+
+    /// The nodes that it compares with the whole one, and the names of those that take
+    /// the feature where there is none.
+    fn nodes(&self, has_feature: bool, given: &[Without]) -> (Vec<Without>, Vec<&'static str>) {
+        let mut nodes = Vec::new();
+        let mut missing = Vec::new();
+        for Row { name, by } in self.rows {
+            let options: &[&str] = match by {
+                By::Options(options) => options,
+                By::Feature(mechanism) if has_feature => &["--without", mechanism],
+                By::Feature(_) => {
+                    missing.push(*name);
+                    continue;
+                }
+            };
+            nodes.push(Without {
+                name: (*name).to_owned(),
+                setting: Setting::of_options(options.iter().copied()),
+            });
+        }
+        if self.options.is_empty() {
+            nodes.extend_from_slice(given);
+        }
+        (nodes, missing)
+    }
+
+    /// Measures it.
+    ///
+    /// # Errors
+    /// When a node does not start, or does not answer.
+    pub fn measure(&self, of: &Subject, rounds: Rounds) -> Result<Found> {
+        let base = of
+            .setting
+            .and(&Setting::of_options(self.options.iter().copied()));
+        let (others, missing) = self.nodes(of.has_feature, of.without);
+        let start = |setting: &Setting| Node::start(of.faasw, of.function, setting);
+        let mut nodes = vec![("the whole node".to_owned(), start(&base)?)];
+        for other in others {
+            let name = format!("without {}", other.name);
+            let node = start(&base.and(&other.setting)).context(name.clone())?;
+            nodes.push((name, node));
+        }
+        let mut contestants: Vec<Contestant> = nodes
+            .iter()
+            .map(|(name, node)| {
+                let connections = self.connections.into();
+                let pid = Some(node.pid());
+                Contestant::new(name, node.url(), pid, Connections::Keep, connections)
+            })
+            .collect();
+        contest::run(&mut contestants, rounds)?;
+        let connections = match self.connections {
+            1 => "1 connection".to_owned(),
+            many => format!("{many} connections"),
+        };
+        Ok(Found {
+            title: format!("{}, {}, {connections}", of.function.name, self.title),
+            contestants,
+            missing,
+        })
+    }
+}
+
+/// The chapter of all groups.
+pub fn markdown(all: &[Found]) -> String {
+    let mut text = String::from(
+        "\n## Ablation\n\nEach node does without one mechanism; medians to the whole node of the same rounds.\n",
+    );
+    for found in all {
+        let summaries: Vec<Summary> = found
+            .contestants
+            .iter()
+            .filter_map(Contestant::summary)
+            .collect();
+        text.push_str(&format!(
+            "\n{}\n{}",
+            found.table().markdown(),
+            contest::table(&summaries).markdown()
+        ));
+    }
+    let mut missing: Vec<&str> = Vec::new();
+    for name in all.iter().flat_map(|found| &found.missing) {
+        if !missing.contains(name) {
+            missing.push(name);
+        }
+    }
+    if !missing.is_empty() {
+        text.push_str(&format!(
+            "\nNot measured: {}. These take a node built with `--features ablation`, given by \
+             `--ablation-faasw`.\n",
+            missing.join(", ")
+        ));
+    }
+    text
+}
+
+impl Found {
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            &self.title,
+            "p50",
+            "95 % interval",
+            "answers/s",
+            "CPU per answer",
+        ]);
+        let Some((whole, others)) = self.contestants.split_first() else {
+            return table;
+        };
+        let times = |ratio: Option<f64>| ratio.map_or("–".to_owned(), |by| Unit::Times.write(by));
+        for other in others {
+            let latency = other.latency_against(whole);
+            let interval = latency.as_ref().map_or("–".to_owned(), |ratio| {
+                let [low, high] = [ratio.low, ratio.high].map(|by| Unit::Times.write(by));
+                format!("{low} to {high}")
+            });
+            table.row([
+                other.name.clone(),
+                times(latency.map(|ratio| ratio.median)),
+                interval,
+                times(other.throughput_against(whole).map(|ratio| ratio.median)),
+                times(other.cpu_against(whole).map(|ratio| ratio.median)),
+            ]);
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_the_feature_leaves_rows_out_and_says_so() {
+        let given: Without = "mine: --x=1".parse().unwrap();
+        let [parked, _, forked] = &GROUPS;
+        let (all, missing) = parked.nodes(true, std::slice::from_ref(&given));
+        assert_eq!((all.len(), missing.len()), (parked.rows.len() + 1, 0));
+        assert_eq!(all[1].setting.options, ["--without", "early-end"]);
+        let (some, missing) = parked.nodes(false, std::slice::from_ref(&given));
+        assert_eq!(some[0].name, "parking");
+        assert_eq!(some[1], given);
+        assert_eq!(missing, ["telling the end early", "waiting for a reset"]);
+        // What is given speaks of the node as it is.
+        assert_eq!(
+            forked.nodes(true, std::slice::from_ref(&given)).0.len(),
+            forked.rows.len()
+        );
+        let found = |missing| Found {
+            title: "hello".to_owned(),
+            contestants: Vec::new(),
+            missing,
+        };
+        let text = markdown(&[found(missing.clone()), found(missing)]);
+        assert!(
+            text.contains("Not measured: telling the end early, waiting for a reset."),
+            "{text}"
+        );
+        assert!(!markdown(&[]).contains("Not measured"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Mechanisms that a benchmark may switch off, to measure what each is worth (as AFaaS
+//! fig. 14 and Spice fig. 11 do).
+//!
+//! Only a build with the feature `ablation` can: in any other, [`Mechanism::is_off`] is a
+//! constant, and nothing of this is left. What isolates requests from each other is not
+//! among them; without one of these a request takes longer and is served the same.
+
+/// Something that makes requests faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Making the pages that instances write private when they are forked.
+    WriteSet,
+    /// Mapping the pages that instances only read when they are forked, where the host
+    /// fills second-level page tables in advance.
+    ReadSet,
+    /// Large pages for what all guests read.
+    LargePages,
+    /// The guest's ring at its end, which comes before its vCPU has left the VM.
+    EarlyEnd,
+    /// Turns, which let short requests run one after the other.
+    Turns,
+    /// Waiting for an instance that is being reset, instead of a fork.
+    ResetWait,
+}
+
+#[cfg(feature = "ablation")]
+mod switches {
+    use std::str::FromStr;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Mechanism;
+
+    /// A bit for each mechanism that is off, in this whole process.
+    static OFF: AtomicU32 = AtomicU32::new(0);
+
+    impl Mechanism {
+        /// All of them.
+        pub const ALL: [Self; 6] = [
+            Self::WriteSet,
+            Self::ReadSet,
+            Self::LargePages,
+            Self::EarlyEnd,
+            Self::Turns,
+            Self::ResetWait,
+        ];
+
+        /// Its name on the command line.
+        #[must_use]
+        pub fn name(self) -> &'static str {
+            match self {
+                Self::WriteSet => "write-set",
+                Self::ReadSet => "read-set",
+                Self::LargePages => "large-pages",
+                Self::EarlyEnd => "early-end",
+                Self::Turns => "turns",
+                Self::ResetWait => "reset-wait",
+            }
+        }
+
+        /// Switches `these` off, and all others on.
+        pub(crate) fn switch_off(these: &[Self]) {
+            let bits = these.iter().fold(0, |bits, one| bits | 1 << *one as u32);
+            OFF.store(bits, Ordering::Relaxed);
+        }
+
+        /// Whether it is switched off.
+        pub(crate) fn is_off(self) -> bool {
+            OFF.load(Ordering::Relaxed) & 1 << self as u32 != 0
+        }
+    }
+
+    impl FromStr for Mechanism {
+        type Err = String;
+
+        fn from_str(name: &str) -> Result<Self, String> {
+            let known = Self::ALL.into_iter().find(|one| one.name() == name);
+            known.ok_or_else(|| {
+                let names = Self::ALL.map(Self::name).join(", ");
+                format!("there is no such mechanism; there are {names}")
+            })
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn mechanisms_are_known_by_name_and_switched_one_by_one() {
+            for one in Mechanism::ALL {
+                assert_eq!(one.name().parse(), Ok(one));
+                Mechanism::switch_off(&[one]);
+                let off = Mechanism::ALL.into_iter().filter(|other| other.is_off());
+                assert_eq!(off.collect::<Vec<_>>(), [one]);
+            }
+            Mechanism::switch_off(&[]);
+            assert!(!Mechanism::ALL.into_iter().any(Mechanism::is_off));
+            let error = "isolation".parse::<Mechanism>().unwrap_err();
+            assert!(error.contains("write-set"), "{error}");
+        }
+    }
+}
+
+#[cfg(not(feature = "ablation"))]
+impl Mechanism {
+    /// Whether it is switched off: never.
+    pub(crate) const fn is_off(self) -> bool {
+        false
+    }
+}

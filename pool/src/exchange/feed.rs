@@ -1,0 +1,85 @@
+//! The request's way in: what the client sent goes into the ring as far as there is
+//! room, and the guest is woken when what it waits for is there.
+
+use bytes::Buf;
+use faasw_abi::mailbox::{REQUEST_BODY, RESPONSE_BODY, WAIT_LOG, WAIT_REQUEST, WAIT_ROOM};
+use tokio::time::Instant;
+
+use super::Exchange;
+use crate::body::{ClientError, Received};
+use crate::error::InvokeError;
+
+impl Exchange {
+    /// Looks at what the guest wrote, and gives it what it waits for.
+    pub(super) async fn look(&mut self) -> Result<(), InvokeError> {
+        let before = (self.guest.response_written, self.guest.response_end);
+        self.guest = self.instance.mailbox.guest()?;
+        let records = self.instance.mailbox.take_log(&self.guest)?;
+        self.log.take(&records);
+        if before != (self.guest.response_written, self.guest.response_end) {
+            self.clock.guest = Instant::now();
+        }
+        if self.guest.wait_for & WAIT_REQUEST != 0 && self.waits & WAIT_REQUEST == 0 {
+            self.clock.client = Instant::now();
+        }
+        self.waits = self.guest.wait_for;
+        self.feed()?;
+        self.wake_if_served().await
+    }
+
+    /// Wakes the guest when something that it waits for is there.
+    pub(super) async fn wake_if_served(&mut self) -> Result<(), InvokeError> {
+        let has_request = || -> Result<bool, InvokeError> {
+            let room = self.instance.mailbox.request_room(&self.guest)? as u64;
+            Ok(self.end_told || room < REQUEST_BODY.size)
+        };
+        let has_room = || -> Result<bool, InvokeError> {
+            Ok(self.instance.mailbox.response_waiting(&self.guest)? < RESPONSE_BODY.size)
+        };
+        let served = self.waits & WAIT_LOG != 0
+            || self.waits & WAIT_REQUEST != 0 && has_request()?
+            || self.waits & WAIT_ROOM != 0 && has_room()?;
+        if served {
+            self.waits = 0;
+            self.instance.shell.wake().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the next frame of the request should be taken from the client.
+    pub(super) fn wants_more(&self) -> bool {
+        self.held.is_empty() && !self.incoming.has_ended()
+    }
+
+    /// Takes what the client sent.
+    pub(super) fn receive(
+        &mut self,
+        received: Result<Received, ClientError>,
+    ) -> Result<(), InvokeError> {
+        match received? {
+            Received::Data(data) => self.held = data,
+            Received::End(trailers) => self.ending = Some(trailers),
+        }
+        self.clock.client = Instant::now();
+        self.feed()
+    }
+
+    /// Puts what was received into the ring, as far as there is room.
+    pub(super) fn feed(&mut self) -> Result<(), InvokeError> {
+        if !self.held.is_empty() {
+            let put = self.instance.mailbox.put_body(&self.guest, &self.held)?;
+            if put > 0 {
+                self.held.advance(put);
+                self.clock.fed = Instant::now();
+            }
+        }
+        if self.held.is_empty()
+            && !self.end_told
+            && let Some(trailers) = &self.ending
+        {
+            self.instance.mailbox.end_request(trailers)?;
+            self.end_told = true;
+        }
+        Ok(())
+    }
+}

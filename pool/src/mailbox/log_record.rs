@@ -1,0 +1,42 @@
+//! A guest's log as it lies in the mailbox: records of a stream, a length and bytes.
+
+use faasw_abi::mailbox::LOG_RECORD_HEADER;
+
+use crate::error::InvokeError;
+use crate::function::LogStream;
+
+/// A piece of log as the guest wrote it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// Its stream.
+    pub stream: LogStream,
+    /// Its bytes: any part of a line or several.
+    pub bytes: Vec<u8>,
+}
+
+/// Takes a copy of the log area apart.
+///
+/// # Errors
+/// [`InvokeError::GuestFailed`] when it is not made of whole records.
+pub fn parse(mut bytes: &[u8]) -> Result<Vec<LogRecord>, InvokeError> {
+    let broken = || InvokeError::GuestFailed("its log is not made of records".to_owned());
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        let (head, rest) = bytes
+            .split_first_chunk::<LOG_RECORD_HEADER>()
+            .ok_or_else(broken)?;
+        let [stream, _, _, _, length @ ..] = *head;
+        let length = u32::from_le_bytes(length) as usize;
+        let (content, rest) = rest.split_at_checked(length).ok_or_else(broken)?;
+        records.push(LogRecord {
+            stream: match stream {
+                1 => LogStream::Out,
+                2 => LogStream::Err,
+                _ => return Err(broken()),
+            },
+            bytes: content.to_vec(),
+        });
+        bytes = rest;
+    }
+    Ok(records)
+}

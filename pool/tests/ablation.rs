@@ -1,0 +1,85 @@
+//! A pool with this and that switched off serves all the same.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use faasw_pool::{FreezePolicy, Mechanism, PoolOptions, SeedInfo};
+
+use support::{Bench, call};
+
+const PROBE: &str = "fixtures/http-probe.wasm";
+
+fn without(mechanism: Mechanism) -> PoolOptions {
+    PoolOptions {
+        without: vec![mechanism],
+        ..support::usual()
+    }
+}
+
+/// Has a function serve a few requests, alone and at once; its seed then.
+async fn serve(bench: &Bench) -> SeedInfo {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    for _ in 0..3 {
+        bench.through(&seed, call("/hello")).await;
+    }
+    let asked: Vec<_> = (0..6)
+        .map(|_| {
+            let (pool, seed) = (bench.pool.clone(), seed.clone());
+            tokio::spawn(async move { pool.invoke(&seed, call("/count")).await })
+        })
+        .collect();
+    for asked in asked {
+        let reply = asked.await.unwrap().unwrap();
+        let body = support::bytes_of(reply.body).await.unwrap();
+        assert_eq!(body.trim_ascii(), b"1");
+    }
+    let tree = bench.pool.tree();
+    tree.into_iter().find(|seed| seed.level == 2).unwrap()
+}
+
+async fn nothing_is_off_unless_it_is_said(bench: &Bench) {
+    let seed = serve(bench).await;
+    assert!(seed.written_pages > 0 && seed.read_pages > 0, "{seed:?}");
+}
+
+async fn without_its_write_set_a_function_is_served(bench: &Bench) {
+    let seed = serve(bench).await;
+    assert!(seed.written_pages == 0 && seed.read_pages > 0, "{seed:?}");
+}
+
+async fn without_its_read_set_a_function_is_served(bench: &Bench) {
+    let seed = serve(bench).await;
+    assert!(seed.written_pages > 0 && seed.read_pages == 0, "{seed:?}");
+}
+
+/// What shows in times alone.
+async fn a_function_is_served(bench: &Bench) {
+    serve(bench).await;
+}
+
+fn main() {
+    support::main(|skip| {
+        let mut trials = trials![skip;
+            nothing_is_off_unless_it_is_said,
+            without_its_write_set_a_function_is_served in without(Mechanism::WriteSet),
+            without_its_read_set_a_function_is_served in without(Mechanism::ReadSet),
+        ];
+        for mechanism in Mechanism::ALL {
+            let name = format!("without_{}_a_function_is_served", mechanism.name());
+            let trial = libtest_mimic::Trial::test(name, move || {
+                support::run(without(mechanism), |bench| {
+                    Box::pin(a_function_is_served(bench))
+                })
+            });
+            trials.push(trial.with_ignored_flag(skip));
+        }
+        trials
+    });
+}
