@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_cell::Step;
+use faasw_cell::group::VM_OVERHEAD;
 use faasw_fri::messages::{
     Activate, Failed, Failure, Fork, FriExtent, FriWindow, PRIVATE, Parked, Prepared, Rang, Reset,
     Resume, SET_MAX, SHARED, Seal, Sealed, Survey, Used, VcpuState, WINDOWS_MAX, Wake,
@@ -151,6 +152,8 @@ impl Shell {
             };
             order.window_count += 1;
         }
+        self.process
+            .limit_memory(ram_bytes.saturating_add(VM_OVERHEAD));
         order.write_set_count = put(&mut order.write_set, &working_set.written);
         order.read_set_count = put(&mut order.read_set, &working_set.read);
         let mut fds = vec![mailbox.as_fd()];

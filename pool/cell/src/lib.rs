@@ -9,12 +9,14 @@
 //!   and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
+//! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`filter`]: which system calls are left, with which arguments.
 //!
 //! Nothing here is done for each request: cells are closed ahead of need.
 
 mod close;
 pub mod filter;
+pub mod group;
 mod privileges;
 mod site;
 

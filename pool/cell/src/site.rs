@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -10,6 +10,7 @@ use rustix::process::{Pid, PidfdFlags};
 use rustix::thread::UnshareFlags;
 
 use crate::close::{Cell, CellError, Step};
+use crate::group::Group;
 use crate::privileges::Identities;
 
 /// Where the empty root is mounted, in mount namespaces that only the maker of cells
@@ -40,6 +41,9 @@ const MAKERS: i32 = 64;
 pub fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, MAKERS)
 }
+
+/// From Linux 5.7 on (clone(2)).
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -88,13 +92,13 @@ impl Site {
         self.identities.is_some()
     }
 
-    /// Forks a child into process, mount and UTS namespaces of its own. It must close
-    /// its cell before it touches anything that is a tenant's. `number` tells living
-    /// cells apart.
+    /// Forks a child into process, mount and UTS namespaces of its own, and into
+    /// `group`. It must close its cell before it touches anything that is a tenant's.
+    /// `number` tells living cells apart.
     ///
     /// # Errors
     /// The system's.
-    pub fn fork(&self, number: u32) -> io::Result<Born> {
+    pub fn fork(&self, number: u32, group: Option<&Group>) -> io::Result<Born> {
         let mut flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
         if self.identities.is_none() {
             flags |= libc::CLONE_NEWUSER;
@@ -103,6 +107,10 @@ impl Site {
         // SAFETY: all zeroes is what the call takes for nothing.
         let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
         arguments.flags = u64::from(flags.unsigned_abs());
+        if let Some(folder) = group.and_then(Group::birthplace) {
+            arguments.flags |= CLONE_INTO_CGROUP;
+            arguments.cgroup = u64::from(folder.as_raw_fd().unsigned_abs());
+        }
         arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
         // SAFETY: the child has a copy of everything, as after a fork; this process
         // has one thread, so no lock is held.
@@ -114,7 +122,12 @@ impl Site {
             )
         };
         match i32::try_from(pid) {
-            Ok(0) => Ok(Born::Child(Cell::new(maker, self.identities, number))),
+            Ok(0) => Ok(Born::Child(Cell::born(
+                maker,
+                self.identities,
+                number,
+                group,
+            ))),
             Ok(pid) if pid > 0 => Pid::from_raw(pid)
                 .map(Born::Maker)
                 .ok_or_else(|| io::ErrorKind::InvalidData.into()),

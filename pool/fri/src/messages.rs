@@ -18,6 +18,10 @@ pub enum Kind {
     Kill = 3,
     /// [`Spawned`].
     Spawned = 4,
+    /// [`Limit`].
+    Limit = 7,
+    /// [`Introduced`].
+    Introduced = 8,
     /// [`SpawnFailed`].
     SpawnFailed = 5,
     /// [`Ended`].
@@ -59,6 +63,8 @@ impl Kind {
             Self::SpawnHelper,
             Self::Kill,
             Self::Spawned,
+            Self::Limit,
+            Self::Introduced,
             Self::SpawnFailed,
             Self::Ended,
             Self::Fork,
@@ -138,6 +144,27 @@ message! {
     Kill {
         /// Token the process was made with.
         token: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: a shell may have so much memory from now on, by the kernel's
+    /// account of its group. Unknown tokens are ignored, as are hosts without groups.
+    Limit {
+        /// Token the process was made with.
+        token: u64,
+        /// Bytes, those of its VM in the kernel included.
+        memory_bytes: u64,
+    }
+}
+
+message! {
+    /// Spawner to node, first of all: what this host gives cells.
+    Introduced {
+        /// 1 when each cell has a user of its own.
+        own_users: u64,
+        /// Version of the control groups that hold cells to their limits; 0 for none.
+        groups: u64,
     }
 }
 
@@ -484,7 +511,7 @@ mod tests {
         assert_eq!(
             known,
             [
-                1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 32, 33, 34, 35, 36, 37
+                1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18, 19, 20, 21, 22, 32, 33, 34, 35, 36, 37
             ]
         );
         for number in known {

@@ -18,6 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
 use faasw_cell::Limits;
 use faasw_cell::filter::{Must, Rule, rule};
+use faasw_cell::group::{Share, VM_OVERHEAD};
 use rustix::io::Errno;
 
 /// The socket to the node.
@@ -46,6 +47,14 @@ pub const LIMITS: Limits = Limits {
     // Memory that is reserved twice for a moment, as large pages are aligned.
     address_space: 2 * (RAM_MAX + CODE_MAX),
     file_bytes: RAM_MAX,
+};
+
+/// What the kernel's groups let a shell have until it is known whose it is; a guest's
+/// memory, and what its VM takes in the kernel beside it.
+pub const SHARE: Share = Share {
+    memory: RAM_MAX + VM_OVERHEAD,
+    processes: LIMITS.processes,
+    weight: 100,
 };
 
 /// Has the three standard descriptors and those that this system has no use for lead

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use faasw_abi::isa::Isa;
+use faasw_cell::group::{Group, Share};
 use faasw_cell::{Born, Cell, Site};
 use faasw_fri::messages::SpawnHelper;
 use rustix::process::{Pid, Resource, Rlimit};
@@ -24,19 +25,32 @@ const CPU_GRACE: u64 = 2;
 /// When it cannot be forked, or the order names no instruction set.
 pub fn spawn(
     site: &Site,
-    number: u32,
+    (number, group): (u32, Option<&Group>),
     program: &OwnedFd,
     order: &SpawnHelper,
     fds: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
     let isa = Isa::from_u64(order.isa).ok_or(io::ErrorKind::InvalidInput)?;
-    match site.fork(number)? {
+    if let Some(group) = group {
+        group.set(share(order))?;
+    }
+    match site.fork(number, group)? {
         Born::Child(cell) => {
             let _ = become_helper(program, order, fds, isa, &cell);
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(127) }
         }
         Born::Maker(pid) => Ok(pid),
+    }
+}
+
+/// What the kernel's group lets the helper have: files that it shares with the node
+/// come to its address space.
+fn share(order: &SpawnHelper) -> Share {
+    Share {
+        memory: order.memory_bytes.saturating_mul(2),
+        processes: 64,
+        weight: 25,
     }
 }
 

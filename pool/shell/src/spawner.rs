@@ -4,8 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_cell::filter::{Filter, Rule};
+use faasw_cell::group::{Group, Groups, Place, Version};
 use faasw_cell::{Born, CellError, Site, out_of_the_way};
-use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
+use faasw_fri::messages::{
+    Ended, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
+};
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use kvm_ioctls::Kvm;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -34,6 +37,9 @@ pub struct Maker {
     /// Where cells are made; or what of it this host does not allow, and then there
     /// are none.
     pub site: Result<Site, CellError>,
+    /// Where their groups are; or why there are none, and then the kernel holds cells
+    /// to less.
+    pub groups: Result<Groups, String>,
 }
 
 impl Maker {
@@ -53,6 +59,8 @@ impl Maker {
         Ok(Self {
             template,
             shell_filter: Filter::compile(&rules(host), &[]).map_err(io::Error::other)?,
+            // Before the site, which hides where they are.
+            groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
             site: Site::prepare(),
         })
     }
@@ -92,6 +100,7 @@ pub fn run() -> io::Result<()> {
         })?,
         children: Vec::new(),
     };
+    spawner.introduce();
     loop {
         let mut events = [
             PollFd::new(&spawner.node, PollFlags::IN),
@@ -109,7 +118,10 @@ pub fn run() -> io::Result<()> {
         if !node_event.is_empty() {
             match receive(&spawner.node, RecvFlags::empty()) {
                 Ok(packet) => spawner.serve(packet),
-                Err(FriError::Closed) => return Ok(()),
+                Err(FriError::Closed) => {
+                    spawner.end();
+                    return Ok(());
+                }
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
@@ -117,6 +129,30 @@ pub fn run() -> io::Result<()> {
 }
 
 impl Spawner {
+    /// Says what this host gives cells.
+    fn introduce(&self) {
+        let maker = &self.maker;
+        self.tell(&Introduced {
+            own_users: u64::from(maker.site.as_ref().is_ok_and(Site::has_identities)),
+            groups: match &maker.groups {
+                Ok(groups) if groups.version() == Version::One => 1,
+                Ok(_) => 2,
+                Err(_) => 0,
+            },
+        });
+    }
+
+    /// Ends all processes, and leaves nothing of them.
+    fn end(&mut self) {
+        for child in &self.children {
+            let _ = rustix::process::kill_process(child.pid, Signal::KILL);
+        }
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::empty()) {}
+        if let Ok(groups) = &self.maker.groups {
+            groups.remove();
+        }
+    }
+
     fn serve(&mut self, mut packet: Packet) {
         let [first, second, third, ..] = packet.take_fds();
         match packet.kind() {
@@ -132,6 +168,15 @@ impl Spawner {
                     (packet.message::<SpawnHelper>(), first, second, third)
                 {
                     self.spawn_helper(&order, [input.as_fd(), output.as_fd(), report.as_fd()]);
+                }
+            }
+            Some(Kind::Limit) => {
+                if let Ok(Limit {
+                    token,
+                    memory_bytes,
+                }) = packet.message()
+                {
+                    self.limit(token, memory_bytes);
                 }
             }
             Some(Kind::Kill) => {
@@ -159,7 +204,15 @@ impl Spawner {
             return;
         };
         let number = self.free_number();
-        let child = helper::spawn(site, number, &self.helper_program, order, fds);
+        let child = self.group(number).and_then(|group| {
+            helper::spawn(
+                site,
+                (number, group.as_ref()),
+                &self.helper_program,
+                order,
+                fds,
+            )
+        });
         self.note(order.token, child.map(|pid| (pid, number)));
     }
 
@@ -168,7 +221,10 @@ impl Spawner {
             return;
         };
         let number = self.free_number();
-        match site.fork(number) {
+        let forked = self
+            .group(number)
+            .and_then(|group| site.fork(number, group.as_ref()));
+        match forked {
             Ok(Born::Child(cell)) => {
                 let code = {
                     let Maker {
@@ -215,6 +271,23 @@ impl Spawner {
         });
     }
 
+    /// Sets what a shell may have of memory, now that it is known for whom.
+    fn limit(&self, token: u64, memory_bytes: u64) {
+        let child = self.children.iter().find(|child| child.token == token);
+        if let (Some(child), Ok(groups)) = (child, &self.maker.groups) {
+            // It has ended, or keeps to the limit that it was born with.
+            let _ = groups.limit_memory(child.number, memory_bytes);
+        }
+    }
+
+    /// The group for a cell with this number; none where the host has none.
+    fn group(&self, number: u32) -> io::Result<Option<Group>> {
+        match &self.maker.groups {
+            Ok(groups) => Ok(Some(groups.group(number)?)),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn kill(&self, token: u64) {
         if let Some(child) = self.children.iter().find(|child| child.token == token) {
             // Not reaped yet, so the number is still this child's.
@@ -228,6 +301,9 @@ impl Spawner {
                 continue;
             };
             let child = self.children.swap_remove(index);
+            if let Ok(groups) = &self.maker.groups {
+                groups.clean(child.number);
+            }
             self.tell(&Ended {
                 token: child.token,
                 signal: status.terminating_signal().unwrap_or(0) as u64,

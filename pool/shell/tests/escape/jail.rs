@@ -101,6 +101,9 @@ pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
     };
     println!("{outcome}");
     rustix::process::kill_process(sibling, rustix::process::Signal::KILL).unwrap();
+    if let Ok(groups) = &maker.groups {
+        groups.remove();
+    }
     std::process::exit(0);
 }
 
@@ -116,7 +119,7 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
     let site = maker.site.as_ref().unwrap();
     let (ours, theirs) = faasw_fri::pair().unwrap();
     let ours = out_of_the_way(ours).unwrap();
-    match site.fork(number).unwrap() {
+    match site.fork(number, None).unwrap() {
         Born::Maker(pid) => (pid, ours),
         Born::Child(cell) => {
             drop(ours);
