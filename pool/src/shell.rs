@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, FriWindow, PRIVATE, Parked, Prepared, Rang, Reset,
-    Resume, SET_MAX, SHARED, Seal, Sealed, Survey, Used, VcpuState, WINDOWS_MAX, Wake,
+    Activate, FILLED_MAX, Failed, Failure, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, PRESET,
+    PRIVATE, Parked, Prepared, Preset, Rang, Reset, Resume, SET_MAX, SHARED, Seal, Sealed, Survey,
+    Used, VcpuState, WINDOWS_MAX, Wake,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, LayerBuilder};
@@ -20,6 +21,7 @@ use crate::error::PlatformError;
 use crate::frozen::Frozen;
 use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
+use crate::preset::Template;
 use crate::spawner::{Process, Spawner};
 use crate::watch::{into_io, watch};
 use crate::working_set::PageSets;
@@ -69,6 +71,8 @@ pub struct Shell {
     socket: AsyncFd<OwnedFd>,
     /// An eventfd that the guest's progress doorbell signals.
     progress: AsyncFd<OwnedFd>,
+    /// What it was preset with, and until it is forked.
+    template: Option<Template>,
 }
 
 fn protocol(error: impl std::fmt::Display) -> PlatformError {
@@ -76,11 +80,12 @@ fn protocol(error: impl std::fmt::Display) -> PlatformError {
 }
 
 impl Shell {
-    /// Makes a shell and waits until its VM is there.
+    /// Makes a shell and waits until its VM is there; with `is_ahead` its work is done
+    /// when nothing else wants to run.
     ///
     /// # Errors
     /// When it cannot be made, or fails to make its VM.
-    pub async fn make(spawner: &Arc<Spawner>) -> Result<Self, PlatformError> {
+    pub async fn make(spawner: &Arc<Spawner>, is_ahead: bool) -> Result<Self, PlatformError> {
         let system = |error| PlatformError::System {
             what: "a shell's descriptors could not be made",
             error,
@@ -89,12 +94,13 @@ impl Shell {
         let socket = watch(ours).map_err(protocol)?;
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let signalled = signalled.map_err(system)?;
-        let process = spawner.shell(&theirs, &signalled).await?;
+        let process = spawner.shell(&theirs, &signalled, is_ahead).await?;
         drop(theirs);
         let mut shell = Self {
             process,
             socket,
             progress: watch(signalled).map_err(protocol)?,
+            template: None,
         };
         let packet = shell.receive().await?;
         match packet.kind() {
@@ -103,6 +109,44 @@ impl Shell {
             _ => return Err(protocol("a new shell did not say that it is ready")),
         };
         Ok(shell)
+    }
+
+    /// Makes the shell an image of what functions descend from, and has its guest run
+    /// once, when nothing else wants to. `mailbox` is its mailbox from then on. The
+    /// inner error says why it cannot be preset; it has ended then.
+    ///
+    /// # Errors
+    /// When the shell is gone, or says anything else.
+    pub async fn preset(
+        &mut self,
+        template: &Template,
+        mailbox: &Mailbox,
+    ) -> Result<Result<(), String>, PlatformError> {
+        let order = Box::new(Preset {
+            image: image(&template.frozen, template.ram_bytes, &template.sets),
+        });
+        let layers = template.frozen.seed.layers();
+        let mut fds = vec![mailbox.as_fd()];
+        fds.extend(layers.iter().map(|layer| layer.as_fd()));
+        self.tell(&*order, &fds).await?;
+        let packet = self.receive().await?;
+        match packet.kind() {
+            Some(Kind::Failed) => return Ok(Err(failure(&packet))),
+            _ => packet.message::<Prepared>().map_err(protocol)?,
+        };
+        self.template = Some(template.clone());
+        Ok(Ok(()))
+    }
+
+    /// Whether it was preset, and not forked yet.
+    pub fn is_preset(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// Whether it was preset with what `frozen` descends from.
+    pub fn is_preset_for(&self, frozen: &Frozen) -> bool {
+        let template = self.template.as_ref();
+        template.is_some_and(|template| template.suits(frozen))
     }
 
     /// Makes the shell run in `ram` itself: whatever the guest writes stays there.
@@ -115,36 +159,41 @@ impl Shell {
         mailbox: &Mailbox,
         state: &VcpuState,
     ) -> Result<(), PlatformError> {
-        let order = fork_order(ram.bytes(), SHARED, state);
+        let order = fork_order(SHARED, empty_image(ram.bytes(), state));
         self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
     }
 
     /// Makes the shell an instance of a seed, with `ram_bytes` of RAM and the code
     /// of its function, if it has one. The pages of the working set are filled in
-    /// before the guest runs, those that it will write as private ones.
+    /// before the guest runs, those that it will write as private ones. A shell that
+    /// was preset has its mailbox already, and does what differs.
     ///
     /// # Errors
-    /// When the shell is gone.
+    /// When the shell is gone, or was preset for something else.
     pub async fn fork(
-        &self,
+        &mut self,
         frozen: &Frozen,
         ram_bytes: u64,
         working_set: &PageSets,
         mailbox: &Mailbox,
         code: Option<&Code>,
     ) -> Result<(), PlatformError> {
-        let mut order = fork_order(ram_bytes, PRIVATE, &frozen.seed.state);
+        let mut order = fork_order(PRIVATE, image(frozen, ram_bytes, working_set));
         order.code_bytes = code.map_or(0, Code::mapped_bytes);
-        for (slot, window) in order.windows.iter_mut().zip(&frozen.windows) {
-            *slot = FriWindow {
-                extent: fri(window.extent),
-                layer: window.layer as u64,
-            };
-            order.window_count += 1;
+        let mut fds = Vec::new();
+        match self.template.take() {
+            None => fds.push(mailbox.as_fd()),
+            Some(template) if template.suits(frozen) => {
+                order.origin = PRESET;
+                if !Arc::ptr_eq(&template.frozen.seed, &frozen.seed) {
+                    let difference = &frozen.difference;
+                    order.filled_count = put(&mut order.filled, &difference.filled);
+                    order.mapped_count = put(&mut order.mapped, &difference.mapped);
+                    order.forgets_tables = u64::from(difference.forgets_tables);
+                }
+            }
+            Some(_) => return Err(protocol("a shell was preset for another seed")),
         }
-        order.write_set_count = put(&mut order.write_set, &working_set.written);
-        order.read_set_count = put(&mut order.read_set, &working_set.read);
-        let mut fds = vec![mailbox.as_fd()];
         fds.extend(code.map(AsFd::as_fd));
         let layers = frozen.seed.layers();
         fds.extend(layers.iter().map(|layer| layer.as_fd()));
@@ -281,6 +330,7 @@ impl Shell {
             process,
             socket,
             progress,
+            ..
         } = self;
         let packet = tokio::select! {
             // A guest that stands still is the more urgent news.
@@ -373,11 +423,22 @@ async fn receive(
 }
 
 /// Boxed: it is large, and futures hold it.
-fn fork_order(ram_bytes: u64, sharing: u64, state: &VcpuState) -> Box<Fork> {
+fn fork_order(origin: u64, image: Image) -> Box<Fork> {
     Box::new(Fork {
-        ram_bytes,
         code_bytes: 0,
-        sharing,
+        origin,
+        image,
+        filled_count: 0,
+        filled: [FriExtent::default(); FILLED_MAX],
+        mapped_count: 0,
+        mapped: [FriExtent::default(); MAPPED_MAX],
+        forgets_tables: 0,
+    })
+}
+
+fn empty_image(ram_bytes: u64, state: &VcpuState) -> Image {
+    Image {
+        ram_bytes,
         window_count: 0,
         windows: [FriWindow::default(); WINDOWS_MAX],
         write_set_count: 0,
@@ -385,7 +446,21 @@ fn fork_order(ram_bytes: u64, sharing: u64, state: &VcpuState) -> Box<Fork> {
         read_set_count: 0,
         read_set: [FriExtent::default(); SET_MAX],
         state: *state,
-    })
+    }
+}
+
+fn image(frozen: &Frozen, ram_bytes: u64, working_set: &PageSets) -> Image {
+    let mut image = empty_image(ram_bytes, &frozen.seed.state);
+    for (slot, window) in image.windows.iter_mut().zip(&frozen.windows) {
+        *slot = FriWindow {
+            extent: fri(window.extent),
+            layer: window.layer as u64,
+        };
+        image.window_count += 1;
+    }
+    image.write_set_count = put(&mut image.write_set, &working_set.written);
+    image.read_set_count = put(&mut image.read_set, &working_set.read);
+    image
 }
 
 fn fri(extent: Extent) -> FriExtent {
@@ -432,6 +507,7 @@ fn failure(packet: &Packet) -> String {
     };
     match Failure::from_u64(failure) {
         Some(Failure::Create) => format!("the VM could not be made: {}", errno()),
+        Some(Failure::Preset) => format!("the shell could not be preset: {}", errno()),
         Some(Failure::Fork) => format!("the seed could not be mapped: {}", errno()),
         Some(Failure::Run) => format!("the VM stopped at {instruction:#x}: {}", errno()),
         Some(Failure::Exit) => {

@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::memory_map::{CODE, PAGE, RAM_MAX};
+use faasw_abi::memory_map::PAGE;
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRIVATE, Parked, Prepared, Rang, Reset,
-    SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used, VcpuState,
+    Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRESET, PRIVATE, Parked, Prepared,
+    Preset as PresetOrder, Rang, Reset, SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_seedtree::{Extent, coalesce};
@@ -17,12 +17,14 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Pid;
 
 use crate::clock;
+use crate::fork::{Attached, Instance};
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
-use crate::reset::{self, Manner, Source, Tables, Trouble};
+use crate::preset::Preset;
+use crate::priority;
+use crate::reset::{self, Source, Trouble};
 use crate::seal;
 use crate::spawner::{end_with_parent, name_process, unblock_signals};
-use crate::state::Unready;
 use crate::vm::{Stop, Template, Vm};
 
 /// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
@@ -37,22 +39,12 @@ enum End {
     Failed,
 }
 
-/// What a shell has once it is an instance.
-struct Instance {
-    ram: Mapping,
-    mailbox: Mapping,
-    mailbox_file: OwnedFd,
-    /// What it came from; nothing where a seed is being made.
-    seed: Option<Box<(Source, VcpuState)>>,
-    /// It is done, and nothing is known against it.
-    is_done: bool,
-}
-
 struct Shell<'a> {
     socket: OwnedFd,
     template: &'a Template,
     vm: Vm,
     page_map: Option<PageMap>,
+    preset: Option<Box<Preset>>,
     instance: Option<Instance>,
     fork_nanoseconds: u64,
     /// Page faults before the request.
@@ -62,10 +54,19 @@ struct Shell<'a> {
 }
 
 /// Lives as a shell of `spawner`; answers with the exit code. The guest's progress
-/// doorbell signals `progress`.
-pub fn run(spawner: Pid, socket: OwnedFd, progress: OwnedFd, template: &Template) -> i32 {
+/// doorbell signals `progress`. With `is_ahead` nobody waits for its VM.
+pub fn run(
+    spawner: Pid,
+    socket: OwnedFd,
+    progress: OwnedFd,
+    template: &Template,
+    is_ahead: bool,
+) -> i32 {
     if !end_with_parent(spawner) {
         return 1;
+    }
+    if is_ahead {
+        priority::lower();
     }
     name_process(c"faasw-shell");
     unblock_signals();
@@ -77,11 +78,13 @@ pub fn run(spawner: Pid, socket: OwnedFd, progress: OwnedFd, template: &Template
             return 1;
         }
     };
+    priority::restore();
     let mut shell = Shell {
         socket,
         template,
         vm,
         page_map: PageMap::open(),
+        preset: None,
         instance: None,
         fork_nanoseconds: 0,
         faults_before: 0,
@@ -122,6 +125,14 @@ impl Shell<'_> {
         self.fail(failure, errno.raw_os_error() as u64)
     }
 
+    fn fail_trouble(&self, failure: Failure, trouble: Trouble) -> End {
+        match trouble {
+            Trouble::Broken(page) => self.fail(Failure::Broken, page),
+            Trouble::Changed(change) => self.fail(Failure::Changed, change as u64),
+            Trouble::System(errno) => self.fail_system(failure, errno),
+        }
+    }
+
     fn serve(&mut self) -> Result<(), End> {
         loop {
             let packet = match receive(&self.socket, RecvFlags::empty()) {
@@ -131,6 +142,7 @@ impl Shell<'_> {
             };
             let kind = packet.kind();
             match (kind, &mut self.instance) {
+                (Some(Kind::Preset), None) if self.preset.is_none() => self.preset(packet)?,
                 (Some(Kind::Fork), None) => self.fork(packet)?,
                 (Some(Kind::Activate), Some(instance)) => {
                     instance.is_done = false;
@@ -163,7 +175,14 @@ impl Shell<'_> {
         };
         if let (Some(page_map), Some(instance)) = (&self.page_map, &self.instance) {
             let ram = instance.ram;
-            let written = page_map.all_written(ram).unwrap_or_default();
+            let written: Vec<Extent> = instance
+                .written(page_map)
+                .iter()
+                .map(|stretch| Extent {
+                    start: stretch.start,
+                    end: stretch.end,
+                })
+                .collect();
             used.written_count = put(&mut used.written, &written);
             if let Some((source, _)) = instance.seed.as_deref() {
                 used.changed = changed(source, ram, &written);
@@ -213,44 +232,19 @@ impl Shell<'_> {
             .map_err(|_| self.fail(Failure::Message, 0))?;
         let started = clock::monotonic();
         let page_faults = self.request_faults();
-        let (Some(instance), Some(page_map)) = (&self.instance, &self.page_map) else {
+        let (Some(instance), Some(page_map)) = (&mut self.instance, &self.page_map) else {
             return Err(self.fail(Failure::Message, 0));
         };
-        let Some(seed) = &instance.seed else {
-            return Err(self.fail(Failure::Message, 0));
-        };
-        let (source, state) = seed.as_ref();
-        let manner = Manner {
-            shadowed: !self.vm.can_prefault(),
-            counts_unused: order.count_unused != 0,
-        };
-        let restored = match reset::memory(page_map, source, instance.ram, manner) {
-            Ok(restored) => restored,
-            Err(Trouble::Broken(page)) => return Err(self.fail(Failure::Broken, page)),
-            Err(Trouble::System(errno)) => return Err(self.fail_system(Failure::Reset, errno)),
-        };
-        self.vm
-            .check(state, restored.ring_0_entered)
-            .map_err(|unready| match unready {
-                Unready::Changed(change) => self.fail(Failure::Changed, change as u64),
-                Unready::System(errno) => self.fail_system(Failure::Reset, errno),
-            })?;
-        let done = reset::translations(&mut self.vm, state, instance.mailbox, &restored.tables)
-            .and_then(|()| reset::mailbox(&instance.mailbox_file, instance.mailbox))
-            .and_then(|()| {
-                self.vm
-                    .put_back(state, restored.tables != Tables::Untouched)
-            });
-        if let Err(errno) = done {
-            return Err(self.fail_system(Failure::Reset, errno));
-        }
+        let restored = instance
+            .reset(&mut self.vm, page_map, order.count_unused != 0)
+            .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;
         self.faults_before = self.vm.page_faults();
         self.fork_nanoseconds = 0;
         self.tell(&Parked {
             filled: restored.filled,
             let_go: restored.let_go,
             outside: restored.outside,
-            counted: u64::from(manner.counts_unused),
+            counted: u64::from(order.count_unused != 0),
             unused: restored.unused,
             tables_changed: u64::from(restored.tables.have_changed()),
             exits: self.exits,
@@ -259,88 +253,64 @@ impl Shell<'_> {
         })
     }
 
-    /// Becomes an instance (the sfork of Catalyzer, §5: map the template's
-    /// memory copy-on-write, restore its state).
+    /// Does ahead what the functions of a seed have in common. Whatever fails ends the
+    /// shell.
+    fn preset(&mut self, mut packet: Packet) -> Result<(), End> {
+        priority::lower();
+        let started = clock::monotonic();
+        let order = packet
+            .message::<PresetOrder>()
+            .map_err(|_| self.fail(Failure::Message, 0))?;
+        let mut attached = packet.take_fds().into_iter().flatten();
+        let (Some(mailbox), Some(page_map)) = (attached.next(), &self.page_map) else {
+            return Err(self.fail(Failure::Preset, Errno::OPNOTSUPP.raw_os_error() as u64));
+        };
+        let preset = Preset::new(
+            &mut self.vm,
+            page_map,
+            &order.image,
+            attached.collect(),
+            mailbox,
+        );
+        let preset = preset.map_err(|trouble| self.fail_trouble(Failure::Preset, trouble))?;
+        self.preset = Some(Box::new(preset));
+        self.faults_before = self.vm.page_faults();
+        priority::restore();
+        self.tell(&Prepared {
+            nanoseconds: clock::monotonic() - started,
+        })
+    }
+
+    /// Becomes an instance.
     fn fork(&mut self, mut packet: Packet) -> Result<(), End> {
         let started = clock::monotonic();
         let order = packet
             .message::<Fork>()
             .map_err(|_| self.fail(Failure::Message, 0))?;
-        let mut attached = packet.take_fds().into_iter().flatten();
-        let mailbox = attached.next();
-        let code = (order.code_bytes > 0).then(|| attached.next()).flatten();
-        let layers: Vec<OwnedFd> = attached.collect();
-        let is_whole = code.is_some() == (order.code_bytes > 0) && !layers.is_empty();
-        let (Some(mailbox), true) = (mailbox, is_whole) else {
-            return Err(self.fail(Failure::Message, 0));
+        let mut fds = packet.take_fds().into_iter().flatten();
+        let mailbox = match order.origin {
+            PRESET => None,
+            _ => fds.next(),
         };
-        let forked = self.map_and_restore(&order, layers, mailbox, code);
+        let code = (order.code_bytes > 0).then(|| fds.next()).flatten();
+        let attached = Attached {
+            mailbox,
+            code,
+            layers: fds.collect(),
+        };
+        if attached.code.is_some() != (order.code_bytes > 0) || attached.layers.is_empty() {
+            return Err(self.fail(Failure::Message, 0));
+        }
+        let vm = &mut self.vm;
+        let forked = match (order.origin, self.preset.take()) {
+            (SHARED, None) => Instance::fork(vm, &order, attached, false),
+            (PRIVATE, None) => Instance::fork(vm, &order, attached, true),
+            (PRESET, Some(preset)) => preset.fork(vm, &order, attached),
+            _ => Err(Errno::INVAL),
+        };
         self.instance = Some(forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?);
         self.fork_nanoseconds = clock::monotonic() - started;
         Ok(())
-    }
-
-    fn map_and_restore(
-        &mut self,
-        order: &Fork,
-        layers: Vec<OwnedFd>,
-        mailbox_file: OwnedFd,
-        code: Option<OwnedFd>,
-    ) -> Result<Instance, Errno> {
-        if order.ram_bytes > RAM_MAX {
-            return Err(Errno::INVAL);
-        }
-        let windows = counted(&order.windows, order.window_count)?;
-        let write_set = counted(&order.write_set, order.write_set_count)?;
-        let read_set = counted(&order.read_set, order.read_set_count)?;
-        let is_private = match order.sharing {
-            SHARED => false,
-            PRIVATE => true,
-            _ => return Err(Errno::INVAL),
-        };
-        let ram = if is_private {
-            let ram = guest_memory::private_ram(&layers, order.ram_bytes, windows)?;
-            guest_memory::make_private(ram, write_set);
-            ram
-        } else {
-            let layer = layers.first().ok_or(Errno::INVAL)?;
-            guest_memory::shared_ram(layer.as_fd(), order.ram_bytes)?
-        };
-        let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
-        let code = code
-            .map(|code| guest_memory::code(code.as_fd(), order.code_bytes))
-            .transpose()?;
-        self.vm.place(ram, mailbox, code)?;
-        self.vm.restore(&order.state)?;
-        if is_private {
-            self.vm.watch_registers();
-            // First what is private and writable by now, then what stays shared: a
-            // page that is filled in before it is private faults twice.
-            for set in [write_set, read_set] {
-                for stretch in set {
-                    let bytes = stretch.end.saturating_sub(stretch.start);
-                    self.vm.prefault(stretch.start, bytes);
-                }
-            }
-            if order.code_bytes > 0 {
-                self.vm.prefault(CODE, order.code_bytes);
-            }
-        }
-        let seed = is_private.then(|| {
-            let source = Source {
-                layers,
-                windows: windows.to_vec(),
-                write_set: write_set.to_vec(),
-            };
-            Box::new((source, order.state))
-        });
-        Ok(Instance {
-            ram,
-            mailbox,
-            mailbox_file,
-            seed,
-            is_done: false,
-        })
     }
 
     fn activate(&mut self, order: &Activate, ram: Mapping) {
@@ -492,14 +462,6 @@ fn changed(source: &Source, ram: Mapping, stretches: &[Extent]) -> u64 {
             reset::changed(source, ram, stretch).unwrap_or(0)
         })
         .sum()
-}
-
-/// The first `count` of `all`.
-fn counted<T>(all: &[T], count: u64) -> Result<&[T], Errno> {
-    usize::try_from(count)
-        .ok()
-        .and_then(|count| all.get(..count))
-        .ok_or(Errno::INVAL)
 }
 
 /// Fills `out` from the system's generator.

@@ -81,10 +81,10 @@ impl Spawner {
         let [first, second, third, ..] = packet.take_fds();
         match packet.kind() {
             Some(Kind::SpawnShell) => {
-                if let (Ok(SpawnShell { token }), Some(socket), Some(progress)) =
-                    (packet.message(), first, second)
+                if let (Ok(order), Some(socket), Some(progress)) =
+                    (packet.message::<SpawnShell>(), first, second)
                 {
-                    self.spawn_shell(token, socket, progress);
+                    self.spawn_shell(&order, socket, progress);
                 }
             }
             Some(Kind::SpawnHelper) => {
@@ -108,19 +108,20 @@ impl Spawner {
         }
     }
 
-    fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
+    fn spawn_shell(&mut self, order: &SpawnShell, socket: OwnedFd, progress: OwnedFd) {
+        let is_ahead = order.is_ahead != 0;
         // Asked before: a child that is alone already would take its next parent's
         // number for this one's, and live on with the node's socket.
         let this = rustix::process::getpid();
         // SAFETY: this process has one thread, so the child may do anything.
         match unsafe { libc::fork() } {
             0 => {
-                let code = shell::run(this, socket, progress, &self.template);
+                let code = shell::run(this, socket, progress, &self.template, is_ahead);
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
-            pid => self.note(token, child_of(pid)),
+            pid => self.note(order.token, child_of(pid)),
         }
     }
 

@@ -127,8 +127,21 @@ pub struct Vm {
     memory: [kvm_userspace_memory_region; SLOTS],
 }
 
-/// RAM, mailbox, code.
-const SLOTS: usize = 3;
+/// The VM's memory slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Slot {
+    /// RAM from guest-physical 0.
+    Ram,
+    /// The mailbox.
+    Mailbox,
+    /// Compiled code, which the guest cannot write.
+    Code,
+    /// RAM behind that of the first slot: a slot's size cannot change.
+    MoreRam,
+}
+
+const SLOTS: usize = 4;
 
 pub(crate) fn errno(error: kvm_ioctls::Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
@@ -202,34 +215,41 @@ impl Vm {
         mailbox: Mapping,
         code: Option<Mapping>,
     ) -> Result<(), Errno> {
-        let places = [
-            Some((0, ram, 0)),
-            Some((MAILBOX, mailbox, 0)),
-            code.map(|code| (CODE, code, KVM_MEM_READONLY)),
-        ];
-        for (slot, place) in places.into_iter().enumerate() {
-            let Some((guest_phys_addr, mapping, flags)) = place else {
-                continue;
-            };
-            let region = kvm_userspace_memory_region {
-                slot: slot as u32,
-                flags,
-                guest_phys_addr,
-                memory_size: mapping.bytes(),
-                userspace_addr: mapping.address(),
-            };
-            // SAFETY: mappings live as long as this process, and so as the VM.
-            unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
-            if let Some(kept) = self.memory.get_mut(slot) {
-                *kept = region;
-            }
+        self.give(Slot::Ram, 0, ram)?;
+        self.give(Slot::Mailbox, MAILBOX, mailbox)?;
+        match code {
+            Some(code) => self.give(Slot::Code, CODE, code),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the VM memory at guest-physical `start`.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn give(&mut self, slot: Slot, start: u64, mapping: Mapping) -> Result<(), Errno> {
+        let region = kvm_userspace_memory_region {
+            slot: slot as u32,
+            flags: match slot {
+                Slot::Code => KVM_MEM_READONLY,
+                Slot::Ram | Slot::Mailbox | Slot::MoreRam => 0,
+            },
+            guest_phys_addr: start,
+            memory_size: mapping.bytes(),
+            userspace_addr: mapping.address(),
+        };
+        // SAFETY: mappings live as long as this process, and so as the VM.
+        unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
+        if let Some(kept) = self.memory.get_mut(slot as usize) {
+            *kept = region;
         }
         Ok(())
     }
 
     /// Makes KVM forget what it knows of the guest's page tables, by taking RAM
     /// away and giving it back. Where the hardware does not walk them, KVM keeps
-    /// shadows of them, and a table that is changed behind its back is stale there.
+    /// shadows of them, and a table that is changed behind its back is stale there. It
+    /// forgets those of all slots with any one of them.
     ///
     /// # Errors
     /// KVM's.
