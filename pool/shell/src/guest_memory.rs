@@ -364,15 +364,36 @@ pub fn mailbox(fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
 }
 
 /// Compiled code, which nobody writes.
+///
+/// # Errors
+/// The system's.
 pub fn code(fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
     let code = reserve(bytes)?;
+    map_code(code, fd, bytes)?;
+    Ok(code)
+}
+
+/// Room of `bytes` for compiled code. Nobody can use it yet.
+///
+/// # Errors
+/// The system's.
+pub fn code_room(bytes: u64) -> Result<Mapping, Errno> {
+    reserve(bytes)
+}
+
+/// Maps compiled code to where there is room for it.
+///
+/// # Errors
+/// `INVAL` when there is not enough; the system's.
+pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
     map(
-        code.start.as_ptr(),
+        room.at(0, bytes as usize).ok_or(Errno::INVAL)?,
         bytes,
         ProtFlags::READ,
         MapFlags::SHARED | MapFlags::FIXED,
         Some((fd, 0)),
-    )
+    )?;
+    Ok(())
 }
 
 /// Tells the guest who it is.

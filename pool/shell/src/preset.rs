@@ -16,7 +16,7 @@
 //! nothing: neither KVM's shadows nor the CPU keep what was not present. Whether
 //! something else changed is found out once for each seed, by whoever orders the fork.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use faasw_abi::mailbox::{
     Area, HOST_WORDS, LOG, REPORT, REQUEST_BODY, REQUEST_HEAD, RESPONSE_BODY, RESPONSE_HEAD,
@@ -26,7 +26,7 @@ use faasw_fri::messages::{Fork, FriExtent, FriWindow, Image, VcpuState};
 use rustix::io::Errno;
 
 use crate::fork::{Attached, Difference, Instance, Sets};
-use crate::guest_memory::{self, RoomyRam};
+use crate::guest_memory::{self, Mapping, RoomyRam};
 use crate::page_map::PageMap;
 use crate::reset::{self, Source, Trouble};
 use crate::vm::{Slot, Vm};
@@ -42,9 +42,14 @@ const USUAL: [Area; 7] = [
     RESPONSE_BODY,
 ];
 
+/// Room for compiled code, in bytes: making a slot takes 12 us and more where other
+/// VMs run, so it is there before the code. Code that is larger gets another.
+const CODE_ROOM: u64 = 16 << 20;
+
 /// A shell that is an image of a seed and has run.
 pub struct Preset {
     ram: RoomyRam,
+    code: Mapping,
     /// As it is between two requests.
     image: Instance,
     /// What is private of its RAM.
@@ -68,7 +73,8 @@ impl Preset {
         let ram = RoomyRam::new(&layers, order.ram_bytes, sets.windows)?;
         guest_memory::make_private(ram.mapping(), sets.written);
         let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
-        vm.place(ram.mapping(), mailbox, None)?;
+        let code = guest_memory::code_room(CODE_ROOM)?;
+        vm.place(ram.mapping(), mailbox, Some(code))?;
         vm.restore(&order.state)?;
         vm.watch_registers();
         sets.prefault(vm);
@@ -97,6 +103,7 @@ impl Preset {
         });
         Ok(Self {
             ram,
+            code,
             private: private.collect(),
             image,
         })
@@ -149,8 +156,7 @@ impl Preset {
         let ahead = reset::union(&source.copied, &source.lent);
         guest_memory::make_private(ram, &without(sets.written, &ahead));
         if let Some(code) = attached.code {
-            let code = guest_memory::code(code.as_fd(), order.code_bytes)?;
-            vm.give(Slot::Code, CODE, code)?;
+            place_code(vm, self.code, code.as_fd(), order.code_bytes)?;
         }
         vm.turn(&before, &image.state)?;
         if difference.forgets_tables {
@@ -191,6 +197,16 @@ impl Instance {
         self.mailbox.put(place, &written)?;
         vm.rewrite(state, MAILBOX + place, written.len() as u64)
     }
+}
+
+/// Maps compiled code to `room`, which has its slot, or elsewhere if it is too large.
+fn place_code(vm: &mut Vm, room: Mapping, file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+    if bytes <= room.bytes() {
+        return guest_memory::map_code(room, file, bytes);
+    }
+    let code = guest_memory::code(file, bytes)?;
+    vm.take(Slot::Code)?;
+    vm.give(Slot::Code, CODE, code)
 }
 
 /// Whether `windows` of `layers` can be those of a child of `parent`: wherever they are

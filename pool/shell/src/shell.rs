@@ -78,7 +78,9 @@ pub fn run(
             return 1;
         }
     };
-    priority::restore();
+    if is_ahead {
+        priority::restore();
+    }
     let mut shell = Shell {
         socket,
         template,

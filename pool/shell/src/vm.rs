@@ -125,6 +125,8 @@ pub struct Vm {
     /// The guest cannot write MSRs.
     pub(crate) refuses_msrs: bool,
     memory: [kvm_userspace_memory_region; SLOTS],
+    /// Until the doorbell is there.
+    progress: Option<EventFd>,
 }
 
 /// The VM's memory slots.
@@ -162,7 +164,7 @@ fn refuse_msrs(vm: &VmFd) -> Result<(), Errno> {
 }
 
 impl Vm {
-    /// Makes a VM and its vCPU. An `out` to the progress doorbell signals
+    /// Makes a VM and its vCPU. An `out` to the progress doorbell will signal
     /// `progress` without an exit (`KVM_IOEVENTFD`).
     ///
     /// # Errors
@@ -174,9 +176,6 @@ impl Vm {
         }
         // SAFETY: the descriptor has this one owner from here on.
         let progress = unsafe { EventFd::from_raw_fd(progress.into_raw_fd()) };
-        let port = IoEventAddress::Pio(PROGRESS.into());
-        vm.register_ioevent(&progress, &port, NoDatamatch)
-            .map_err(errno)?;
         let vcpu = vm.create_vcpu(0).map_err(errno)?;
         vcpu.set_cpuid2(&template.cpuid).map_err(errno)?;
         let faults = FaultCounter::of(&vcpu);
@@ -188,6 +187,7 @@ impl Vm {
             can_prefault: template.can_prefault,
             refuses_msrs: template.filters_msrs,
             memory: [kvm_userspace_memory_region::default(); SLOTS],
+            progress: Some(progress),
         })
     }
 
@@ -205,7 +205,7 @@ impl Vm {
         }
     }
 
-    /// Gives the VM its memory.
+    /// Gives the VM its memory, and its doorbell.
     ///
     /// # Errors
     /// KVM's.
@@ -217,10 +217,18 @@ impl Vm {
     ) -> Result<(), Errno> {
         self.give(Slot::Ram, 0, ram)?;
         self.give(Slot::Mailbox, MAILBOX, mailbox)?;
-        match code {
-            Some(code) => self.give(Slot::Code, CODE, code),
-            None => Ok(()),
+        if let Some(code) = code {
+            self.give(Slot::Code, CODE, code)?;
         }
+        // Only now: the first slot that comes after it waits until the kernel has let
+        // go of the VM's old list of ports, for 8 ms (`call_srcu`, Linux 6.18).
+        if let Some(progress) = self.progress.take() {
+            let port = IoEventAddress::Pio(PROGRESS.into());
+            self.vm
+                .register_ioevent(&progress, &port, NoDatamatch)
+                .map_err(errno)?;
+        }
+        Ok(())
     }
 
     /// Gives the VM memory at guest-physical `start`.
@@ -242,6 +250,19 @@ impl Vm {
         unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
         if let Some(kept) = self.memory.get_mut(slot as usize) {
             *kept = region;
+        }
+        Ok(())
+    }
+
+    /// Takes the memory of a slot away.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn take(&mut self, slot: Slot) -> Result<(), Errno> {
+        if let Some(kept) = self.memory.get_mut(slot as usize) {
+            kept.memory_size = 0;
+            // SAFETY: no memory is given.
+            unsafe { self.vm.set_user_memory_region(*kept) }.map_err(errno)?;
         }
         Ok(())
     }
