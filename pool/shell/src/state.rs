@@ -251,8 +251,9 @@ impl Vm {
         self.call(state, TOUCH, list, count, Ring::Touched)
     }
 
-    /// Runs one of the routines that every guest has for the host, until it rings. They
-    /// lie in text that is the seed's, and so do the tables that map it.
+    /// Runs one of the routines that every guest has for the host, until it rings, if
+    /// there is anything to run it on. They lie in text that is the seed's, and so do the
+    /// tables that map it.
     fn call(
         &mut self,
         state: &VcpuState,
@@ -261,6 +262,9 @@ impl Vm {
         count: u64,
         end: Ring,
     ) -> Result<(), Errno> {
+        if count == 0 {
+            return Ok(());
+        }
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         self.complete_exit()?;
         self.vcpu.sync_regs_mut().regs = kvm_regs {

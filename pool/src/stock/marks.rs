@@ -125,8 +125,8 @@ mod tests {
         for period in 1..20 {
             // Five at once, each time.
             let now = start + period * PERIOD;
-            for left in [7, 6, 5, 4, 3] {
-                marks.take(Some(left), now - PERIOD / 2);
+            for taken in 1..=5 {
+                marks.take(Some(marks.wanted() - taken), now - PERIOD / 2);
             }
             marks.decay(now);
             assert!(marks.wanted() >= 5, "{}", marks.wanted());
