@@ -67,9 +67,13 @@ fn page_at(start: u64) -> Extent {
     }
 }
 
-/// What a request writes, and what a function's seed has of its own, if it is a small
-/// one: the guest's data, the top of its stack, its heap and somewhat more.
-fn written(seed: &Seed<Box<VcpuState>>) -> Result<Vec<Extent>, Errno> {
+/// What shells are preset with as private pages: what a request writes, and what a
+/// function's seed has of its own, if it is a small one. That is the guest's data, the top
+/// of its stack, its heap and somewhat more.
+///
+/// # Errors
+/// The system's.
+pub fn written(seed: &Seed<Box<VcpuState>>) -> Result<Vec<Extent>, Errno> {
     let mut changed = Vec::new();
     for own in seed.layer.extents() {
         let start = own.start.max(RODATA_END);
