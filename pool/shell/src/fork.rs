@@ -172,8 +172,7 @@ impl Instance {
             counts_unused,
         };
         let restored = reset::memory(page_map, source, self.ram, manner)?;
-        // What the guest did not use of it went back.
-        source.lent.clear();
+        reset::settle(source, self.ram)?;
         vm.check(state, restored.ring_0_entered)?;
         reset::translations(vm, state, self.mailbox, &restored.tables)?;
         reset::mailbox(&self.mailbox_file, self.mailbox)?;

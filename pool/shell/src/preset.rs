@@ -148,13 +148,13 @@ impl Preset {
             windows: sets.windows.to_vec(),
             write_set: sets.written.to_vec(),
             copied: difference.filled.to_vec(),
-            lent: without(&self.private, &gone),
+            lent: reset::without(&self.private, &gone),
         };
         for extent in difference.filled {
             reset::fill(&source, ram, *extent)?;
         }
         let ahead = reset::union(&source.copied, &source.lent);
-        guest_memory::make_private(ram, &without(sets.written, &ahead));
+        guest_memory::make_private(ram, &reset::without(sets.written, &ahead));
         if let Some(code) = attached.code {
             place_code(vm, self.code, code.as_fd(), order.code_bytes)?;
         }
@@ -223,13 +223,4 @@ fn descends(windows: &[FriWindow], layers: &[OwnedFd], parent: &Source) -> bool 
             .iter()
             .filter(|window| window.layer < depth as u64)
             .all(|window| parent.windows.iter().any(|outer| is_in(window, outer)))
-}
-
-/// What is left of `stretches` where none of `holes` is; both in order.
-fn without(stretches: &[FriExtent], holes: &[FriExtent]) -> Vec<FriExtent> {
-    stretches
-        .iter()
-        .flat_map(|stretch| reset::split(*stretch, holes))
-        .filter_map(|(piece, is_hole)| (!is_hole).then_some(piece))
-        .collect()
 }

@@ -21,7 +21,7 @@ use faasw_fri::messages::{FriExtent, FriWindow, SET_MAX, VcpuState};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::guest_memory::Mapping;
+use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
 use crate::state::{Change, Unready};
 use crate::vm::Vm;
@@ -46,8 +46,9 @@ pub struct Source {
     pub windows: Vec<FriWindow>,
     /// What instances usually write, in order.
     pub write_set: Vec<FriExtent>,
-    /// What was copied over the pages of the seed's parent, in order: there the parent
-    /// is mapped, so these are never let go.
+    /// Where the seed's contents were copied to, in order: the seed's parent is mapped
+    /// there. The first reset maps the seed, except in the write set, which is always
+    /// filled again.
     pub copied: Vec<FriExtent>,
     /// What else was made private ahead without being in the write set, in order; what
     /// is mapped there is the seed's. The first reset gives it back.
@@ -237,7 +238,8 @@ impl Reset<'_> {
             }
             for (piece, is_copied) in split(piece, &source.copied) {
                 if is_copied {
-                    self.fill(piece)?;
+                    // Soon gone, see `settle`.
+                    self.done.let_go += pages(piece);
                     continue;
                 }
                 for (piece, is_lent) in split(piece, &source.lent) {
@@ -391,6 +393,38 @@ pub fn fill(source: &Source, ram: Mapping, stretch: FriExtent) -> Result<(), Err
         start: at,
         end: stretch.end,
     })
+}
+
+/// Gives back what a preset shell had besides its write set, at the first reset after
+/// [`memory`]: what it once was not to wait for need not stay its own.
+///
+/// # Errors
+/// The system's.
+pub fn settle(source: &mut Source, ram: Mapping) -> Result<(), Errno> {
+    for piece in without(&source.copied, &source.write_set) {
+        for window in source.windows_from(piece.start) {
+            let extent = FriExtent {
+                start: window.extent.start.max(piece.start),
+                end: window.extent.end.min(piece.end),
+            };
+            if extent.start >= extent.end {
+                break;
+            }
+            guest_memory::map_window(ram, &source.layers, &FriWindow { extent, ..*window })?;
+        }
+    }
+    source.copied.clear();
+    source.lent.clear();
+    Ok(())
+}
+
+/// What is left of `stretches` where none of `holes` is; both in order.
+pub fn without(stretches: &[FriExtent], holes: &[FriExtent]) -> Vec<FriExtent> {
+    stretches
+        .iter()
+        .flat_map(|stretch| split(*stretch, holes))
+        .filter_map(|(piece, is_hole)| (!is_hole).then_some(piece))
+        .collect()
 }
 
 /// Cuts `stretch` where pages that differ from the seed's begin and end; says of each

@@ -320,7 +320,9 @@ impl Machine {
             shadowed: !self.vm.can_prefault(),
             counts_unused: true,
         };
-        reset::memory(&self.page_map, &self.source, self.ram, manner)
+        let restored = reset::memory(&self.page_map, &self.source, self.ram, manner)?;
+        reset::settle(&mut self.source, self.ram)?;
+        Ok(restored)
     }
 
     pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {

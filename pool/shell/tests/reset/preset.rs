@@ -187,7 +187,7 @@ pub fn nothing_of_the_run_ahead_is_left() {
     machine.assert_memory();
 }
 
-pub fn what_was_lent_goes_back_and_what_was_copied_stays() {
+pub fn what_was_done_ahead_goes_back() {
     let mut machine = two_steps(programs::poke());
     let lent = private_pages(&machine);
     assert!(lent > 80, "{lent}");
@@ -196,20 +196,19 @@ pub fn what_was_lent_goes_back_and_what_was_copied_stays() {
     let restored = machine.reset();
     machine.assert_memory();
     // Nobody wrote another value: none counts as used, and all go back.
-    assert!(restored.let_go >= 80, "{restored:?}");
-    let usual: u64 = 1 + 4 + 4;
-    let copied = 2 + 1 + 1;
-    let kept = private_pages(&machine);
     assert!(
-        (usual + copied..=usual + copied + 4).contains(&kept),
-        "{kept}"
+        restored.let_go >= 80 && restored.outside < 5,
+        "{restored:?}"
     );
+    let usual: u64 = 1 + 4 + 4;
+    let kept = private_pages(&machine);
+    assert!((usual..=usual + 5).contains(&kept), "{kept}");
     for _ in 0..2 {
         assert_eq!(machine.run(26 << 20), DONE);
         machine.reset();
         machine.assert_memory();
     }
-    assert_eq!(private_pages(&machine), kept);
+    assert!(private_pages(&machine) <= kept + 1);
 }
 
 pub fn a_preset_shell_takes_fewer_faults() {
