@@ -61,6 +61,10 @@ async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
         before = before.min(effort.page_faults);
     }
     bare.pool.shutdown().await;
+    if before < 16 {
+        println!("{before} page faults: the host fills tables in advance");
+        return;
+    }
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(10) * slowness();
     loop {

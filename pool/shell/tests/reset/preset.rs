@@ -208,7 +208,8 @@ pub fn what_was_done_ahead_goes_back() {
         machine.reset();
         machine.assert_memory();
     }
-    assert!(private_pages(&machine) <= kept + 1);
+    // The page itself, and tables that the hardware has walked.
+    assert!(private_pages(&machine) <= kept + 6);
 }
 
 pub fn a_preset_shell_takes_fewer_faults() {
