@@ -20,7 +20,7 @@ const USUAL_MEMORY: u64 = 128 << 20;
 /// Pages of stack that a request uses.
 const STACK_PAGES: u64 = 6;
 /// Pages of heap that a function takes behind what its seed's parent has.
-const HEAP_PAGES: u64 = 40;
+const HEAP_PAGES: u64 = 64;
 
 /// What shells are preset with.
 #[derive(Clone, Debug)]
