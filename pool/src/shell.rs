@@ -80,12 +80,40 @@ fn protocol(error: impl std::fmt::Display) -> PlatformError {
 }
 
 impl Shell {
-    /// Makes a shell and waits until its VM is there; with `is_ahead` its work is done
-    /// when nothing else wants to run.
+    /// Makes a shell and waits until its VM is there.
     ///
     /// # Errors
     /// When it cannot be made, or fails to make its VM.
-    pub async fn make(spawner: &Arc<Spawner>, is_ahead: bool) -> Result<Self, PlatformError> {
+    pub async fn make(spawner: &Arc<Spawner>) -> Result<Self, PlatformError> {
+        let mut shell = Self::spawn(spawner, false).await?;
+        shell.prepared().await?.map_err(PlatformError::ShellEnded)?;
+        Ok(shell)
+    }
+
+    /// Makes a shell when nothing else wants to run, and waits until its VM is there. With
+    /// a template it is preset, too. The inner error says why it cannot be; it has ended
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Shell::make`].
+    pub async fn make_ahead(
+        spawner: &Arc<Spawner>,
+        template: Option<&Template>,
+        mailbox: &Mailbox,
+    ) -> Result<Result<Self, String>, PlatformError> {
+        let mut shell = Self::spawn(spawner, true).await?;
+        if let Some(template) = template {
+            // It takes the order when its VM is there.
+            shell.order_preset(template, mailbox).await?;
+        }
+        shell.prepared().await?.map_err(PlatformError::ShellEnded)?;
+        Ok(match template {
+            Some(template) => shell.has_preset(template).await?.map(|()| shell),
+            None => Ok(shell),
+        })
+    }
+
+    async fn spawn(spawner: &Arc<Spawner>, is_ahead: bool) -> Result<Self, PlatformError> {
         let system = |error| PlatformError::System {
             what: "a shell's descriptors could not be made",
             error,
@@ -95,20 +123,23 @@ impl Shell {
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let signalled = signalled.map_err(system)?;
         let process = spawner.shell(&theirs, &signalled, is_ahead).await?;
-        drop(theirs);
-        let mut shell = Self {
+        Ok(Self {
             process,
             socket,
             progress: watch(signalled).map_err(protocol)?,
             template: None,
-        };
-        let packet = shell.receive().await?;
+        })
+    }
+
+    /// Waits until the shell is ready for what comes next; the inner error says why it
+    /// will not be.
+    async fn prepared(&mut self) -> Result<Result<(), String>, PlatformError> {
+        let packet = self.receive().await?;
         match packet.kind() {
-            Some(Kind::Prepared) => packet.message::<Prepared>().map_err(protocol)?,
-            Some(Kind::Failed) => return Err(PlatformError::ShellEnded(failure(&packet))),
-            _ => return Err(protocol("a new shell did not say that it is ready")),
+            Some(Kind::Failed) => return Ok(Err(failure(&packet))),
+            _ => packet.message::<Prepared>().map_err(protocol)?,
         };
-        Ok(shell)
+        Ok(Ok(()))
     }
 
     /// Makes the shell an image of what functions descend from, and has its guest run
@@ -122,20 +153,33 @@ impl Shell {
         template: &Template,
         mailbox: &Mailbox,
     ) -> Result<Result<(), String>, PlatformError> {
+        self.order_preset(template, mailbox).await?;
+        self.has_preset(template).await
+    }
+
+    async fn order_preset(
+        &self,
+        template: &Template,
+        mailbox: &Mailbox,
+    ) -> Result<(), PlatformError> {
         let order = Box::new(Preset {
             image: image(&template.frozen, template.ram_bytes, &template.sets),
         });
         let layers = template.frozen.seed.layers();
         let mut fds = vec![mailbox.as_fd()];
         fds.extend(layers.iter().map(|layer| layer.as_fd()));
-        self.tell(&*order, &fds).await?;
-        let packet = self.receive().await?;
-        match packet.kind() {
-            Some(Kind::Failed) => return Ok(Err(failure(&packet))),
-            _ => packet.message::<Prepared>().map_err(protocol)?,
-        };
-        self.template = Some(template.clone());
-        Ok(Ok(()))
+        self.tell(&*order, &fds).await
+    }
+
+    async fn has_preset(
+        &mut self,
+        template: &Template,
+    ) -> Result<Result<(), String>, PlatformError> {
+        let done = self.prepared().await?;
+        if done.is_ok() {
+            self.template = Some(template.clone());
+        }
+        Ok(done)
     }
 
     /// Whether it was preset, and not forked yet.

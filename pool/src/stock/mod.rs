@@ -37,10 +37,33 @@ impl Ready {
     ///
     /// # Errors
     /// When it cannot be made.
-    async fn make(spawner: &Arc<Spawner>, is_ahead: bool) -> Result<Self, PlatformError> {
+    async fn make(spawner: &Arc<Spawner>) -> Result<Self, PlatformError> {
         let mailbox = Mailbox::new()?;
-        let shell = Shell::make(spawner, is_ahead).await?;
+        let shell = Shell::make(spawner).await?;
         Ok(Self { shell, mailbox })
+    }
+
+    /// One that nobody waits for, preset if there is a template. The inner error says
+    /// why it cannot be preset.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    async fn make_ahead(
+        spawner: &Arc<Spawner>,
+        template: Option<&Template>,
+    ) -> Result<Result<Self, String>, PlatformError> {
+        let mailbox = Mailbox::new()?;
+        let shell = Shell::make_ahead(spawner, template, &mailbox).await?;
+        Ok(shell.map(|shell| Self { shell, mailbox }))
+    }
+
+    /// Presets one that is bare. The inner error says why it cannot be.
+    ///
+    /// # Errors
+    /// When its shell is gone.
+    async fn preset(mut self, template: &Template) -> Result<Result<Self, String>, PlatformError> {
+        let done = self.shell.preset(template, &self.mailbox).await?;
+        Ok(done.map(|()| self))
     }
 }
 
@@ -125,7 +148,7 @@ impl Stock {
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok((ready, true)),
-            None => Ok((Ready::make(&spawner, false).await?, false)),
+            None => Ok((Ready::make(&spawner).await?, false)),
         }
     }
 
@@ -139,7 +162,7 @@ impl Stock {
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok(ready),
-            None => Ready::make(&spawner, false).await,
+            None => Ready::make(&spawner).await,
         }
     }
 
@@ -148,7 +171,7 @@ impl Stock {
     /// # Errors
     /// When it cannot be made.
     pub async fn make(&self) -> Result<Ready, PlatformError> {
-        Ready::make(&self.spawner()?, false).await
+        Ready::make(&self.spawner()?).await
     }
 
     /// Shells that are ready now.
@@ -199,17 +222,18 @@ impl Stock {
                 }
                 bare
             };
-            let mut made = match bare {
-                Some(bare) => bare,
-                None => Ready::make(&self.spawner()?, true).await?,
+            let made = match (bare, &template) {
+                (Some(bare), Some(template)) => bare.preset(template).await?,
+                (_, template) => Ready::make_ahead(&self.spawner()?, template.as_ref()).await?,
             };
-            if let Some(template) = template
-                && let Err(why) = made.shell.preset(&template, &made.mailbox).await?
-            {
-                tracing::warn!(why, "shells are not preset");
-                *lock(&self.template) = None;
-                continue;
-            }
+            let made = match made {
+                Ok(made) => made,
+                Err(why) => {
+                    tracing::warn!(why, "shells are not preset");
+                    *lock(&self.template) = None;
+                    continue;
+                }
+            };
             let mut ready = lock(&self.ready);
             // Whoever stops empties the stock after saying so.
             if self.stopped.load(Ordering::Acquire) {
