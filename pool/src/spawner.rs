@@ -127,7 +127,8 @@ impl Spawner {
         let _ = self.reaped.clone().changed().await;
     }
 
-    /// Makes a shell that talks over `socket` and whose guest signals `progress`.
+    /// Makes a shell that talks over `socket` and whose guest signals `progress`; with
+    /// `is_ahead` when nothing else wants to run.
     ///
     /// # Errors
     /// When the spawner is gone or could not fork.
@@ -135,10 +136,15 @@ impl Spawner {
         self: &Arc<Self>,
         socket: &OwnedFd,
         progress: &OwnedFd,
+        is_ahead: bool,
     ) -> Result<Process, PlatformError> {
         let token = self.token();
+        let order = SpawnShell {
+            token,
+            is_ahead: u64::from(is_ahead),
+        };
         let fds = [socket.as_fd(), progress.as_fd()];
-        self.make(token, &SpawnShell { token }, &fds).await
+        self.make(token, &order, &fds).await
     }
 
     /// Runs the compile helper; `order.token` is filled in here.

@@ -33,6 +33,13 @@ fn two_ahead() -> PoolOptions {
     }
 }
 
+fn none_ahead() -> PoolOptions {
+    PoolOptions {
+        shells_ready: 0,
+        ..support::usual()
+    }
+}
+
 fn main() {
     let not_root = !rustix_is_root();
     if not_root {
@@ -43,7 +50,7 @@ fn main() {
     support::main(|skip| {
         trials![skip || not_root;
             shells_have_nothing in two_ahead(),
-            a_parked_instance_has_what_it_was_given,
+            a_parked_instance_has_what_it_was_given in none_ahead(),
             the_helper_has_nothing_either,
             groups_go_with_their_process,
         ]
@@ -155,7 +162,7 @@ fn threads(pid: u32) -> Vec<String> {
 }
 
 /// Descriptors that each shell has, and what they lead to.
-const BARE: [(u32, &str); 8] = [
+const BARE: [(u32, &str); 9] = [
     (0, "/dev/null"),
     (1, "/dev/null"),
     (2, "/dev/null"),
@@ -164,6 +171,7 @@ const BARE: [(u32, &str); 8] = [
     (5, "anon_inode:kvm-vm"),
     (6, "anon_inode:kvm-vcpu"),
     (7, "anon_inode:kvm-vcpu-stats"),
+    (8, "anon_inode:[eventfd]"),
 ];
 
 fn assert_bare(descriptors: &BTreeMap<u32, String>) {
@@ -187,7 +195,7 @@ async fn shells_have_nothing(bench: &Bench) {
     for pid in [*one, *other] {
         assert_closed(pid);
         assert_bare(&descriptors(pid));
-        assert_eq!(soft_limit(pid, "Max open files"), "16");
+        assert_eq!(soft_limit(pid, "Max open files"), "20");
         assert_eq!(soft_limit(pid, "Max locked memory"), "0");
         assert_eq!(soft_limit(pid, "Max core file size"), "0");
         // KVM's own is a kernel thread that bears the process's name.
@@ -217,25 +225,23 @@ async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
     bench
         .settles("one is parked", |stats| stats.parked == 1)
         .await;
-    let has_mailbox = |pid: &u32| {
-        let descriptors = descriptors(*pid);
-        descriptors
-            .get(&8)
-            .is_some_and(|target| target.contains("mailbox"))
-            && descriptors.len() > 10
-    };
-    let instance = shells().into_iter().find(has_mailbox).unwrap();
+    let all_parked =
+        |stats: faasw_pool::EngineStats| stats.parked > 0 && shells().len() == stats.parked;
+    bench.settles("all are parked", all_parked).await;
+    let instance = shells()[0];
     assert_closed(instance);
     let mut descriptors = descriptors(instance);
     assert_bare(&descriptors);
-    descriptors.retain(|number, _| *number > 8);
+    assert!(descriptors[&9].contains("mailbox"));
+    descriptors.retain(|number, _| *number > 9);
+    assert!(descriptors.len() >= 3, "layers and code: {descriptors:?}");
     assert!(
         descriptors
             .values()
             .all(|target| target.starts_with("/memfd:faasw-"))
     );
     assert!(
-        descriptors.keys().all(|number| *number < 16),
+        descriptors.keys().all(|number| *number < 20),
         "{descriptors:?}"
     );
     // Read-only: what is written to would be another's.
@@ -326,9 +332,8 @@ async fn groups_go_with_their_process(bench: &Bench) {
     let deadline = Instant::now() + Duration::from_secs(10) * slowness();
     while is_left(&first) {
         assert!(Instant::now() < deadline, "{first:?} is left");
-        let process = shells()[0];
-        kill(process);
-        bench.text(&seed, "/").await;
+        // Takes a shell, and so has another one made.
+        bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     }
     let second = groups(*shells().first().unwrap());
     assert!(is_left(&second));

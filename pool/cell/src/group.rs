@@ -373,11 +373,15 @@ fn is_alive(owner: &str) -> bool {
     }
 }
 
-/// When a process began, in the system's ticks (proc_pid_stat(5), field 22).
+/// When a process began, in the system's ticks (proc_pid_stat(5), fields 3 and 22);
+/// `None` when it has ended, reaped or not.
 fn began(number: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     let behind_name = stat.rsplit_once(')')?.1;
-    behind_name.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = behind_name.split_whitespace();
+    let state = fields.next()?;
+    let began = fields.nth(18)?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(began)
 }
 
 impl Group {

@@ -6,10 +6,11 @@
 //! | 3 | the socket to the node |
 //! | 4 | page map of this process |
 //! | 5, 6, 7 | VM, vCPU, its statistics |
-//! | 8 | mailbox |
-//! | 9… | compiled code, if there is any, and layers; then what a seed is written to |
+//! | 8 | what the guest's progress doorbell signals |
+//! | 9 | mailbox |
+//! | 10… | layers, and compiled code, if there is any; then what a seed is written to |
 //!
-//! Descriptors from 8 on come from the node, with messages that say what they are;
+//! Descriptors from 9 on come from the node, with messages that say what they are;
 //! the kernel gives each the lowest free number. Layers and code are read-only to
 //! the kernel, whatever a rule here says.
 
@@ -31,12 +32,14 @@ pub const VM: u32 = 5;
 pub const VCPU: u32 = 6;
 /// The vCPU's statistics.
 pub const STATISTICS: u32 = 7;
+/// What the guest's progress doorbell signals.
+pub const PROGRESS: u32 = 8;
 /// The mailbox.
-pub const MAILBOX: u32 = 8;
+pub const MAILBOX: u32 = 9;
 /// The first of code, layers, and the file of a new layer.
-pub const LAYERS: u32 = 9;
+pub const LAYERS: u32 = 10;
 /// One more than the last descriptor that a shell can have.
-pub const END: u32 = 16;
+pub const END: u32 = 20;
 
 /// What a shell may use.
 pub const LIMITS: Limits = Limits {
@@ -62,7 +65,7 @@ pub const SHARE: Share = Share {
 ///
 /// # Errors
 /// `BADF` when they are not.
-pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 4]) -> Result<(), Errno> {
+pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 5]) -> Result<(), Errno> {
     if socket.as_raw_fd() != SOCKET.cast_signed() {
         return Err(Errno::BADF);
     }
@@ -87,6 +90,7 @@ fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
 
 const PAGEMAP_SCAN: u32 = 0xC060_6610;
 const KVM_SET_USER_MEMORY_REGION: u32 = 0x4020_AE46;
+const KVM_IOEVENTFD: u32 = 0x4040_AE79;
 const KVM_RUN: u32 = 0xAE80;
 const KVM_GET_REGS: u32 = 0x8090_AE81;
 const KVM_SET_REGS: u32 = 0x4090_AE82;
@@ -148,6 +152,12 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[],
         ),
         map(
+            "cut memory off",
+            libc::PROT_NONE,
+            fresh | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            &[],
+        ),
+        map(
             "map a layer",
             read_write,
             fresh | libc::MAP_FIXED,
@@ -160,7 +170,7 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[Be(4, LAYERS)],
         ),
         map("map the mailbox", read_write, shared, &[Be(4, MAILBOX)]),
-        map("map code", libc::PROT_READ, shared, &[Be(4, LAYERS)]),
+        map("map code", libc::PROT_READ, shared, &[layers]),
         advise("ask for large pages", libc::MADV_HUGEPAGE),
         advise("make pages private", libc::MADV_POPULATE_WRITE),
         advise("let pages go", libc::MADV_DONTNEED),
@@ -182,6 +192,7 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[Be(0, MAILBOX), Be(1, PUNCH)],
         ),
         call("place memory", VM, KVM_SET_USER_MEMORY_REGION),
+        call("connect the progress doorbell", VM, KVM_IOEVENTFD),
         call("run", VCPU, KVM_RUN),
         call("read registers", VCPU, KVM_GET_REGS),
         call("set registers", VCPU, KVM_SET_REGS),

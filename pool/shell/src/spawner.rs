@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::page_map::PageMap;
 use crate::vm::Template;
-use crate::{HELPER_FD, NODE_FD, cell, helper, shell};
+use crate::{HELPER_FD, NODE_FD, cell, helper, priority, shell};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
@@ -71,6 +71,8 @@ struct Spawner {
     helper_program: OwnedFd,
     maker: Maker,
     children: Vec<Child>,
+    /// What is made ahead can run at a low priority until it is wanted.
+    can_restore: bool,
 }
 
 /// Runs until the node is gone.
@@ -99,6 +101,7 @@ pub fn run() -> io::Result<()> {
             rules
         })?,
         children: Vec::new(),
+        can_restore: priority::can_restore(),
     };
     spawner.introduce();
     loop {
@@ -157,10 +160,10 @@ impl Spawner {
         let [first, second, third, ..] = packet.take_fds();
         match packet.kind() {
             Some(Kind::SpawnShell) => {
-                if let (Ok(SpawnShell { token }), Some(socket), Some(progress)) =
-                    (packet.message(), first, second)
+                if let (Ok(order), Some(socket), Some(progress)) =
+                    (packet.message::<SpawnShell>(), first, second)
                 {
-                    self.spawn_shell(token, socket, progress);
+                    self.spawn_shell(&order, socket, progress);
                 }
             }
             Some(Kind::SpawnHelper) => {
@@ -216,10 +219,11 @@ impl Spawner {
         self.note(order.token, child.map(|pid| (pid, number)));
     }
 
-    fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
-        let Some(site) = self.site(token) else {
+    fn spawn_shell(&mut self, order: &SpawnShell, socket: OwnedFd, progress: OwnedFd) {
+        let Some(site) = self.site(order.token) else {
             return;
         };
+        let is_ahead = order.is_ahead != 0 && self.can_restore;
         let number = self.free_number();
         let forked = self
             .group(number)
@@ -232,14 +236,14 @@ impl Spawner {
                         shell_filter,
                         ..
                     } = &self.maker;
-                    shell::run(cell, socket, progress, template, shell_filter)
+                    shell::run(cell, socket, progress, template, shell_filter, is_ahead)
                 };
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
-            Ok(Born::Maker(pid)) => self.note(token, Ok((pid, number))),
-            Err(error) => self.note(token, Err(error)),
+            Ok(Born::Maker(pid)) => self.note(order.token, Ok((pid, number))),
+            Err(error) => self.note(order.token, Err(error)),
         }
     }
 
@@ -271,9 +275,14 @@ impl Spawner {
         });
     }
 
-    /// Sets what a shell may have of memory, now that it is known for whom.
+    /// Sets what a shell may have, now that it is known for whom.
     fn limit(&self, token: u64, memory_bytes: u64) {
         let child = self.children.iter().find(|child| child.token == token);
+        if let Some(child) = child
+            && self.can_restore
+        {
+            priority::restore(child.pid);
+        }
         if let (Some(child), Ok(groups)) = (child, &self.maker.groups) {
             // It has ended, or keeps to the limit that it was born with.
             let _ = groups.limit_memory(child.number, memory_bytes);

@@ -124,11 +124,10 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
         Born::Child(cell) => {
             drop(ours);
             let theirs = at(cell::SOCKET, theirs);
-            let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
-            let progress = out_of_the_way(progress.unwrap()).unwrap();
-            // SAFETY: the eventfd's first number, which is free again.
-            unsafe { libc::close_range(4, 15, 0) };
             let files = files();
+            // As the spawner gets it: next to the socket.
+            let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+            let progress = at(cell::SOCKET + 1, progress.unwrap());
             let code = match shell::enclose(
                 cell,
                 &theirs,
