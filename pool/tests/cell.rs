@@ -327,7 +327,7 @@ async fn groups_go_with_their_process(bench: &Bench) {
     assert!(is_left(&first), "they are found while they are there");
     kill(spawner());
     // It is replaced when it is wanted, and the next one clears up.
-    let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     // Whatever still was ending when the next one began has ended by and by.
     let deadline = Instant::now() + Duration::from_secs(10) * slowness();
     while is_left(&first) {
