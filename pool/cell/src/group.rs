@@ -67,6 +67,13 @@ pub struct Place {
 /// Controllers that are used. Without the first two there are no groups.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 const NEEDED: usize = 2;
+/// Which of them is about processors.
+const PROCESSORS: usize = 2;
+
+/// Weight of all cells together for each processor; one process weighs 100.
+const WEIGHT: u64 = 400;
+/// Most that the kernel takes.
+const WEIGHT_MAX: u64 = 10_000;
 
 /// Bytes that may stay charged to a group that is used again.
 const CLEAN: u64 = 1 << 20;
@@ -226,10 +233,26 @@ impl Groups {
             has_left: Cell::new(true),
         };
         groups.remove_left();
+        groups.weigh();
         // What cannot be used is to be known now.
         let first = groups.group(0).map_err(|errno| errno.to_string());
         first.inspect_err(|_| groups.remove())?;
         Ok(groups)
+    }
+
+    /// Has all cells together weigh as several processes on each processor: to the
+    /// scheduler a group is one among the node's own threads, and a request that has
+    /// begun is to be done before others begin.
+    fn weigh(&self) {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        let weight = (WEIGHT * processors).min(WEIGHT_MAX);
+        let folder = match self.version {
+            Version::One => self.hierarchies.get(PROCESSORS),
+            Version::Two => self.hierarchies.first(),
+        };
+        if let Some(folder) = folder {
+            put_weight(self.version, folder.ours.as_fd(), weight);
+        }
     }
 
     /// The interface that is used.
@@ -313,6 +336,17 @@ impl Groups {
             remove(hierarchy.above.as_fd(), &self.name);
         }
     }
+}
+
+/// Without effect where the kernel does not account for processors.
+fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
+    let _ = match version {
+        Version::One => {
+            let shares = weight.saturating_mul(1024) / 100;
+            put(folder, "cpu.shares", &shares.to_string())
+        }
+        Version::Two => put(folder, "cpu.weight", &weight.to_string()),
+    };
 }
 
 /// Lets groups below have the controllers that are used.
@@ -407,13 +441,7 @@ impl Group {
             Version::Two => put(memory.as_fd(), "memory.swap.max", "0"),
         };
         if let Some(processors) = processors {
-            let _ = match self.version {
-                Version::One => {
-                    let shares = share.weight.saturating_mul(1024) / 100;
-                    put(processors.as_fd(), "cpu.shares", &shares.to_string())
-                }
-                Version::Two => put(processors.as_fd(), "cpu.weight", &share.weight.to_string()),
-            };
+            put_weight(self.version, processors.as_fd(), share.weight);
         }
         Ok(())
     }

@@ -21,4 +21,4 @@ mod privileges;
 mod site;
 
 pub use close::{Cell, CellError, Limits, Step};
-pub use site::{Born, Site, out_of_the_way};
+pub use site::{Born, Site, has_privilege, out_of_the_way};

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::UnshareFlags;
 
 use crate::close::{Cell, CellError, Step};
@@ -28,6 +28,28 @@ pub struct Site {
     /// This process, for children to see whether it still lives.
     maker: OwnedFd,
     identities: Option<Identities>,
+}
+
+/// Whether this process may give cells users of their own. Without that it takes user
+/// namespaces that the host lets everybody make.
+#[must_use]
+pub fn has_privilege() -> bool {
+    Identities::available(0).is_some()
+}
+
+/// Has user and group keep their numbers in the user namespace that was entered: who
+/// has none there cannot make namespaces below (user_namespaces(7)).
+fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
+    let map = |number: u32| format!("{number} {number} 1");
+    for (file, text) in [
+        ("/proc/self/setgroups", "deny".to_owned()),
+        ("/proc/self/uid_map", map(user.as_raw())),
+        ("/proc/self/gid_map", map(group.as_raw())),
+    ] {
+        std::fs::write(file, text)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    }
+    Ok(())
 }
 
 /// Numbers from here on are for descriptors of the process that makes cells, so that
@@ -67,8 +89,14 @@ impl Site {
         if identities.is_none() {
             spaces |= UnshareFlags::NEWUSER;
         }
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         // SAFETY: no memory or descriptor table is unshared, and there is one thread.
-        unsafe { rustix::thread::unshare_unsafe(spaces) }.map_err(Step::Namespaces.failed())?;
+        unsafe { rustix::thread::unshare_unsafe(spaces) }
+            .and_then(|()| match identities {
+                Some(_) => Ok(()),
+                None => keep_name(user, group),
+            })
+            .map_err(Step::Namespaces.failed())?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", private)
             .and_then(|()| {
@@ -86,7 +114,7 @@ impl Site {
         Ok(Self { maker, identities })
     }
 
-    /// Whether each cell has a user of its own.
+    /// Whether each cell has a user of its own, see [`has_privilege`].
     #[must_use]
     pub fn has_identities(&self) -> bool {
         self.identities.is_some()
