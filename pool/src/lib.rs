@@ -52,6 +52,9 @@ mod shell;
 mod spawner;
 mod stock;
 mod tree;
+#[cfg(feature = "trial")]
+#[doc(hidden)]
+pub mod trial;
 mod wall_clock;
 mod watch;
 mod working_set;

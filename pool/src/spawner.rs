@@ -94,10 +94,10 @@ impl Spawner {
     /// # Errors
     /// The system's.
     pub fn start(forbidden_calls: Arc<AtomicU64>) -> io::Result<Arc<Self>> {
-        let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
+        let (program, argument) = program()?;
         let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
         let (ours, theirs) = faasw_fri::pair()?;
-        let child = start_program(&program, &theirs, &helper)?;
+        let child = start_program(&program, argument, &theirs, &helper)?;
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
         let (orders, to_give) = mpsc::unbounded_channel();
@@ -366,11 +366,26 @@ async fn ended(child: &Child) -> io::Result<()> {
     watch(process)?.readable().await.map(|_| ())
 }
 
+/// The spawner's program, and what it is started with.
+fn program() -> io::Result<(OwnedFd, Option<String>)> {
+    #[cfg(feature = "trial")]
+    if let Some((program, argument)) = crate::trial::spawner()? {
+        return Ok((program, Some(argument)));
+    }
+    let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
+    Ok((program, None))
+}
+
 #[expect(
     unsafe_code,
     reason = "the child's descriptors must be at fixed numbers before exec"
 )]
-fn start_program(program: &OwnedFd, socket: &OwnedFd, helper: &OwnedFd) -> io::Result<Child> {
+fn start_program(
+    program: &OwnedFd,
+    argument: Option<String>,
+    socket: &OwnedFd,
+    helper: &OwnedFd,
+) -> io::Result<Child> {
     /// Where the spawner looks for its socket; the helper's program is next to it.
     const FIRST_FD: i32 = 3;
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
@@ -381,6 +396,7 @@ fn start_program(program: &OwnedFd, socket: &OwnedFd, helper: &OwnedFd) -> io::R
     let mut command = Command::new(path);
     command
         .arg0("faasw-spawner")
+        .args(argument)
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null());

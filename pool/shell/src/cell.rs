@@ -113,7 +113,7 @@ pub struct Host {
     pub prefaults: bool,
 }
 
-/// What a shell may do once its VM is made.
+/// What a shell may do once its VM is made, as far as shells of every day do it.
 #[must_use]
 pub fn rules(host: Host) -> Vec<Rule> {
     use Must::{Be, Lie};
@@ -198,8 +198,6 @@ pub fn rules(host: Host) -> Vec<Rule> {
         call("set registers", VCPU, KVM_SET_REGS),
         call("read control registers", VCPU, KVM_GET_SREGS),
         call("set control registers", VCPU, KVM_SET_SREGS),
-        call("read model-specific registers", VCPU, KVM_GET_MSRS),
-        call("read debug registers", VCPU, KVM_GET_DEBUGREGS),
         call("read vector state", VCPU, KVM_GET_XSAVE),
         call("set vector state", VCPU, KVM_SET_XSAVE),
         call("read extended control registers", VCPU, KVM_GET_XCRS),
@@ -212,20 +210,44 @@ pub fn rules(host: Host) -> Vec<Rule> {
     });
     if host.prefaults {
         rules.push(call("prefill", VCPU, KVM_PRE_FAULT_MEMORY));
+        rules.extend(hidden_state());
     }
     rules
 }
 
 /// Rules beside those of [`rules`] whose calls only come of what is out of anyone's
 /// hand.
-#[must_use]
-pub fn rare_rules() -> Vec<Rule> {
-    vec![
+fn rare_rules(host: Host) -> Vec<Rule> {
+    let mut rules = vec![
         // Where the clock cannot be read without a call: some hosts' clock sources.
         rule("read a clock", libc::SYS_clock_gettime, &[]),
         // A wait that was stopped and continued (restart_syscall(2)).
         rule("go on waiting", libc::SYS_restart_syscall, &[]),
+    ];
+    if !host.prefaults {
+        // Where KVM keeps shadows of page tables, only for a guest that may have
+        // entered ring 0 without being ended for it.
+        rules.extend(hidden_state());
+    }
+    rules
+}
+
+/// What the reset compares of a guest that may have entered ring 0.
+fn hidden_state() -> [Rule; 2] {
+    use Must::Be;
+    let call = |name, number| rule(name, libc::SYS_ioctl, &[Be(0, VCPU), Be(1, number)]);
+    [
+        call("read model-specific registers", KVM_GET_MSRS),
+        call("read debug registers", KVM_GET_DEBUGREGS),
     ]
+}
+
+/// Everything that a shell may do: [`rules`], and what is rare.
+#[must_use]
+pub fn all_rules(host: Host) -> Vec<Rule> {
+    let mut all = rules(host);
+    all.extend(rare_rules(host));
+    all
 }
 
 /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.

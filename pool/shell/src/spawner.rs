@@ -75,8 +75,11 @@ struct Spawner {
     can_restore: bool,
 }
 
-/// Runs until the node is gone.
-pub fn run() -> io::Result<()> {
+/// Runs until the node is gone. Shells may do what `rules` says.
+///
+/// # Errors
+/// When KVM does not answer, or the node says what makes no sense.
+pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node, which ends this process in its own time.
     let _ = rustix::process::setsid();
     name_process(c"faasw-spawner");
@@ -95,11 +98,7 @@ pub fn run() -> io::Result<()> {
     let mut spawner = Spawner {
         node,
         helper_program,
-        maker: Maker::prepare(|host| {
-            let mut rules = cell::rules(host);
-            rules.extend(cell::rare_rules());
-            rules
-        })?,
+        maker: Maker::prepare(rules)?,
         children: Vec::new(),
         can_restore: priority::can_restore(),
     };

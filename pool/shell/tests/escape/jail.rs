@@ -60,9 +60,7 @@ pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
     // As in the spawner, low numbers are for cells.
     let maker = Maker::prepare(|host| {
         if is_filtered {
-            let mut rules = cell::rules(host);
-            rules.extend(cell::rare_rules());
-            rules
+            cell::all_rules(host)
         } else {
             CALLS.map(|call| rule("anything", call, &[])).collect()
         }
