@@ -15,9 +15,6 @@ use crate::spawner::{close_from, unblock_signals};
 /// First of the descriptors that the helper finds its input, output and report at.
 const FIRST_FD: i32 = 3;
 
-/// Seconds between the signal that CPU time is used up and the end.
-const CPU_GRACE: u64 = 2;
-
 /// Starts the helper with input, output and report at descriptors 3, 4 and 5, in the
 /// open cell that it closes itself once its libraries are loaded.
 ///
@@ -76,13 +73,14 @@ fn become_helper(
     // Compiling is never urgent; requests that run meanwhile are.
     // SAFETY: changes this process's priority only.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
-    let limit = |most: u64, grace: u64| Rlimit {
+    // The signal for the lower limit would be lost on the first process of a namespace.
+    let limit = |most: u64| Rlimit {
         current: Some(most),
-        maximum: Some(most.saturating_add(grace)),
+        maximum: Some(most),
     };
-    rustix::process::setrlimit(Resource::Cpu, limit(order.cpu_seconds, CPU_GRACE))?;
-    rustix::process::setrlimit(Resource::As, limit(order.memory_bytes, 0))?;
-    rustix::process::setrlimit(Resource::Core, limit(0, 0))?;
+    rustix::process::setrlimit(Resource::Cpu, limit(order.cpu_seconds))?;
+    rustix::process::setrlimit(Resource::As, limit(order.memory_bytes))?;
+    rustix::process::setrlimit(Resource::Core, limit(0))?;
     // Out of the way of the numbers they are to get, then into place.
     let mut program = rustix::io::fcntl_dupfd_cloexec(program, FIRST_FD + 10)?;
     let mut parked = Vec::new();
