@@ -130,6 +130,9 @@ fn build(part: &Part, root: &Path, target: &Path) -> Result<PathBuf, Box<dyn Err
     if offline() {
         cargo.arg("--offline");
     }
+    if part.package == "faasw-shell" && env::var_os("CARGO_FEATURE_ABLATION").is_some() {
+        cargo.args(["--features", "ablation"]);
+    }
     // What the outer cargo set for its own compilations must not leak into
     // these: clippy's wrapper, flags, the outer target, features and profile.
     for (name, _) in env::vars_os() {

@@ -3,9 +3,9 @@
 //!
 //! Only a build with the feature `ablation` can: in any other, [`Mechanism::is_off`] is a
 //! constant, and nothing of this is left. What isolates requests from each other is not
-//! among them; without one of these a request takes longer and is served the same.
+//! among them, but for the cell, which is there to be measured.
 
-/// Something that makes requests faster.
+/// Something that makes requests faster, or costs them something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// Making the pages that instances write private when they are forked.
@@ -21,6 +21,9 @@ pub enum Mechanism {
     Turns,
     /// Waiting for an instance that is being reset, instead of a fork.
     ResetWait,
+    /// The cell round each VM, and its control group: what it costs, not what it is
+    /// worth. Functions that are trusted alone may run without.
+    Cell,
 }
 
 #[cfg(feature = "ablation")]
@@ -35,13 +38,14 @@ mod switches {
 
     impl Mechanism {
         /// All of them.
-        pub const ALL: [Self; 6] = [
+        pub const ALL: [Self; 7] = [
             Self::WriteSet,
             Self::ReadSet,
             Self::LargePages,
             Self::EarlyEnd,
             Self::Turns,
             Self::ResetWait,
+            Self::Cell,
         ];
 
         /// Its name on the command line.
@@ -54,6 +58,7 @@ mod switches {
                 Self::EarlyEnd => "early-end",
                 Self::Turns => "turns",
                 Self::ResetWait => "reset-wait",
+                Self::Cell => "cell",
             }
         }
 

@@ -26,6 +26,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
 use tokio::time::timeout;
 
+use crate::ablation::Mechanism;
 use crate::error::PlatformError;
 use crate::executable;
 use crate::watch::{into_io, watch};
@@ -373,7 +374,10 @@ fn program() -> io::Result<(OwnedFd, Option<String>)> {
         return Ok((program, Some(argument)));
     }
     let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
-    Ok((program, None))
+    let argument = Mechanism::Cell
+        .is_off()
+        .then(|| "--without-cell".to_owned());
+    Ok((program, argument))
 }
 
 #[expect(

@@ -64,6 +64,10 @@ pub const GROUPS: [Group; 3] = [
                 name: "waiting for a reset",
                 by: By::Feature("reset-wait"),
             },
+            Row {
+                name: "cells",
+                by: By::Feature("cell"),
+            },
         ],
     },
     Group {
@@ -82,6 +86,10 @@ pub const GROUPS: [Group; 3] = [
             Row {
                 name: "waiting for a reset",
                 by: By::Feature("reset-wait"),
+            },
+            Row {
+                name: "cells",
+                by: By::Feature("cell"),
             },
         ],
     },
@@ -113,6 +121,10 @@ pub const GROUPS: [Group; 3] = [
             Row {
                 name: "large pages for what all read",
                 by: By::Feature("large-pages"),
+            },
+            Row {
+                name: "cells",
+                by: By::Feature("cell"),
             },
         ],
     },

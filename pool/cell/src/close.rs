@@ -155,6 +155,8 @@ pub struct Cell {
     number: u32,
     /// Whether the control group was entered.
     entered: Result<(), Errno>,
+    #[cfg(feature = "ablation")]
+    stays_open: bool,
 }
 
 impl Cell {
@@ -178,6 +180,17 @@ impl Cell {
             identities,
             number,
             entered: Ok(()),
+            #[cfg(feature = "ablation")]
+            stays_open: false,
+        }
+    }
+
+    /// One that is not closed.
+    #[cfg(feature = "ablation")]
+    pub(crate) fn open(maker: OwnedFd) -> Self {
+        Self {
+            stays_open: true,
+            ..Self::new(maker, None, 0)
         }
     }
 
@@ -221,6 +234,10 @@ impl Cell {
     /// # Errors
     /// The step that failed; the process must end then.
     pub fn close(self, limits: Limits, filter: &Filter) -> Result<(), CellError> {
+        #[cfg(feature = "ablation")]
+        if self.stays_open {
+            return privileges::end_with_maker().map_err(Step::Maker.failed());
+        }
         self.entered.map_err(Step::Group.failed())?;
         enter_empty_root().map_err(Step::Root.failed())?;
         rustix::system::sethostname(b"cell").map_err(Step::Namespaces.failed())?;

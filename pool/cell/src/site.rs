@@ -132,34 +132,48 @@ impl Site {
             flags |= libc::CLONE_NEWUSER;
         }
         let maker = out_of_the_way(&self.maker)?;
-        // SAFETY: all zeroes is what the call takes for nothing.
-        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-        arguments.flags = u64::from(flags.unsigned_abs());
-        if let Some(folder) = group.and_then(Group::birthplace) {
-            arguments.flags |= CLONE_INTO_CGROUP;
-            arguments.cgroup = u64::from(folder.as_raw_fd().unsigned_abs());
-        }
-        arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
-        // SAFETY: the child has a copy of everything, as after a fork; this process
-        // has one thread, so no lock is held.
-        let pid = unsafe {
-            libc::syscall(
-                libc::SYS_clone3,
-                &raw const arguments,
-                size_of::<libc::clone_args>(),
-            )
-        };
-        match i32::try_from(pid) {
-            Ok(0) => Ok(Born::Child(Cell::born(
-                maker,
-                self.identities,
-                number,
-                group,
-            ))),
-            Ok(pid) if pid > 0 => Pid::from_raw(pid)
-                .map(Born::Maker)
-                .ok_or_else(|| io::ErrorKind::InvalidData.into()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(match clone(flags, group)? {
+            Some(pid) => Born::Maker(pid),
+            None => Born::Child(Cell::born(maker, self.identities, number, group)),
+        })
+    }
+
+    /// Forks a child whose cell stays open whatever it does: to measure what closed
+    /// ones cost.
+    ///
+    /// # Errors
+    /// The system's.
+    #[cfg(feature = "ablation")]
+    pub fn fork_open(&self) -> io::Result<Born> {
+        let maker = out_of_the_way(&self.maker)?;
+        Ok(match clone(0, None)? {
+            Some(pid) => Born::Maker(pid),
+            None => Born::Child(Cell::open(maker)),
+        })
+    }
+}
+
+/// Forks into new namespaces and a group; the child's number, or nothing in the child.
+fn clone(flags: libc::c_int, group: Option<&Group>) -> io::Result<Option<Pid>> {
+    // SAFETY: all zeroes is what the call takes for nothing.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = u64::from(flags.unsigned_abs());
+    if let Some(folder) = group.and_then(Group::birthplace) {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::from(folder.as_raw_fd().unsigned_abs());
+    }
+    arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+    // SAFETY: the child has a copy of everything, as after a fork; this process has one
+    // thread, so no lock is held.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw const arguments,
+            size_of::<libc::clone_args>(),
+        )
+    };
+    match i32::try_from(pid) {
+        Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(io::Error::last_os_error()),
     }
 }

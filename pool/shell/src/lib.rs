@@ -25,6 +25,10 @@ pub mod state;
 mod statistics;
 pub mod vm;
 
+/// What has the spawner make shells without a cell.
+#[cfg(feature = "ablation")]
+pub const WITHOUT_CELL: &str = "--without-cell";
+
 /// The socket to the node.
 pub const NODE_FD: i32 = 3;
 /// The compile helper's program.
