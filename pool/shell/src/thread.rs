@@ -120,14 +120,14 @@ impl Thread {
         ended: impl FnOnce(i32) + Send + 'static,
     ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
         let is_ahead = is_ahead && host.can_restore;
-        let life = move |thread: &Self| thread.live(&host, progress);
+        let life = move |thread: &Self, blocked| thread.live(&host, progress, blocked);
         Self::start_with(socket, is_ahead, life, ended)
     }
 
     fn start_with(
         socket: OwnedFd,
         is_ahead: bool,
-        life: impl FnOnce(&Self) -> i32 + Send + 'static,
+        life: impl FnOnce(&Self, u64) -> i32 + Send + 'static,
         ended: impl FnOnce(i32) + Send + 'static,
     ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
         let thread = Arc::new(Self {
@@ -140,8 +140,11 @@ impl Thread {
         let joined = Builder::new()
             .name("faasw-shell".to_owned())
             .spawn(move || {
-                own.begin();
-                let code = catch_unwind(AssertUnwindSafe(|| life(&own))).unwrap_or(PANICKED);
+                let code = match own.begin() {
+                    Ok(blocked) => catch_unwind(AssertUnwindSafe(|| life(&own, blocked))),
+                    Err(_) => Ok(FAILED),
+                }
+                .unwrap_or(PANICKED);
                 own.end();
                 ended(code);
             })?;
@@ -202,12 +205,16 @@ impl Thread {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self) {
+    /// Lets itself be stopped; answers with the mask of signals that are blocked.
+    fn begin(&self) -> Result<u64, Errno> {
+        // First: the signal's default action ends the program.
+        let blocked = block_signals()?;
         *self.phase() = Phase::Runs {
             // SAFETY: asks for the calling thread's own.
             handle: unsafe { libc::pthread_self() },
             number: rustix::thread::gettid(),
         };
+        Ok(blocked)
     }
 
     fn end(&self) {
@@ -216,12 +223,12 @@ impl Thread {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    fn live(&self, host: &Host, progress: OwnedFd) -> i32 {
+    fn live(&self, host: &Host, progress: OwnedFd, blocked: u64) -> i32 {
         if self.is_ahead.load(Ordering::Relaxed) {
             priority::lower();
         }
         let started = clock::monotonic();
-        match self.make(host, progress) {
+        match self.make(host, progress, blocked) {
             Ok((vm, page_map)) => {
                 Shell::new(&self.socket, &host.template, vm, page_map).live(started)
             }
@@ -237,11 +244,10 @@ impl Thread {
         }
     }
 
-    fn make(&self, host: &Host, progress: OwnedFd) -> Result<(Vm, PageMap), Errno> {
-        let while_running = block_signals()? & !bit(STOP);
+    fn make(&self, host: &Host, progress: OwnedFd, blocked: u64) -> Result<(Vm, PageMap), Errno> {
         let page_map = PageMap::open()?;
         let mut vm = Vm::new(&host.template, progress)?;
-        vm.stop_with(self.stop.clone(), while_running)?;
+        vm.stop_with(self.stop.clone(), blocked & !bit(STOP))?;
         // SAFETY: only the shell that this VM goes to has mappings of its arena, and it
         // has its VM to the end.
         unsafe { vm.release_memory_at_end() };
@@ -287,7 +293,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    fn started(life: impl FnOnce(&Thread) -> i32 + Send + 'static) -> (i32, OwnedFd) {
+    fn started(life: impl FnOnce(&Thread, u64) -> i32 + Send + 'static) -> (i32, OwnedFd) {
         let (node, shell) = faasw_fri::pair().unwrap();
         let (sender, ended) = mpsc::channel();
         let told = move |code| sender.send(code).unwrap();
@@ -307,18 +313,33 @@ mod tests {
 
     #[test]
     fn a_panic_ends_the_shell_alone_and_the_node_hears_of_it() {
-        let (code, node) = started(|_| panic!("this panic is a test's"));
+        let (code, node) = started(|_, _| panic!("this panic is a test's"));
         assert_eq!(code, PANICKED);
         assert!(is_closed(&node));
-        let (code, node) = started(|_| 7);
+        let (code, node) = started(|_, _| 7);
         assert_eq!(code, 7);
         assert!(is_closed(&node));
     }
 
+    /// The signal's default action ends the program, and so this test.
+    #[test]
+    fn a_thread_can_be_ended_from_its_first_moment_to_its_last() {
+        for _ in 0..500 {
+            let (_node, shell) = faasw_fri::pair().unwrap();
+            let until_shut = |thread: &Thread, _| i32::from(is_closed(&thread.socket));
+            let (sender, ended) = mpsc::channel();
+            let told = move |code| sender.send(code).unwrap();
+            let (thread, joined) = Thread::start_with(shell, false, until_shut, told).unwrap();
+            while ended.try_recv() != Ok(1) {
+                thread.kill();
+            }
+            joined.join().unwrap();
+        }
+    }
+
     #[test]
     fn nobody_else_gets_the_signal_and_it_waits_for_the_thread() {
-        let (code, _node) = started(|thread| {
-            let blocked = block_signals().unwrap();
+        let (code, _node) = started(|thread, blocked| {
             assert_ne!(blocked & bit(STOP), 0);
             assert_ne!(blocked & bit(libc::SIGTERM), 0);
             assert_eq!(blocked & bit(libc::SIGSEGV), 0);
