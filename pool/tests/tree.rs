@@ -156,8 +156,9 @@ async fn the_seed_that_is_worth_less_gives_way(bench: &Bench) {
     assert!(functions(bench)[0].is_in_memory, "{:?}", bench.pool.tree());
     let (_, kind) = served(bench, &probe, "/count").await;
     assert_eq!(kind, Served::Ancestor);
+    // Parked after a request, or made ahead while one was waiting.
     let (_, kind) = served(bench, &hello, "/").await;
-    assert_eq!(kind, Served::Parked);
+    assert!(matches!(kind, Served::Parked | Served::Ready), "{kind:?}");
 }
 
 async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) {

@@ -7,7 +7,8 @@
 //! - [`fork`], [`preset`]: becoming an instance of a seed, at once or in two steps.
 //! - [`reset`]: giving an instance its seed's exact state back.
 //! - [`shell`], [`spawner`], `helper`: the processes.
-//! - [`cell`]: what is round a shell. [`thread`]: a shell with nothing round it.
+//! - [`cell`]: what is round a shell. [`thread`]: a shell with nothing round it;
+//!   `signals`: how that is ended.
 
 pub mod arena;
 pub mod cell;
@@ -22,6 +23,7 @@ mod priority;
 pub mod reset;
 pub mod seal;
 pub mod shell;
+mod signals;
 pub mod spawner;
 pub mod state;
 mod statistics;

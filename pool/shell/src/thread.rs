@@ -3,19 +3,6 @@
 //! It is the same shell, with the same interface to the node, over a socket of its own.
 //! What the system does when a process ends is done here: whatever the VM had is closed
 //! and unmapped before the end is told, also after a panic, which ends this shell alone.
-//!
-//! # Ending a guest that does not stop by itself
-//!
-//! A guest in a loop leaves `KVM_RUN` for nothing but a signal to its thread. The usual
-//! way is a handler that does nothing, and it has two faults: handlers belong to the
-//! whole program, which may want that signal itself; and a signal that is handled just
-//! before `KVM_RUN` is lost. So no handler is installed. [`STOP`] is blocked on the
-//! thread throughout, but for the mask that KVM puts in force inside `KVM_RUN` and takes
-//! back before it leaves (`KVM_SET_SIGNAL_MASK`; since Linux 4.15 the signal counts as
-//! blocked in between, too). A signal that is sent once, at any moment, is never
-//! delivered and stays pending: the `KVM_RUN` under way ends with `EINTR`, or the next
-//! one at once. The flag that says why was set before; a thread that waits for the node
-//! instead finds its socket shut.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -36,23 +23,8 @@ use crate::clock;
 use crate::page_map::PageMap;
 use crate::priority;
 use crate::shell::{FAILED, PANICKED, Shell, report};
+use crate::signals;
 use crate::vm::{Template, Vm};
-
-/// The signal that a shell's thread is called out of `KVM_RUN` with. Linux never sends
-/// it, and programs hardly do; and, unlike a real-time signal, it needs no room in a
-/// queue.
-pub const STOP: libc::c_int = libc::SIGSTKFLT;
-
-/// Signals that are a thread's own doing, which stay as the program has them.
-const OWN_DOING: [libc::c_int; 7] = [
-    libc::SIGABRT,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGSEGV,
-    libc::SIGSYS,
-    libc::SIGTRAP,
-];
 
 /// The host as all shells of a program find it.
 pub struct Host {
@@ -159,7 +131,7 @@ impl Thread {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         if let Phase::Runs { handle, .. } = *self.phase() {
             // SAFETY: the thread is not over while the phase is locked.
-            let _ = unsafe { libc::pthread_kill(handle, STOP) };
+            let _ = unsafe { libc::pthread_kill(handle, signals::STOP) };
         }
     }
 
@@ -208,7 +180,7 @@ impl Thread {
     /// Lets itself be stopped; answers with the mask of signals that are blocked.
     fn begin(&self) -> Result<u64, Errno> {
         // First: the signal's default action ends the program.
-        let blocked = block_signals()?;
+        let blocked = signals::block()?;
         *self.phase() = Phase::Runs {
             // SAFETY: asks for the calling thread's own.
             handle: unsafe { libc::pthread_self() },
@@ -247,7 +219,7 @@ impl Thread {
     fn make(&self, host: &Host, progress: OwnedFd, blocked: u64) -> Result<(Vm, PageMap), Errno> {
         let page_map = PageMap::open()?;
         let mut vm = Vm::new(&host.template, progress)?;
-        vm.stop_with(self.stop.clone(), blocked & !bit(STOP))?;
+        vm.stop_with(self.stop.clone(), blocked)?;
         // SAFETY: only the shell that this VM goes to has mappings of its arena, and it
         // has its VM to the end.
         unsafe { vm.release_memory_at_end() };
@@ -255,42 +227,10 @@ impl Thread {
     }
 }
 
-/// Where a signal is in a mask of the kernel's.
-fn bit(signal: libc::c_int) -> u64 {
-    1 << (signal - 1)
-}
-
-/// Has the calling thread get none of the program's signals, nor [`STOP`]; answers with
-/// its mask.
-fn block_signals() -> Result<u64, Errno> {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sets are written before they are read, each by the call for it.
-    unsafe {
-        libc::sigfillset(set.as_mut_ptr());
-        for signal in OWN_DOING {
-            libc::sigdelset(set.as_mut_ptr(), signal);
-        }
-        let failed = libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
-        if failed != 0 {
-            return Err(Errno::from_raw_os_error(failed));
-        }
-        // As it is: those that the C library keeps for itself were left out.
-        let failed = libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), blocked.as_mut_ptr());
-        if failed != 0 {
-            return Err(Errno::from_raw_os_error(failed));
-        }
-        let blocked = blocked.assume_init();
-        Ok((1..=64)
-            .filter(|signal| libc::sigismember(&raw const blocked, *signal) == 1)
-            .map(bit)
-            .sum())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signals::{STOP, bit};
     use std::sync::mpsc;
 
     fn started(life: impl FnOnce(&Thread, u64) -> i32 + Send + 'static) -> (i32, OwnedFd) {

@@ -137,7 +137,8 @@ pub struct Vm {
     /// Until the doorbell is there.
     progress: EventFd,
     is_connected: bool,
-    stop: Option<Arc<AtomicBool>>,
+    /// Set when it is to end, see [`crate::signals`].
+    pub(crate) stop: Option<Arc<AtomicBool>>,
     /// What its memory lies in.
     pub(crate) arena: Arena,
 }
@@ -205,44 +206,6 @@ impl Vm {
             stop: None,
             arena: Arena::default(),
         })
-    }
-
-    /// Has [`Vm::run`] end with `INTR` once `stop` is set and a signal has come that is
-    /// blocked, but not in `while_running`: the mask that holds inside `KVM_RUN`, in the
-    /// kernel's form (`KVM_SET_SIGNAL_MASK`).
-    ///
-    /// No such signal is lost, whenever it comes. As it is blocked outside of `KVM_RUN`,
-    /// and KVM has blocked it again before it leaves, it is never delivered: it stays
-    /// pending, and every `KVM_RUN` from then on ends at once.
-    ///
-    /// # Errors
-    /// KVM's.
-    pub(crate) fn stop_with(
-        &mut self,
-        stop: Arc<AtomicBool>,
-        while_running: u64,
-    ) -> Result<(), Errno> {
-        /// `struct kvm_signal_mask` with its set.
-        #[repr(C, packed)]
-        struct SignalMask {
-            bytes: u32,
-            set: u64,
-        }
-        /// `_IOW(KVMIO, 0x8b, struct kvm_signal_mask)`.
-        const KVM_SET_SIGNAL_MASK: libc::Ioctl = 0x4004_AE8B as libc::Ioctl;
-        let mask = SignalMask {
-            bytes: size_of::<u64>() as u32,
-            set: while_running,
-        };
-        // SAFETY: the call reads a length and a set that is so long.
-        let done =
-            unsafe { libc::ioctl(self.vcpu.as_raw_fd(), KVM_SET_SIGNAL_MASK, &raw const mask) };
-        if done < 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        }
-        self.stop = Some(stop);
-        Ok(())
     }
 
     /// Has its memory unmapped when it is dropped.

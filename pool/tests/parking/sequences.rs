@@ -154,7 +154,10 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
     }
     world.seeds.clear();
     world.settle().await;
-    assert_eq!(held(bench), at_first);
+    // One that is just being made ahead counts as a process before it counts as ready.
+    bench
+        .settles("nothing is left", |_| held(bench) == at_first)
+        .await;
 
     bench.pool.shutdown().await;
     all_end().await;
