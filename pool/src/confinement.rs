@@ -29,8 +29,8 @@ pub enum Confinement {
     /// - The kernel holds no microVM to limits of memory and processors. What a guest
     ///   has of memory is bounded by its function's memory limit; what KVM has for it in
     ///   the kernel counts as this program's.
-    /// - All microVMs share this program's limits: about 12 descriptors and 30 mappings
-    ///   each (`RLIMIT_NOFILE`, `vm.max_map_count`), its address space, and one table of
+    /// - All microVMs share this program's limits: 13 descriptors and about 25
+    ///   mappings each (`RLIMIT_NOFILE`, `vm.max_map_count`), its address space, and one table of
     ///   pages, whose lock they wait for and whose changes KVM looks at for each VM.
     ///
     /// What stays: clean memory for each request, limits of wall time and of CPU time,
