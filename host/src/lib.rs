@@ -72,6 +72,6 @@ pub use registry::RegistryError;
 
 pub use faasw_abi::wire::FunctionKind;
 pub use faasw_pool::{
-    CompileError, FreezePolicy, InvokeError, Isa, LogStream, PlatformError, SeedError, SeedInfo,
-    Served, StartError as PoolStartError, Timing,
+    CompileError, Confinement, FreezePolicy, InvokeError, Isa, LogStream, PlatformError, SeedError,
+    SeedInfo, Served, StartError as PoolStartError, Timing,
 };

@@ -13,9 +13,9 @@ mod e2e;
 
 use std::{collections::HashSet, time::SystemTime};
 
-use common::raw;
-use e2e::BENCH;
-use faasw::{FreezePolicy, FunctionKind, FunctionOptions, LogLine, LogStream};
+use common::{patience, raw};
+use e2e::{BENCH, Bench, limits};
+use faasw::{Confinement, FreezePolicy, FunctionKind, FunctionOptions, LogLine, LogStream, Node};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -493,6 +493,32 @@ fn server_timing_tells_the_stages() {
     );
 }
 
+/// Deployed, called, timed out and removed as in cells, and gone with the node.
+fn a_node_with_its_microvms_in_process_serves_the_same() {
+    let threads = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+        names
+            .filter(|name| matches!(name, Ok(name) if name.trim() == "faasw-shell"))
+            .count()
+    };
+    // Other nodes of this program keep to their cells.
+    assert_eq!(threads(), 0);
+    let builder = Node::builder().confinement(Confinement::InProcess);
+    let bench = Bench::start(builder, limits());
+    bench.probe();
+    for _ in 0..3 {
+        assert_eq!(bench.text("/probe/count").trim(), "1");
+    }
+    assert!(threads() > 0);
+    let options = FunctionOptions::default().first_byte(patience(1));
+    bench.function("loop", "fixtures/wat/loop.wasm", options);
+    assert_eq!(bench.get("/loop/").status, 504);
+    assert_eq!(bench.text("/probe/count").trim(), "1");
+    bench.end();
+    assert_eq!(threads(), 0);
+}
+
 fn main() {
     let tests = tests![
         the_example_answers,
@@ -515,6 +541,7 @@ fn main() {
         entropy_drawn_by_the_initialisation_is_not_shared_unless_asked,
         output_becomes_the_functions_log_line_by_line,
         server_timing_tells_the_stages,
+        a_node_with_its_microvms_in_process_serves_the_same,
     ];
     e2e::main(tests);
 }

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use crate::code::{self, Code};
 use crate::error::{CompileError, PlatformError};
-use crate::spawner::{Exit, Spawner};
+use crate::process::Exit;
+use crate::spawner::Spawner;
 use std::sync::Arc;
 
 /// What the helper may use.

@@ -181,8 +181,8 @@ pub enum InvokeError {
 /// A failure of the node itself: nothing the function or its caller did.
 #[derive(Debug, Error, Clone)]
 pub enum PlatformError {
-    /// A shell process ended by itself.
-    #[error("the shell process ended unexpectedly: {0}")]
+    /// A shell ended by itself.
+    #[error("the shell ended unexpectedly: {0}")]
     ShellEnded(String),
     /// A shell or the spawner said something that has no meaning.
     #[error("protocol violation: {0}")]
@@ -193,8 +193,8 @@ pub enum PlatformError {
         "the cell round a microVM cannot be closed on this host: {0}. Inside a container it must be allowed to make namespaces (CAP_SYS_ADMIN, or unprivileged user namespaces); `faasw doctor` says more"
     )]
     Cell(CellError),
-    /// The spawner is gone.
-    #[error("the spawner process has ended")]
+    /// The spawner is gone, or the pool was shut down.
+    #[error("the spawner process has ended, or its pool was shut down")]
     SpawnerGone,
     /// A system call failed.
     #[error("{what}: {error}")]

@@ -9,7 +9,8 @@
 //! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
 //! - `pool`: what the node calls; `options`: how it is set up; `capacity`: whom it has room for. `error`, `function`: its words.
-//! - `spawner`, `shell`, `stock`, `watch`: processes, from this side.
+//! - `confinement`: what is round a microVM. `spawner`, `threads`, `process`, `shell`,
+//!   `stock`, `watch`: processes, and threads in their place, from this side.
 //! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
 //!   they are made of.
 //! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
@@ -27,6 +28,7 @@ mod boot_image;
 mod capacity;
 mod code;
 mod compile;
+mod confinement;
 mod difference;
 mod doctor;
 mod error;
@@ -45,12 +47,14 @@ mod options;
 mod parking;
 mod pool;
 mod preset;
+mod process;
 mod retire;
 mod run;
 mod seed;
 mod shell;
 mod spawner;
 mod stock;
+mod threads;
 mod tree;
 #[cfg(feature = "trial")]
 #[doc(hidden)]
@@ -62,6 +66,7 @@ mod working_set;
 #[cfg(feature = "ablation")]
 pub use ablation::Mechanism;
 pub use body::{ClientError, Part, ReplyBody, RequestBody, ResponseStream};
+pub use confinement::Confinement;
 pub use doctor::{Finding, State, check_kvm, findings};
 pub use error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 pub use faasw_abi::isa::Isa;

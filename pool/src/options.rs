@@ -6,11 +6,15 @@ use faasw_abi::isa::Isa;
 
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
+use crate::confinement::Confinement;
 use crate::wall_clock::WallClock;
 
 /// How a pool is set up.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
+    /// What is round each microVM. Anything but [`Confinement::Jailed`] has to be asked
+    /// for here: nothing takes its place where the host does not allow it.
+    pub confinement: Confinement,
     /// Shells kept ready.
     pub shells_ready: usize,
     /// Most instances at once, from their request's begin until they are parked or
@@ -53,6 +57,7 @@ pub struct PoolOptions {
 impl Default for PoolOptions {
     fn default() -> Self {
         Self {
+            confinement: Confinement::Jailed,
             shells_ready: 4,
             max_instances: 256,
             isa: None,

@@ -102,7 +102,12 @@ impl Pool {
             true => Semaphore::MAX_PERMITS,
             false => TURNS * processors,
         };
-        let stock = Stock::start(options.shells_ready, options.wall_clock).await?;
+        let stock = Stock::start(
+            options.confinement,
+            options.shells_ready,
+            options.wall_clock,
+        )
+        .await?;
         let keeper = Keeper::start(ParkingRules {
             keep_alive: options.keep_alive,
             least: options.min_parked,
@@ -440,7 +445,7 @@ impl Pool {
         }
     }
 
-    /// Ends the spawner and with it every process of this pool.
+    /// Ends every process and thread of this pool, and waits until they are gone.
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
         self.inner.stock.stop().await;

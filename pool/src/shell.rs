@@ -20,12 +20,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::code::Code;
+use crate::confinement::Maker;
 use crate::error::PlatformError;
 use crate::frozen::Frozen;
 use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
 use crate::preset::Template;
-use crate::spawner::{Process, Spawner};
+use crate::process::Process;
 use crate::wall_clock::{self, WallClock};
 use crate::watch::{into_io, watch};
 use crate::working_set::PageSets;
@@ -68,7 +69,7 @@ pub struct UsedPages {
     pub read: Vec<Extent>,
 }
 
-/// A shell process. Dropping it ends it.
+/// A shell, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
 pub struct Shell {
     process: Process,
@@ -90,11 +91,8 @@ impl Shell {
     ///
     /// # Errors
     /// When it cannot be made, or fails to make its VM.
-    pub async fn make(
-        spawner: &Arc<Spawner>,
-        wall_clock: WallClock,
-    ) -> Result<Self, PlatformError> {
-        let mut shell = Self::spawn(spawner, wall_clock, false).await?;
+    pub async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
+        let mut shell = Self::spawn(maker, wall_clock, false).await?;
         shell.prepared().await??;
         Ok(shell)
     }
@@ -106,12 +104,12 @@ impl Shell {
     /// # Errors
     /// As [`Shell::make`].
     pub async fn make_ahead(
-        spawner: &Arc<Spawner>,
+        maker: &Maker,
         wall_clock: WallClock,
         template: Option<&Template>,
         mailbox: &Mailbox,
     ) -> Result<Result<Self, String>, PlatformError> {
-        let mut shell = Self::spawn(spawner, wall_clock, true).await?;
+        let mut shell = Self::spawn(maker, wall_clock, true).await?;
         if let Some(template) = template {
             // It takes the order when its VM is there.
             shell.order_preset(template, mailbox).await?;
@@ -124,7 +122,7 @@ impl Shell {
     }
 
     async fn spawn(
-        spawner: &Arc<Spawner>,
+        maker: &Maker,
         wall_clock: WallClock,
         is_ahead: bool,
     ) -> Result<Self, PlatformError> {
@@ -136,7 +134,7 @@ impl Shell {
         let socket = watch(ours).map_err(protocol)?;
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let signalled = signalled.map_err(system)?;
-        let process = spawner.shell(&theirs, &signalled, is_ahead).await?;
+        let process = maker.shell(theirs, &signalled, is_ahead).await?;
         Ok(Self {
             process,
             socket,

@@ -1,7 +1,7 @@
 //! The node's side of the spawner: asking for processes, and knowing when they end.
 //!
-//! Dropping a [`Process`] ends it. So whatever becomes of a request (an error,
-//! a timeout, a dropped future), its process goes with it.
+//! Whatever becomes of a request for a process (an error, a timeout, a dropped
+//! future), the process goes with it: see [`Process`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,31 +29,8 @@ use tokio::time::timeout;
 use crate::ablation::Mechanism;
 use crate::error::PlatformError;
 use crate::executable;
+use crate::process::{Exit, FORBIDDEN_CALL, Process};
 use crate::watch::{into_io, watch};
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// Signal that ended it, or 0.
-    pub signal: u64,
-    /// Exit code, where no signal ended it.
-    pub code: u64,
-}
-
-/// `SIGSYS`: what a system-call filter ends a process with.
-const FORBIDDEN_CALL: u64 = 31;
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { signal: 0, code } => write!(f, "it exited with code {code}"),
-            Self { signal, .. } if *signal == FORBIDDEN_CALL => {
-                f.write_str("it made a system call that its cell does not allow")
-            }
-            Self { signal, .. } => write!(f, "signal {signal} ended it"),
-        }
-    }
-}
 
 /// What is known of a process that was asked for.
 struct Expected {
@@ -163,7 +140,7 @@ impl Spawner {
     }
 
     /// Sets what a process may have of memory, by the kernel's account.
-    fn limit(&self, token: u64, memory_bytes: u64) {
+    pub fn limit(&self, token: u64, memory_bytes: u64) {
         let _ = self.orders.send(Order::Limit(Limit {
             token,
             memory_bytes,
@@ -190,22 +167,16 @@ impl Spawner {
             },
         );
         // From here on dropping this ends whatever was made of the request.
-        let mut process = Process {
-            token,
-            spawner: self.clone(),
-            ended,
-            exit: None,
-            pid: 0,
-        };
+        let mut process = Process::spawned(self.clone(), token, ended);
         self.tell(message, fds).await?;
         match spawned.await {
             Ok(Ok(pid)) => {
                 tracing::trace!(token, pid, "process made");
-                process.pid = libc::pid_t::try_from(pid).unwrap_or(0);
+                process.is_numbered(libc::pid_t::try_from(pid).unwrap_or(0));
                 Ok(process)
             }
             Ok(Err(error)) => {
-                process.exit = Some(None);
+                process.never_was();
                 Err(error)
             }
             Err(_) => Err(PlatformError::SpawnerGone),
@@ -229,7 +200,7 @@ impl Spawner {
     }
 
     /// Asks for a process's end, without waiting.
-    fn kill(&self, token: u64) {
+    pub fn kill(&self, token: u64) {
         // Fails when nobody listens any more, and then the spawner is ending.
         let _ = self.orders.send(Order::Kill(Kill { token }));
     }
@@ -416,91 +387,4 @@ fn start_program(
         });
     }
     command.spawn()
-}
-
-/// A process that the spawner made. Dropping it ends it.
-#[derive(Debug)]
-pub struct Process {
-    token: u64,
-    spawner: Arc<Spawner>,
-    ended: oneshot::Receiver<Exit>,
-    /// How it ended, once that is known; the inner `None` says that nobody knows.
-    exit: Option<Option<Exit>>,
-    pid: libc::pid_t,
-}
-
-impl Process {
-    /// Asks for its end; [`Process::ended`] says when it has come.
-    pub fn kill(&self) {
-        self.spawner.kill(self.token);
-    }
-
-    /// Whether it has not ended, as far as is known by now.
-    pub fn is_there(&mut self) -> bool {
-        if self.exit.is_none()
-            && let Ok(exit) = self.ended.try_recv()
-        {
-            self.exit = Some(Some(exit));
-        }
-        self.exit.is_none() && !self.spawner.is_gone()
-    }
-
-    /// Sets what it may have of memory, by the kernel's account, where there is one.
-    pub fn limit_memory(&self, bytes: u64) {
-        self.spawner.limit(self.token, bytes);
-    }
-
-    /// CPU time that it has used so far.
-    ///
-    /// # Errors
-    /// The system's, when it has ended.
-    pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
-        cpu_time(self.pid).map_err(|error| PlatformError::System {
-            what: "a process's CPU time could not be read",
-            error,
-        })
-    }
-
-    /// Waits until it has ended and was reaped; may be asked again.
-    ///
-    /// # Errors
-    /// When the spawner is gone, and the process with it.
-    pub async fn ended(&mut self) -> Result<Exit, PlatformError> {
-        if self.exit.is_none() {
-            self.exit = Some((&mut self.ended).await.ok());
-        }
-        self.exit.flatten().ok_or(PlatformError::SpawnerGone)
-    }
-}
-
-#[expect(unsafe_code, reason = "no safe interface takes a process's number")]
-fn cpu_time(pid: libc::pid_t) -> Result<Duration, Errno> {
-    let mut clock = 0;
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: both calls write one value of the type they are given.
-    unsafe {
-        match libc::clock_getcpuclockid(pid, &raw mut clock) {
-            0 => {}
-            error => return Err(Errno::from_raw_os_error(error)),
-        }
-        if libc::clock_gettime(clock, &raw mut time) != 0 {
-            return Err(Errno::SRCH);
-        }
-    }
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Ok(Duration::new(
-        seconds,
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    ))
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if self.exit.is_none() {
-            self.kill();
-        }
-    }
 }

@@ -14,9 +14,9 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{FreezePolicy, InvokeError, SeedError};
+use faasw_pool::{Confinement, FreezePolicy, InvokeError, SeedError};
 
-use support::processes::{cpu_ticks, has_page_scan, kill, name_of, our_processes};
+use support::processes::{cpu_ticks, has_page_scan, kill, name_of, our_processes, shells};
 use support::{Bench, Log, bytes_of, call, slowness, spec, timing_of};
 
 async fn a_component_answers_from_a_fresh_vm_each_time(bench: &Bench) {
@@ -248,6 +248,8 @@ async fn the_pool_leaves_no_process_behind(bench: &Bench) {
     bench.get(&seed, "/").await.unwrap();
     bench.pool.shutdown().await;
     let deadline = Instant::now() + Duration::from_secs(1) * slowness();
+    // A thread has ended when its end was waited for.
+    assert!(bench.confinement == Confinement::Jailed || shells().is_empty());
     while !our_processes().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", our_processes());
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -256,19 +258,25 @@ async fn the_pool_leaves_no_process_behind(bench: &Bench) {
 
 fn main() {
     support::main(|skip| {
-        trials![skip;
-            a_component_answers_from_a_fresh_vm_each_time,
-            a_small_request_leaves_the_vm_once,
-            what_the_first_instance_wrote_is_filled_in_for_the_next,
-            a_command_answers_in_cgi_style,
-            no_two_instances_draw_the_same_randomness,
-            traps_are_told_with_the_functions_name,
-            a_guest_that_loops_is_ended_with_its_process,
+        // These kill processes.
+        let mut all = trials![skip;
             a_killed_shell_fails_its_request_and_no_other,
             a_killed_spawner_is_replaced,
-            an_initialisation_that_draws_entropy_is_not_shared,
-            a_function_that_fails_to_start_is_refused_with_the_reason,
-            the_pool_leaves_no_process_behind,
-        ]
+        ];
+        for confinement in support::EACH {
+            all.extend(trials![skip, confinement;
+                a_component_answers_from_a_fresh_vm_each_time,
+                a_small_request_leaves_the_vm_once,
+                what_the_first_instance_wrote_is_filled_in_for_the_next,
+                a_command_answers_in_cgi_style,
+                no_two_instances_draw_the_same_randomness,
+                traps_are_told_with_the_functions_name,
+                a_guest_that_loops_is_ended_with_its_process,
+                an_initialisation_that_draws_entropy_is_not_shared,
+                a_function_that_fails_to_start_is_refused_with_the_reason,
+                the_pool_leaves_no_process_behind,
+            ]);
+        }
+        all
     });
 }

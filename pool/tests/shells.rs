@@ -51,7 +51,7 @@ async fn by_a_shell(bench: &Bench, seed: &Seed, path: &str) -> (String, u64) {
 }
 
 async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
-    let bare = Bench::start(without_any()).await;
+    let bare = bench.another(without_any()).await;
     let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let mut before = u64::MAX;
     // The first has no working set yet.
@@ -139,11 +139,15 @@ async fn a_large_function_is_served(bench: &Bench) {
 
 fn main() {
     support::main(|skip| {
-        trials![skip;
-            a_preset_shell_needs_few_page_faults in forking(),
-            no_shell_serves_twice in forking(),
-            functions_of_any_memory_are_served in forking(),
-            a_large_function_is_served in forking(),
-        ]
+        let mut all = Vec::new();
+        for confinement in support::EACH {
+            all.extend(trials![skip, confinement;
+                a_preset_shell_needs_few_page_faults in forking(),
+                no_shell_serves_twice in forking(),
+                functions_of_any_memory_are_served in forking(),
+                a_large_function_is_served in forking(),
+            ]);
+        }
+        all
     });
 }

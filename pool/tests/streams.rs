@@ -206,14 +206,18 @@ async fn cpu_time_is_bounded_apart_from_wall_time(bench: &Bench) {
 
 fn main() {
     support::main(|skip| {
-        trials![skip;
-            a_chunk_is_seen_when_it_is_flushed,
-            an_echo_comes_back_while_the_request_still_arrives,
-            bodies_larger_than_a_guest_pass_through_it,
-            a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it,
-            a_client_that_leaves_ends_its_instance,
-            a_guest_that_falls_silent_is_cut_off,
-            cpu_time_is_bounded_apart_from_wall_time,
-        ]
+        let mut all = Vec::new();
+        for confinement in support::EACH {
+            all.extend(trials![skip, confinement;
+                a_chunk_is_seen_when_it_is_flushed,
+                an_echo_comes_back_while_the_request_still_arrives,
+                bodies_larger_than_a_guest_pass_through_it,
+                a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it,
+                a_client_that_leaves_ends_its_instance,
+                a_guest_that_falls_silent_is_cut_off,
+                cpu_time_is_bounded_apart_from_wall_time,
+            ]);
+        }
+        all
     });
 }

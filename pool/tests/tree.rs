@@ -156,8 +156,9 @@ async fn the_seed_that_is_worth_less_gives_way(bench: &Bench) {
     assert!(functions(bench)[0].is_in_memory, "{:?}", bench.pool.tree());
     let (_, kind) = served(bench, &probe, "/count").await;
     assert_eq!(kind, Served::Ancestor);
+    // Parked after a request, or made ahead while one was waiting.
     let (_, kind) = served(bench, &hello, "/").await;
-    assert_eq!(kind, Served::Parked);
+    assert!(matches!(kind, Served::Parked | Served::Ready), "{kind:?}");
 }
 
 async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) {
@@ -205,13 +206,14 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     );
 
     let budget = held.layer_bytes + each * 3 / 2;
-    let bench = Bench::start(PoolOptions {
-        function_memory: budget,
-        // Of which the budget comes first.
-        min_parked: 3,
-        ..support::usual()
-    })
-    .await;
+    let bench = roomy
+        .another(PoolOptions {
+            function_memory: budget,
+            // Of which the budget comes first.
+            min_parked: 3,
+            ..support::usual()
+        })
+        .await;
     let holds = |all: &[SeedInfo]| -> u64 {
         let each = all.iter().map(|version| match version.is_in_memory {
             true => version.layer_bytes + version.parked_bytes,
@@ -265,14 +267,18 @@ async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) 
 
 fn main() {
     support::main(|skip| {
-        trials![skip;
-            functions_share_what_they_have_in_common,
-            a_function_without_its_seed_is_served_from_an_ancestor in no_room(),
-            many_that_wait_for_a_seed_have_it_made_once in no_room(),
-            the_seed_that_is_worth_less_gives_way in room_for_one(),
-            an_early_frozen_function_is_served_from_an_ancestor_too in no_room(),
-            a_function_holds_no_more_than_it_may,
-            a_function_that_may_hold_nothing_is_served_all_the_same in nothing_rests(),
-        ]
+        let mut all = Vec::new();
+        for confinement in support::EACH {
+            all.extend(trials![skip, confinement;
+                functions_share_what_they_have_in_common,
+                a_function_without_its_seed_is_served_from_an_ancestor in no_room(),
+                many_that_wait_for_a_seed_have_it_made_once in no_room(),
+                the_seed_that_is_worth_less_gives_way in room_for_one(),
+                an_early_frozen_function_is_served_from_an_ancestor_too in no_room(),
+                a_function_holds_no_more_than_it_may,
+                a_function_that_may_hold_nothing_is_served_all_the_same in nothing_rests(),
+            ]);
+        }
+        all
     });
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use faasw_pool::{Isa, Pool, PoolOptions};
+use faasw_pool::{Confinement, Isa, Pool, PoolOptions};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::{
@@ -58,6 +58,14 @@ impl NodeBuilder {
     /// Sets the node's limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets what is round each microVM: [`Confinement::Jailed`], unless set. What
+    /// [`Confinement::InProcess`] gives up is said there. A node never chooses it by
+    /// itself: where the host allows no cells, [`NodeBuilder::start`] fails.
+    pub fn confinement(mut self, confinement: Confinement) -> Self {
+        self.pool.confinement = confinement;
         self
     }
 

@@ -116,17 +116,18 @@ impl Instance {
         let layers = attached.layers;
         let mailbox_file = attached.mailbox.ok_or(Errno::INVAL)?;
         let ram = if is_private {
-            let ram = guest_memory::private_ram(&layers, image.ram_bytes, sets.windows)?;
+            let ram =
+                guest_memory::private_ram(&mut vm.arena, &layers, image.ram_bytes, sets.windows)?;
             guest_memory::make_private(ram, sets.written);
             ram
         } else {
             let layer = layers.first().ok_or(Errno::INVAL)?;
-            guest_memory::shared_ram(layer.as_fd(), image.ram_bytes)?
+            guest_memory::shared_ram(&mut vm.arena, layer.as_fd(), image.ram_bytes)?
         };
-        let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
+        let mailbox = guest_memory::mailbox(&mut vm.arena, mailbox_file.as_fd())?;
         let code = attached
             .code
-            .map(|code| guest_memory::code(code.as_fd(), order.code_bytes))
+            .map(|code| guest_memory::code(&mut vm.arena, code.as_fd(), order.code_bytes))
             .transpose()?;
         vm.place(ram, mailbox, code)?;
         vm.restore(&image.state)?;

@@ -24,7 +24,9 @@ use faasw_fri::messages::{FriExtent, FriWindow};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// A mapping that lives as long as the shell: a shell maps once and then ends.
+use crate::arena::Arena;
+
+/// A view of mapped memory, which lives as long as the [`Arena`] that it lies in.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -32,6 +34,18 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    pub(crate) fn new(start: NonNull<u8>, bytes: u64) -> Self {
+        Self { start, bytes }
+    }
+
+    /// The first `bytes` of it from a multiple of `alignment` on.
+    pub(crate) fn aligned(self, alignment: u64, bytes: u64) -> Result<Self, Errno> {
+        let skip = self.address().next_multiple_of(alignment) - self.address();
+        let start = self.at(skip, bytes as usize).ok_or(Errno::NOMEM)?;
+        let start = NonNull::new(start).ok_or(Errno::FAULT)?;
+        Ok(Self { start, bytes })
+    }
+
     /// Its address in this process.
     pub fn address(self) -> u64 {
         self.start.addr().get() as u64
@@ -175,7 +189,7 @@ fn map(
     file: Option<(BorrowedFd<'_>, u64)>,
 ) -> Result<Mapping, Errno> {
     let length = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
-    // SAFETY: the address is null or lies in a stretch that this module reserved.
+    // SAFETY: the address is null or lies in a stretch that an arena reserved.
     let start = unsafe {
         match file {
             Some((fd, offset)) => {
@@ -190,27 +204,13 @@ fn map(
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Reserves `bytes`, aligned to a large page so that both sides can map huge.
-fn reserve(bytes: u64) -> Result<Mapping, Errno> {
-    let room = bytes.checked_add(LARGE_PAGE).ok_or(Errno::NOMEM)?;
-    let whole = map(
-        ptr::null_mut(),
-        room,
-        ProtFlags::empty(),
-        MapFlags::PRIVATE | MapFlags::NORESERVE,
-        None,
-    )?;
-    let skip = whole.address().next_multiple_of(LARGE_PAGE) - whole.address();
-    let start = whole.at(skip, bytes as usize).ok_or(Errno::NOMEM)?;
-    Ok(Mapping {
-        start: NonNull::new(start).ok_or(Errno::FAULT)?,
-        bytes,
-    })
-}
-
 /// RAM whose every write goes to the layer itself: for making a seed.
-pub fn shared_ram(layer: BorrowedFd<'_>, ram_bytes: u64) -> Result<Mapping, Errno> {
-    let ram = reserve(ram_bytes)?;
+pub fn shared_ram(
+    arena: &mut Arena,
+    layer: BorrowedFd<'_>,
+    ram_bytes: u64,
+) -> Result<Mapping, Errno> {
+    let ram = arena.reserve(ram_bytes)?;
     map(
         ram.start.as_ptr(),
         ram_bytes,
@@ -226,11 +226,12 @@ pub fn shared_ram(layer: BorrowedFd<'_>, ram_bytes: u64) -> Result<Mapping, Errn
 /// # Errors
 /// `INVAL` when a window does not lie in RAM or has no layer; the system's.
 pub fn private_ram(
+    arena: &mut Arena,
     layers: &[OwnedFd],
     ram_bytes: u64,
     windows: &[FriWindow],
 ) -> Result<Mapping, Errno> {
-    let ram = reserve(ram_bytes)?;
+    let ram = arena.reserve(ram_bytes)?;
     fresh(ram, 0)?;
     for window in windows {
         map_window(ram, layers, window)?;
@@ -248,8 +249,13 @@ impl RoomyRam {
     ///
     /// # Errors
     /// Likewise.
-    pub fn new(layers: &[OwnedFd], ram_bytes: u64, windows: &[FriWindow]) -> Result<Self, Errno> {
-        let room = reserve(RAM_MAX)?;
+    pub fn new(
+        arena: &mut Arena,
+        layers: &[OwnedFd],
+        ram_bytes: u64,
+        windows: &[FriWindow],
+    ) -> Result<Self, Errno> {
+        let room = arena.reserve(RAM_MAX)?;
         room.at(0, ram_bytes as usize).ok_or(Errno::INVAL)?;
         let ram = Mapping {
             bytes: ram_bytes,
@@ -352,8 +358,8 @@ pub fn make_private(ram: Mapping, write_set: &[FriExtent]) {
 }
 
 /// The mailbox.
-pub fn mailbox(fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
-    let mailbox = reserve(MAILBOX_BYTES)?;
+pub fn mailbox(arena: &mut Arena, fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
+    let mailbox = arena.reserve(MAILBOX_BYTES)?;
     map(
         mailbox.start.as_ptr(),
         MAILBOX_BYTES,
@@ -367,8 +373,8 @@ pub fn mailbox(fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
 ///
 /// # Errors
 /// The system's.
-pub fn code(fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
-    let code = reserve(bytes)?;
+pub fn code(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
+    let code = arena.reserve(bytes)?;
     map_code(code, fd, bytes)?;
     Ok(code)
 }
@@ -377,8 +383,8 @@ pub fn code(fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
 ///
 /// # Errors
 /// The system's.
-pub fn code_room(bytes: u64) -> Result<Mapping, Errno> {
-    reserve(bytes)
+pub fn code_room(arena: &mut Arena, bytes: u64) -> Result<Mapping, Errno> {
+    arena.reserve(bytes)
 }
 
 /// Maps compiled code to where there is room for it.

@@ -1,13 +1,16 @@
 //! What the spawner and the shells are made of. The program is `faasw-shell`;
-//! this library exists so that tests can drive a VM without a process round it.
+//! this library exists so that tests can drive a VM without a process round it, and
+//! programs that ask for it can have shells as threads of their own.
 //!
 //! - [`vm`], [`state`], [`prefault`]: one KVM VM with one vCPU, and its state.
-//! - [`guest_memory`], [`page_map`]: its memory as this process maps it.
+//! - [`arena`], [`guest_memory`], [`page_map`]: its memory as this process maps it.
 //! - [`fork`], [`preset`]: becoming an instance of a seed, at once or in two steps.
 //! - [`reset`]: giving an instance its seed's exact state back.
 //! - [`shell`], [`spawner`], `helper`: the processes.
-//! - [`cell`]: what is round a shell.
+//! - [`cell`]: what is round a shell. [`thread`]: a shell with nothing round it;
+//!   `signals`: how that is ended.
 
+pub mod arena;
 pub mod cell;
 mod clock;
 pub mod fork;
@@ -20,9 +23,11 @@ mod priority;
 pub mod reset;
 pub mod seal;
 pub mod shell;
+mod signals;
 pub mod spawner;
 pub mod state;
 mod statistics;
+pub mod thread;
 pub mod vm;
 
 /// What has the spawner make shells without a cell.

@@ -271,6 +271,7 @@ const _: () = assert!(size_of::<Scan>() == 96 && size_of::<Region>() == 24 && PA
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Arena;
     use crate::guest_memory;
     use rustix::fs::MemfdFlags;
     use std::os::fd::OwnedFd;
@@ -301,7 +302,8 @@ mod tests {
             },
             layer: 0,
         };
-        let ram = guest_memory::private_ram(&[layer], RAM, &[window]).unwrap();
+        let ram =
+            guest_memory::private_ram(&mut Arena::default(), &[layer], RAM, &[window]).unwrap();
         let mut written = 0;
         for page in (0..RAM / PAGE).filter(|page| page % 7 == 3 && page % 1000 < 600) {
             guest_memory::make_private(

@@ -70,10 +70,10 @@ impl Preset {
         mailbox_file: OwnedFd,
     ) -> Result<Self, Trouble> {
         let sets = Sets::of(order)?;
-        let ram = RoomyRam::new(&layers, order.ram_bytes, sets.windows)?;
+        let ram = RoomyRam::new(&mut vm.arena, &layers, order.ram_bytes, sets.windows)?;
         guest_memory::make_private(ram.mapping(), sets.written);
-        let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
-        let code = guest_memory::code_room(CODE_ROOM)?;
+        let mailbox = guest_memory::mailbox(&mut vm.arena, mailbox_file.as_fd())?;
+        let code = guest_memory::code_room(&mut vm.arena, CODE_ROOM)?;
         vm.place(ram.mapping(), mailbox, Some(code))?;
         vm.restore(&order.state)?;
         vm.watch_registers();
@@ -204,7 +204,7 @@ fn place_code(vm: &mut Vm, room: Mapping, file: BorrowedFd<'_>, bytes: u64) -> R
     if bytes <= room.bytes() {
         return guest_memory::map_code(room, file, bytes);
     }
-    let code = guest_memory::code(file, bytes)?;
+    let code = guest_memory::code(&mut vm.arena, file, bytes)?;
     vm.take(Slot::Code)?;
     vm.give(Slot::Code, CODE, code)
 }

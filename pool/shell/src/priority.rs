@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use rustix::process::Pid;
 use rustix::thread::CapabilitySet;
 
+/// What the system calls a process here is a thread.
 fn set(process: libc::pid_t, policy: libc::c_int) {
     // SAFETY: all bits zero is a valid value: no real-time priority.
     let priority: libc::sched_param = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -17,17 +18,17 @@ fn set(process: libc::pid_t, policy: libc::c_int) {
     let _ = unsafe { libc::sched_setscheduler(process, policy, &raw const priority) };
 }
 
-/// Lets everybody else run before this process.
+/// Lets everybody else run before this thread.
 pub fn lower() {
     set(0, libc::SCHED_IDLE);
 }
 
-/// Has a process take turns with everybody else again.
+/// Has a process or thread take turns with everybody else again.
 pub fn restore(process: Pid) {
     set(process.as_raw_nonzero().get(), libc::SCHED_OTHER);
 }
 
-/// Whether this process may restore that of others.
+/// Whether this thread may restore that of others.
 pub fn can_restore() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_NICE))

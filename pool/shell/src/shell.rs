@@ -1,4 +1,4 @@
-//! A shell: a process with one VM that becomes one instance and then ends.
+//! A shell: a process or thread with one VM that becomes one instance and then ends.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -42,8 +42,11 @@ enum End {
     Failed,
 }
 
-struct Shell<'a> {
-    socket: OwnedFd,
+/// Exit code of a shell that could not go on.
+pub(crate) const FAILED: i32 = 1;
+
+pub(crate) struct Shell<'a> {
+    socket: &'a OwnedFd,
     template: &'a Template,
     vm: Vm,
     page_map: PageMap,
@@ -57,12 +60,12 @@ struct Shell<'a> {
 }
 
 /// Exit code of a shell that panicked.
-const PANICKED: i32 = 101;
+pub(crate) const PANICKED: i32 = 101;
 
-/// Lives as a shell; answers with the exit code. The guest's progress doorbell signals
-/// `progress`. The cell is closed as soon as the VM is made, before anything of a
-/// tenant's comes. With `is_ahead` nobody waits for it, and it runs when nothing else
-/// wants to, until the spawner says otherwise.
+/// Lives as the shell of a cell; answers with the exit code. The guest's progress
+/// doorbell signals `progress`. The cell is closed as soon as the VM is made, before
+/// anything of a tenant's comes. With `is_ahead` nobody waits for it, and it runs when
+/// nothing else wants to, until the spawner says otherwise.
 pub fn run(
     cell: Cell,
     socket: OwnedFd,
@@ -87,30 +90,13 @@ pub fn run(
         Ok(made) => made,
         Err((failure, errno, step)) => {
             report(&socket, failure, errno.raw_os_error() as u64, step);
-            return 1;
+            return FAILED;
         }
     };
-    // Never dropped: the system lets go of everything by itself.
-    let mut shell = ManuallyDrop::new(Shell {
-        socket,
-        template,
-        vm,
-        page_map,
-        preset: None,
-        instance: None,
-        fork_nanoseconds: 0,
-        faults_before: 0,
-        activated: started,
-        exits: 0,
-    });
-    let prepared = Prepared {
-        nanoseconds: clock::monotonic() - started,
-    };
-    let end = shell.tell(&prepared).and_then(|()| shell.serve());
-    match end {
-        Err(End::Failed) => 1,
-        Ok(()) | Err(End::Dismissed) => 0,
-    }
+    // Neither is dropped: the system lets go of everything by itself.
+    let socket = ManuallyDrop::new(socket);
+    let mut shell = ManuallyDrop::new(Shell::new(&socket, template, vm, page_map));
+    shell.live(started)
 }
 
 /// Makes the VM and closes the cell round it. Beside `socket` and `progress` no number
@@ -142,7 +128,7 @@ pub fn enclose(
     Ok((vm, page_map))
 }
 
-fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
+pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
     let message = Failed {
         failure: failure as u64,
         detail,
@@ -152,13 +138,45 @@ fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
     let _ = send(socket, &message, &[], SendFlags::empty());
 }
 
-impl Shell<'_> {
+impl<'a> Shell<'a> {
+    pub(crate) fn new(
+        socket: &'a OwnedFd,
+        template: &'a Template,
+        vm: Vm,
+        page_map: PageMap,
+    ) -> Self {
+        Self {
+            socket,
+            template,
+            vm,
+            page_map,
+            preset: None,
+            instance: None,
+            fork_nanoseconds: 0,
+            faults_before: 0,
+            activated: 0,
+            exits: 0,
+        }
+    }
+
+    /// Tells the node that the VM is there, whose making began at `started`, and serves
+    /// it to the end; answers with the exit code.
+    pub(crate) fn live(&mut self, started: u64) -> i32 {
+        let prepared = Prepared {
+            nanoseconds: clock::monotonic() - started,
+        };
+        match self.tell(&prepared).and_then(|()| self.serve()) {
+            Err(End::Failed) => FAILED,
+            Ok(()) | Err(End::Dismissed) => 0,
+        }
+    }
+
     fn tell<M: Message>(&self, message: &M) -> Result<(), End> {
-        send(&self.socket, message, &[], SendFlags::empty()).map_err(|_| End::Dismissed)
+        send(self.socket, message, &[], SendFlags::empty()).map_err(|_| End::Dismissed)
     }
 
     fn fail(&self, failure: Failure, detail: u64) -> End {
-        report(&self.socket, failure, detail, self.vm.instruction());
+        report(self.socket, failure, detail, self.vm.instruction());
         End::Failed
     }
 
@@ -176,7 +194,7 @@ impl Shell<'_> {
 
     fn serve(&mut self) -> Result<(), End> {
         loop {
-            let packet = match receive(&self.socket, RecvFlags::empty()) {
+            let packet = match receive(self.socket, RecvFlags::empty()) {
                 Ok(packet) => packet,
                 Err(FriError::Closed) => return Ok(()),
                 Err(_) => return Err(self.fail(Failure::Message, 0)),
@@ -191,7 +209,7 @@ impl Shell<'_> {
                     let order = packet
                         .message::<Activate>()
                         .map_err(|_| self.fail(Failure::Message, 0))?;
-                    self.activate(&order, ram);
+                    self.activate(&order, ram)?;
                     self.run()?;
                 }
                 (Some(Kind::Reset), Some(instance)) if instance.is_done => self.reset(&packet)?,
@@ -351,9 +369,10 @@ impl Shell<'_> {
         Ok(())
     }
 
-    fn activate(&mut self, order: &Activate, ram: Mapping) {
+    fn activate(&mut self, order: &Activate, ram: Mapping) -> Result<(), End> {
         let mut entropy = [0; 32];
-        fill_with_entropy(&mut entropy);
+        // Without entropy no instance may run.
+        fill_with_entropy(&mut entropy).map_err(|errno| self.fail_system(Failure::Run, errno))?;
         self.activated = clock::monotonic();
         // Since the epoch it is counted here: the order took a moment to arrive.
         let wall = Duration::from_nanos(order.wall_epoch_nanoseconds)
@@ -370,6 +389,7 @@ impl Shell<'_> {
             },
         );
         self.exits = 0;
+        Ok(())
     }
 
     /// Runs the guest until it rings for the node.
@@ -405,7 +425,7 @@ impl Shell<'_> {
         if !is_done {
             return Ok(None);
         }
-        match receive(&self.socket, RecvFlags::DONTWAIT) {
+        match receive(self.socket, RecvFlags::DONTWAIT) {
             Ok(packet) => match packet.kind() {
                 Some(Kind::Reset) => Ok(Some(packet)),
                 // For a wait that is over.
@@ -458,11 +478,11 @@ impl Shell<'_> {
             tv_sec: (wanted / 1_000_000_000) as i64,
             tv_nsec: (wanted % 1_000_000_000) as i64,
         };
-        let mut events = [PollFd::new(&self.socket, PollFlags::IN)];
+        let mut events = [PollFd::new(self.socket, PollFlags::IN)];
         match poll(&mut events, Some(&timeout)) {
             // Woken early: the guest asks again.
             Ok(0) | Err(Errno::INTR) => Ok(()),
-            Ok(_) => match receive(&self.socket, RecvFlags::empty()) {
+            Ok(_) => match receive(self.socket, RecvFlags::empty()) {
                 Ok(packet) if packet.kind() == Some(Kind::Wake) => Ok(()),
                 Err(FriError::Closed) => Err(End::Dismissed),
                 _ => Err(self.fail(Failure::Message, 0)),
@@ -505,7 +525,7 @@ fn changed(source: &Source, ram: Mapping, stretches: &[Extent]) -> u64 {
 }
 
 /// Fills `out` from the system's generator.
-fn fill_with_entropy(out: &mut [u8; 32]) {
+fn fill_with_entropy(out: &mut [u8; 32]) -> Result<(), Errno> {
     let mut filled = 0;
     while let Some(rest) = out.get_mut(filled..)
         && !rest.is_empty()
@@ -513,8 +533,8 @@ fn fill_with_entropy(out: &mut [u8; 32]) {
         match rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()) {
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            // Without entropy no instance may run, and the call exists since Linux 3.17.
-            Err(_) => std::process::abort(),
+            Err(errno) => return Err(errno),
         }
     }
+    Ok(())
 }

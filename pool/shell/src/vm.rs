@@ -3,6 +3,8 @@
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use faasw_abi::doorbell::PROGRESS;
 use faasw_abi::memory_map::{CODE, MAILBOX};
@@ -17,6 +19,7 @@ use kvm_ioctls::{
 use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::arena::Arena;
 use crate::guest_memory::Mapping;
 use crate::prefault;
 use crate::state::{Fresh, comparable_msrs};
@@ -120,7 +123,8 @@ pub enum Stop {
     Other(u32),
 }
 
-/// A VM, made without memory.
+/// A VM, made without memory. Its fields are dropped in this order: memory goes when no
+/// descriptor of the VM is left.
 pub struct Vm {
     pub(crate) vcpu: VcpuFd,
     vm: VmFd,
@@ -133,6 +137,10 @@ pub struct Vm {
     /// Until the doorbell is there.
     progress: EventFd,
     is_connected: bool,
+    /// Set when it is to end, see [`crate::signals`].
+    pub(crate) stop: Option<Arc<AtomicBool>>,
+    /// What its memory lies in.
+    pub(crate) arena: Arena,
 }
 
 /// The VM's memory slots.
@@ -195,7 +203,18 @@ impl Vm {
             memory: [kvm_userspace_memory_region::default(); SLOTS],
             progress,
             is_connected: false,
+            stop: None,
+            arena: Arena::default(),
         })
+    }
+
+    /// Has its memory unmapped when it is dropped.
+    ///
+    /// # Safety
+    /// As [`Arena::release_at_end`].
+    pub(crate) unsafe fn release_memory_at_end(&mut self) {
+        // SAFETY: the caller promises it.
+        unsafe { self.arena.release_at_end() };
     }
 
     /// The descriptors of VM, vCPU, its statistics and the progress doorbell.
@@ -265,7 +284,7 @@ impl Vm {
             memory_size: mapping.bytes(),
             userspace_addr: mapping.address(),
         };
-        // SAFETY: mappings live as long as this process, and so as the VM.
+        // SAFETY: mappings live as long as their arena, and so as the VM.
         unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
         if let Some(kept) = self.memory.get_mut(slot as usize) {
             *kept = region;
@@ -300,7 +319,7 @@ impl Vm {
             ..ram
         };
         for region in [gone, ram] {
-            // SAFETY: the mapping lives as long as this process.
+            // SAFETY: the mapping lives as long as its arena, and so as the VM.
             unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
         }
         Ok(())
@@ -309,9 +328,13 @@ impl Vm {
     /// Runs the vCPU until it leaves for something that KVM does not do itself.
     ///
     /// # Errors
-    /// KVM's, `FAULT` among them when the guest used memory that it does not have.
+    /// KVM's, `FAULT` among them when the guest used memory that it does not have;
+    /// `INTR` when the VM is to end.
     pub fn run(&mut self) -> Result<Stop, Errno> {
         loop {
+            if self.is_stopped() {
+                return Err(Errno::INTR);
+            }
             match self.vcpu.run().map_err(errno) {
                 Ok(VcpuExit::IoOut(faasw_abi::doorbell::PORT, data)) => {
                     if let Ok(value) = data.try_into() {
@@ -325,6 +348,11 @@ impl Vm {
                 Err(other) => return Err(other),
             }
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let stop = self.stop.as_ref();
+        stop.is_some_and(|stop| stop.load(Ordering::Acquire))
     }
 
     /// Where the guest is, for a report.

@@ -11,17 +11,20 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use self::marks::Marks;
+use crate::confinement::{Confinement, Maker};
 use crate::error::{PlatformError, StartError};
 use crate::frozen::Frozen;
 use crate::mailbox::Mailbox;
 use crate::preset::Template;
 use crate::shell::Shell;
 use crate::spawner::Spawner;
+use crate::threads::Threads;
 use crate::wall_clock::WallClock;
 
 /// A shell that holds no function, and the mailbox of whatever it becomes.
@@ -38,9 +41,9 @@ impl Ready {
     ///
     /// # Errors
     /// When it cannot be made.
-    async fn make(spawner: &Arc<Spawner>, wall_clock: WallClock) -> Result<Self, PlatformError> {
+    async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
         let mailbox = Mailbox::new()?;
-        let shell = Shell::make(spawner, wall_clock).await?;
+        let shell = Shell::make(maker, wall_clock).await?;
         Ok(Self { shell, mailbox })
     }
 
@@ -50,12 +53,12 @@ impl Ready {
     /// # Errors
     /// When it cannot be made.
     async fn make_ahead(
-        spawner: &Arc<Spawner>,
+        maker: &Maker,
         wall_clock: WallClock,
         template: Option<&Template>,
     ) -> Result<Result<Self, String>, PlatformError> {
         let mailbox = Mailbox::new()?;
-        let shell = Shell::make_ahead(spawner, wall_clock, template, &mailbox).await?;
+        let shell = Shell::make_ahead(maker, wall_clock, template, &mailbox).await?;
         Ok(shell.map(|shell| Self { shell, mailbox }))
     }
 
@@ -69,10 +72,13 @@ impl Ready {
     }
 }
 
-/// The stock, and the spawner that fills it.
+/// The stock, and who fills it.
 #[derive(Debug)]
 pub struct Stock {
-    spawner: Mutex<Arc<Spawner>>,
+    /// Started when it is first needed.
+    spawner: Mutex<Option<Arc<Spawner>>>,
+    /// What shells are instead of processes, where that was asked for.
+    threads: Option<Arc<Threads>>,
     forbidden_calls: Arc<AtomicU64>,
     wall_clock: WallClock,
     ready: Mutex<VecDeque<Ready>>,
@@ -97,12 +103,27 @@ impl Stock {
     /// then.
     ///
     /// # Errors
-    /// When the spawner cannot be started, or no shell can be made.
-    pub async fn start(low: usize, wall_clock: WallClock) -> Result<Arc<Self>, StartError> {
+    /// When KVM does not answer, the spawner cannot be started, or no shell can be made.
+    pub async fn start(
+        confinement: Confinement,
+        low: usize,
+        wall_clock: WallClock,
+    ) -> Result<Arc<Self>, StartError> {
         let forbidden_calls = Arc::new(AtomicU64::new(0));
-        let spawner = Spawner::start(forbidden_calls.clone()).map_err(StartError::Spawner)?;
+        let (spawner, threads) = match confinement {
+            Confinement::Jailed => {
+                let spawner = Spawner::start(forbidden_calls.clone());
+                (Some(spawner.map_err(StartError::Spawner)?), None)
+            }
+            // Nothing but the compile helper needs a spawner then.
+            Confinement::InProcess => {
+                let threads = Threads::prepare().map_err(StartError::KvmBroken)?;
+                (None, Some(threads))
+            }
+        };
         let stock = Arc::new(Self {
             spawner: Mutex::new(spawner),
+            threads,
             forbidden_calls,
             wall_clock,
             ready: Mutex::default(),
@@ -130,14 +151,32 @@ impl Stock {
         if self.stopped.load(Ordering::Acquire) {
             return Err(PlatformError::SpawnerGone);
         }
-        if spawner.is_gone() {
-            tracing::warn!("the spawner has ended; starting another");
-            self.clear();
-            let _on_the_pools_own = self.runtime.enter();
-            *spawner = Spawner::start(self.forbidden_calls.clone())
-                .map_err(|_| PlatformError::SpawnerGone)?;
+        match spawner.as_ref() {
+            Some(spawner) if !spawner.is_gone() => return Ok(spawner.clone()),
+            Some(_) => tracing::warn!("the spawner has ended; starting another"),
+            None => {}
         }
-        Ok(spawner.clone())
+        if self.threads.is_none() {
+            self.clear();
+        }
+        let _on_the_pools_own = self.runtime.enter();
+        let started = Spawner::start(self.forbidden_calls.clone());
+        let started = started.map_err(|error| PlatformError::System {
+            what: "the spawner process could not be started",
+            error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        })?;
+        Ok(spawner.insert(started).clone())
+    }
+
+    /// Who makes shells.
+    ///
+    /// # Errors
+    /// When the spawner is gone and no other can be started.
+    fn maker(&self) -> Result<Maker, PlatformError> {
+        match &self.threads {
+            Some(threads) => Ok(Maker::Threads(threads.clone())),
+            None => Ok(Maker::Spawner(self.spawner()?)),
+        }
     }
 
     /// Has shells preset with `frozen` from now on, those that are ready, too.
@@ -155,7 +194,7 @@ impl Stock {
     /// When none can be made.
     pub async fn take(&self, seed: &Frozen) -> Result<(Ready, bool), PlatformError> {
         // Also replaces a spawner that is gone, and with it its dead shells.
-        let spawner = self.spawner()?;
+        let maker = self.maker()?;
         let (ready, left) = {
             let mut all = lock(&self.ready);
             // Those that are preset first: they are the sooner ready.
@@ -168,7 +207,7 @@ impl Stock {
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok((ready, true)),
-            None => Ok((Ready::make(&spawner, self.wall_clock).await?, false)),
+            None => Ok((Ready::make(&maker, self.wall_clock).await?, false)),
         }
     }
 
@@ -177,12 +216,12 @@ impl Stock {
     /// # Errors
     /// When none can be made.
     pub async fn take_bare(&self) -> Result<Ready, PlatformError> {
-        let spawner = self.spawner()?;
+        let maker = self.maker()?;
         let ready = pop(&mut lock(&self.ready), |shell| !shell.is_preset());
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok(ready),
-            None => Ready::make(&spawner, self.wall_clock).await,
+            None => Ready::make(&maker, self.wall_clock).await,
         }
     }
 
@@ -191,7 +230,7 @@ impl Stock {
     /// # Errors
     /// When it cannot be made.
     pub async fn make(&self) -> Result<Ready, PlatformError> {
-        Ready::make(&self.spawner()?, self.wall_clock).await
+        Ready::make(&self.maker()?, self.wall_clock).await
     }
 
     /// Shells that are ready now.
@@ -204,8 +243,8 @@ impl Stock {
         self.forbidden_calls.load(Ordering::Relaxed)
     }
 
-    /// Ends the spawner, and with it every process that it made. There will be no
-    /// other.
+    /// Ends all threads, and the spawner with every process that it made; waits until
+    /// they are gone. There will be no others.
     pub async fn stop(&self) {
         let spawner = {
             // Under the lock, so that nobody is in the middle of starting one.
@@ -214,7 +253,12 @@ impl Stock {
             spawner.clone()
         };
         self.clear();
-        spawner.stop().await;
+        if let Some(threads) = &self.threads {
+            threads.stop().await;
+        }
+        if let Some(spawner) = spawner {
+            spawner.stop().await;
+        }
     }
 
     /// Ends the shells that are ready.
@@ -250,8 +294,8 @@ impl Stock {
             let made = match (bare, &template) {
                 (Some(bare), Some(template)) => bare.preset(template).await?,
                 (_, template) => {
-                    let spawner = self.spawner()?;
-                    Ready::make_ahead(&spawner, self.wall_clock, template.as_ref()).await?
+                    let maker = self.maker()?;
+                    Ready::make_ahead(&maker, self.wall_clock, template.as_ref()).await?
                 }
             };
             let made = match made {

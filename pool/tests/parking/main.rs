@@ -92,40 +92,9 @@ fn main() {
         if unable {
             eprintln!("WITHOUT PAGEMAP_SCAN (Linux 6.7): the tests of this file are ignored.");
         }
-        trials![skip || unable;
-            no_two_requests_draw_the_same in PoolOptions {
-                shells_ready: 2,
-                max_reuse: 12,
-                ..PoolOptions::default()
-            },
-            no_initialisation_draws_what_another_drew,
-            one_count_after_the_other,
-            nothing_passes_from_one_request_to_the_next in only_instances(),
+        // These end processes from outside, or measure them one by one.
+        let mut all = trials![skip || unable;
             an_instance_that_did_not_end_well_is_never_parked in only_instances(),
-            an_instance_of_one_request_never_comes_back in PoolOptions {
-                max_reuse: 1,
-                ..only_instances()
-            },
-            an_instance_serves_as_often_as_it_may in PoolOptions {
-                max_reuse: 3,
-                ..only_instances()
-            },
-            what_nobody_takes_is_ended in PoolOptions {
-                keep_alive: comeback::keep_alive(),
-                ..only_instances()
-            },
-            the_oldest_yields_where_too_many_are_parked in PoolOptions {
-                max_parked: 2,
-                ..only_instances()
-            },
-            one_request_after_the_other_needs_one_place in PoolOptions {
-                max_instances: 1,
-                ..only_instances()
-            },
-            a_pool_that_is_full_says_so_soon in PoolOptions {
-                max_instances: 1,
-                ..only_instances()
-            },
             a_killed_parked_shell_is_not_handed_out in only_instances(),
             a_parked_shell_that_has_just_ended_fails_no_request in only_instances(),
             a_parked_shell_that_ends_before_its_guest_runs_loses_nothing in only_instances(),
@@ -133,23 +102,60 @@ fn main() {
                 shells_ready: 2,
                 ..PoolOptions::default()
             },
-            a_seed_that_goes_takes_its_parked_instances_along in only_instances(),
             cpu_time_is_limited_per_request in only_instances(),
             memory_comes_back_after_a_large_request in only_instances(),
             a_working_set_that_goes_unused_shrinks in only_instances(),
-            parked_instances_take_no_cpu_time in only_instances(),
-            clocks_are_right_after_resting in only_instances(),
-            clocks_and_timers_are_right_after_an_hour_at_rest in PoolOptions {
-                wall_clock: clocks::injected,
-                ..only_instances()
-            },
-            timers_are_right_in_reset_instances in only_instances(),
             whatever_happens_nothing_is_left in PoolOptions {
                 max_parked: sequences::MAX_PARKED,
                 max_reuse: 7,
                 ..support::usual()
             },
-            a_pool_that_is_shut_down_at_work_leaves_nothing,
-        ]
+        ];
+        for confinement in support::EACH {
+            all.extend(trials![skip || unable, confinement;
+                no_two_requests_draw_the_same in PoolOptions {
+                    shells_ready: 2,
+                    max_reuse: 12,
+                    ..PoolOptions::default()
+                },
+                no_initialisation_draws_what_another_drew,
+                one_count_after_the_other,
+                nothing_passes_from_one_request_to_the_next in only_instances(),
+                an_instance_of_one_request_never_comes_back in PoolOptions {
+                    max_reuse: 1,
+                    ..only_instances()
+                },
+                an_instance_serves_as_often_as_it_may in PoolOptions {
+                    max_reuse: 3,
+                    ..only_instances()
+                },
+                what_nobody_takes_is_ended in PoolOptions {
+                    keep_alive: comeback::keep_alive(),
+                    ..only_instances()
+                },
+                the_oldest_yields_where_too_many_are_parked in PoolOptions {
+                    max_parked: 2,
+                    ..only_instances()
+                },
+                one_request_after_the_other_needs_one_place in PoolOptions {
+                    max_instances: 1,
+                    ..only_instances()
+                },
+                a_pool_that_is_full_says_so_soon in PoolOptions {
+                    max_instances: 1,
+                    ..only_instances()
+                },
+                a_seed_that_goes_takes_its_parked_instances_along in only_instances(),
+                parked_instances_take_no_cpu_time in only_instances(),
+                clocks_are_right_after_resting in only_instances(),
+                clocks_and_timers_are_right_after_an_hour_at_rest in PoolOptions {
+                    wall_clock: clocks::injected,
+                    ..only_instances()
+                },
+                timers_are_right_in_reset_instances in only_instances(),
+                a_pool_that_is_shut_down_at_work_leaves_nothing,
+            ]);
+        }
+        all
     });
 }

@@ -19,7 +19,7 @@ mod support;
 use std::path::PathBuf;
 
 use faasw_cell::filter::{Must, rule};
-use faasw_pool::{FreezePolicy, Pool, PoolOptions, trial};
+use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
 use faasw_shell::cell::{self, Host};
 use libtest_mimic::{Arguments, Trial};
 
@@ -106,7 +106,10 @@ fn is_missed(missing: usize) -> bool {
             // Not even a shell could be made.
             Err(error) => error.to_string().contains("does not allow"),
             Ok(pool) => {
-                let bench = Bench { pool };
+                let bench = Bench {
+                    pool,
+                    confinement: Confinement::Jailed,
+                };
                 work(&bench).await;
                 bench.pool.shutdown().await;
                 bench.pool.stats().forbidden_calls > 0

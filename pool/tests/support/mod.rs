@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Call, CallLimits, ClientError, Compiled, Effort, EngineStats, FreezePolicy, FunctionKind,
-    FunctionSpec, InvokeError, LogSink, LogStream, Part, Pool, PoolOptions, Reply, ReplyBody,
-    RequestBody, RequestHead, ResponseStream, Seed, SeedError, Timing,
+    Call, CallLimits, ClientError, Compiled, Confinement, Effort, EngineStats, FreezePolicy,
+    FunctionKind, FunctionSpec, InvokeError, LogSink, LogStream, Part, Pool, PoolOptions, Reply,
+    ReplyBody, RequestBody, RequestHead, ResponseStream, Seed, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -181,7 +181,11 @@ pub async fn timing_of(reply: Reply, log: &Log) -> Timing {
 
 pub struct Bench {
     pub pool: Pool,
+    pub confinement: Confinement,
 }
+
+/// What most tests are to hold in.
+pub const EACH: [Confinement; 2] = [Confinement::Jailed, Confinement::InProcess];
 
 /// What most tests want of a pool.
 pub fn usual() -> PoolOptions {
@@ -193,8 +197,18 @@ pub fn usual() -> PoolOptions {
 
 impl Bench {
     pub async fn start(options: PoolOptions) -> Self {
+        let confinement = options.confinement;
         let pool = Pool::start(options).await.unwrap();
-        Self { pool }
+        Self { pool, confinement }
+    }
+
+    /// Another one with the same round its microVMs.
+    pub async fn another(&self, options: PoolOptions) -> Self {
+        Self::start(PoolOptions {
+            confinement: self.confinement,
+            ..options
+        })
+        .await
     }
 
     /// Compiles a file once for all tests: compiling is slow where the machine is.
@@ -249,19 +263,31 @@ impl Bench {
 }
 
 /// Lists tests by their functions, each with the pool that it runs in unless that
-/// is the usual one.
+/// is the usual one. In cells, unless told otherwise.
 #[macro_export]
 macro_rules! trials {
-    ($skip:expr; $($name:ident $(in $options:expr)?),* $(,)?) => {
+    ($skip:expr; $($rest:tt)*) => {
+        trials![$skip, faasw_pool::Confinement::Jailed; $($rest)*]
+    };
+    ($skip:expr, $confinement:expr; $($name:ident $(in $options:expr)?),* $(,)?) => {
         vec![$(
-            libtest_mimic::Trial::test(stringify!($name), || {
+            libtest_mimic::Trial::test(support::named(stringify!($name), $confinement), move || {
                 let options = None$(.or(Some($options)))?;
                 let options = options.unwrap_or_else(support::usual);
+                let options = faasw_pool::PoolOptions { confinement: $confinement, ..options };
                 support::run(options, |bench| Box::pin(async move { $name(bench).await }))
             })
             .with_ignored_flag($skip)
         ),*]
     };
+}
+
+/// What a test is called.
+pub fn named(name: &str, confinement: Confinement) -> String {
+    match confinement {
+        Confinement::Jailed => name.to_owned(),
+        Confinement::InProcess => format!("in_process::{name}"),
+    }
 }
 
 pub type Body = for<'a> fn(&'a Bench) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

@@ -35,12 +35,21 @@ pub fn our_processes() -> Vec<u32> {
     found
 }
 
-/// All shells, whatever they do.
+/// All shells, whatever they do: processes, and threads of this one.
 pub fn shells() -> Vec<u32> {
     let mut shells = our_processes();
+    shells.extend(our_threads());
     shells.retain(|pid| name_of(*pid) == "faasw-shell");
     shells.sort_unstable();
     shells
+}
+
+/// All threads of this process.
+pub fn our_threads() -> Vec<u32> {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    threads
+        .filter_map(|thread| thread.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 pub fn name_of(pid: u32) -> String {

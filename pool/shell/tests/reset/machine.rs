@@ -9,6 +9,7 @@ use faasw_abi::memory_map::{
     TABLE_ZONE, TOUCH, TSS,
 };
 use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
+use faasw_shell::arena::Arena;
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
 use faasw_shell::reset::{self, Manner, Restored, Source, Tables, Trouble};
@@ -275,12 +276,15 @@ impl Machine {
 
     /// A VM that is forked from a seed.
     pub fn forked(level: Level, source: Source) -> Self {
-        let ram = guest_memory::private_ram(&source.layers, RAM, &source.windows).unwrap();
+        // Dropped, it leaves them mapped.
+        let mut arena = Arena::default();
+        let ram =
+            guest_memory::private_ram(&mut arena, &source.layers, RAM, &source.windows).unwrap();
         guest_memory::make_private(ram, &source.write_set);
         let mailbox_file = memory("mailbox", MAILBOX_BYTES);
-        let mailbox = guest_memory::mailbox(mailbox_file.as_fd()).unwrap();
+        let mailbox = guest_memory::mailbox(&mut arena, mailbox_file.as_fd()).unwrap();
         let code_file = memory("code", LARGE);
-        let code = guest_memory::code(code_file.as_fd(), LARGE).unwrap();
+        let code = guest_memory::code(&mut arena, code_file.as_fd(), LARGE).unwrap();
         let mut vm = new_vm();
         vm.place(ram, mailbox, Some(code)).unwrap();
         vm.restore(&first_state(level)).unwrap();

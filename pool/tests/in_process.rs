@@ -1,0 +1,299 @@
+//! Microvms on threads of the program: what is theirs alone. That they serve as those
+//! in cells do, the other suites show, each in both.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use faasw_pool::{
+    CompileError, Confinement, FreezePolicy, FunctionKind, InvokeError, PlatformError, Pool,
+    PoolOptions, Seed, Served, StartError,
+};
+
+use support::processes::{descriptors, name_of, our_processes, our_threads, shells};
+use support::{Bench, call, slowness, spec};
+
+const PROBE: &str = "fixtures/http-probe.wasm";
+const HELLO: &str = "examples/hello/hello.wasm";
+
+/// No shell is made ahead: each thread is an instance.
+fn only_instances() -> PoolOptions {
+    PoolOptions {
+        shells_ready: 0,
+        ..PoolOptions::default()
+    }
+}
+
+/// Each request has a microVM of its own.
+fn of_one_request() -> PoolOptions {
+    PoolOptions {
+        max_reuse: 1,
+        shells_ready: 2,
+        ..PoolOptions::default()
+    }
+}
+
+async fn threads_and_no_processes_serve_what_is_compiled(bench: &Bench) {
+    let compiled = bench.compile(PROBE).await;
+    let artifact = compiled.bytes().unwrap();
+    bench.pool.shutdown().await;
+
+    let bench = bench.another(support::usual()).await;
+    let loaded = bench.pool.load_code(compiled.kind, &artifact).await;
+    let (loaded, spec) = (loaded.unwrap(), spec(FreezePolicy::Auto));
+    let made = bench.pool.make_seed(&spec, &loaded);
+    let (seed, _) = made.await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
+    }
+    assert!(!shells().is_empty());
+    assert!(our_processes().is_empty(), "nobody asked for a process");
+    bench.pool.shutdown().await;
+    assert!(shells().is_empty());
+}
+
+async fn the_threads_of_looping_guests_end(bench: &Bench) {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    let before = caught();
+    let looping = |limit: Duration| {
+        let (pool, seed) = (bench.pool.clone(), seed.clone());
+        let mut order = call("/loop");
+        order.limits.first_byte = limit;
+        tokio::spawn(async move { pool.invoke(&seed, order).await })
+    };
+    let limit = Duration::from_millis(200) * slowness();
+    let asked: Vec<_> = (0..8)
+        .map(|part| looping(limit + limit * part / 8))
+        .collect();
+    for asked in asked {
+        let ended = asked.await.unwrap();
+        assert!(matches!(ended, Err(InvokeError::TimedOut(_))), "{ended:?}");
+    }
+    bench
+        .settles("their threads end", |stats| {
+            stats.busy == 0 && shells().is_empty()
+        })
+        .await;
+    // Those that are dropped at any moment of their way into the VM end as well.
+    for microseconds in (0..4000).step_by(100) {
+        let asked = looping(Duration::from_secs(60) * slowness());
+        tokio::time::sleep(Duration::from_micros(microseconds) * slowness()).await;
+        asked.abort();
+    }
+    bench
+        .settles("their threads end", |stats| {
+            stats.busy == 0 && shells().is_empty()
+        })
+        .await;
+    assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
+    assert_eq!(caught(), before, "signals have other handlers now");
+}
+
+/// The signals that this program has handlers for, as the system writes them.
+fn caught() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let caught = status.lines().find(|line| line.starts_with("SigCgt:"));
+    caught.unwrap().to_owned()
+}
+
+/// What a program has that microVMs in it take and must give back.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    /// Threads that are none of the runtime's, which come and go.
+    threads: usize,
+    descriptors: usize,
+    /// Mappings of memory that microVMs are made of.
+    mappings: usize,
+}
+
+fn held() -> Held {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let of_microvms = |line: &&str| line.contains("/memfd:faasw-") || line.contains("kvm-vcpu");
+    let is_own = |thread: &u32| !name_of(*thread).starts_with("tokio");
+    Held {
+        threads: our_threads().iter().filter(|thread| is_own(thread)).count(),
+        descriptors: descriptors(),
+        mappings: maps.lines().filter(of_microvms).count(),
+    }
+}
+
+/// All of this program's addresses, in bytes.
+fn address_space() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages = pages.split_whitespace().next().unwrap();
+    pages.parse::<u64>().unwrap() * 4096
+}
+
+async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
+    first.compile(HELLO).await;
+    first.pool.shutdown().await;
+    let before = held();
+    assert_eq!(before.mappings, 0, "{before:?}");
+    let mut spaces = Vec::new();
+    for _ in 0..3 {
+        let bench = first.another(of_one_request()).await;
+        let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+        for _ in 0..(40 / slowness()).max(2) {
+            let four = [(); 4].map(|()| {
+                let (pool, seed) = (bench.pool.clone(), seed.clone());
+                tokio::spawn(async move { pool.invoke(&seed, call("/")).await })
+            });
+            for asked in four {
+                assert_eq!(asked.await.unwrap().unwrap().head.status, 200);
+            }
+        }
+        let served = held();
+        assert!(
+            served.mappings > 0 && served.threads > before.threads,
+            "{served:?}"
+        );
+        bench.pool.shutdown().await;
+        drop(seed);
+        assert_eq!(held().threads, before.threads);
+        assert_eq!(held().mappings, 0);
+        spaces.push(address_space());
+    }
+    // The last tasks that knew a seed let go of its layers.
+    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    while held() != before {
+        assert!(Instant::now() < deadline, "{:?} {before:?}", held());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // One instance has more than a hundred MiB of addresses.
+    assert!(spaces[2] < spaces[0] + (128 << 20), "{spaces:?}");
+}
+
+async fn a_pool_that_is_dropped_leaves_no_thread(first: &Bench) {
+    first.pool.shutdown().await;
+    {
+        let bench = first.another(support::usual()).await;
+        let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+        bench.text(&seed, "/").await;
+        assert!(!shells().is_empty());
+    }
+    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    while !shells().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", shells());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Names the artifact to a copy of this program that runs where no cells are allowed.
+const ARTIFACT: &str = "FAASW_TEST_ARTIFACT";
+
+/// Forbids namespaces to itself, which takes one of the user's, and then runs what it
+/// is told to.
+const FORBID: &str = r#"
+for most in /proc/sys/user/max_*_namespaces; do echo 0 > "$most" || exit 1; done
+exec "$@""#;
+
+async fn where_no_cells_are_allowed_what_is_compiled_runs(bench: &Bench) {
+    let compiled = bench.compile(PROBE).await;
+    let path = std::env::temp_dir().join(format!("faasw-artifact-{}", std::process::id()));
+    fs::write(&path, compiled.bytes().unwrap()).unwrap();
+    let ended = Command::new("unshare")
+        .args(["--user", "--map-root-user", "sh", "-c", FORBID, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .env(ARTIFACT, &path)
+        .output();
+    fs::remove_file(&path).unwrap();
+    let ended = ended.unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+/// Runs in the copy.
+async fn without_cells(bench: &Bench) {
+    let artifact = fs::read(std::env::var_os(ARTIFACT).unwrap()).unwrap();
+    let loaded = bench
+        .pool
+        .load_code(FunctionKind::HttpComponent, &artifact)
+        .await;
+    let (loaded, spec) = (loaded.unwrap(), spec(FreezePolicy::Auto));
+    let (seed, _) = bench.pool.make_seed(&spec, &loaded).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
+    }
+    let refused = bench.pool.compile(support::module(HELLO)).await;
+    assert!(
+        matches!(
+            &refused,
+            Err(CompileError::Platform(PlatformError::Cell(_)))
+        ),
+        "{refused:?}"
+    );
+    // And nothing takes the place of cells where they are wanted.
+    let jailed = Pool::start(PoolOptions::default()).await;
+    assert!(
+        matches!(&jailed, Err(StartError::Shell(PlatformError::Cell(_)))),
+        "{jailed:?}"
+    );
+    assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
+}
+
+/// The median of what a parked instance takes for a request.
+async fn parked(bench: &Bench, seed: &Seed, requests: usize) -> Duration {
+    let mut took = Vec::new();
+    while took.len() < requests {
+        let started = Instant::now();
+        let reply = bench.get(seed, "/").await.unwrap();
+        if reply.timing.served == Served::Parked {
+            took.push(started.elapsed());
+        }
+        // The next request is to find it parked.
+        bench.settles("it is parked", |stats| stats.busy == 0).await;
+    }
+    took.sort_unstable();
+    took[took.len() / 2]
+}
+
+async fn a_parked_instance_answers_as_soon_as_in_a_cell(bench: &Bench) {
+    let jailed = Bench::start(only_instances()).await;
+    let seeds = [
+        bench.seed(HELLO, FreezePolicy::Auto).await.unwrap(),
+        jailed.seed(HELLO, FreezePolicy::Auto).await.unwrap(),
+    ];
+    let requests = (100 / slowness() as usize).max(5);
+    let mut medians = [Vec::new(), Vec::new()];
+    // In turn, so that what else the host does meets both.
+    for _ in 0..5 {
+        medians[0].push(parked(bench, &seeds[0], requests).await);
+        medians[1].push(parked(&jailed, &seeds[1], requests).await);
+    }
+    let [thread, cell] = medians.map(|mut all| {
+        all.sort_unstable();
+        all[all.len() / 2]
+    });
+    let ratio = thread.as_secs_f64() / cell.as_secs_f64();
+    println!("parked hello: {thread:?} in process, {cell:?} in a cell, {ratio:.2} times");
+    jailed.pool.shutdown().await;
+    assert!(ratio < 2.0, "{ratio}");
+}
+
+fn main() {
+    assert_eq!(PoolOptions::default().confinement, Confinement::Jailed);
+    support::main(|skip| {
+        if std::env::var_os(ARTIFACT).is_some() {
+            return trials![skip, Confinement::InProcess; without_cells];
+        }
+        trials![skip, Confinement::InProcess;
+            threads_and_no_processes_serve_what_is_compiled,
+            the_threads_of_looping_guests_end in only_instances(),
+            nothing_is_left_of_hundreds_of_instances,
+            a_pool_that_is_dropped_leaves_no_thread,
+            where_no_cells_are_allowed_what_is_compiled_runs,
+            a_parked_instance_answers_as_soon_as_in_a_cell in only_instances(),
+        ]
+    });
+}
