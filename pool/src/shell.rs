@@ -16,12 +16,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 use crate::code::Code;
 use crate::error::PlatformError;
 use crate::frozen::Frozen;
 use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
+use crate::progress::Progress;
 use crate::spawner::{Process, Spawner};
 use crate::wall_clock::{self, WallClock};
 use crate::watch::{into_io, watch};
@@ -70,8 +72,7 @@ pub struct UsedPages {
 pub struct Shell {
     process: Process,
     socket: AsyncFd<OwnedFd>,
-    /// An eventfd that the guest's progress doorbell signals.
-    progress: AsyncFd<OwnedFd>,
+    progress: Progress,
     wall_clock: WallClock,
 }
 
@@ -102,7 +103,7 @@ impl Shell {
         let mut shell = Self {
             process,
             socket,
-            progress: watch(signalled).map_err(protocol)?,
+            progress: Progress::new(signalled).map_err(protocol)?,
             wall_clock,
         };
         let packet = shell.receive().await?;
@@ -190,8 +191,13 @@ impl Shell {
     ///
     /// # Errors
     /// When the shell is gone.
-    pub async fn wake(&self) -> Result<(), PlatformError> {
-        self.tell(&Wake { reserved: 0 }, &[]).await
+    pub fn wake(&self) -> Result<(), PlatformError> {
+        let socket = self.socket.get_ref();
+        match send(socket, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT) {
+            // A guest that asks for it and never waits has filled the socket with them.
+            Ok(()) | Err(FriError::System(Errno::AGAIN)) => Ok(()),
+            Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
+        }
     }
 
     /// CPU time that the shell and its guest have used.
@@ -288,6 +294,17 @@ impl Shell {
     /// # Errors
     /// When it ends instead, or says what makes no sense.
     pub async fn event(&mut self) -> Result<Event, PlatformError> {
+        self.event_while_resting(None).await
+    }
+
+    /// As [`Shell::event`], but progress is not heard before `until`.
+    ///
+    /// # Errors
+    /// As [`Shell::event`].
+    pub async fn event_while_resting(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Event, PlatformError> {
         let Self {
             process,
             socket,
@@ -298,7 +315,7 @@ impl Shell {
             // A guest that stands still is the more urgent news.
             biased;
             packet = receive(socket, process) => packet?,
-            () = signalled(progress) => return Ok(Event::Progress),
+            () = progress.rung(until) => return Ok(Event::Progress),
         };
         match packet.kind() {
             Some(Kind::Rang) => {
@@ -360,20 +377,6 @@ fn not_prepared(packet: &Packet) -> PlatformError {
             }
         }
         _ => PlatformError::ShellEnded(failure(packet)),
-    }
-}
-
-/// Waits until the eventfd is signalled, and takes the signal.
-async fn signalled(progress: &AsyncFd<OwnedFd>) {
-    let taken = progress
-        .async_io(Interest::READABLE, |progress| {
-            let mut count = [0; size_of::<u64>()];
-            Ok(rustix::io::read(progress, &mut count)?)
-        })
-        .await;
-    if taken.is_err() {
-        // An eventfd of our own cannot fail; if it does, the socket tells the end.
-        std::future::pending::<()>().await;
     }
 }
 
