@@ -33,6 +33,9 @@ mod exchange;
 mod executable;
 mod frozen;
 mod function;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod holding;
 mod huge;
 mod instance;

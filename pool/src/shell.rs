@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use crate::code::Code;
-use crate::error::PlatformError;
+use crate::error::{PlatformError, errno_told};
 use crate::frozen::Frozen;
 use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
@@ -364,15 +364,12 @@ impl Shell {
 }
 
 /// Why a shell could not even make its VM.
-fn not_prepared(packet: &Packet) -> PlatformError {
+pub fn not_prepared(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     match failed {
         Ok(failed) if failed.failure == Failure::Cell as u64 => {
             match Step::from_u64(failed.instruction) {
-                Some(step) => {
-                    let errno = i32::try_from(failed.detail).unwrap_or(0);
-                    PlatformError::Cell(step.failed()(Errno::from_raw_os_error(errno)))
-                }
+                Some(step) => PlatformError::Cell(step.failed()(errno_told(failed.detail))),
                 None => protocol("a step of closing a cell that there is not"),
             }
         }
@@ -435,7 +432,8 @@ fn put(slots: &mut [FriExtent], extents: &[Extent]) -> u64 {
     slots.len().min(extents.len()) as u64
 }
 
-fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
+/// The stretches that a shell told of, as many as there is room for.
+pub fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     told.iter()
         .take(count)
@@ -447,7 +445,7 @@ fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
 }
 
 /// What a [`Failed`] packet means, in words.
-fn failure(packet: &Packet) -> String {
+pub fn failure(packet: &Packet) -> String {
     let Ok(Failed {
         failure,
         detail,

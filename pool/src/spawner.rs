@@ -22,7 +22,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
 
-use crate::error::PlatformError;
+use crate::error::{PlatformError, errno_told};
 use crate::executable;
 use crate::watch::{into_io, watch};
 
@@ -226,7 +226,7 @@ impl Spawner {
             Some(Kind::SpawnFailed) => {
                 let SpawnFailed { token, errno, step } = packet.message()?;
                 if let Some(waiting) = self.spawned_sender(token) {
-                    let errno = Errno::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
+                    let errno = errno_told(errno);
                     let _ = waiting.send(Err(match Step::from_u64(step) {
                         Some(step) => PlatformError::Cell(step.failed()(errno)),
                         None => PlatformError::System {
