@@ -23,8 +23,8 @@ fn waits(before: Script, wait_for: u32, nanoseconds: u64) -> Script {
 
 pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    for nanoseconds in [0, 1, 1_000_000, 1 << 62, u64::MAX] {
-        for wait_for in [0, WAIT_REQUEST, WAIT_ROOM, WAIT_LOG, u32::MAX] {
+    for nanoseconds in [0, 1_000_000, u64::MAX] {
+        for wait_for in [0, WAIT_REQUEST | WAIT_ROOM, WAIT_LOG, u32::MAX] {
             for before in [Script::new(), Script::new().head()] {
                 let began = Instant::now();
                 let script = waits(before, wait_for, nanoseconds);
