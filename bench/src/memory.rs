@@ -114,28 +114,35 @@ pub fn measure(
     if count.is_some() {
         thread::sleep(SETTLE);
     }
-    let before = count.map_or(Ok(0), |_| shells(node))?;
+    let ready: Vec<u64> = match count {
+        Some(_) => unique_bytes(node)?,
+        None => Vec::new(),
+    };
+    let before = ready.len();
     let available_before = process::available_bytes()?;
     if let Some(count) = count {
         fill(node, function, before, count)?;
         thread::sleep(SETTLE);
     }
-    let after: Vec<Pid> = Tree::of(node)?.shells().collect();
+    let after = unique_bytes(node)?;
     let available_after = process::available_bytes()?;
     let microvms = commands.map(Commands::microvms).transpose()?;
     // Nobody asks for anything now: what is still busy is not parked.
     let busy = microvms.as_ref().map_or(0, MicroVms::busy);
-    let instances = after.len().saturating_sub(before + busy);
+    // How many wait for a function follows demand.
+    let without_function = match (count, &microvms) {
+        (Some(_), Some(microvms)) => microvms.without_function(),
+        _ => before,
+    };
+    let instances = after.len().saturating_sub(without_function + busy);
     let idle_core_share = idle_core_share(node)?;
-    let memories = after.iter().filter_map(|pid| Memory::of(*pid).ok());
-    let unique = memories.map(|memory| memory.unique_bytes).collect();
     let fall = available_before.saturating_sub(available_after);
     Ok(Found {
         wanted: count,
         instances,
         before,
         microvms,
-        unique_bytes: median_of_largest(unique, instances),
+        unique_bytes: median_of_others(after, ready, instances),
         available_bytes: (count.is_some() && instances > 0).then(|| fall as f64 / instances as f64),
         idle_core_share,
     })
@@ -173,10 +180,21 @@ pub fn shells(node: Pid) -> Result<usize> {
     Ok(Tree::of(node)?.shells().count())
 }
 
-/// Shells without a function hold less than any instance, so the instances are
-/// the largest ones.
-fn median_of_largest(mut bytes: Vec<u64>, count: usize) -> Option<f64> {
-    bytes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+/// The unique set sizes of a node's shells.
+fn unique_bytes(node: Pid) -> Result<Vec<u64>> {
+    let tree = Tree::of(node)?;
+    let memories = tree.shells().filter_map(|pid| Memory::of(pid).ok());
+    Ok(memories.map(|memory| memory.unique_bytes).collect())
+}
+
+/// Shells without a function hold all the same, as much as those that were `ready`
+/// before anything was asked for: the instances are the `count` that differ most.
+fn median_of_others(mut bytes: Vec<u64>, ready: Vec<u64>, count: usize) -> Option<f64> {
+    let ready = stats::median_of(ready.into_iter().map(|bytes| bytes as f64)).unwrap_or(0.0);
+    bytes.sort_by(|left, right| {
+        let [left, right] = [left, right].map(|bytes| (*bytes as f64 - ready).abs());
+        right.total_cmp(&left)
+    });
     stats::median_of(bytes.into_iter().take(count).map(|bytes| bytes as f64))
 }
 
@@ -274,9 +292,12 @@ mod tests {
 
     #[test]
     fn shells_without_a_function_do_not_count() {
-        let bytes = vec![72, 300, 72, 310, 72, 320];
-        assert_eq!(median_of_largest(bytes, 3), Some(310.0));
-        assert_eq!(median_of_largest(vec![72], 0), None);
+        let bytes = vec![72, 300, 74, 310, 72, 320];
+        assert_eq!(median_of_others(bytes, vec![72, 73], 3), Some(310.0));
+        let bytes = vec![548, 300, 550, 310, 540, 320];
+        assert_eq!(median_of_others(bytes, vec![548], 3), Some(310.0));
+        assert_eq!(median_of_others(vec![72], vec![72], 0), None);
+        assert_eq!(median_of_others(vec![72], Vec::new(), 1), Some(72.0));
     }
 
     #[test]

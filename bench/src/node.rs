@@ -41,6 +41,12 @@ pub struct Commands {
 pub struct MicroVms(pub BTreeMap<String, u64>);
 
 impl MicroVms {
+    /// Those that wait for a function.
+    pub fn without_function(&self) -> usize {
+        let waiting = self.0.get("shell").copied().unwrap_or(0);
+        usize::try_from(waiting).unwrap_or(usize::MAX)
+    }
+
     /// Those that run a request.
     pub fn busy(&self) -> usize {
         let busy = self.0.get("busy").copied().unwrap_or(0);

@@ -26,8 +26,6 @@ pub struct Limits {
 }
 
 /// Signal of a process that has used up its CPU time.
-const SIGXCPU: u64 = 24;
-/// Signal that follows if it goes on all the same.
 const SIGKILL: u64 = 9;
 
 fn system(error: Errno) -> PlatformError {
@@ -99,7 +97,7 @@ pub async fn compile(
 fn ended_well(exit: Exit, limits: Limits) -> Result<(), CompileError> {
     let code = i32::try_from(exit.code).unwrap_or(-1);
     match exit.signal {
-        SIGXCPU | SIGKILL => Err(CompileError::CpuLimit(limits.cpu)),
+        SIGKILL => Err(CompileError::CpuLimit(limits.cpu)),
         0 if code == EXIT_REPORTED => Ok(()),
         0 if code == EXIT_MEMORY => Err(CompileError::MemoryLimit(limits.memory)),
         _ => Err(CompileError::Helper(exit.to_string())),

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::{Seed, Window};
+use rustix::io::Errno;
 
+use crate::difference::Difference;
 use crate::working_set::WorkingSet;
 
 /// A seed of any level.
@@ -16,6 +18,8 @@ pub struct Frozen {
     pub seed: Arc<Seed<Box<VcpuState>>>,
     /// Where instances map which layer.
     pub windows: Vec<Window>,
+    /// Where it differs from its parent.
+    pub difference: Difference,
     /// What instances use.
     pub working_set: WorkingSet,
     forks: AtomicU64,
@@ -23,13 +27,17 @@ pub struct Frozen {
 
 impl Frozen {
     /// Takes a seed up.
-    pub fn new(seed: Seed<Box<VcpuState>>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(seed: Seed<Box<VcpuState>>) -> Result<Self, Errno> {
+        Ok(Self {
             windows: seed.windows(),
+            difference: Difference::of(&seed)?,
             seed: Arc::new(seed),
             working_set: WorkingSet::default(),
             forks: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Size of the pages of its own layer, in bytes.

@@ -9,6 +9,7 @@ use crate::function::Effort;
 use crate::mailbox::Mailbox;
 use crate::seed::Function;
 use crate::shell::Shell;
+use crate::stock::Ready;
 
 /// An instance and its mailbox, over one request or, reset in between, many.
 #[derive(Debug)]
@@ -29,7 +30,8 @@ pub struct Instance {
 
 impl Instance {
     /// A shell that is to be forked from `from`.
-    pub fn new(shell: Shell, mailbox: Mailbox, from: Arc<Frozen>) -> Self {
+    pub fn new(ready: Ready, from: Arc<Frozen>) -> Self {
+        let Ready { shell, mailbox } = ready;
         Self {
             shell,
             mailbox,

@@ -27,6 +27,7 @@ mod boot_image;
 mod capacity;
 mod code;
 mod compile;
+mod difference;
 mod doctor;
 mod error;
 mod exchange;
@@ -47,6 +48,7 @@ mod options;
 mod pace;
 mod parking;
 mod pool;
+mod preset;
 mod progress;
 mod retire;
 mod run;
@@ -55,6 +57,9 @@ mod shell;
 mod spawner;
 mod stock;
 mod tree;
+#[cfg(feature = "trial")]
+#[doc(hidden)]
+pub mod trial;
 mod wall_clock;
 mod watch;
 mod working_set;

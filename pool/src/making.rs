@@ -21,7 +21,7 @@ use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::run;
 use crate::shell::Shell;
-use crate::stock::Stock;
+use crate::stock::{Ready, Stock};
 use crate::working_set::PageSets;
 
 /// What an instantiation did.
@@ -72,8 +72,7 @@ impl Making {
     pub async fn boot(stock: &Stock, ram_bytes: u64, log: LogLines) -> Result<Self, PlatformError> {
         let ram = LayerBuilder::new("faasw-level-0", ram_bytes).map_err(system)?;
         let state = boot_image::write(&ram).map_err(system)?;
-        let mailbox = Mailbox::new()?;
-        let (shell, _) = stock.take().await?;
+        let Ready { shell, mailbox } = stock.take_bare().await?;
         shell.boot(&ram, &mailbox, &state).await?;
         shell.activate(0, 0).await?;
         Ok(Self {
@@ -96,7 +95,8 @@ impl Making {
         code: Option<&Code>,
         log: LogLines,
     ) -> Result<Self, PlatformError> {
-        let (shell, _) = stock.take().await?;
+        // Whatever was preset would count as the seed's own.
+        let Ready { mut shell, .. } = stock.take_bare().await?;
         parent.count_fork();
         shell
             .fork(parent, ram_bytes, &PageSets::default(), &mailbox, code)
@@ -171,12 +171,13 @@ impl Making {
                 (layer, state, Some(parent.seed.clone()))
             }
         };
-        Ok(Frozen::new(Seed {
+        Frozen::new(Seed {
             level,
             parent,
             layer,
             state,
             monotonic_nanoseconds,
-        }))
+        })
+        .map_err(system)
     }
 }

@@ -23,11 +23,10 @@ use crate::frozen::Frozen;
 use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served, Timing};
 use crate::instance::Instance;
 use crate::log_lines::LogLines;
-use crate::mailbox::Mailbox;
 use crate::options::{EngineStats, PoolOptions};
 use crate::parking::{Keeper, ParkingRules};
 use crate::seed::{self, Seed};
-use crate::stock::Stock;
+use crate::stock::{Ready, Stock};
 use crate::tree::Tree;
 
 /// A compiled function.
@@ -321,26 +320,34 @@ impl Pool {
                 return Ok((instance, served));
             }
         }
-        let (from, mailbox) = self.origin(seed).await?;
-        let (shell, was_ready) = self.inner.stock.take().await?;
+        let from = self.origin(seed).await?;
+        let (ready, was_ready) = self.inner.stock.take(&from).await?;
         let served = match (from.seed.level, was_ready) {
             (Level::Function, true) => Served::Shell,
             (Level::Function, false) => Served::Made,
             _ => Served::Ancestor,
         };
-        Ok((Instance::new(shell, mailbox, from), served))
+        Ok((Self::instance(seed, ready, from)?, served))
     }
 
-    /// What an instance is to be forked from, and its mailbox. The seed does not give
-    /// way while this is held.
-    async fn origin(&self, seed: &Seed) -> Result<(Arc<Frozen>, Mailbox), PlatformError> {
+    /// What an instance is to be forked from. The seed does not give way while this is
+    /// held.
+    async fn origin(&self, seed: &Seed) -> Result<Arc<Frozen>, PlatformError> {
         Ok(match seed.frozen() {
-            Some(frozen) => (frozen, Mailbox::new()?),
+            Some(frozen) => frozen,
             None => {
                 seed.make_again(&self.inner.tree);
-                (self.inner.tree.linked().await?.clone(), seed.mailbox()?)
+                self.inner.tree.linked().await?.clone()
             }
         })
+    }
+
+    /// A shell that is to be forked from `from` for a request of `seed`.
+    fn instance(seed: &Seed, ready: Ready, from: Arc<Frozen>) -> Result<Instance, PlatformError> {
+        if from.seed.level != Level::Function {
+            seed.configure(&ready.mailbox)?;
+        }
+        Ok(Instance::new(ready, from))
     }
 
     /// Starts an exchange whose microVM was gone before it began in a shell that is
@@ -351,14 +358,14 @@ impl Pool {
         seed: &Seed,
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
-        let (from, mailbox) = self.origin(seed).await?;
+        let from = self.origin(seed).await?;
         let served = match from.seed.level {
             Level::Function => Served::Made,
             _ => Served::Ancestor,
         };
-        mailbox.put_head(head, self.is_quiet())?;
-        let shell = self.inner.stock.make().await?;
-        exchange.go_over_to(Instance::new(shell, mailbox, from), served)?;
+        let ready = self.inner.stock.make().await?;
+        ready.mailbox.put_head(head, self.is_quiet())?;
+        exchange.go_over_to(Self::instance(seed, ready, from)?, served)?;
         exchange.start().await
     }
 
@@ -389,9 +396,8 @@ impl Pool {
                     break;
                 };
                 let made = async {
-                    let mailbox = Mailbox::new()?;
-                    let (shell, _) = stock.take().await?;
-                    let mut instance = Instance::new(shell, mailbox, frozen.clone());
+                    let (ready, _) = stock.take(&frozen).await?;
+                    let mut instance = Instance::new(ready, frozen.clone());
                     instance.fork(&seed).await?;
                     Ok::<_, PlatformError>(instance)
                 };

@@ -134,11 +134,9 @@ impl Function {
         missing.min(usize::try_from(room).unwrap_or(usize::MAX))
     }
 
-    /// A mailbox for a guest that is to become this function.
-    pub(crate) fn mailbox(&self) -> Result<Mailbox, PlatformError> {
-        let mailbox = Mailbox::new()?;
-        mailbox.put_configuration(&self.configuration, self.ram_bytes, self.code.bytes())?;
-        Ok(mailbox)
+    /// Tells a guest that is to become this function, through its mailbox.
+    pub(crate) fn configure(&self, mailbox: &Mailbox) -> Result<(), PlatformError> {
+        mailbox.put_configuration(&self.configuration, self.ram_bytes, self.code.bytes())
     }
 
     /// Its instances at work, being reset or being ended.
@@ -244,8 +242,9 @@ impl Function {
     async fn load(&self, tree: &Tree) -> Result<Making, SeedError> {
         let linked = tree.linked().await?;
         let log = LogLines::new(self.spec.log.clone(), 0);
-        let (mailbox, code) = (self.mailbox()?, Some(self.code()));
-        let ram = self.ram_bytes;
+        let mailbox = Mailbox::new()?;
+        self.configure(&mailbox)?;
+        let (ram, code) = (self.ram_bytes, Some(self.code()));
         let mut making = Making::fork(tree.stock(), linked, ram, mailbox, code, log).await?;
         making.reach(Ring::Loaded).await?;
         Ok(making)

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_cell::Step;
+use faasw_cell::group::VM_OVERHEAD;
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, FriWindow, PRIVATE, Parked, Prepared, Rang, Reset,
-    Resume, SET_MAX, SHARED, Seal, Sealed, Survey, Used, VcpuState, WINDOWS_MAX, Wake,
+    Activate, FILLED_MAX, Failed, Failure, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, PRESET,
+    PRIVATE, Parked, Prepared, Preset, Rang, Reset, Resume, SET_MAX, SHARED, Seal, Sealed, Survey,
+    Used, VcpuState, WINDOWS_MAX, Wake,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, LayerBuilder};
@@ -23,6 +25,7 @@ use crate::error::{PlatformError, errno_told};
 use crate::frozen::Frozen;
 use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
+use crate::preset::Template;
 use crate::progress::Progress;
 use crate::spawner::{Process, Spawner};
 use crate::wall_clock::{self, WallClock};
@@ -74,6 +77,8 @@ pub struct Shell {
     socket: AsyncFd<OwnedFd>,
     progress: Progress,
     wall_clock: WallClock,
+    /// What it was preset with, and until it is forked.
+    template: Option<Template>,
 }
 
 fn protocol(error: impl std::fmt::Display) -> PlatformError {
@@ -90,6 +95,40 @@ impl Shell {
         spawner: &Arc<Spawner>,
         wall_clock: WallClock,
     ) -> Result<Self, PlatformError> {
+        let mut shell = Self::spawn(spawner, wall_clock, false).await?;
+        shell.prepared().await??;
+        Ok(shell)
+    }
+
+    /// Makes a shell when nothing else wants to run, and waits until its VM is there. With
+    /// a template it is preset, too. The inner error says why it cannot be; it has ended
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Shell::make`].
+    pub async fn make_ahead(
+        spawner: &Arc<Spawner>,
+        wall_clock: WallClock,
+        template: Option<&Template>,
+        mailbox: &Mailbox,
+    ) -> Result<Result<Self, String>, PlatformError> {
+        let mut shell = Self::spawn(spawner, wall_clock, true).await?;
+        if let Some(template) = template {
+            // It takes the order when its VM is there.
+            shell.order_preset(template, mailbox).await?;
+        }
+        shell.prepared().await??;
+        Ok(match template {
+            Some(template) => shell.has_preset(template).await?.map(|()| shell),
+            None => Ok(shell),
+        })
+    }
+
+    async fn spawn(
+        spawner: &Arc<Spawner>,
+        wall_clock: WallClock,
+        is_ahead: bool,
+    ) -> Result<Self, PlatformError> {
         let system = |error| PlatformError::System {
             what: "a shell's descriptors could not be made",
             error,
@@ -98,21 +137,76 @@ impl Shell {
         let socket = watch(ours).map_err(protocol)?;
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let signalled = signalled.map_err(system)?;
-        let process = spawner.shell(&theirs, &signalled).await?;
-        drop(theirs);
-        let mut shell = Self {
+        let process = spawner.shell(&theirs, &signalled, is_ahead).await?;
+        Ok(Self {
             process,
             socket,
             progress: Progress::new(signalled).map_err(protocol)?,
             wall_clock,
-        };
-        let packet = shell.receive().await?;
+            template: None,
+        })
+    }
+
+    /// Waits until the shell is ready for what comes next; the inner error says why it
+    /// will not be.
+    async fn prepared(&mut self) -> Result<Result<(), PlatformError>, PlatformError> {
+        let packet = self.receive().await?;
         match packet.kind() {
-            Some(Kind::Prepared) => packet.message::<Prepared>().map_err(protocol)?,
-            Some(Kind::Failed) => return Err(not_prepared(&packet)),
-            _ => return Err(protocol("a new shell did not say that it is ready")),
+            Some(Kind::Failed) => return Ok(Err(not_prepared(&packet))),
+            _ => packet.message::<Prepared>().map_err(protocol)?,
         };
-        Ok(shell)
+        Ok(Ok(()))
+    }
+
+    /// Makes the shell an image of what functions descend from, and has its guest run
+    /// once, when nothing else wants to. `mailbox` is its mailbox from then on. The
+    /// inner error says why it cannot be preset; it has ended then.
+    ///
+    /// # Errors
+    /// When the shell is gone, or says anything else.
+    pub async fn preset(
+        &mut self,
+        template: &Template,
+        mailbox: &Mailbox,
+    ) -> Result<Result<(), String>, PlatformError> {
+        self.order_preset(template, mailbox).await?;
+        self.has_preset(template).await
+    }
+
+    async fn order_preset(
+        &self,
+        template: &Template,
+        mailbox: &Mailbox,
+    ) -> Result<(), PlatformError> {
+        let order = Box::new(Preset {
+            image: image(&template.frozen, template.ram_bytes, &template.sets),
+        });
+        let layers = template.frozen.seed.layers();
+        let mut fds = vec![mailbox.as_fd()];
+        fds.extend(layers.iter().map(|layer| layer.as_fd()));
+        self.tell(&*order, &fds).await
+    }
+
+    async fn has_preset(
+        &mut self,
+        template: &Template,
+    ) -> Result<Result<(), String>, PlatformError> {
+        let done = self.prepared().await?.map_err(|error| error.to_string());
+        if done.is_ok() {
+            self.template = Some(template.clone());
+        }
+        Ok(done)
+    }
+
+    /// Whether it was preset, and not forked yet.
+    pub fn is_preset(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// Whether it was preset with what `frozen` descends from.
+    pub fn is_preset_for(&self, frozen: &Frozen) -> bool {
+        let template = self.template.as_ref();
+        template.is_some_and(|template| template.suits(frozen))
     }
 
     /// Makes the shell run in `ram` itself: whatever the guest writes stays there.
@@ -125,36 +219,43 @@ impl Shell {
         mailbox: &Mailbox,
         state: &VcpuState,
     ) -> Result<(), PlatformError> {
-        let order = fork_order(ram.bytes(), SHARED, state);
+        let order = fork_order(SHARED, empty_image(ram.bytes(), state));
         self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
     }
 
     /// Makes the shell an instance of a seed, with `ram_bytes` of RAM and the code
     /// of its function, if it has one. The pages of the working set are filled in
-    /// before the guest runs, those that it will write as private ones.
+    /// before the guest runs, those that it will write as private ones. A shell that
+    /// was preset has its mailbox already, and does what differs.
     ///
     /// # Errors
-    /// When the shell is gone.
+    /// When the shell is gone, or was preset for something else.
     pub async fn fork(
-        &self,
+        &mut self,
         frozen: &Frozen,
         ram_bytes: u64,
         working_set: &PageSets,
         mailbox: &Mailbox,
         code: Option<&Code>,
     ) -> Result<(), PlatformError> {
-        let mut order = fork_order(ram_bytes, PRIVATE, &frozen.seed.state);
+        let mut order = fork_order(PRIVATE, image(frozen, ram_bytes, working_set));
         order.code_bytes = code.map_or(0, Code::mapped_bytes);
-        for (slot, window) in order.windows.iter_mut().zip(&frozen.windows) {
-            *slot = FriWindow {
-                extent: fri(window.extent),
-                layer: window.layer as u64,
-            };
-            order.window_count += 1;
+        let mut fds = Vec::new();
+        match self.template.take() {
+            None => fds.push(mailbox.as_fd()),
+            Some(template) if template.suits(frozen) => {
+                order.origin = PRESET;
+                if !Arc::ptr_eq(&template.frozen.seed, &frozen.seed) {
+                    let difference = &frozen.difference;
+                    order.filled_count = put(&mut order.filled, &difference.filled);
+                    order.mapped_count = put(&mut order.mapped, &difference.mapped);
+                    order.forgets_tables = u64::from(difference.forgets_tables);
+                }
+            }
+            Some(_) => return Err(protocol("a shell was preset for another seed")),
         }
-        order.write_set_count = put(&mut order.write_set, &working_set.written);
-        order.read_set_count = put(&mut order.read_set, &working_set.read);
-        let mut fds = vec![mailbox.as_fd()];
+        self.process
+            .limit_memory(ram_bytes.saturating_add(VM_OVERHEAD));
         fds.extend(code.map(AsFd::as_fd));
         let layers = frozen.seed.layers();
         fds.extend(layers.iter().map(|layer| layer.as_fd()));
@@ -402,11 +503,22 @@ async fn receive(
 }
 
 /// Boxed: it is large, and futures hold it.
-fn fork_order(ram_bytes: u64, sharing: u64, state: &VcpuState) -> Box<Fork> {
+fn fork_order(origin: u64, image: Image) -> Box<Fork> {
     Box::new(Fork {
-        ram_bytes,
         code_bytes: 0,
-        sharing,
+        origin,
+        image,
+        filled_count: 0,
+        filled: [FriExtent::default(); FILLED_MAX],
+        mapped_count: 0,
+        mapped: [FriExtent::default(); MAPPED_MAX],
+        forgets_tables: 0,
+    })
+}
+
+fn empty_image(ram_bytes: u64, state: &VcpuState) -> Image {
+    Image {
+        ram_bytes,
         window_count: 0,
         windows: [FriWindow::default(); WINDOWS_MAX],
         write_set_count: 0,
@@ -414,7 +526,21 @@ fn fork_order(ram_bytes: u64, sharing: u64, state: &VcpuState) -> Box<Fork> {
         read_set_count: 0,
         read_set: [FriExtent::default(); SET_MAX],
         state: *state,
-    })
+    }
+}
+
+fn image(frozen: &Frozen, ram_bytes: u64, working_set: &PageSets) -> Image {
+    let mut image = empty_image(ram_bytes, &frozen.seed.state);
+    for (slot, window) in image.windows.iter_mut().zip(&frozen.windows) {
+        *slot = FriWindow {
+            extent: fri(window.extent),
+            layer: window.layer as u64,
+        };
+        image.window_count += 1;
+    }
+    image.write_set_count = put(&mut image.write_set, &working_set.written);
+    image.read_set_count = put(&mut image.read_set, &working_set.read);
+    image
 }
 
 fn fri(extent: Extent) -> FriExtent {
@@ -462,6 +588,7 @@ pub fn failure(packet: &Packet) -> String {
     };
     match Failure::from_u64(failure) {
         Some(Failure::Create) => format!("the VM could not be made: {}", errno()),
+        Some(Failure::Preset) => format!("the shell could not be preset: {}", errno()),
         Some(Failure::Fork) => format!("the seed could not be mapped: {}", errno()),
         Some(Failure::Run) => format!("the VM stopped at {instruction:#x}: {}", errno()),
         Some(Failure::Exit) => {

@@ -14,13 +14,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use faasw_cell::Step;
-use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
+use faasw_fri::messages::{
+    Ended, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
+};
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::PidfdFlags;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
+use tokio::time::timeout;
 
 use crate::error::{PlatformError, errno_told};
 use crate::executable;
@@ -56,13 +60,20 @@ struct Expected {
     ended: Option<oneshot::Sender<Exit>>,
 }
 
+/// An order without an answer. None is lost: where the socket is full, they wait in
+/// line.
+enum Order {
+    Kill(Kill),
+    Limit(Limit),
+}
+
 /// The running spawner.
 pub struct Spawner {
     socket: AsyncFd<OwnedFd>,
     expected: Mutex<HashMap<u64, Expected>>,
     next_token: AtomicU64,
-    /// Processes that are to end.
-    kills: mpsc::UnboundedSender<u64>,
+    /// What nobody waits for.
+    orders: mpsc::UnboundedSender<Order>,
     gone: AtomicBool,
     /// Processes that made a call that their cell does not allow.
     forbidden_calls: Arc<AtomicU64>,
@@ -83,24 +94,24 @@ impl Spawner {
     /// # Errors
     /// The system's.
     pub fn start(forbidden_calls: Arc<AtomicU64>) -> io::Result<Arc<Self>> {
-        let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
+        let (program, argument) = program()?;
         let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
         let (ours, theirs) = faasw_fri::pair()?;
-        let child = start_program(&program, &theirs, &helper)?;
+        let child = start_program(&program, argument, &theirs, &helper)?;
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
-        let (kills, to_kill) = mpsc::unbounded_channel();
+        let (orders, to_give) = mpsc::unbounded_channel();
         let spawner = Arc::new(Self {
             socket: watch(ours)?,
             expected: Mutex::new(HashMap::new()),
             next_token: AtomicU64::new(1),
-            kills,
+            orders,
             gone: AtomicBool::new(false),
             forbidden_calls,
             reaped,
         });
         tokio::spawn(listen(Arc::downgrade(&spawner), child, reaped_sender));
-        tokio::spawn(kill(Arc::downgrade(&spawner), to_kill));
+        tokio::spawn(give(Arc::downgrade(&spawner), to_give));
         Ok(spawner)
     }
 
@@ -116,7 +127,8 @@ impl Spawner {
         let _ = self.reaped.clone().changed().await;
     }
 
-    /// Makes a shell that talks over `socket` and whose guest signals `progress`.
+    /// Makes a shell that talks over `socket` and whose guest signals `progress`; with
+    /// `is_ahead` when nothing else wants to run.
     ///
     /// # Errors
     /// When the spawner is gone or could not fork.
@@ -124,10 +136,15 @@ impl Spawner {
         self: &Arc<Self>,
         socket: &OwnedFd,
         progress: &OwnedFd,
+        is_ahead: bool,
     ) -> Result<Process, PlatformError> {
         let token = self.token();
+        let order = SpawnShell {
+            token,
+            is_ahead: u64::from(is_ahead),
+        };
         let fds = [socket.as_fd(), progress.as_fd()];
-        self.make(token, &SpawnShell { token }, &fds).await
+        self.make(token, &order, &fds).await
     }
 
     /// Runs the compile helper; `order.token` is filled in here.
@@ -142,6 +159,14 @@ impl Spawner {
         let token = self.token();
         self.make(token, &SpawnHelper { token, ..order }, &fds)
             .await
+    }
+
+    /// Sets what a process may have of memory, by the kernel's account.
+    fn limit(&self, token: u64, memory_bytes: u64) {
+        let _ = self.orders.send(Order::Limit(Limit {
+            token,
+            memory_bytes,
+        }));
     }
 
     fn token(&self) -> u64 {
@@ -202,11 +227,10 @@ impl Spawner {
             .map_err(|_| PlatformError::SpawnerGone)
     }
 
-    /// Asks for a process's end, without waiting. None is lost: where the socket is
-    /// full, they wait in line.
+    /// Asks for a process's end, without waiting.
     fn kill(&self, token: u64) {
         // Fails when nobody listens any more, and then the spawner is ending.
-        let _ = self.kills.send(token);
+        let _ = self.orders.send(Order::Kill(Kill { token }));
     }
 
     fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
@@ -221,6 +245,20 @@ impl Spawner {
                 let Spawned { token, pid } = packet.message()?;
                 if let Some(waiting) = self.spawned_sender(token) {
                     let _ = waiting.send(Ok(pid));
+                }
+            }
+            Some(Kind::Introduced) => {
+                let Introduced { own_users, groups } = packet.message()?;
+                if own_users == 0 {
+                    tracing::warn!(
+                        "without root all cells share this user: one kind of protection less"
+                    );
+                }
+                match groups {
+                    0 => tracing::warn!(
+                        "no control groups: the kernel does not hold cells to limits of memory and processors"
+                    ),
+                    version => tracing::debug!(version, "cells have control groups"),
                 }
             }
             Some(Kind::SpawnFailed) => {
@@ -272,13 +310,17 @@ impl Spawner {
     }
 }
 
-/// Passes on which processes are to end, for as long as the spawner is used.
-async fn kill(spawner: Weak<Spawner>, mut tokens: mpsc::UnboundedReceiver<u64>) {
-    while let Some(token) = tokens.recv().await {
+/// Passes orders on for as long as the spawner is used.
+async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    while let Some(order) = orders.recv().await {
         let Some(spawner) = spawner.upgrade() else {
             return;
         };
-        if spawner.tell(&Kill { token }, &[]).await.is_err() {
+        let given = match &order {
+            Order::Kill(kill) => spawner.tell(kill, &[]).await,
+            Order::Limit(limit) => spawner.tell(limit, &[]).await,
+        };
+        if given.is_err() {
             return;
         }
     }
@@ -304,7 +346,8 @@ async fn listen(spawner: Weak<Spawner>, mut child: Child, _reaped: signal::Sende
             break;
         }
     }
-    // Its socket is closed, so it ends at once if it has not.
+    // Its socket is closed, so it ends its processes, clears up after them and ends.
+    let _ = timeout(CLEARING_UP, ended(&child)).await;
     let _ = tokio::task::spawn_blocking(move || {
         let _ = child.kill();
         child.wait()
@@ -312,11 +355,37 @@ async fn listen(spawner: Weak<Spawner>, mut child: Child, _reaped: signal::Sende
     .await;
 }
 
+/// How long a spawner may take to end once nobody wants it any more.
+const CLEARING_UP: Duration = Duration::from_secs(5);
+
+/// Waits until a child has ended, without reaping it.
+async fn ended(child: &Child) -> io::Result<()> {
+    let number = i32::try_from(child.id()).map_err(io::Error::other)?;
+    let number = rustix::process::Pid::from_raw(number).ok_or(io::ErrorKind::NotFound)?;
+    let process = rustix::process::pidfd_open(number, PidfdFlags::NONBLOCK)?;
+    watch(process)?.readable().await.map(|_| ())
+}
+
+/// The spawner's program, and what it is started with.
+fn program() -> io::Result<(OwnedFd, Option<String>)> {
+    #[cfg(feature = "trial")]
+    if let Some((program, argument)) = crate::trial::spawner()? {
+        return Ok((program, Some(argument)));
+    }
+    let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
+    Ok((program, None))
+}
+
 #[expect(
     unsafe_code,
     reason = "the child's descriptors must be at fixed numbers before exec"
 )]
-fn start_program(program: &OwnedFd, socket: &OwnedFd, helper: &OwnedFd) -> io::Result<Child> {
+fn start_program(
+    program: &OwnedFd,
+    argument: Option<String>,
+    socket: &OwnedFd,
+    helper: &OwnedFd,
+) -> io::Result<Child> {
     /// Where the spawner looks for its socket; the helper's program is next to it.
     const FIRST_FD: i32 = 3;
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
@@ -327,6 +396,7 @@ fn start_program(program: &OwnedFd, socket: &OwnedFd, helper: &OwnedFd) -> io::R
     let mut command = Command::new(path);
     command
         .arg0("faasw-spawner")
+        .args(argument)
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null());
@@ -369,6 +439,11 @@ impl Process {
             self.exit = Some(Some(exit));
         }
         self.exit.is_none() && !self.spawner.is_gone()
+    }
+
+    /// Sets what it may have of memory, by the kernel's account, where there is one.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.spawner.limit(self.token, bytes);
     }
 
     /// CPU time that it has used so far.

@@ -130,7 +130,9 @@ impl Tree {
                     let mut making =
                         Making::fork(&self.stock, booted, ram, mailbox, None, log()).await?;
                     making.reach(Ring::Linked).await.map_err(platform)?;
-                    Ok(Arc::new(making.freeze(Level::Engine).await?))
+                    let linked = Arc::new(making.freeze(Level::Engine).await?);
+                    self.stock.preset_with(linked.clone());
+                    Ok(linked)
                 })
             })
             .await

@@ -13,9 +13,11 @@ mod extent;
 mod layer;
 mod overlay;
 mod seed;
+mod view;
 
 pub use eviction::{Candidate, Yielding, victims, yielding};
 pub use extent::{Extent, coalesce, sound};
 pub use layer::{Layer, LayerBuilder};
 pub use overlay::{Window, overlay};
 pub use seed::{Level, Seed};
+pub use view::View;

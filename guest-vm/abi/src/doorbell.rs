@@ -35,6 +35,8 @@ pub enum Ring {
     Populate = 8,
     /// The end of [`crate::memory_map::REWRITE`].
     Rewritten = 9,
+    /// The end of [`crate::memory_map::TOUCH`].
+    Touched = 10,
 }
 
 impl Ring {
@@ -51,6 +53,7 @@ impl Ring {
             Self::Linked,
             Self::Populate,
             Self::Rewritten,
+            Self::Touched,
         ]
         .into_iter()
         .find(|ring| *ring as u32 == value)
@@ -69,7 +72,7 @@ mod tests {
             }
         }
         assert_eq!(Ring::from_u32(0), None);
-        assert_eq!(Ring::from_u32(10), None);
+        assert_eq!(Ring::from_u32(11), None);
         assert_eq!(Ring::from_u32(u32::MAX), None);
     }
 }

@@ -57,6 +57,10 @@ pub const EXCEPTION_STUB_BYTES: u64 = 32;
 /// [`crate::doorbell::Ring::Rewritten`] is rung. So a host that keeps shadows of page
 /// tables sees which entries it has changed itself.
 pub const REWRITE: u64 = TEXT + 32 * EXCEPTION_STUB_BYTES;
+/// Another such routine behind it, which only reads each word and then rings
+/// [`crate::doorbell::Ring::Touched`]: so that what translates these addresses is there
+/// before a request needs it.
+pub const TOUCH: u64 = REWRITE + EXCEPTION_STUB_BYTES;
 
 /// Guest text: executable, read-only.
 pub const TEXT: u64 = 0x20_0000;

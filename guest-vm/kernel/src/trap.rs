@@ -124,6 +124,17 @@ STUB 31 0
     mov ${port}, %edx
     out %eax, %dx
     ud2
+// And to have translations made, see memory_map::TOUCH.
+    .balign {size}
+1:  mov (%rdi), %rax
+    mov (%rax), %rcx
+    add $8, %rdi
+    dec %rsi
+    jnz 1b
+    mov ${touched}, %eax
+    mov ${port}, %edx
+    out %eax, %dx
+    ud2
     .balign {size}
 exception_common:
     push %rax
@@ -145,6 +156,7 @@ trap_entry:
 "#,
     size = const STUB_BYTES,
     rewritten = const Ring::Rewritten as u32,
+    touched = const Ring::Touched as u32,
     port = const PORT,
     stack = const TRAP_STACK,
     options(att_syntax)

@@ -251,7 +251,8 @@ pub struct Serving {
     /// Run at most this many requests at once; others are answered with 503
     #[arg(long, value_name = "REQUESTS", default_value = "256", value_parser = at_least_one)]
     pub max_instances: usize,
-    /// Keep this many microVMs made ahead of requests
+    /// Keep this many microVMs made ahead of requests, and up to eight times as many
+    /// while they are needed
     #[arg(long, value_name = "VMS", default_value_t = 4)]
     pub shells_ready: usize,
     /// Keep an instance that no request takes for this long

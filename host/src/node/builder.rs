@@ -61,7 +61,8 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets how many shells wait for requests.
+    /// Sets how many shells wait for requests when there are few. Up to eight times as
+    /// many wait while that many are needed.
     pub fn shells_ready(mut self, count: usize) -> Self {
         self.pool.shells_ready = count;
         self

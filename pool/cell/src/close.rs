@@ -12,6 +12,7 @@ use rustix::process::{
 use rustix::thread::UnshareFlags;
 
 use crate::filter::Filter;
+use crate::group::Group;
 use crate::privileges::{self, Identities};
 use crate::site::EMPTY;
 
@@ -152,14 +153,31 @@ pub struct Cell {
     maker: OwnedFd,
     identities: Option<Identities>,
     number: u32,
+    /// Whether the control group was entered.
+    entered: Result<(), Errno>,
 }
 
 impl Cell {
-    pub(crate) fn new(maker: OwnedFd, identities: Option<Identities>, number: u32) -> Self {
+    /// In the child: where the kernel has not put it into its group, it goes there
+    /// before it does anything else.
+    pub(crate) fn born(
+        maker: OwnedFd,
+        identities: Option<Identities>,
+        number: u32,
+        group: Option<&Group>,
+    ) -> Self {
+        Self {
+            entered: group.map_or(Ok(()), Group::enter),
+            ..Self::new(maker, identities, number)
+        }
+    }
+
+    fn new(maker: OwnedFd, identities: Option<Identities>, number: u32) -> Self {
         Self {
             maker,
             identities,
             number,
+            entered: Ok(()),
         }
     }
 
@@ -170,6 +188,7 @@ impl Cell {
     /// # Errors
     /// The step that failed.
     pub fn hand_over(&self, number: RawFd) -> Result<String, CellError> {
+        self.entered.map_err(Step::Group.failed())?;
         // SAFETY: makes a number lead elsewhere that nothing in this process owns.
         if unsafe { libc::dup2(self.maker.as_raw_fd(), number) } < 0 {
             return Err(Step::Maker.failed()(Errno::BADF));
@@ -202,6 +221,7 @@ impl Cell {
     /// # Errors
     /// The step that failed; the process must end then.
     pub fn close(self, limits: Limits, filter: &Filter) -> Result<(), CellError> {
+        self.entered.map_err(Step::Group.failed())?;
         enter_empty_root().map_err(Step::Root.failed())?;
         rustix::system::sethostname(b"cell").map_err(Step::Namespaces.failed())?;
         if let Some(identities) = self.identities {

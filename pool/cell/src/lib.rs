@@ -9,14 +9,16 @@
 //!   and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
+//! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`filter`]: which system calls are left, with which arguments.
 //!
 //! Nothing here is done for each request: cells are closed ahead of need.
 
 mod close;
 pub mod filter;
+pub mod group;
 mod privileges;
 mod site;
 
 pub use close::{Cell, CellError, Limits, Step};
-pub use site::{Born, Site, out_of_the_way};
+pub use site::{Born, Site, has_privilege, out_of_the_way};

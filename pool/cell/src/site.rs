@@ -2,14 +2,15 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::UnshareFlags;
 
 use crate::close::{Cell, CellError, Step};
+use crate::group::Group;
 use crate::privileges::Identities;
 
 /// Where the empty root is mounted, in mount namespaces that only the maker of cells
@@ -29,6 +30,28 @@ pub struct Site {
     identities: Option<Identities>,
 }
 
+/// Whether this process may give cells users of their own. Without that it takes user
+/// namespaces that the host lets everybody make.
+#[must_use]
+pub fn has_privilege() -> bool {
+    Identities::available(0).is_some()
+}
+
+/// Has user and group keep their numbers in the user namespace that was entered: who
+/// has none there cannot make namespaces below (user_namespaces(7)).
+fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
+    let map = |number: u32| format!("{number} {number} 1");
+    for (file, text) in [
+        ("/proc/self/setgroups", "deny".to_owned()),
+        ("/proc/self/uid_map", map(user.as_raw())),
+        ("/proc/self/gid_map", map(group.as_raw())),
+    ] {
+        std::fs::write(file, text)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    }
+    Ok(())
+}
+
 /// Numbers from here on are for descriptors of the process that makes cells, so that
 /// those of a cell get low ones.
 const MAKERS: i32 = 64;
@@ -40,6 +63,9 @@ const MAKERS: i32 = 64;
 pub fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, MAKERS)
 }
+
+/// From Linux 5.7 on (clone(2)).
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -63,8 +89,14 @@ impl Site {
         if identities.is_none() {
             spaces |= UnshareFlags::NEWUSER;
         }
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         // SAFETY: no memory or descriptor table is unshared, and there is one thread.
-        unsafe { rustix::thread::unshare_unsafe(spaces) }.map_err(Step::Namespaces.failed())?;
+        unsafe { rustix::thread::unshare_unsafe(spaces) }
+            .and_then(|()| match identities {
+                Some(_) => Ok(()),
+                None => keep_name(user, group),
+            })
+            .map_err(Step::Namespaces.failed())?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", private)
             .and_then(|()| {
@@ -82,19 +114,19 @@ impl Site {
         Ok(Self { maker, identities })
     }
 
-    /// Whether each cell has a user of its own.
+    /// Whether each cell has a user of its own, see [`has_privilege`].
     #[must_use]
     pub fn has_identities(&self) -> bool {
         self.identities.is_some()
     }
 
-    /// Forks a child into process, mount and UTS namespaces of its own. It must close
-    /// its cell before it touches anything that is a tenant's. `number` tells living
-    /// cells apart.
+    /// Forks a child into process, mount and UTS namespaces of its own, and into
+    /// `group`. It must close its cell before it touches anything that is a tenant's.
+    /// `number` tells living cells apart.
     ///
     /// # Errors
     /// The system's.
-    pub fn fork(&self, number: u32) -> io::Result<Born> {
+    pub fn fork(&self, number: u32, group: Option<&Group>) -> io::Result<Born> {
         let mut flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
         if self.identities.is_none() {
             flags |= libc::CLONE_NEWUSER;
@@ -103,6 +135,10 @@ impl Site {
         // SAFETY: all zeroes is what the call takes for nothing.
         let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
         arguments.flags = u64::from(flags.unsigned_abs());
+        if let Some(folder) = group.and_then(Group::birthplace) {
+            arguments.flags |= CLONE_INTO_CGROUP;
+            arguments.cgroup = u64::from(folder.as_raw_fd().unsigned_abs());
+        }
         arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
         // SAFETY: the child has a copy of everything, as after a fork; this process
         // has one thread, so no lock is held.
@@ -114,7 +150,12 @@ impl Site {
             )
         };
         match i32::try_from(pid) {
-            Ok(0) => Ok(Born::Child(Cell::new(maker, self.identities, number))),
+            Ok(0) => Ok(Born::Child(Cell::born(
+                maker,
+                self.identities,
+                number,
+                group,
+            ))),
             Ok(pid) if pid > 0 => Pid::from_raw(pid)
                 .map(Born::Maker)
                 .ok_or_else(|| io::ErrorKind::InvalidData.into()),

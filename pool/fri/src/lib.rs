@@ -8,7 +8,7 @@
 //! ```text
 //!   node ── SpawnShell, SpawnHelper, Kill ──▶ spawner      (descriptors attached)
 //!   node ◀── Spawned, SpawnFailed, Ended ──── spawner
-//!   node ── Fork, Activate, Resume, Seal ───▶ shell        (descriptors with Fork)
+//!   node ── Preset, Fork, Activate, Seal … ─▶ shell        (descriptors attached)
 //!   node ◀── Prepared, Rang, Sealed, Failed ── shell
 //! ```
 //!

@@ -18,6 +18,10 @@ pub enum Kind {
     Kill = 3,
     /// [`Spawned`].
     Spawned = 4,
+    /// [`Limit`].
+    Limit = 7,
+    /// [`Introduced`].
+    Introduced = 8,
     /// [`SpawnFailed`].
     SpawnFailed = 5,
     /// [`Ended`].
@@ -36,6 +40,8 @@ pub enum Kind {
     Survey = 21,
     /// [`Reset`].
     Reset = 22,
+    /// [`Preset`].
+    Preset = 23,
     /// [`Prepared`].
     Prepared = 32,
     /// [`Rang`].
@@ -59,6 +65,8 @@ impl Kind {
             Self::SpawnHelper,
             Self::Kill,
             Self::Spawned,
+            Self::Limit,
+            Self::Introduced,
             Self::SpawnFailed,
             Self::Ended,
             Self::Fork,
@@ -68,6 +76,7 @@ impl Kind {
             Self::Wake,
             Self::Survey,
             Self::Reset,
+            Self::Preset,
             Self::Prepared,
             Self::Rang,
             Self::Sealed,
@@ -115,6 +124,8 @@ message! {
     SpawnShell {
         /// Comes back in the answer.
         token: u64,
+        /// 1 when nobody waits for it: it makes its VM when nothing else wants to run.
+        is_ahead: u64,
     }
 }
 
@@ -138,6 +149,27 @@ message! {
     Kill {
         /// Token the process was made with.
         token: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: a shell may have so much memory from now on, by the kernel's
+    /// account of its group. Unknown tokens are ignored, as are hosts without groups.
+    Limit {
+        /// Token the process was made with.
+        token: u64,
+        /// Bytes, those of its VM in the kernel included.
+        memory_bytes: u64,
+    }
+}
+
+message! {
+    /// Spawner to node, first of all: what this host gives cells.
+    Introduced {
+        /// 1 when each cell has a user of its own.
+        own_users: u64,
+        /// Version of the control groups that hold cells to their limits; 0 for none.
+        groups: u64,
     }
 }
 
@@ -237,36 +269,77 @@ impl std::fmt::Debug for VcpuState {
     }
 }
 
-/// [`Fork::sharing`]: writes go to the layer itself. Only for making a seed.
+/// A seed: layers, what instances use of them, and the state to start from.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Image {
+    /// RAM of the guest, in bytes.
+    pub ram_bytes: u64,
+    /// How many of `windows` count.
+    pub window_count: u64,
+    /// Where the layers are mapped; everything else is fresh zeroed memory.
+    pub windows: [FriWindow; WINDOWS_MAX],
+    /// How many of `write_set` count.
+    pub write_set_count: u64,
+    /// Pages to make private before the guest runs, because it will write them.
+    pub write_set: [FriExtent; SET_MAX],
+    /// How many of `read_set` count.
+    pub read_set_count: u64,
+    /// Pages to map before the guest runs, because it will read them.
+    pub read_set: [FriExtent; SET_MAX],
+    /// State to start from.
+    pub state: VcpuState,
+}
+
+/// [`Fork::origin`]: writes go to the layer itself. Only for making a seed.
 pub const SHARED: u64 = 1;
-/// [`Fork::sharing`]: writes go to private copies.
+/// [`Fork::origin`]: writes go to private copies.
 pub const PRIVATE: u64 = 2;
+/// [`Fork::origin`]: the shell is an image of the seed's parent, or of the seed itself
+/// ([`Preset`]), and does only what differs.
+pub const PRESET: u64 = 3;
+
+/// Most stretches that a [`Fork`] has filled in place.
+pub const FILLED_MAX: usize = 64;
+
+/// Most stretches that a [`Fork`] has mapped over those of a [`Preset`].
+pub const MAPPED_MAX: usize = 4 * OWN_MAX;
 
 message! {
-    /// Node to shell: become an instance of these layers and this state. Attached:
-    /// the mailbox, the compiled code if there is any, and the layers, root first.
+    /// Node to shell: become an image of a seed that has no tenant's code, and run
+    /// once, ahead of a [`Fork`] to one of its children: its write set is written,
+    /// its read set read, by the guest, and everything brought back. Attached: the
+    /// mailbox, which stays with the shell, and the layers, root first. The shell
+    /// answers with [`Prepared`]. Only before a fork, once in a shell's life.
+    Preset {
+        /// The seed.
+        image: Image,
+    }
+}
+
+message! {
+    /// Node to shell: become an instance of a seed. Attached: the mailbox unless the
+    /// shell was preset, the compiled code if there is any, and the layers, root first.
     /// Only once in a shell's life.
     Fork {
-        /// RAM of the guest, in bytes.
-        ram_bytes: u64,
         /// Compiled code, in bytes; 0 for a guest without a function.
         code_bytes: u64,
-        /// [`SHARED`] or [`PRIVATE`].
-        sharing: u64,
-        /// How many of `windows` count.
-        window_count: u64,
-        /// Where the layers are mapped; everything else is fresh zeroed memory.
-        windows: [FriWindow; WINDOWS_MAX],
-        /// How many of `write_set` count.
-        write_set_count: u64,
-        /// Pages to make private before the guest runs, because it will write them.
-        write_set: [FriExtent; SET_MAX],
-        /// How many of `read_set` count.
-        read_set_count: u64,
-        /// Pages to map before the guest runs, because it will read them.
-        read_set: [FriExtent; SET_MAX],
-        /// State to start from.
-        state: VcpuState,
+        /// [`SHARED`], [`PRIVATE`] or [`PRESET`].
+        origin: u64,
+        /// The seed.
+        image: Image,
+        /// With [`PRESET`], how many of `filled` count.
+        filled_count: u64,
+        /// Where the seed differs from what the shell was preset with, and its
+        /// contents are to be copied to.
+        filled: [FriExtent; FILLED_MAX],
+        /// With [`PRESET`], how many of `mapped` count.
+        mapped_count: u64,
+        /// Where it differs otherwise: windows of its last layer.
+        mapped: [FriExtent; MAPPED_MAX],
+        /// 1 when translations that the preset's page tables have are others in the
+        /// seed's, and not only more: KVM and the CPU are to forget them.
+        forgets_tables: u64,
     }
 }
 
@@ -330,7 +403,7 @@ message! {
 }
 
 message! {
-    /// Shell to node: a VM is ready to be forked into.
+    /// Shell to node: a VM is ready to be forked into, or a [`Preset`] is done.
     Prepared {
         /// Time it took to make, in nanoseconds.
         nanoseconds: u64,
@@ -445,6 +518,8 @@ pub enum Failure {
     Changed = 9,
     /// Its cell could not be closed; detail: error number, instruction: the step.
     Cell = 10,
+    /// Presetting failed; detail: error number.
+    Preset = 11,
 }
 
 impl Failure {
@@ -462,6 +537,7 @@ impl Failure {
             Self::Broken,
             Self::Changed,
             Self::Cell,
+            Self::Preset,
         ]
         .into_iter()
         .find(|failure| *failure as u64 == value)
@@ -484,7 +560,7 @@ mod tests {
         assert_eq!(
             known,
             [
-                1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 32, 33, 34, 35, 36, 37
+                1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 36, 37
             ]
         );
         for number in known {

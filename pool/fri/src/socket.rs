@@ -227,16 +227,14 @@ mod tests {
     use super::*;
     use crate::messages::{Resume, SpawnShell};
 
+    fn shell(token: u64) -> SpawnShell {
+        SpawnShell { token, is_ahead: 0 }
+    }
+
     #[test]
     fn a_message_arrives_as_it_was_sent() {
         let (a, b) = pair().unwrap();
-        send(
-            &a,
-            &SpawnShell { token: 7 },
-            &[a.as_fd()],
-            SendFlags::empty(),
-        )
-        .unwrap();
+        send(&a, &shell(7), &[a.as_fd()], SendFlags::empty()).unwrap();
         let mut packet = receive(&b, RecvFlags::empty()).unwrap();
         assert_eq!(packet.kind(), Some(Kind::SpawnShell));
         assert_eq!(packet.message::<SpawnShell>().unwrap().token, 7);
@@ -246,7 +244,7 @@ mod tests {
     #[test]
     fn a_message_is_not_taken_for_another() {
         let (a, b) = pair().unwrap();
-        send(&a, &SpawnShell { token: 7 }, &[], SendFlags::empty()).unwrap();
+        send(&a, &shell(7), &[], SendFlags::empty()).unwrap();
         let packet = receive(&b, RecvFlags::empty()).unwrap();
         assert_eq!(
             packet.message::<Resume>().map(|_| ()),
@@ -267,13 +265,7 @@ mod tests {
     #[test]
     fn descriptors_from_an_untrusted_side_do_not_arrive() {
         let (a, b) = pair().unwrap();
-        send(
-            &a,
-            &SpawnShell { token: 7 },
-            &[a.as_fd()],
-            SendFlags::empty(),
-        )
-        .unwrap();
+        send(&a, &shell(7), &[a.as_fd()], SendFlags::empty()).unwrap();
         assert!(matches!(
             receive_from_untrusted(&b, RecvFlags::empty()),
             Err(FriError::Malformed)

@@ -6,10 +6,11 @@
 //! | 3 | the socket to the node |
 //! | 4 | page map of this process |
 //! | 5, 6, 7 | VM, vCPU, its statistics |
-//! | 8 | mailbox |
-//! | 9… | compiled code, if there is any, and layers; then what a seed is written to |
+//! | 8 | what the guest's progress doorbell signals |
+//! | 9 | mailbox |
+//! | 10… | layers, and compiled code, if there is any; then what a seed is written to |
 //!
-//! Descriptors from 8 on come from the node, with messages that say what they are;
+//! Descriptors from 9 on come from the node, with messages that say what they are;
 //! the kernel gives each the lowest free number. Layers and code are read-only to
 //! the kernel, whatever a rule here says.
 
@@ -18,6 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
 use faasw_cell::Limits;
 use faasw_cell::filter::{Must, Rule, rule};
+use faasw_cell::group::{Share, VM_OVERHEAD};
 use rustix::io::Errno;
 
 /// The socket to the node.
@@ -30,12 +32,14 @@ pub const VM: u32 = 5;
 pub const VCPU: u32 = 6;
 /// The vCPU's statistics.
 pub const STATISTICS: u32 = 7;
+/// What the guest's progress doorbell signals.
+pub const PROGRESS: u32 = 8;
 /// The mailbox.
-pub const MAILBOX: u32 = 8;
+pub const MAILBOX: u32 = 9;
 /// The first of code, layers, and the file of a new layer.
-pub const LAYERS: u32 = 9;
+pub const LAYERS: u32 = 10;
 /// One more than the last descriptor that a shell can have.
-pub const END: u32 = 16;
+pub const END: u32 = 20;
 
 /// What a shell may use.
 pub const LIMITS: Limits = Limits {
@@ -48,12 +52,20 @@ pub const LIMITS: Limits = Limits {
     file_bytes: RAM_MAX,
 };
 
+/// What the kernel's groups let a shell have until it is known whose it is; a guest's
+/// memory, and what its VM takes in the kernel beside it.
+pub const SHARE: Share = Share {
+    memory: RAM_MAX + VM_OVERHEAD,
+    processes: LIMITS.processes,
+    weight: 100,
+};
+
 /// Has the three standard descriptors and those that this system has no use for lead
 /// to the null device, and checks that all are where they belong.
 ///
 /// # Errors
 /// `BADF` when they are not.
-pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 4]) -> Result<(), Errno> {
+pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 5]) -> Result<(), Errno> {
     if socket.as_raw_fd() != SOCKET.cast_signed() {
         return Err(Errno::BADF);
     }
@@ -78,6 +90,7 @@ fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
 
 const PAGEMAP_SCAN: u32 = 0xC060_6610;
 const KVM_SET_USER_MEMORY_REGION: u32 = 0x4020_AE46;
+const KVM_IOEVENTFD: u32 = 0x4040_AE79;
 const KVM_RUN: u32 = 0xAE80;
 const KVM_GET_REGS: u32 = 0x8090_AE81;
 const KVM_SET_REGS: u32 = 0x4090_AE82;
@@ -100,7 +113,7 @@ pub struct Host {
     pub prefaults: bool,
 }
 
-/// What a shell may do once its VM is made.
+/// What a shell may do once its VM is made, as far as shells of every day do it.
 #[must_use]
 pub fn rules(host: Host) -> Vec<Rule> {
     use Must::{Be, Lie};
@@ -139,6 +152,12 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[],
         ),
         map(
+            "cut memory off",
+            libc::PROT_NONE,
+            fresh | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            &[],
+        ),
+        map(
             "map a layer",
             read_write,
             fresh | libc::MAP_FIXED,
@@ -151,7 +170,7 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[Be(4, LAYERS)],
         ),
         map("map the mailbox", read_write, shared, &[Be(4, MAILBOX)]),
-        map("map code", libc::PROT_READ, shared, &[Be(4, LAYERS)]),
+        map("map code", libc::PROT_READ, shared, &[layers]),
         advise("ask for large pages", libc::MADV_HUGEPAGE),
         advise("make pages private", libc::MADV_POPULATE_WRITE),
         advise("let pages go", libc::MADV_DONTNEED),
@@ -173,13 +192,12 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[Be(0, MAILBOX), Be(1, PUNCH)],
         ),
         call("place memory", VM, KVM_SET_USER_MEMORY_REGION),
+        call("connect the progress doorbell", VM, KVM_IOEVENTFD),
         call("run", VCPU, KVM_RUN),
         call("read registers", VCPU, KVM_GET_REGS),
         call("set registers", VCPU, KVM_SET_REGS),
         call("read control registers", VCPU, KVM_GET_SREGS),
         call("set control registers", VCPU, KVM_SET_SREGS),
-        call("read model-specific registers", VCPU, KVM_GET_MSRS),
-        call("read debug registers", VCPU, KVM_GET_DEBUGREGS),
         call("read vector state", VCPU, KVM_GET_XSAVE),
         call("set vector state", VCPU, KVM_SET_XSAVE),
         call("read extended control registers", VCPU, KVM_GET_XCRS),
@@ -192,20 +210,44 @@ pub fn rules(host: Host) -> Vec<Rule> {
     });
     if host.prefaults {
         rules.push(call("prefill", VCPU, KVM_PRE_FAULT_MEMORY));
+        rules.extend(hidden_state());
     }
     rules
 }
 
 /// Rules beside those of [`rules`] whose calls only come of what is out of anyone's
 /// hand.
-#[must_use]
-pub fn rare_rules() -> Vec<Rule> {
-    vec![
+fn rare_rules(host: Host) -> Vec<Rule> {
+    let mut rules = vec![
         // Where the clock cannot be read without a call: some hosts' clock sources.
         rule("read a clock", libc::SYS_clock_gettime, &[]),
         // A wait that was stopped and continued (restart_syscall(2)).
         rule("go on waiting", libc::SYS_restart_syscall, &[]),
+    ];
+    if !host.prefaults {
+        // Where KVM keeps shadows of page tables, only for a guest that may have
+        // entered ring 0 without being ended for it.
+        rules.extend(hidden_state());
+    }
+    rules
+}
+
+/// What the reset compares of a guest that may have entered ring 0.
+fn hidden_state() -> [Rule; 2] {
+    use Must::Be;
+    let call = |name, number| rule(name, libc::SYS_ioctl, &[Be(0, VCPU), Be(1, number)]);
+    [
+        call("read model-specific registers", KVM_GET_MSRS),
+        call("read debug registers", KVM_GET_DEBUGREGS),
     ]
+}
+
+/// Everything that a shell may do: [`rules`], and what is rare.
+#[must_use]
+pub fn all_rules(host: Host) -> Vec<Rule> {
+    let mut all = rules(host);
+    all.extend(rare_rules(host));
+    all
 }
 
 /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.

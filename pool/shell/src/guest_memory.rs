@@ -19,7 +19,7 @@ use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
-use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, PAGE, SMALL_FRAME_WINDOW};
+use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
 use faasw_fri::messages::{FriExtent, FriWindow};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -40,6 +40,18 @@ impl Mapping {
     /// Its size.
     pub fn bytes(self) -> u64 {
         self.bytes
+    }
+
+    /// The part of it from `offset` on.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn from(self, offset: u64) -> Result<Self, Errno> {
+        let start = self.at(offset, 0).and_then(NonNull::new);
+        Ok(Self {
+            start: start.ok_or(Errno::INVAL)?,
+            bytes: self.bytes.saturating_sub(offset),
+        })
     }
 
     /// The address of `size` bytes at `offset`, if they lie within.
@@ -219,40 +231,110 @@ pub fn private_ram(
     windows: &[FriWindow],
 ) -> Result<Mapping, Errno> {
     let ram = reserve(ram_bytes)?;
+    fresh(ram, 0)?;
+    for window in windows {
+        map_window(ram, layers, window)?;
+    }
+    Ok(ram)
+}
+
+/// RAM that can become larger or smaller where it lies: behind it is room for the
+/// most that a guest can have.
+#[derive(Clone, Copy, Debug)]
+pub struct RoomyRam(Mapping);
+
+impl RoomyRam {
+    /// As [`private_ram`].
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn new(layers: &[OwnedFd], ram_bytes: u64, windows: &[FriWindow]) -> Result<Self, Errno> {
+        let room = reserve(RAM_MAX)?;
+        room.at(0, ram_bytes as usize).ok_or(Errno::INVAL)?;
+        let ram = Mapping {
+            bytes: ram_bytes,
+            ..room
+        };
+        fresh(ram, 0)?;
+        for window in windows {
+            map_window(ram, layers, window)?;
+        }
+        Ok(Self(ram))
+    }
+
+    /// The RAM as it is.
+    pub fn mapping(self) -> Mapping {
+        self.0
+    }
+
+    /// Makes it `ram_bytes` long. What is cut off cannot be used any more, although
+    /// the VM's memory slot still has it: a guest that tries ends. What is added is
+    /// fresh, and in no slot yet.
+    ///
+    /// # Errors
+    /// `INVAL` when that is more than a guest can have; the system's.
+    pub fn resize(self, ram_bytes: u64) -> Result<Mapping, Errno> {
+        if ram_bytes > RAM_MAX {
+            return Err(Errno::INVAL);
+        }
+        let Self(before) = self;
+        let ram = Mapping {
+            bytes: ram_bytes,
+            ..before
+        };
+        if ram_bytes < before.bytes {
+            map(
+                before.at(ram_bytes, 0).ok_or(Errno::INVAL)?,
+                before.bytes - ram_bytes,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+                None,
+            )?;
+        } else if ram_bytes > before.bytes {
+            fresh(ram, before.bytes)?;
+        }
+        Ok(ram)
+    }
+}
+
+/// Maps fresh zeroed memory to `ram` from `start` on.
+fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
+    let bytes = ram.bytes.checked_sub(start).ok_or(Errno::INVAL)?;
     map(
-        ram.start.as_ptr(),
-        ram_bytes,
+        ram.at(start, bytes as usize).ok_or(Errno::INVAL)?,
+        bytes,
         READ_WRITE,
         MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
         None,
     )?;
-    let large_from = FRAMES + SMALL_FRAME_WINDOW;
-    if let Some(large) = ram.at(large_from, ram_bytes.saturating_sub(large_from) as usize) {
+    let large_from = start.max(FRAMES + SMALL_FRAME_WINDOW);
+    let large_bytes = ram.bytes.saturating_sub(large_from) as usize;
+    if let Some(large) = ram.at(large_from, large_bytes) {
         // A host without huge pages serves small ones: slower, not wrong.
         // SAFETY: advice on a mapping made above.
-        let _ = unsafe {
-            rustix::mm::madvise(
-                large.cast(),
-                (ram_bytes - large_from) as usize,
-                Advice::LinuxHugepage,
-            )
-        };
+        let _ = unsafe { rustix::mm::madvise(large.cast(), large_bytes, Advice::LinuxHugepage) };
     }
-    for FriWindow { extent, layer } in windows {
-        let (start, bytes) = ram.stretch(*extent)?;
-        let layer = usize::try_from(*layer)
-            .ok()
-            .and_then(|place| layers.get(place))
-            .ok_or(Errno::INVAL)?;
-        map(
-            start,
-            bytes as u64,
-            READ_WRITE,
-            MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-            Some((layer.as_fd(), extent.start)),
-        )?;
-    }
-    Ok(ram)
+    Ok(())
+}
+
+/// Maps a window of a layer where it belongs. What was there is gone.
+///
+/// # Errors
+/// `INVAL` when the window does not lie in RAM or has no layer; the system's.
+pub fn map_window(ram: Mapping, layers: &[OwnedFd], window: &FriWindow) -> Result<(), Errno> {
+    let (start, bytes) = ram.stretch(window.extent)?;
+    let layer = usize::try_from(window.layer)
+        .ok()
+        .and_then(|place| layers.get(place))
+        .ok_or(Errno::INVAL)?;
+    map(
+        start,
+        bytes as u64,
+        READ_WRITE,
+        MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+        Some((layer.as_fd(), window.extent.start)),
+    )?;
+    Ok(())
 }
 
 /// Makes the pages of a write set private before the guest runs (REAP §5.2 for
@@ -282,15 +364,36 @@ pub fn mailbox(fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
 }
 
 /// Compiled code, which nobody writes.
+///
+/// # Errors
+/// The system's.
 pub fn code(fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
     let code = reserve(bytes)?;
+    map_code(code, fd, bytes)?;
+    Ok(code)
+}
+
+/// Room of `bytes` for compiled code. Nobody can use it yet.
+///
+/// # Errors
+/// The system's.
+pub fn code_room(bytes: u64) -> Result<Mapping, Errno> {
+    reserve(bytes)
+}
+
+/// Maps compiled code to where there is room for it.
+///
+/// # Errors
+/// `INVAL` when there is not enough; the system's.
+pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
     map(
-        code.start.as_ptr(),
+        room.at(0, bytes as usize).ok_or(Errno::INVAL)?,
         bytes,
         ProtFlags::READ,
         MapFlags::SHARED | MapFlags::FIXED,
         Some((fd, 0)),
-    )
+    )?;
+    Ok(())
 }
 
 /// Tells the guest who it is.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use faasw_abi::isa::Isa;
+use faasw_cell::group::{Group, Share};
 use faasw_cell::{Born, Cell, Site};
 use faasw_fri::messages::SpawnHelper;
 use rustix::process::{Pid, Resource, Rlimit};
@@ -14,9 +15,6 @@ use crate::spawner::{close_from, unblock_signals};
 /// First of the descriptors that the helper finds its input, output and report at.
 const FIRST_FD: i32 = 3;
 
-/// Seconds between the signal that CPU time is used up and the end.
-const CPU_GRACE: u64 = 2;
-
 /// Starts the helper with input, output and report at descriptors 3, 4 and 5, in the
 /// open cell that it closes itself once its libraries are loaded.
 ///
@@ -24,19 +22,32 @@ const CPU_GRACE: u64 = 2;
 /// When it cannot be forked, or the order names no instruction set.
 pub fn spawn(
     site: &Site,
-    number: u32,
+    (number, group): (u32, Option<&Group>),
     program: &OwnedFd,
     order: &SpawnHelper,
     fds: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
     let isa = Isa::from_u64(order.isa).ok_or(io::ErrorKind::InvalidInput)?;
-    match site.fork(number)? {
+    if let Some(group) = group {
+        group.set(share(order))?;
+    }
+    match site.fork(number, group)? {
         Born::Child(cell) => {
             let _ = become_helper(program, order, fds, isa, &cell);
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(127) }
         }
         Born::Maker(pid) => Ok(pid),
+    }
+}
+
+/// What the kernel's group lets the helper have: files that it shares with the node
+/// come to its address space.
+fn share(order: &SpawnHelper) -> Share {
+    Share {
+        memory: order.memory_bytes.saturating_mul(2),
+        processes: 64,
+        weight: 25,
     }
 }
 
@@ -62,13 +73,14 @@ fn become_helper(
     // Compiling is never urgent; requests that run meanwhile are.
     // SAFETY: changes this process's priority only.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
-    let limit = |most: u64, grace: u64| Rlimit {
+    // The signal for the lower limit would be lost on the first process of a namespace.
+    let limit = |most: u64| Rlimit {
         current: Some(most),
-        maximum: Some(most.saturating_add(grace)),
+        maximum: Some(most),
     };
-    rustix::process::setrlimit(Resource::Cpu, limit(order.cpu_seconds, CPU_GRACE))?;
-    rustix::process::setrlimit(Resource::As, limit(order.memory_bytes, 0))?;
-    rustix::process::setrlimit(Resource::Core, limit(0, 0))?;
+    rustix::process::setrlimit(Resource::Cpu, limit(order.cpu_seconds))?;
+    rustix::process::setrlimit(Resource::As, limit(order.memory_bytes))?;
+    rustix::process::setrlimit(Resource::Core, limit(0))?;
     // Out of the way of the numbers they are to get, then into place.
     let mut program = rustix::io::fcntl_dupfd_cloexec(program, FIRST_FD + 10)?;
     let mut parked = Vec::new();

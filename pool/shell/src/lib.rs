@@ -3,16 +3,20 @@
 //!
 //! - [`vm`], [`state`], [`prefault`]: one KVM VM with one vCPU, and its state.
 //! - [`guest_memory`], [`page_map`]: its memory as this process maps it.
+//! - [`fork`], [`preset`]: becoming an instance of a seed, at once or in two steps.
 //! - [`reset`]: giving an instance its seed's exact state back.
 //! - [`shell`], [`spawner`], `helper`: the processes.
 //! - [`cell`]: what is round a shell.
 
 pub mod cell;
 mod clock;
+pub mod fork;
 pub mod guest_memory;
 mod helper;
 pub mod page_map;
 pub mod prefault;
+pub mod preset;
+mod priority;
 pub mod reset;
 pub mod seal;
 pub mod shell;

@@ -16,7 +16,7 @@ mod heap;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match faasw_shell::spawner::run() {
+    match faasw_shell::spawner::run(faasw_shell::cell::all_rules) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("faasw spawner: {error}");

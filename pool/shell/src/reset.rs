@@ -21,8 +21,9 @@ use faasw_fri::messages::{FriExtent, FriWindow, SET_MAX, VcpuState};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::guest_memory::Mapping;
+use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
+use crate::state::{Change, Unready};
 use crate::vm::Vm;
 
 /// Private pages beyond the write set that are kept warm.
@@ -45,6 +46,13 @@ pub struct Source {
     pub windows: Vec<FriWindow>,
     /// What instances usually write, in order.
     pub write_set: Vec<FriExtent>,
+    /// Where the seed's contents were copied to, in order: the seed's parent is mapped
+    /// there. The first reset maps the seed, except in the write set, which is always
+    /// filled again.
+    pub copied: Vec<FriExtent>,
+    /// What else was made private ahead without being in the write set, in order; what
+    /// is mapped there is the seed's. The first reset gives it back.
+    pub lent: Vec<FriExtent>,
 }
 
 impl Source {
@@ -153,11 +161,13 @@ pub struct Restored {
     pub ring_0_entered: bool,
 }
 
-/// Why memory could not be brought back.
+/// Why an instance could not be brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The guest has written this page, which no guest of ours does.
     Broken(u64),
+    /// The guest has changed this of its vCPU, which takes ring 0.
+    Changed(Change),
     /// The system failed.
     System(Errno),
 }
@@ -165,6 +175,15 @@ pub enum Trouble {
 impl From<Errno> for Trouble {
     fn from(errno: Errno) -> Self {
         Self::System(errno)
+    }
+}
+
+impl From<Unready> for Trouble {
+    fn from(unready: Unready) -> Self {
+        match unready {
+            Unready::Changed(change) => Self::Changed(change),
+            Unready::System(errno) => Self::System(errno),
+        }
     }
 }
 
@@ -213,46 +232,65 @@ impl Reset<'_> {
         self.inspect(stretch)?;
         let source = self.source;
         for (piece, is_usual) in split(stretch, &source.write_set) {
-            let pages = (piece.end - piece.start) / PAGE;
-            if !is_usual {
-                self.done.outside += pages;
-                self.kept += pages;
-            } else if self.manner.counts_unused {
-                self.done.unused += pages - changed(source, self.ram, piece)?;
+            if is_usual {
+                self.usual(piece)?;
+                continue;
             }
-            if is_usual || self.kept <= SPARE_PAGES {
-                self.fill(piece)?;
-                self.done.filled += pages;
-            } else {
-                self.ram.let_go(piece)?;
-                self.done.let_go += pages;
+            for (piece, is_copied) in split(piece, &source.copied) {
+                if is_copied {
+                    // Soon gone, see `settle`.
+                    self.done.let_go += pages(piece);
+                    continue;
+                }
+                for (piece, is_lent) in split(piece, &source.lent) {
+                    if is_lent {
+                        self.lent(piece)?;
+                    } else {
+                        self.outside(piece)?;
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn fill(&self, piece: FriExtent) -> Result<(), Errno> {
-        let mut at = piece.start;
-        for window in self.source.windows_from(piece.start) {
-            let start = window.extent.start.clamp(at, piece.end);
-            let end = window.extent.end.clamp(start, piece.end);
-            self.ram.zero(FriExtent {
-                start: at,
-                end: start,
-            })?;
-            if start < end {
-                let layer = self.source.layer(window)?;
-                self.ram.fill(layer.as_fd(), FriExtent { start, end })?;
-            }
-            at = end;
-            if at == piece.end {
-                return Ok(());
+    fn usual(&mut self, piece: FriExtent) -> Result<(), Errno> {
+        if self.manner.counts_unused {
+            self.done.unused += pages(piece) - changed(self.source, self.ram, piece)?;
+        }
+        self.fill(piece)
+    }
+
+    fn outside(&mut self, piece: FriExtent) -> Result<(), Errno> {
+        self.done.outside += pages(piece);
+        self.kept += pages(piece);
+        if self.kept <= SPARE_PAGES {
+            self.fill(piece)
+        } else {
+            self.let_go(piece)
+        }
+    }
+
+    /// Gives back what the guest did not use.
+    fn lent(&mut self, piece: FriExtent) -> Result<(), Errno> {
+        for (piece, has_changed) in changes(self.source, self.ram, piece)? {
+            if has_changed {
+                self.outside(piece)?;
+            } else {
+                self.let_go(piece)?;
             }
         }
-        self.ram.zero(FriExtent {
-            start: at,
-            end: piece.end,
-        })
+        Ok(())
+    }
+
+    fn let_go(&mut self, piece: FriExtent) -> Result<(), Errno> {
+        self.done.let_go += pages(piece);
+        self.ram.let_go(piece)
+    }
+
+    fn fill(&mut self, piece: FriExtent) -> Result<(), Errno> {
+        self.done.filled += pages(piece);
+        fill(self.source, self.ram, piece)
     }
 
     /// Looks for what makes an instance unfit, before anything is brought back.
@@ -325,6 +363,92 @@ impl Reset<'_> {
     }
 }
 
+fn pages(stretch: FriExtent) -> u64 {
+    (stretch.end - stretch.start) / PAGE
+}
+
+/// Fills a stretch of `ram` with what the seed has there.
+///
+/// # Errors
+/// The system's.
+pub fn fill(source: &Source, ram: Mapping, stretch: FriExtent) -> Result<(), Errno> {
+    let mut at = stretch.start;
+    for window in source.windows_from(stretch.start) {
+        let start = window.extent.start.clamp(at, stretch.end);
+        let end = window.extent.end.clamp(start, stretch.end);
+        ram.zero(FriExtent {
+            start: at,
+            end: start,
+        })?;
+        if start < end {
+            let layer = source.layer(window)?;
+            ram.fill(layer.as_fd(), FriExtent { start, end })?;
+        }
+        at = end;
+        if at == stretch.end {
+            return Ok(());
+        }
+    }
+    ram.zero(FriExtent {
+        start: at,
+        end: stretch.end,
+    })
+}
+
+/// Gives back what a preset shell had besides its write set, at the first reset after
+/// [`memory`]: what it once was not to wait for need not stay its own.
+///
+/// # Errors
+/// The system's.
+pub fn settle(source: &mut Source, ram: Mapping) -> Result<(), Errno> {
+    for piece in without(&source.copied, &source.write_set) {
+        for window in source.windows_from(piece.start) {
+            let extent = FriExtent {
+                start: window.extent.start.max(piece.start),
+                end: window.extent.end.min(piece.end),
+            };
+            if extent.start >= extent.end {
+                break;
+            }
+            guest_memory::map_window(ram, &source.layers, &FriWindow { extent, ..*window })?;
+        }
+    }
+    source.copied.clear();
+    source.lent.clear();
+    Ok(())
+}
+
+/// What is left of `stretches` where none of `holes` is; both in order.
+pub fn without(stretches: &[FriExtent], holes: &[FriExtent]) -> Vec<FriExtent> {
+    stretches
+        .iter()
+        .flat_map(|stretch| split(*stretch, holes))
+        .filter_map(|(piece, is_hole)| (!is_hole).then_some(piece))
+        .collect()
+}
+
+/// Cuts `stretch` where pages that differ from the seed's begin and end; says of each
+/// piece whether they do.
+///
+/// # Errors
+/// The system's.
+pub fn changes(
+    source: &Source,
+    ram: Mapping,
+    stretch: FriExtent,
+) -> Result<Vec<(FriExtent, bool)>, Errno> {
+    let mut cut: Vec<(FriExtent, bool)> = Vec::new();
+    for start in (stretch.start..stretch.end).step_by(PAGE as usize) {
+        let end = start + PAGE;
+        let differs = source.page(start)? != ram.page(start)?;
+        match cut.last_mut() {
+            Some((last, same)) if *same == differs => last.end = end,
+            _ => cut.push((FriExtent { start, end }, differs)),
+        }
+    }
+    Ok(cut)
+}
+
 /// How many pages of `stretch` differ from the seed's.
 ///
 /// # Errors
@@ -352,8 +476,15 @@ fn first_in(stretch: FriExtent, start: u64, end: u64) -> Option<u64> {
     (first < stretch.end.min(end)).then_some(first)
 }
 
+/// All of two lists, in order; what overlaps is not joined.
+pub fn union(left: &[FriExtent], right: &[FriExtent]) -> Vec<FriExtent> {
+    let mut all = [left, right].concat();
+    all.sort_by_key(|extent| extent.start);
+    all
+}
+
 /// Cuts `stretch` into pieces that are wholly inside or outside of `sorted`.
-fn split(
+pub fn split(
     stretch: FriExtent,
     sorted: &[FriExtent],
 ) -> impl Iterator<Item = (FriExtent, bool)> + use<'_> {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::memory_map::{CODE, PAGE, RAM_MAX};
+use faasw_abi::memory_map::PAGE;
 use faasw_cell::filter::Filter;
-use faasw_cell::{Cell, Step, out_of_the_way};
+use faasw_cell::{Cell, Step};
 use faasw_fri::messages::{
-    Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRIVATE, Parked, Prepared, Rang, Reset,
-    SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used, VcpuState,
+    Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRESET, PRIVATE, Parked, Prepared,
+    Preset as PresetOrder, Rang, Reset, SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_seedtree::{Extent, coalesce};
@@ -20,12 +20,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::clock;
+use crate::fork::{Attached, Instance};
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
-use crate::reset::{self, Manner, Source, Tables, Trouble};
+use crate::preset::Preset;
+use crate::priority;
+use crate::reset::{self, Source, Trouble};
 use crate::seal;
 use crate::spawner::{name_process, unblock_signals};
-use crate::state::Unready;
 use crate::vm::{Stop, Template, Vm};
 
 /// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
@@ -40,22 +42,12 @@ enum End {
     Failed,
 }
 
-/// What a shell has once it is an instance.
-struct Instance {
-    ram: Mapping,
-    mailbox: Mapping,
-    mailbox_file: OwnedFd,
-    /// What it came from; nothing where a seed is being made.
-    seed: Option<Box<(Source, VcpuState)>>,
-    /// It is done, and nothing is known against it.
-    is_done: bool,
-}
-
 struct Shell<'a> {
     socket: OwnedFd,
     template: &'a Template,
     vm: Vm,
     page_map: PageMap,
+    preset: Option<Box<Preset>>,
     instance: Option<Instance>,
     fork_nanoseconds: u64,
     /// Page faults before the request.
@@ -69,14 +61,19 @@ const PANICKED: i32 = 101;
 
 /// Lives as a shell; answers with the exit code. The guest's progress doorbell signals
 /// `progress`. The cell is closed as soon as the VM is made, before anything of a
-/// tenant's comes.
+/// tenant's comes. With `is_ahead` nobody waits for it, and it runs when nothing else
+/// wants to, until the spawner says otherwise.
 pub fn run(
     cell: Cell,
     socket: OwnedFd,
     progress: OwnedFd,
     template: &Template,
     filter: &Filter,
+    is_ahead: bool,
 ) -> i32 {
+    if is_ahead {
+        priority::lower();
+    }
     name_process(c"faasw-shell");
     unblock_signals();
     // What is said on standard error would only get an attacker heard.
@@ -85,12 +82,7 @@ pub fn run(
         unsafe { libc::_exit(PANICKED) }
     }));
     let started = clock::monotonic();
-    let made = out_of_the_way(&progress)
-        .map_err(|errno| (Failure::Create, errno, 0))
-        .and_then(|moved| {
-            drop(progress);
-            enclose(cell, &socket, moved, template, filter)
-        });
+    let made = enclose(cell, &socket, progress, template, filter);
     let (vm, page_map) = match made {
         Ok(made) => made,
         Err((failure, errno, step)) => {
@@ -104,6 +96,7 @@ pub fn run(
         template,
         vm,
         page_map,
+        preset: None,
         instance: None,
         fork_nanoseconds: 0,
         faults_before: 0,
@@ -120,8 +113,8 @@ pub fn run(
     }
 }
 
-/// Makes the VM and closes the cell round it. `progress` is at a number that no cell
-/// uses, and the lowest free one is the page map's.
+/// Makes the VM and closes the cell round it. Beside `socket` and `progress` no number
+/// may be in use that a cell has.
 ///
 /// # Errors
 /// What failed, and at which step of closing.
@@ -132,11 +125,16 @@ pub fn enclose(
     template: &Template,
     filter: &Filter,
 ) -> Result<(Vm, PageMap), (Failure, Errno, u64)> {
+    let moved = rustix::io::fcntl_dupfd_cloexec(&progress, crate::cell::PROGRESS.cast_signed())
+        .map_err(|errno| (Failure::Create, errno, 0))?;
+    drop(progress);
+    let progress = moved;
     // While this process may still look at itself.
     let page_map = PageMap::open().map_err(|errno| (Failure::Create, errno, 0))?;
     let vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
-    let [machine, vcpu, statistics] = vm.descriptors();
-    let made = [Some(page_map.as_raw_fd()), machine, vcpu, statistics];
+    let [machine, vcpu, statistics, progress] = vm.descriptors();
+    let page_map_fd = Some(page_map.as_raw_fd());
+    let made = [page_map_fd, machine, vcpu, statistics, progress];
     crate::cell::arrange(socket, made)
         .map_err(Step::Descriptors.failed())
         .and_then(|()| cell.close(crate::cell::LIMITS, filter))
@@ -168,6 +166,14 @@ impl Shell<'_> {
         self.fail(failure, errno.raw_os_error() as u64)
     }
 
+    fn fail_trouble(&self, failure: Failure, trouble: Trouble) -> End {
+        match trouble {
+            Trouble::Broken(page) => self.fail(Failure::Broken, page),
+            Trouble::Changed(change) => self.fail(Failure::Changed, change as u64),
+            Trouble::System(errno) => self.fail_system(failure, errno),
+        }
+    }
+
     fn serve(&mut self) -> Result<(), End> {
         loop {
             let packet = match receive(&self.socket, RecvFlags::empty()) {
@@ -177,6 +183,7 @@ impl Shell<'_> {
             };
             let kind = packet.kind();
             match (kind, &mut self.instance) {
+                (Some(Kind::Preset), None) if self.preset.is_none() => self.preset(packet)?,
                 (Some(Kind::Fork), None) => self.fork(packet)?,
                 (Some(Kind::Activate), Some(instance)) => {
                     instance.is_done = false;
@@ -210,7 +217,14 @@ impl Shell<'_> {
         if let Some(instance) = &self.instance {
             let page_map = &self.page_map;
             let ram = instance.ram;
-            let written = page_map.all_written(ram).unwrap_or_default();
+            let written: Vec<Extent> = instance
+                .written(page_map)
+                .iter()
+                .map(|stretch| Extent {
+                    start: stretch.start,
+                    end: stretch.end,
+                })
+                .collect();
             used.written_count = put(&mut used.written, &written);
             if let Some((source, _)) = instance.seed.as_deref() {
                 used.changed = changed(source, ram, &written);
@@ -258,45 +272,19 @@ impl Shell<'_> {
             .map_err(|_| self.fail(Failure::Message, 0))?;
         let started = clock::monotonic();
         let page_faults = self.request_faults();
-        let Some((instance, seed)) = self
-            .instance
-            .as_ref()
-            .and_then(|instance| Some((instance, instance.seed.as_ref()?)))
-        else {
+        let Some(instance) = &mut self.instance else {
             return Err(self.fail(Failure::Message, 0));
         };
-        let (source, state) = seed.as_ref();
-        let manner = Manner {
-            shadowed: !self.vm.can_prefault(),
-            counts_unused: order.count_unused != 0,
-        };
-        let restored = match reset::memory(&self.page_map, source, instance.ram, manner) {
-            Ok(restored) => restored,
-            Err(Trouble::Broken(page)) => return Err(self.fail(Failure::Broken, page)),
-            Err(Trouble::System(errno)) => return Err(self.fail_system(Failure::Reset, errno)),
-        };
-        self.vm
-            .check(state, restored.ring_0_entered)
-            .map_err(|unready| match unready {
-                Unready::Changed(change) => self.fail(Failure::Changed, change as u64),
-                Unready::System(errno) => self.fail_system(Failure::Reset, errno),
-            })?;
-        let done = reset::translations(&mut self.vm, state, instance.mailbox, &restored.tables)
-            .and_then(|()| reset::mailbox(&instance.mailbox_file, instance.mailbox))
-            .and_then(|()| {
-                self.vm
-                    .put_back(state, restored.tables != Tables::Untouched)
-            });
-        if let Err(errno) = done {
-            return Err(self.fail_system(Failure::Reset, errno));
-        }
+        let restored = instance
+            .reset(&mut self.vm, &self.page_map, order.count_unused != 0)
+            .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;
         self.faults_before = self.vm.page_faults();
         self.fork_nanoseconds = 0;
         self.tell(&Parked {
             filled: restored.filled,
             let_go: restored.let_go,
             outside: restored.outside,
-            counted: u64::from(manner.counts_unused),
+            counted: u64::from(order.count_unused != 0),
             unused: restored.unused,
             tables_changed: u64::from(restored.tables.have_changed()),
             exits: self.exits,
@@ -305,88 +293,62 @@ impl Shell<'_> {
         })
     }
 
-    /// Becomes an instance (the sfork of Catalyzer, §5: map the template's
-    /// memory copy-on-write, restore its state).
+    /// Does ahead what the functions of a seed have in common. Whatever fails ends the
+    /// shell.
+    fn preset(&mut self, mut packet: Packet) -> Result<(), End> {
+        let started = clock::monotonic();
+        let order = packet
+            .message::<PresetOrder>()
+            .map_err(|_| self.fail(Failure::Message, 0))?;
+        let mut attached = packet.take_fds().into_iter().flatten();
+        let Some(mailbox) = attached.next() else {
+            return Err(self.fail(Failure::Message, 0));
+        };
+        let preset = Preset::new(
+            &mut self.vm,
+            &self.page_map,
+            &order.image,
+            attached.collect(),
+            mailbox,
+        );
+        let preset = preset.map_err(|trouble| self.fail_trouble(Failure::Preset, trouble))?;
+        self.preset = Some(Box::new(preset));
+        self.faults_before = self.vm.page_faults();
+        self.tell(&Prepared {
+            nanoseconds: clock::monotonic() - started,
+        })
+    }
+
+    /// Becomes an instance.
     fn fork(&mut self, mut packet: Packet) -> Result<(), End> {
         let started = clock::monotonic();
         let order = packet
             .message::<Fork>()
             .map_err(|_| self.fail(Failure::Message, 0))?;
-        let mut attached = packet.take_fds().into_iter().flatten();
-        let mailbox = attached.next();
-        let code = (order.code_bytes > 0).then(|| attached.next()).flatten();
-        let layers: Vec<OwnedFd> = attached.collect();
-        let is_whole = code.is_some() == (order.code_bytes > 0) && !layers.is_empty();
-        let (Some(mailbox), true) = (mailbox, is_whole) else {
-            return Err(self.fail(Failure::Message, 0));
+        let mut fds = packet.take_fds().into_iter().flatten();
+        let mailbox = match order.origin {
+            PRESET => None,
+            _ => fds.next(),
         };
-        let forked = self.map_and_restore(&order, layers, mailbox, code);
+        let code = (order.code_bytes > 0).then(|| fds.next()).flatten();
+        let attached = Attached {
+            mailbox,
+            code,
+            layers: fds.collect(),
+        };
+        if attached.code.is_some() != (order.code_bytes > 0) || attached.layers.is_empty() {
+            return Err(self.fail(Failure::Message, 0));
+        }
+        let vm = &mut self.vm;
+        let forked = match (order.origin, self.preset.take()) {
+            (SHARED, None) => Instance::fork(vm, &order, attached, false),
+            (PRIVATE, None) => Instance::fork(vm, &order, attached, true),
+            (PRESET, Some(preset)) => preset.fork(vm, &order, attached),
+            _ => Err(Errno::INVAL),
+        };
         self.instance = Some(forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?);
         self.fork_nanoseconds = clock::monotonic() - started;
         Ok(())
-    }
-
-    fn map_and_restore(
-        &mut self,
-        order: &Fork,
-        layers: Vec<OwnedFd>,
-        mailbox_file: OwnedFd,
-        code: Option<OwnedFd>,
-    ) -> Result<Instance, Errno> {
-        if order.ram_bytes > RAM_MAX {
-            return Err(Errno::INVAL);
-        }
-        let windows = counted(&order.windows, order.window_count)?;
-        let write_set = counted(&order.write_set, order.write_set_count)?;
-        let read_set = counted(&order.read_set, order.read_set_count)?;
-        let is_private = match order.sharing {
-            SHARED => false,
-            PRIVATE => true,
-            _ => return Err(Errno::INVAL),
-        };
-        let ram = if is_private {
-            let ram = guest_memory::private_ram(&layers, order.ram_bytes, windows)?;
-            guest_memory::make_private(ram, write_set);
-            ram
-        } else {
-            let layer = layers.first().ok_or(Errno::INVAL)?;
-            guest_memory::shared_ram(layer.as_fd(), order.ram_bytes)?
-        };
-        let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
-        let code = code
-            .map(|code| guest_memory::code(code.as_fd(), order.code_bytes))
-            .transpose()?;
-        self.vm.place(ram, mailbox, code)?;
-        self.vm.restore(&order.state)?;
-        if is_private {
-            self.vm.watch_registers();
-            // First what is private and writable by now, then what stays shared: a
-            // page that is filled in before it is private faults twice.
-            for set in [write_set, read_set] {
-                for stretch in set {
-                    let bytes = stretch.end.saturating_sub(stretch.start);
-                    self.vm.prefault(stretch.start, bytes);
-                }
-            }
-            if order.code_bytes > 0 {
-                self.vm.prefault(CODE, order.code_bytes);
-            }
-        }
-        let seed = is_private.then(|| {
-            let source = Source {
-                layers,
-                windows: windows.to_vec(),
-                write_set: write_set.to_vec(),
-            };
-            Box::new((source, order.state))
-        });
-        Ok(Instance {
-            ram,
-            mailbox,
-            mailbox_file,
-            seed,
-            is_done: false,
-        })
     }
 
     fn activate(&mut self, order: &Activate, ram: Mapping) {
@@ -540,14 +502,6 @@ fn changed(source: &Source, ram: Mapping, stretches: &[Extent]) -> u64 {
             reset::changed(source, ram, stretch).unwrap_or(0)
         })
         .sum()
-}
-
-/// The first `count` of `all`.
-fn counted<T>(all: &[T], count: u64) -> Result<&[T], Errno> {
-    usize::try_from(count)
-        .ok()
-        .and_then(|count| all.get(..count))
-        .ok_or(Errno::INVAL)
 }
 
 /// Fills `out` from the system's generator.

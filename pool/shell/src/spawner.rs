@@ -4,8 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_cell::filter::{Filter, Rule};
+use faasw_cell::group::{Group, Groups, Place, Version};
 use faasw_cell::{Born, CellError, Site, out_of_the_way};
-use faasw_fri::messages::{Ended, Kill, SpawnFailed, SpawnHelper, SpawnShell, Spawned};
+use faasw_fri::messages::{
+    Ended, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
+};
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use kvm_ioctls::Kvm;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::page_map::PageMap;
 use crate::vm::Template;
-use crate::{HELPER_FD, NODE_FD, cell, helper, shell};
+use crate::{HELPER_FD, NODE_FD, cell, helper, priority, shell};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
@@ -34,6 +37,9 @@ pub struct Maker {
     /// Where cells are made; or what of it this host does not allow, and then there
     /// are none.
     pub site: Result<Site, CellError>,
+    /// Where their groups are; or why there are none, and then the kernel holds cells
+    /// to less.
+    pub groups: Result<Groups, String>,
 }
 
 impl Maker {
@@ -53,6 +59,8 @@ impl Maker {
         Ok(Self {
             template,
             shell_filter: Filter::compile(&rules(host), &[]).map_err(io::Error::other)?,
+            // Before the site, which hides where they are.
+            groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
             site: Site::prepare(),
         })
     }
@@ -63,10 +71,15 @@ struct Spawner {
     helper_program: OwnedFd,
     maker: Maker,
     children: Vec<Child>,
+    /// What is made ahead can run at a low priority until it is wanted.
+    can_restore: bool,
 }
 
-/// Runs until the node is gone.
-pub fn run() -> io::Result<()> {
+/// Runs until the node is gone. Shells may do what `rules` says.
+///
+/// # Errors
+/// When KVM does not answer, or the node says what makes no sense.
+pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node, which ends this process in its own time.
     let _ = rustix::process::setsid();
     name_process(c"faasw-spawner");
@@ -85,13 +98,11 @@ pub fn run() -> io::Result<()> {
     let mut spawner = Spawner {
         node,
         helper_program,
-        maker: Maker::prepare(|host| {
-            let mut rules = cell::rules(host);
-            rules.extend(cell::rare_rules());
-            rules
-        })?,
+        maker: Maker::prepare(rules)?,
         children: Vec::new(),
+        can_restore: priority::can_restore(),
     };
+    spawner.introduce();
     loop {
         let mut events = [
             PollFd::new(&spawner.node, PollFlags::IN),
@@ -109,7 +120,10 @@ pub fn run() -> io::Result<()> {
         if !node_event.is_empty() {
             match receive(&spawner.node, RecvFlags::empty()) {
                 Ok(packet) => spawner.serve(packet),
-                Err(FriError::Closed) => return Ok(()),
+                Err(FriError::Closed) => {
+                    spawner.end();
+                    return Ok(());
+                }
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
@@ -117,14 +131,38 @@ pub fn run() -> io::Result<()> {
 }
 
 impl Spawner {
+    /// Says what this host gives cells.
+    fn introduce(&self) {
+        let maker = &self.maker;
+        self.tell(&Introduced {
+            own_users: u64::from(maker.site.as_ref().is_ok_and(Site::has_identities)),
+            groups: match &maker.groups {
+                Ok(groups) if groups.version() == Version::One => 1,
+                Ok(_) => 2,
+                Err(_) => 0,
+            },
+        });
+    }
+
+    /// Ends all processes, and leaves nothing of them.
+    fn end(&mut self) {
+        for child in &self.children {
+            let _ = rustix::process::kill_process(child.pid, Signal::KILL);
+        }
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::empty()) {}
+        if let Ok(groups) = &self.maker.groups {
+            groups.remove();
+        }
+    }
+
     fn serve(&mut self, mut packet: Packet) {
         let [first, second, third, ..] = packet.take_fds();
         match packet.kind() {
             Some(Kind::SpawnShell) => {
-                if let (Ok(SpawnShell { token }), Some(socket), Some(progress)) =
-                    (packet.message(), first, second)
+                if let (Ok(order), Some(socket), Some(progress)) =
+                    (packet.message::<SpawnShell>(), first, second)
                 {
-                    self.spawn_shell(token, socket, progress);
+                    self.spawn_shell(&order, socket, progress);
                 }
             }
             Some(Kind::SpawnHelper) => {
@@ -132,6 +170,15 @@ impl Spawner {
                     (packet.message::<SpawnHelper>(), first, second, third)
                 {
                     self.spawn_helper(&order, [input.as_fd(), output.as_fd(), report.as_fd()]);
+                }
+            }
+            Some(Kind::Limit) => {
+                if let Ok(Limit {
+                    token,
+                    memory_bytes,
+                }) = packet.message()
+                {
+                    self.limit(token, memory_bytes);
                 }
             }
             Some(Kind::Kill) => {
@@ -159,16 +206,28 @@ impl Spawner {
             return;
         };
         let number = self.free_number();
-        let child = helper::spawn(site, number, &self.helper_program, order, fds);
+        let child = self.group(number).and_then(|group| {
+            helper::spawn(
+                site,
+                (number, group.as_ref()),
+                &self.helper_program,
+                order,
+                fds,
+            )
+        });
         self.note(order.token, child.map(|pid| (pid, number)));
     }
 
-    fn spawn_shell(&mut self, token: u64, socket: OwnedFd, progress: OwnedFd) {
-        let Some(site) = self.site(token) else {
+    fn spawn_shell(&mut self, order: &SpawnShell, socket: OwnedFd, progress: OwnedFd) {
+        let Some(site) = self.site(order.token) else {
             return;
         };
+        let is_ahead = order.is_ahead != 0 && self.can_restore;
         let number = self.free_number();
-        match site.fork(number) {
+        let forked = self
+            .group(number)
+            .and_then(|group| site.fork(number, group.as_ref()));
+        match forked {
             Ok(Born::Child(cell)) => {
                 let code = {
                     let Maker {
@@ -176,14 +235,14 @@ impl Spawner {
                         shell_filter,
                         ..
                     } = &self.maker;
-                    shell::run(cell, socket, progress, template, shell_filter)
+                    shell::run(cell, socket, progress, template, shell_filter, is_ahead)
                 };
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
-            Ok(Born::Maker(pid)) => self.note(token, Ok((pid, number))),
-            Err(error) => self.note(token, Err(error)),
+            Ok(Born::Maker(pid)) => self.note(order.token, Ok((pid, number))),
+            Err(error) => self.note(order.token, Err(error)),
         }
     }
 
@@ -215,6 +274,28 @@ impl Spawner {
         });
     }
 
+    /// Sets what a shell may have, now that it is known for whom.
+    fn limit(&self, token: u64, memory_bytes: u64) {
+        let child = self.children.iter().find(|child| child.token == token);
+        if let Some(child) = child
+            && self.can_restore
+        {
+            priority::restore(child.pid);
+        }
+        if let (Some(child), Ok(groups)) = (child, &self.maker.groups) {
+            // It has ended, or keeps to the limit that it was born with.
+            let _ = groups.limit_memory(child.number, memory_bytes);
+        }
+    }
+
+    /// The group for a cell with this number; none where the host has none.
+    fn group(&self, number: u32) -> io::Result<Option<Group>> {
+        match &self.maker.groups {
+            Ok(groups) => Ok(Some(groups.group(number)?)),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn kill(&self, token: u64) {
         if let Some(child) = self.children.iter().find(|child| child.token == token) {
             // Not reaped yet, so the number is still this child's.
@@ -228,6 +309,9 @@ impl Spawner {
                 continue;
             };
             let child = self.children.swap_remove(index);
+            if let Ok(groups) = &self.maker.groups {
+                groups.clean(child.number);
+            }
             self.tell(&Ended {
                 token: child.token,
                 signal: status.terminating_signal().unwrap_or(0) as u64,

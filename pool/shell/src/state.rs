@@ -14,7 +14,7 @@
 use std::io;
 
 use faasw_abi::doorbell::Ring;
-use faasw_abi::memory_map::REWRITE;
+use faasw_abi::memory_map::{REWRITE, TOUCH};
 use faasw_fri::messages::VcpuState;
 use kvm_bindings::{
     Msrs, kvm_debugregs, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_vcpu_events, kvm_xcrs, kvm_xsave,
@@ -161,8 +161,12 @@ impl Vm {
         unsafe { self.vcpu.set_xsave(&xsave) }.map_err(errno)
     }
 
-    /// Finishes the `out` that the vCPU stopped in.
-    fn complete_exit(&mut self) -> Result<(), Errno> {
+    /// Finishes the `out` that the vCPU stopped in, and takes over registers that were
+    /// left to the next run.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn complete_exit(&mut self) -> Result<(), Errno> {
         self.vcpu.set_kvm_immediate_exit(1);
         let completed = self.vcpu.run().map(|_| ()).map_err(errno);
         self.vcpu.set_kvm_immediate_exit(0);
@@ -229,26 +233,70 @@ impl Vm {
 
     /// Drops KVM's shadows of table entries that were changed behind its back, by
     /// having the guest write them anew ([`REWRITE`]): KVM sees what a guest writes.
-    /// The routine lies in text that is the seed's, and so do the tables that map it.
     /// `list` says where the addresses are, `count` how many. The vCPU must have been
     /// checked; afterwards it is to be put back.
     ///
     /// # Errors
     /// KVM's; `PROTO` when the routine does not end as it should.
     pub fn rewrite(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
+        self.call(state, REWRITE, list, count, Ring::Rewritten)
+    }
+
+    /// Has the guest read a word at each of `count` addresses ([`TOUCH`]), which are
+    /// listed at `list`. Otherwise as [`Vm::rewrite`].
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn touch(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
+        self.call(state, TOUCH, list, count, Ring::Touched)
+    }
+
+    /// Runs one of the routines that every guest has for the host, until it rings, if
+    /// there is anything to run it on. They lie in text that is the seed's, and so do the
+    /// tables that map it.
+    fn call(
+        &mut self,
+        state: &VcpuState,
+        routine: u64,
+        list: u64,
+        count: u64,
+        end: Ring,
+    ) -> Result<(), Errno> {
+        if count == 0 {
+            return Ok(());
+        }
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         self.complete_exit()?;
         self.vcpu.sync_regs_mut().regs = kvm_regs {
-            rip: REWRITE,
+            rip: routine,
             rdi: list,
             rsi: count,
             ..regs
         };
         self.vcpu.set_sync_dirty_reg(SyncReg::Register);
         match self.run()? {
-            Stop::Rang(value) if value == Ring::Rewritten as u32 => Ok(()),
+            Stop::Rang(value) if value == end as u32 => Ok(()),
             _ => Err(Errno::PROTO),
         }
+    }
+
+    /// Takes a vCPU that was put back into `from`, and has completed what it did, into
+    /// another state: what is the same in both is there already.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn turn(&mut self, from: &VcpuState, to: &VcpuState) -> Result<(), Errno> {
+        if from.sregs != to.sregs || from.xcrs != to.xcrs {
+            return self.restore(to);
+        }
+        if from.xsave != to.xsave {
+            self.restore_vectors(to)?;
+        }
+        // The next run takes them, without a call of its own.
+        let regs = kvm_regs::read_from_bytes(&to.regs).map_err(|_| Errno::INVAL)?;
+        self.vcpu.sync_regs_mut().regs = regs;
+        self.vcpu.set_sync_dirty_reg(SyncReg::Register);
+        Ok(())
     }
 
     /// Puts a vCPU that was checked back into the state that it was restored to

@@ -130,10 +130,26 @@ pub struct Vm {
     /// The guest cannot write MSRs.
     pub(crate) refuses_msrs: bool,
     memory: [kvm_userspace_memory_region; SLOTS],
+    /// Until the doorbell is there.
+    progress: EventFd,
+    is_connected: bool,
 }
 
-/// RAM, mailbox, code.
-const SLOTS: usize = 3;
+/// The VM's memory slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Slot {
+    /// RAM from guest-physical 0.
+    Ram,
+    /// The mailbox.
+    Mailbox,
+    /// Compiled code, which the guest cannot write.
+    Code,
+    /// RAM behind that of the first slot: a slot's size cannot change.
+    MoreRam,
+}
+
+const SLOTS: usize = 4;
 
 pub(crate) fn errno(error: kvm_ioctls::Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
@@ -154,7 +170,7 @@ fn refuse_msrs(vm: &VmFd) -> Result<(), Errno> {
 }
 
 impl Vm {
-    /// Makes a VM and its vCPU. An `out` to the progress doorbell signals
+    /// Makes a VM and its vCPU. An `out` to the progress doorbell will signal
     /// `progress` without an exit (`KVM_IOEVENTFD`).
     ///
     /// # Errors
@@ -166,9 +182,6 @@ impl Vm {
         }
         // SAFETY: the descriptor has this one owner from here on.
         let progress = unsafe { EventFd::from_raw_fd(progress.into_raw_fd()) };
-        let port = IoEventAddress::Pio(PROGRESS.into());
-        vm.register_ioevent(&progress, &port, NoDatamatch)
-            .map_err(errno)?;
         let vcpu = vm.create_vcpu(0).map_err(errno)?;
         vcpu.set_cpuid2(&template.cpuid).map_err(errno)?;
         let faults = FaultCounter::of(&vcpu);
@@ -180,16 +193,19 @@ impl Vm {
             can_prefault: template.can_prefault,
             refuses_msrs: template.filters_msrs,
             memory: [kvm_userspace_memory_region::default(); SLOTS],
+            progress,
+            is_connected: false,
         })
     }
 
-    /// The descriptors of VM, vCPU and its statistics.
-    pub fn descriptors(&self) -> [Option<RawFd>; 3] {
+    /// The descriptors of VM, vCPU, its statistics and the progress doorbell.
+    pub fn descriptors(&self) -> [Option<RawFd>; 4] {
         let statistics = self.faults.as_ref().map(AsRawFd::as_raw_fd);
         [
             Some(self.vm.as_raw_fd()),
             Some(self.vcpu.as_raw_fd()),
             statistics,
+            Some(self.progress.as_raw_fd()),
         ]
     }
 
@@ -207,7 +223,7 @@ impl Vm {
         }
     }
 
-    /// Gives the VM its memory.
+    /// Gives the VM its memory, and its doorbell.
     ///
     /// # Errors
     /// KVM's.
@@ -217,34 +233,63 @@ impl Vm {
         mailbox: Mapping,
         code: Option<Mapping>,
     ) -> Result<(), Errno> {
-        let places = [
-            Some((0, ram, 0)),
-            Some((MAILBOX, mailbox, 0)),
-            code.map(|code| (CODE, code, KVM_MEM_READONLY)),
-        ];
-        for (slot, place) in places.into_iter().enumerate() {
-            let Some((guest_phys_addr, mapping, flags)) = place else {
-                continue;
-            };
-            let region = kvm_userspace_memory_region {
-                slot: slot as u32,
-                flags,
-                guest_phys_addr,
-                memory_size: mapping.bytes(),
-                userspace_addr: mapping.address(),
-            };
-            // SAFETY: mappings live as long as this process, and so as the VM.
-            unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
-            if let Some(kept) = self.memory.get_mut(slot) {
-                *kept = region;
-            }
+        self.give(Slot::Ram, 0, ram)?;
+        self.give(Slot::Mailbox, MAILBOX, mailbox)?;
+        if let Some(code) = code {
+            self.give(Slot::Code, CODE, code)?;
+        }
+        // Only now: the first slot that comes after it waits until the kernel has let
+        // go of the VM's old list of ports, for 8 ms (`call_srcu`, Linux 6.18).
+        if !self.is_connected {
+            let port = IoEventAddress::Pio(PROGRESS.into());
+            self.vm
+                .register_ioevent(&self.progress, &port, NoDatamatch)
+                .map_err(errno)?;
+            self.is_connected = true;
+        }
+        Ok(())
+    }
+
+    /// Gives the VM memory at guest-physical `start`.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn give(&mut self, slot: Slot, start: u64, mapping: Mapping) -> Result<(), Errno> {
+        let region = kvm_userspace_memory_region {
+            slot: slot as u32,
+            flags: match slot {
+                Slot::Code => KVM_MEM_READONLY,
+                Slot::Ram | Slot::Mailbox | Slot::MoreRam => 0,
+            },
+            guest_phys_addr: start,
+            memory_size: mapping.bytes(),
+            userspace_addr: mapping.address(),
+        };
+        // SAFETY: mappings live as long as this process, and so as the VM.
+        unsafe { self.vm.set_user_memory_region(region) }.map_err(errno)?;
+        if let Some(kept) = self.memory.get_mut(slot as usize) {
+            *kept = region;
+        }
+        Ok(())
+    }
+
+    /// Takes the memory of a slot away.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn take(&mut self, slot: Slot) -> Result<(), Errno> {
+        if let Some(kept) = self.memory.get_mut(slot as usize) {
+            kept.memory_size = 0;
+            // SAFETY: no memory is given.
+            unsafe { self.vm.set_user_memory_region(*kept) }.map_err(errno)?;
         }
         Ok(())
     }
 
     /// Makes KVM forget what it knows of the guest's page tables, by taking RAM
     /// away and giving it back. Where the hardware does not walk them, KVM keeps
-    /// shadows of them, and a table that is changed behind its back is stale there.
+    /// shadows of them, and a table that is changed behind its back is stale there. It
+    /// forgets those of all slots with any one of them.
     ///
     /// # Errors
     /// KVM's.

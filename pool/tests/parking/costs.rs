@@ -21,6 +21,10 @@ pub async fn cpu_time_is_limited_per_request(bench: &Bench) {
         assert_eq!(text, b"196418\n");
         assert_eq!(timing.served, Served::Parked);
         requests += 1;
+        // Its cost is told a moment before it can be taken again.
+        bench
+            .settles("it is parked again", |stats| stats.parked == 1)
+            .await;
     }
     assert!(requests > 1, "one request takes the whole limit");
     // The limit is looked at when the request is as old as it.
@@ -30,6 +34,9 @@ pub async fn cpu_time_is_limited_per_request(bench: &Bench) {
     let (_, timing, effort) = bench.through(&seed, order).await;
     assert_eq!(timing.served, Served::Parked);
     assert!(effort.reset.is_some());
+    bench
+        .settles("it is parked again", |stats| stats.parked == 1)
+        .await;
     assert_eq!(shells(), [instance]);
     // One request alone is held to it.
     let mut order = call("/loop");

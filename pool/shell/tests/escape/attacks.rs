@@ -277,7 +277,7 @@ pub const ATTACKS: &[Attack] = &[
         open(c"/proc/self/mem", RDWR)
     }),
     forbidden("reopen-a-layer", &[ENOENT], |_| {
-        open(c"/proc/self/fd/10", RDWR)
+        open(c"/proc/self/fd/11", RDWR)
     }),
     forbidden("read-a-siblings-environment", &[ENOENT], |_| {
         open(c"/proc/1/environ", 0)

@@ -60,9 +60,7 @@ pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
     // As in the spawner, low numbers are for cells.
     let maker = Maker::prepare(|host| {
         if is_filtered {
-            let mut rules = cell::rules(host);
-            rules.extend(cell::rare_rules());
-            rules
+            cell::all_rules(host)
         } else {
             CALLS.map(|call| rule("anything", call, &[])).collect()
         }
@@ -101,6 +99,9 @@ pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
     };
     println!("{outcome}");
     rustix::process::kill_process(sibling, rustix::process::Signal::KILL).unwrap();
+    if let Ok(groups) = &maker.groups {
+        groups.remove();
+    }
     std::process::exit(0);
 }
 
@@ -116,16 +117,15 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
     let site = maker.site.as_ref().unwrap();
     let (ours, theirs) = faasw_fri::pair().unwrap();
     let ours = out_of_the_way(ours).unwrap();
-    match site.fork(number).unwrap() {
+    match site.fork(number, None).unwrap() {
         Born::Maker(pid) => (pid, ours),
         Born::Child(cell) => {
             drop(ours);
             let theirs = at(cell::SOCKET, theirs);
-            let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
-            let progress = out_of_the_way(progress.unwrap()).unwrap();
-            // SAFETY: the eventfd's first number, which is free again.
-            unsafe { libc::close_range(4, 15, 0) };
             let files = files();
+            // As the spawner gets it: next to the socket.
+            let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+            let progress = at(cell::SOCKET + 1, progress.unwrap());
             let code = match shell::enclose(
                 cell,
                 &theirs,

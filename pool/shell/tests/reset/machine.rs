@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{
     CODE, EXCEPTION_STACK_TOP, GDT, IDT, MAILBOX, PAGE, PML4, REWRITE, RODATA_END, STACK_TOP,
-    TABLE_ZONE, TSS,
+    TABLE_ZONE, TOUCH, TSS,
 };
 use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
 use faasw_shell::guest_memory::{self, Mapping};
@@ -58,12 +58,12 @@ pub struct Machine {
     pub source: Source,
     pub state: VcpuState,
     pub mailbox: Mapping,
-    level: Level,
-    mailbox_file: OwnedFd,
-    page_map: PageMap,
+    pub level: Level,
+    pub mailbox_file: OwnedFd,
+    pub page_map: PageMap,
 }
 
-fn memory(name: &str, bytes: u64) -> OwnedFd {
+pub fn memory(name: &str, bytes: u64) -> OwnedFd {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, bytes).unwrap();
     file
@@ -211,71 +211,86 @@ pub fn has_avx() -> bool {
     std::arch::is_x86_feature_detected!("avx")
 }
 
-impl Machine {
-    /// A VM that is about to run `program`, forked from a layer.
-    pub fn new(level: Level, program: &[u8]) -> Self {
-        let template = Template::new(Kvm::new().unwrap()).unwrap();
-        let layer = memory("layer", RAM);
-        write_tables(&layer);
-        write_descriptors(&layer);
-        put(&layer, PROGRAM, program);
-        put(&layer, REWRITE, programs::rewrite());
-        // Every window has something that a reset could forget.
-        for at in (RODATA_END..RAM).step_by(1 << 20).skip(1) {
-            put(&layer, at + 24, &at.to_le_bytes());
-        }
-        let window = |start, end, layer| FriWindow {
-            extent: FriExtent { start, end },
-            layer,
-        };
-        // A child over a part of its parent, as in a tree of seeds.
-        let windows = vec![
-            window(0, 24 << 20, 0),
+pub fn new_vm() -> Vm {
+    let template = Template::new(Kvm::new().unwrap()).unwrap();
+    let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    Vm::new(&template, progress).unwrap()
+}
+
+/// A child over a part of its parent, as in a tree of seeds. The table entry for
+/// [`UNMAPPED`] leads to `frames`, the parent's first.
+pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
+    let [layer, child] = [memory("layer", RAM), memory("child", RAM)];
+    write_tables(&layer);
+    write_descriptors(&layer);
+    put(&layer, PROGRAM, program);
+    put(&layer, REWRITE, programs::rewrite());
+    put(&layer, TOUCH, programs::touch());
+    // Every window has something that a reset could forget.
+    for at in (RODATA_END..RAM).step_by(1 << 20).skip(1) {
+        put(&layer, at + 24, &at.to_le_bytes());
+    }
+    for at in (24 << 20..44 << 20).step_by(1 << 20) {
+        put(
+            &child,
+            at + 24,
+            &[at, at + 1].map(u64::to_le_bytes).concat(),
+        );
+    }
+    // A page that the child has emptied.
+    put(&layer, (26 << 20) + PAGE, &[1; 64]);
+    for (layer, frame) in [&layer, &child].into_iter().zip(frames) {
+        let entry = if frame == 0 { 0 } else { frame | TABLE };
+        put(layer, LAST_TABLE, entry.as_bytes());
+    }
+    let window = |start, end, layer| FriWindow {
+        extent: FriExtent { start, end },
+        layer,
+    };
+    let pages = |start, count| FriExtent {
+        start,
+        end: start + count * PAGE,
+    };
+    Source {
+        layers: vec![layer, child],
+        windows: vec![
+            window(0, LAST_TABLE, 0),
+            window(LAST_TABLE, LAST_TABLE + PAGE, 1),
+            window(LAST_TABLE + PAGE, 24 << 20, 0),
             window(24 << 20, 28 << 20, 1),
             window(28 << 20, 32 << 20, 0),
             window(40 << 20, 44 << 20, 1),
-        ];
-        let child = memory("child", RAM);
-        for at in (24 << 20..44 << 20).step_by(1 << 20) {
-            put(&child, at + 24, &at.to_le_bytes());
-        }
-        let layers = vec![layer, child];
-        let write_set = vec![
-            FriExtent {
-                start: NUMBER,
-                end: NUMBER + PAGE,
-            },
-            FriExtent {
-                start: 9 << 20,
-                end: (9 << 20) + 4 * PAGE,
-            },
-            FriExtent {
-                start: 36 << 20,
-                end: (36 << 20) + 4 * PAGE,
-            },
-        ];
-        let ram = guest_memory::private_ram(&layers, RAM, &windows).unwrap();
-        guest_memory::make_private(ram, &write_set);
+        ],
+        write_set: vec![pages(NUMBER, 1), pages(9 << 20, 4), pages(36 << 20, 4)],
+        copied: Vec::new(),
+        lent: Vec::new(),
+    }
+}
+
+impl Machine {
+    /// A VM that is about to run `program`, forked from a seed.
+    pub fn new(level: Level, program: &[u8]) -> Self {
+        Self::forked(level, seed(program, [0, 0]))
+    }
+
+    /// A VM that is forked from a seed.
+    pub fn forked(level: Level, source: Source) -> Self {
+        let ram = guest_memory::private_ram(&source.layers, RAM, &source.windows).unwrap();
+        guest_memory::make_private(ram, &source.write_set);
         let mailbox_file = memory("mailbox", MAILBOX_BYTES);
         let mailbox = guest_memory::mailbox(mailbox_file.as_fd()).unwrap();
         let code_file = memory("code", LARGE);
         let code = guest_memory::code(code_file.as_fd(), LARGE).unwrap();
-        let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let mut vm = Vm::new(&template, progress).unwrap();
+        let mut vm = new_vm();
         vm.place(ram, mailbox, Some(code)).unwrap();
-        let state = first_state(level);
-        vm.restore(&state).unwrap();
+        vm.restore(&first_state(level)).unwrap();
         // As KVM spells it: limits and unused fields of segments are filled in.
         let state = vm.save().unwrap();
         vm.watch_registers();
         Self {
             vm,
             ram,
-            source: Source {
-                layers,
-                windows,
-                write_set,
-            },
+            source,
             state,
             mailbox,
             level,
@@ -305,7 +320,9 @@ impl Machine {
             shadowed: !self.vm.can_prefault(),
             counts_unused: true,
         };
-        reset::memory(&self.page_map, &self.source, self.ram, manner)
+        let restored = reset::memory(&self.page_map, &self.source, self.ram, manner)?;
+        reset::settle(&mut self.source, self.ram)?;
+        Ok(restored)
     }
 
     pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {
@@ -331,6 +348,7 @@ impl Machine {
         for page in (0..RAM).step_by(PAGE as usize) {
             // By hand: the windows above are what is tested.
             let layer = match page >> 20 {
+                _ if page == LAST_TABLE => Some(1),
                 0..24 | 28..32 => Some(0),
                 24..28 | 40..44 => Some(1),
                 _ => None,

@@ -23,6 +23,7 @@
 )]
 
 mod machine;
+mod preset;
 mod programs;
 
 use faasw_abi::memory_map::{PAGE, PML4, TEXT};
@@ -33,6 +34,11 @@ use faasw_shell::state::{Change, Unready};
 use libtest_mimic::{Arguments, Trial};
 
 use machine::{Level, Machine, NUMBER, has_avx};
+use preset::{
+    a_fork_in_two_steps_is_a_fork, a_preset_shell_takes_fewer_faults,
+    a_seed_that_does_not_descend_is_refused, memory_that_a_function_does_not_have_cannot_be_used,
+    nothing_of_the_run_ahead_is_left, translations_are_the_childs, what_was_done_ahead_goes_back,
+};
 
 const DONE: Option<u32> = Some(3);
 
@@ -333,6 +339,13 @@ fn main() {
         pages_beyond_the_write_set_are_counted_and_let_go,
         unused_pages_of_the_write_set_are_counted,
         what_is_filled_in_takes_no_faults,
+        a_fork_in_two_steps_is_a_fork,
+        nothing_of_the_run_ahead_is_left,
+        what_was_done_ahead_goes_back,
+        a_preset_shell_takes_fewer_faults,
+        translations_are_the_childs,
+        memory_that_a_function_does_not_have_cannot_be_used,
+        a_seed_that_does_not_descend_is_refused,
     ];
     libtest_mimic::run(&arguments, trials).exit();
 }

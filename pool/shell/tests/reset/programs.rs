@@ -187,6 +187,27 @@ rewrite:
     ud2
 rewrite_end:
 
+.globl touch, touch_end
+touch:
+1:  mov (%rdi), %rax
+    mov (%rax), %rcx
+    add $8, %rdi
+    dec %rsi
+    jnz 1b
+    mov $10, %eax
+    mov $0x50, %edx
+    out %eax, %dx
+    ud2
+touch_end:
+
+// Tells what is mapped where nothing is at first.
+PROGRAM glance
+    movabs ${unmapped}, %rbx
+    mov 24(%rbx), %rax
+    movabs ${mailbox}, %rbx
+    mov %rax, (%rbx)
+DONE glance
+
 // Enters ring 0 by the gate that leads to the start of the program plus 16, and
 // changes a debug register there.
 PROGRAM trip
@@ -305,6 +326,8 @@ programs! {
     reader reader_end,
     writer writer_end,
     rewrite rewrite_end,
+    touch touch_end,
+    glance glance_end,
     trip trip_end,
     debug_register debug_register_end,
     control_register control_register_end,

@@ -1,5 +1,7 @@
 //! What this host offers.
 
+mod protection;
+
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 
@@ -166,6 +168,7 @@ pub fn findings() -> Vec<Finding> {
                 .to_owned(),
         ),
     }
+    findings.extend(protection::findings());
     findings
 }
 

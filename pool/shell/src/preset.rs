@@ -1,0 +1,226 @@
+//! The generic shell: everything that functions have in common is done ahead.
+//!
+//! A shell that is made ahead of need (Catalyzer's sandbox Zygote, §4.2; AFaaS §4.2)
+//! becomes an image of a seed without any tenant's code that functions descend from,
+//! and has its guest run once, over the pages that every request uses: so memory slots,
+//! vCPU state and second-level tables are there before anybody waits for them. The
+//! reset that parked instances go through takes back whatever that run did. The fork
+//! to a function's seed then does what differs:
+//!
+//! - *Copied*: pages that a function's instances write or are likely to use get the
+//!   seed's contents where they are, and what translates them stays.
+//! - *Mapped*: page tables, whose pages an instance must not have of its own (a private
+//!   one is the mark of a guest that wrote there), and what is too much to copy.
+//!
+//! Page tables change behind KVM's back by that. What they map in addition needs
+//! nothing: neither KVM's shadows nor the CPU keep what was not present. Whether
+//! something else changed is found out once for each seed, by whoever orders the fork.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use faasw_abi::mailbox::{
+    Area, HOST_WORDS, LOG, REPORT, REQUEST_BODY, REQUEST_HEAD, RESPONSE_BODY, RESPONSE_HEAD,
+};
+use faasw_abi::memory_map::{CODE, MAILBOX, PAGE};
+use faasw_fri::messages::{Fork, FriExtent, FriWindow, Image, VcpuState};
+use rustix::io::Errno;
+
+use crate::fork::{Attached, Difference, Instance, Sets};
+use crate::guest_memory::{self, Mapping, RoomyRam};
+use crate::page_map::PageMap;
+use crate::reset::{self, Source, Trouble};
+use crate::vm::{Slot, Vm};
+
+/// The parts of a mailbox whose first page a request is likely to use.
+const USUAL: [Area; 7] = [
+    HOST_WORDS,
+    REQUEST_HEAD,
+    RESPONSE_HEAD,
+    REPORT,
+    LOG,
+    REQUEST_BODY,
+    RESPONSE_BODY,
+];
+
+/// Room for compiled code, in bytes: making a slot takes 12 us and more where other
+/// VMs run, so it is there before the code. Code that is larger gets another.
+const CODE_ROOM: u64 = 16 << 20;
+
+/// A shell that is an image of a seed and has run.
+pub struct Preset {
+    ram: RoomyRam,
+    code: Mapping,
+    /// As it is between two requests.
+    image: Instance,
+    /// What is private of its RAM.
+    private: Vec<FriExtent>,
+}
+
+impl Preset {
+    /// Makes `vm`, which has no memory yet, an image of a seed, and has its guest run.
+    ///
+    /// # Errors
+    /// The system's; [`Trouble::Broken`] and [`Trouble::Changed`] when the guest did what no guest
+    /// of ours does.
+    pub fn new(
+        vm: &mut Vm,
+        page_map: &PageMap,
+        order: &Image,
+        layers: Vec<OwnedFd>,
+        mailbox_file: OwnedFd,
+    ) -> Result<Self, Trouble> {
+        let sets = Sets::of(order)?;
+        let ram = RoomyRam::new(&layers, order.ram_bytes, sets.windows)?;
+        guest_memory::make_private(ram.mapping(), sets.written);
+        let mailbox = guest_memory::mailbox(mailbox_file.as_fd())?;
+        let code = guest_memory::code_room(CODE_ROOM)?;
+        vm.place(ram.mapping(), mailbox, Some(code))?;
+        vm.restore(&order.state)?;
+        vm.watch_registers();
+        sets.prefault(vm);
+        let source = Source {
+            layers,
+            windows: sets.windows.to_vec(),
+            write_set: sets.written.to_vec(),
+            copied: Vec::new(),
+            lent: Vec::new(),
+        };
+        let mut image = Instance {
+            ram: ram.mapping(),
+            mailbox,
+            mailbox_file,
+            seed: Some(Box::new((source, order.state))),
+            is_done: true,
+        };
+        image.run_once(vm, sets, &order.state)?;
+        image.reset(vm, page_map, false)?;
+        // A fork sets registers and nothing else.
+        vm.complete_exit()?;
+        let private = page_map.all_written(image.ram)?;
+        let private = private.iter().map(|extent| FriExtent {
+            start: extent.start,
+            end: extent.end,
+        });
+        Ok(Self {
+            ram,
+            code,
+            private: private.collect(),
+            image,
+        })
+    }
+
+    /// Becomes an instance of a child of its seed, or of the seed itself.
+    ///
+    /// # Errors
+    /// `INVAL` when the order is for no such seed; the system's.
+    pub fn fork(self, vm: &mut Vm, order: &Fork, attached: Attached) -> Result<Instance, Errno> {
+        let Instance {
+            mailbox,
+            mailbox_file,
+            seed,
+            ..
+        } = self.image;
+        let (parent, before) = *seed.ok_or(Errno::INVAL)?;
+        let (image, layers) = (&order.image, attached.layers);
+        let sets = Sets::of(image)?;
+        let difference = Difference::of(order)?;
+        if !descends(sets.windows, &layers, &parent) {
+            return Err(Errno::INVAL);
+        }
+        let preset_bytes = self.ram.mapping().bytes();
+        let ram = match image.ram_bytes == preset_bytes {
+            true => self.ram.mapping(),
+            false => self.ram.resize(image.ram_bytes)?,
+        };
+        if ram.bytes() > preset_bytes {
+            vm.give(Slot::MoreRam, preset_bytes, ram.from(preset_bytes)?)?;
+        }
+        for extent in difference.mapped {
+            let window = FriWindow {
+                extent: *extent,
+                layer: layers.len().saturating_sub(1) as u64,
+            };
+            guest_memory::map_window(ram, &layers, &window)?;
+        }
+        let gone = reset::union(difference.mapped, difference.filled);
+        let source = Source {
+            layers,
+            windows: sets.windows.to_vec(),
+            write_set: sets.written.to_vec(),
+            copied: difference.filled.to_vec(),
+            lent: reset::without(&self.private, &gone),
+        };
+        for extent in difference.filled {
+            reset::fill(&source, ram, *extent)?;
+        }
+        let ahead = reset::union(&source.copied, &source.lent);
+        guest_memory::make_private(ram, &reset::without(sets.written, &ahead));
+        if let Some(code) = attached.code {
+            place_code(vm, self.code, code.as_fd(), order.code_bytes)?;
+        }
+        vm.turn(&before, &image.state)?;
+        if difference.forgets_tables {
+            if vm.can_prefault() {
+                vm.put_back(&image.state, true)?;
+            } else {
+                vm.forget_tables()?;
+            }
+        }
+        sets.prefault(vm);
+        vm.prefault(CODE, order.code_bytes);
+        Ok(Instance {
+            ram,
+            mailbox,
+            mailbox_file,
+            seed: Some(Box::new((source, image.state))),
+            is_done: false,
+        })
+    }
+}
+
+impl Instance {
+    /// Has the guest use what `sets` has of RAM, and the usual parts of the mailbox,
+    /// without changing anything but registers: the first run of a vCPU costs some
+    /// time, and so does what is translated first.
+    fn run_once(&self, vm: &mut Vm, sets: Sets<'_>, state: &VcpuState) -> Result<(), Errno> {
+        let pages = |set: &[FriExtent]| -> Vec<u64> {
+            let each = |stretch: &FriExtent| (stretch.start..stretch.end).step_by(PAGE as usize);
+            set.iter().flat_map(each).collect()
+        };
+        let read = pages(sets.read);
+        let mut written = pages(sets.written);
+        written.extend(USUAL.map(|area| MAILBOX + area.offset));
+        // Where the reset puts its own list, too.
+        let place = RESPONSE_BODY.offset;
+        self.mailbox.put(place, &read)?;
+        vm.touch(state, MAILBOX + place, read.len() as u64)?;
+        self.mailbox.put(place, &written)?;
+        vm.rewrite(state, MAILBOX + place, written.len() as u64)
+    }
+}
+
+/// Maps compiled code to `room`, which has its slot, or elsewhere if it is too large.
+fn place_code(vm: &mut Vm, room: Mapping, file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+    if bytes <= room.bytes() {
+        return guest_memory::map_code(room, file, bytes);
+    }
+    let code = guest_memory::code(file, bytes)?;
+    vm.take(Slot::Code)?;
+    vm.give(Slot::Code, CODE, code)
+}
+
+/// Whether `windows` of `layers` can be those of a child of `parent`: wherever they are
+/// of the parent's layers, they are as in the parent.
+fn descends(windows: &[FriWindow], layers: &[OwnedFd], parent: &Source) -> bool {
+    let depth = parent.layers.len();
+    let is_in = |inner: &FriWindow, outer: &FriWindow| {
+        inner.layer == outer.layer
+            && outer.extent.start <= inner.extent.start
+            && inner.extent.end <= outer.extent.end
+    };
+    (depth..=depth + 1).contains(&layers.len())
+        && windows
+            .iter()
+            .filter(|window| window.layer < depth as u64)
+            .all(|window| parent.windows.iter().any(|outer| is_in(window, outer)))
+}

@@ -1,0 +1,162 @@
+//! What this host gives to the protection of microVMs from each other and of itself
+//! from them.
+
+use std::fs;
+
+use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD, Version};
+
+use super::{Finding, State};
+
+/// Looks at everything that cells and memory rest on.
+pub fn findings() -> Vec<Finding> {
+    let mut findings = vec![users(), groups(), threads(), merging(), swap()];
+    findings.extend(speculation());
+    if !faasw_cell::has_privilege() {
+        findings.extend(unprivileged());
+    }
+    findings
+}
+
+fn found(what: &'static str, state: State, detail: impl Into<String>) -> Finding {
+    Finding {
+        what,
+        state,
+        detail: detail.into(),
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+fn users() -> Finding {
+    let what = "users of cells";
+    if faasw_cell::has_privilege() {
+        found(
+            what,
+            State::Good,
+            "each microVM's process has a user of its own",
+        )
+    } else {
+        found(
+            what,
+            State::Poor,
+            "without root (or CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID and CAP_SETPCAP) the processes of microVMs run as this user, kept apart by namespaces and system-call filters alone; and what is made ahead takes processors from what is urgent",
+        )
+    }
+}
+
+/// What stands in the way of a user who is not root.
+fn unprivileged() -> Option<Finding> {
+    let forbids = |path: &str, value: &str| read(path) == value;
+    let why = if forbids("/proc/sys/user/max_user_namespaces", "0") {
+        "user.max_user_namespaces is 0"
+    } else if forbids("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        "kernel.unprivileged_userns_clone is 0"
+    } else if forbids(
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+    ) {
+        "kernel.apparmor_restrict_unprivileged_userns is 1, unless a profile allows it"
+    } else {
+        return None;
+    };
+    let detail = format!("this user cannot make namespaces, and without them nothing runs: {why}");
+    Some(found("namespaces", State::Bad, detail))
+}
+
+fn groups() -> Finding {
+    let what = "control groups";
+    let share = Share {
+        memory: VM_OVERHEAD,
+        processes: 1,
+        weight: 100,
+    };
+    match Place::find().and_then(|place| Groups::prepare(&place, share)) {
+        Ok(groups) => {
+            groups.remove();
+            let version = match groups.version() {
+                Version::One => 1,
+                Version::Two => 2,
+            };
+            let detail =
+                format!("version {version}: the kernel holds each microVM's process to its memory");
+            found(what, State::Good, detail)
+        }
+        Err(why) => {
+            let detail = format!(
+                "{why}: memory of microVMs is bounded by their size and this node's limits only, it may be swapped out, and processors are not shared out by microVM"
+            );
+            found(what, State::Poor, detail)
+        }
+    }
+}
+
+fn threads() -> Finding {
+    let what = "simultaneous multithreading";
+    match read("/sys/devices/system/cpu/smt/active").as_str() {
+        "1" => found(
+            what,
+            State::Poor,
+            "on: microVMs of different functions may run on two threads of one core and learn of each other through what these share (boot with nosmt, or give cores to nodes whole)",
+        ),
+        _ => found(what, State::Good, "off: no two microVMs share a core"),
+    }
+}
+
+fn merging() -> Finding {
+    let what = "page merging";
+    match read("/sys/kernel/mm/ksm/run").as_str() {
+        "1" => found(
+            what,
+            State::Poor,
+            "KSM is on: faasw marks no page for it, but a program that starts the node can (PR_SET_MEMORY_MERGE), and then contents can be told by timing",
+        ),
+        _ => found(what, State::Good, "KSM is off"),
+    }
+}
+
+fn swap() -> Finding {
+    let what = "swap";
+    match read("/proc/swaps").lines().count() {
+        0 | 1 => found(
+            what,
+            State::Good,
+            "none: what functions hold stays in memory",
+        ),
+        _ => found(
+            what,
+            State::Poor,
+            "there is some: control groups keep microVMs out of it, but not seeds, which hold what functions initialised (encrypt it)",
+        ),
+    }
+}
+
+fn speculation() -> Option<Finding> {
+    let entries = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").ok()?;
+    let mut open: Vec<String> = entries
+        .flatten()
+        .filter(|entry| {
+            fs::read_to_string(entry.path()).is_ok_and(|text| text.starts_with("Vulnerable"))
+        })
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    open.sort();
+    Some(match open.as_slice() {
+        [] => found(
+            "speculation",
+            State::Good,
+            "the kernel mitigates every weakness that it knows of in this CPU",
+        ),
+        open => {
+            let names = open.join(", ");
+            let detail = format!(
+                "the kernel reports no mitigation for {names}: a function may be able to read others' memory"
+            );
+            found("speculation", State::Poor, detail)
+        }
+    })
+}

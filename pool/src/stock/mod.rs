@@ -1,0 +1,318 @@
+//! Shells made ahead of need.
+//!
+//! Making a VM takes far longer than forking into one, so some are kept ready
+//! (Catalyzer's sandbox Zygotes, §4.2; AFaaS §4.2), and as soon as there is a seed that
+//! functions descend from they are preset with it. They are made one at a time, when
+//! nothing else wants to run; how many follows demand ([`Marks`]).
+
+mod marks;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use self::marks::Marks;
+use crate::error::{PlatformError, StartError};
+use crate::frozen::Frozen;
+use crate::mailbox::Mailbox;
+use crate::preset::Template;
+use crate::shell::Shell;
+use crate::spawner::Spawner;
+use crate::wall_clock::WallClock;
+
+/// A shell that holds no function, and the mailbox of whatever it becomes.
+#[derive(Debug)]
+pub struct Ready {
+    /// The shell.
+    pub shell: Shell,
+    /// The mailbox; nothing is in it.
+    pub mailbox: Mailbox,
+}
+
+impl Ready {
+    /// A bare one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    async fn make(spawner: &Arc<Spawner>, wall_clock: WallClock) -> Result<Self, PlatformError> {
+        let mailbox = Mailbox::new()?;
+        let shell = Shell::make(spawner, wall_clock).await?;
+        Ok(Self { shell, mailbox })
+    }
+
+    /// One that nobody waits for, preset if there is a template. The inner error says
+    /// why it cannot be preset.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    async fn make_ahead(
+        spawner: &Arc<Spawner>,
+        wall_clock: WallClock,
+        template: Option<&Template>,
+    ) -> Result<Result<Self, String>, PlatformError> {
+        let mailbox = Mailbox::new()?;
+        let shell = Shell::make_ahead(spawner, wall_clock, template, &mailbox).await?;
+        Ok(shell.map(|shell| Self { shell, mailbox }))
+    }
+
+    /// Presets one that is bare. The inner error says why it cannot be.
+    ///
+    /// # Errors
+    /// When its shell is gone.
+    async fn preset(mut self, template: &Template) -> Result<Result<Self, String>, PlatformError> {
+        let done = self.shell.preset(template, &self.mailbox).await?;
+        Ok(done.map(|()| self))
+    }
+}
+
+/// The stock, and the spawner that fills it.
+#[derive(Debug)]
+pub struct Stock {
+    spawner: Mutex<Arc<Spawner>>,
+    forbidden_calls: Arc<AtomicU64>,
+    wall_clock: WallClock,
+    ready: Mutex<VecDeque<Ready>>,
+    marks: Mutex<Marks>,
+    /// What shells are preset with, once it is there.
+    template: Mutex<Option<Template>>,
+    stopped: AtomicBool,
+    changed: Arc<Notify>,
+    /// Where the pool was started: whoever calls may have another.
+    runtime: Handle,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stock {
+    /// A stock that keeps at least `low` shells ready, whose guests get their time of day
+    /// from `wall_clock`. Must be called inside a tokio runtime.
+    ///
+    /// The first shell is made at once: what this host does not allow is to be known
+    /// then.
+    ///
+    /// # Errors
+    /// When the spawner cannot be started, or no shell can be made.
+    pub async fn start(low: usize, wall_clock: WallClock) -> Result<Arc<Self>, StartError> {
+        let forbidden_calls = Arc::new(AtomicU64::new(0));
+        let spawner = Spawner::start(forbidden_calls.clone()).map_err(StartError::Spawner)?;
+        let stock = Arc::new(Self {
+            spawner: Mutex::new(spawner),
+            forbidden_calls,
+            wall_clock,
+            ready: Mutex::default(),
+            marks: Mutex::new(Marks::new(low, Instant::now())),
+            template: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            changed: Arc::new(Notify::new()),
+            runtime: Handle::current(),
+        });
+        let first = stock.make().await.map_err(StartError::Shell)?;
+        match low {
+            0 => first.shell.destroy().await,
+            _ => lock(&stock.ready).push_back(first),
+        }
+        tokio::spawn(refill(Arc::downgrade(&stock)));
+        Ok(stock)
+    }
+
+    /// The spawner; another one when the last has ended.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
+        let mut spawner = lock(&self.spawner);
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(PlatformError::SpawnerGone);
+        }
+        if spawner.is_gone() {
+            tracing::warn!("the spawner has ended; starting another");
+            self.clear();
+            let _on_the_pools_own = self.runtime.enter();
+            *spawner = Spawner::start(self.forbidden_calls.clone())
+                .map_err(|_| PlatformError::SpawnerGone)?;
+        }
+        Ok(spawner.clone())
+    }
+
+    /// Has shells preset with `frozen` from now on, those that are ready, too.
+    pub fn preset_with(&self, frozen: Arc<Frozen>) {
+        match Template::new(frozen) {
+            Ok(template) => *lock(&self.template) = Some(template),
+            Err(error) => tracing::warn!(%error, "shells are not preset"),
+        }
+        self.changed.notify_one();
+    }
+
+    /// A shell that can be forked to `seed`, and whether it was ready or is made now.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub async fn take(&self, seed: &Frozen) -> Result<(Ready, bool), PlatformError> {
+        // Also replaces a spawner that is gone, and with it its dead shells.
+        let spawner = self.spawner()?;
+        let (ready, left) = {
+            let mut all = lock(&self.ready);
+            // Those that are preset first: they are the sooner ready.
+            let ready = pop(&mut all, |shell| shell.is_preset_for(seed))
+                .or_else(|| pop(&mut all, |shell| !shell.is_preset()));
+            (ready, all.len())
+        };
+        let left = ready.is_some().then_some(left);
+        lock(&self.marks).take(left, Instant::now());
+        self.changed.notify_one();
+        match ready {
+            Some(ready) => Ok((ready, true)),
+            None => Ok((Ready::make(&spawner, self.wall_clock).await?, false)),
+        }
+    }
+
+    /// A shell that is not preset, for making a seed.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub async fn take_bare(&self) -> Result<Ready, PlatformError> {
+        let spawner = self.spawner()?;
+        let ready = pop(&mut lock(&self.ready), |shell| !shell.is_preset());
+        self.changed.notify_one();
+        match ready {
+            Some(ready) => Ok(ready),
+            None => Ready::make(&spawner, self.wall_clock).await,
+        }
+    }
+
+    /// A bare shell that is made now.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn make(&self) -> Result<Ready, PlatformError> {
+        Ready::make(&self.spawner()?, self.wall_clock).await
+    }
+
+    /// Shells that are ready now.
+    pub fn ready(&self) -> usize {
+        lock(&self.ready).len()
+    }
+
+    /// How many processes were ended for a system call that their cell does not allow.
+    pub fn forbidden_calls(&self) -> u64 {
+        self.forbidden_calls.load(Ordering::Relaxed)
+    }
+
+    /// Ends the spawner, and with it every process that it made. There will be no
+    /// other.
+    pub async fn stop(&self) {
+        let spawner = {
+            // Under the lock, so that nobody is in the middle of starting one.
+            let spawner = lock(&self.spawner);
+            self.stopped.store(true, Ordering::Release);
+            spawner.clone()
+        };
+        self.clear();
+        spawner.stop().await;
+    }
+
+    /// Ends the shells that are ready.
+    fn clear(&self) {
+        lock(&self.ready).clear();
+    }
+
+    /// Makes what is missing and ends what is too much; says when to look again, if
+    /// nobody takes one before.
+    async fn fill(&self) -> Result<Option<Instant>, PlatformError> {
+        loop {
+            let (wanted, next) = {
+                let mut marks = lock(&self.marks);
+                let next = marks.decay(Instant::now());
+                (marks.wanted(), next)
+            };
+            let template = lock(&self.template).clone();
+            let bare = {
+                let mut ready = lock(&self.ready);
+                while ready.len() > wanted {
+                    // Its end is the spawner's work, and nobody waits for it.
+                    ready.pop_front();
+                }
+                let is_full = ready.len() == wanted;
+                let bare = (is_full && template.is_some())
+                    .then(|| pop(&mut ready, |shell| !shell.is_preset()))
+                    .flatten();
+                if bare.is_none() && ready.len() == wanted {
+                    return Ok(next);
+                }
+                bare
+            };
+            let made = match (bare, &template) {
+                (Some(bare), Some(template)) => bare.preset(template).await?,
+                (_, template) => {
+                    let spawner = self.spawner()?;
+                    Ready::make_ahead(&spawner, self.wall_clock, template.as_ref()).await?
+                }
+            };
+            let made = match made {
+                Ok(made) => made,
+                Err(why) => {
+                    tracing::warn!(why, "shells are not preset");
+                    *lock(&self.template) = None;
+                    continue;
+                }
+            };
+            let mut ready = lock(&self.ready);
+            // Whoever stops empties the stock after saying so.
+            if self.stopped.load(Ordering::Acquire) {
+                return Err(PlatformError::SpawnerGone);
+            }
+            ready.push_back(made);
+        }
+    }
+}
+
+/// Takes the first shell out that `suits` and has not ended while it waited.
+fn pop(ready: &mut VecDeque<Ready>, suits: impl Fn(&Shell) -> bool) -> Option<Ready> {
+    loop {
+        let place = ready.iter().position(|ready| suits(&ready.shell))?;
+        let mut found = ready.remove(place)?;
+        if found.shell.is_there() {
+            return Some(found);
+        }
+    }
+}
+
+/// Keeps the stock filled for as long as it exists.
+async fn refill(stock: Weak<Stock>) {
+    loop {
+        let Some(stock) = stock.upgrade() else { return };
+        let next = match stock.fill().await {
+            Ok(next) => next,
+            Err(error) => {
+                if stock.stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                // The next request makes its own shell and reports what is wrong.
+                tracing::warn!(%error, "no shell could be made ahead");
+                None
+            }
+        };
+        // Waits without keeping the stock alive: whoever drops it notifies.
+        let changed = stock.changed.clone();
+        drop(stock);
+        match next {
+            // Late or early makes no difference.
+            Some(next) => {
+                let _ = timeout_at(next, changed.notified()).await;
+            }
+            None => changed.notified().await,
+        }
+    }
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        self.changed.notify_one();
+    }
+}

@@ -1,0 +1,342 @@
+//! The cells of live processes, as the kernel shows them: shells that wait, that are
+//! parked, and the compile helper at work; and that nothing of them stays.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored; so does each as
+//! another user than root, who may not look.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use faasw_pool::{FreezePolicy, PoolOptions};
+
+use support::processes::{kill, name_of, our_processes, shells};
+use support::{Bench, slowness};
+
+const HELLO: &str = "examples/hello/hello.wasm";
+/// Takes seconds to compile.
+const LARGE: &str = "examples/go-http/go-http.wasm";
+
+fn two_ahead() -> PoolOptions {
+    PoolOptions {
+        shells_ready: 2,
+        ..support::usual()
+    }
+}
+
+fn none_ahead() -> PoolOptions {
+    PoolOptions {
+        shells_ready: 0,
+        ..support::usual()
+    }
+}
+
+fn main() {
+    let not_root = !rustix_is_root();
+    if not_root {
+        eprintln!(
+            "NOT ROOT: the tests of this file are ignored, for they look into other users' processes"
+        );
+    }
+    support::main(|skip| {
+        trials![skip || not_root;
+            shells_have_nothing in two_ahead(),
+            a_parked_instance_has_what_it_was_given in none_ahead(),
+            the_helper_has_nothing_either,
+            groups_go_with_their_process,
+        ]
+    });
+}
+
+fn rustix_is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| {
+        use std::os::unix::fs::MetadataExt;
+        own.uid() == 0
+    })
+}
+
+fn status(pid: u32) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_owned(), value.trim().to_owned()))
+    };
+    text.lines().filter_map(field).collect()
+}
+
+fn namespace(pid: &str, kind: &str) -> PathBuf {
+    fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap()
+}
+
+/// The last number: the process's in its own namespace.
+fn inner_number(status: &BTreeMap<String, String>) -> &str {
+    status["NSpid"].split_whitespace().last().unwrap()
+}
+
+fn user(pid: u32) -> u32 {
+    let ids: BTreeSet<u32> = ["Uid", "Gid"]
+        .iter()
+        .flat_map(|kind| {
+            let status = status(pid);
+            let ids = status[*kind].split_whitespace();
+            ids.map(|id| id.parse().unwrap()).collect::<Vec<u32>>()
+        })
+        .collect();
+    assert_eq!(ids.len(), 1, "one number for every kind: {ids:?}");
+    *ids.first().unwrap()
+}
+
+/// What every cell is like.
+fn assert_closed(pid: u32) {
+    let status = status(pid);
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(status[set], "0000000000000000", "{set}");
+    }
+    assert_eq!(status["NoNewPrivs"], "1");
+    assert_eq!(status["Seccomp"], "2");
+    assert_eq!(status["Groups"], "");
+    assert_eq!(inner_number(&status), "1");
+    assert!(user(pid) >= 1 << 16, "a number that nobody has");
+
+    let own = pid.to_string();
+    for kind in ["user", "pid", "mnt", "uts", "net", "ipc"] {
+        assert_ne!(namespace(&own, kind), namespace("self", kind), "{kind}");
+    }
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    assert_eq!(mounts.lines().count(), 1, "{mounts}");
+    assert!(
+        mounts.contains("faasw-cell") && mounts.contains(" ro,"),
+        "{mounts}"
+    );
+    let root = format!("/proc/{pid}/root/");
+    assert_eq!(fs::read_dir(root).unwrap().count(), 0);
+    // Only root may look into a process that cannot be dumped.
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!(fs::metadata(format!("/proc/{pid}/fd")).unwrap().uid(), 0);
+}
+
+fn descriptors(pid: u32) -> BTreeMap<u32, String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    entries
+        .flatten()
+        .map(|entry| {
+            let number = entry.file_name().to_str().unwrap().parse().unwrap();
+            let target = fs::read_link(entry.path()).unwrap();
+            (number, target.to_string_lossy().into_owned())
+        })
+        .collect()
+}
+
+fn soft_limit(pid: u32, name: &str) -> String {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+    let mut rest = line[name.len()..].split_whitespace();
+    rest.next().unwrap().to_owned()
+}
+
+/// The folders of a process's group that are ours, one for each hierarchy.
+fn groups(pid: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let ours = text.lines().filter(|line| line.contains("/faasw-"));
+    ours.map(str::to_owned).collect()
+}
+
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name = |path: PathBuf| {
+        fs::read_to_string(path.join("comm"))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    tasks.flatten().map(|task| name(task.path())).collect()
+}
+
+/// Descriptors that each shell has, and what they lead to.
+const BARE: [(u32, &str); 9] = [
+    (0, "/dev/null"),
+    (1, "/dev/null"),
+    (2, "/dev/null"),
+    (3, "socket:"),
+    (4, "pagemap"),
+    (5, "anon_inode:kvm-vm"),
+    (6, "anon_inode:kvm-vcpu"),
+    (7, "anon_inode:kvm-vcpu-stats"),
+    (8, "anon_inode:[eventfd]"),
+];
+
+fn assert_bare(descriptors: &BTreeMap<u32, String>) {
+    for (number, target) in BARE {
+        let found = descriptors.get(&number).map(String::as_str);
+        assert!(
+            found.is_some_and(|found| found.contains(target)),
+            "{number}: {found:?}"
+        );
+    }
+}
+
+async fn shells_have_nothing(bench: &Bench) {
+    bench
+        .settles("two are ready", |stats| stats.shells == 2)
+        .await;
+    let shells = shells();
+    let [one, other] = shells.as_slice() else {
+        panic!("{shells:?}");
+    };
+    for pid in [*one, *other] {
+        assert_closed(pid);
+        assert_bare(&descriptors(pid));
+        assert_eq!(soft_limit(pid, "Max open files"), "20");
+        assert_eq!(soft_limit(pid, "Max locked memory"), "0");
+        assert_eq!(soft_limit(pid, "Max core file size"), "0");
+        // KVM's own is a kernel thread that bears the process's name.
+        let threads = threads(pid);
+        let other: Vec<_> = threads
+            .iter()
+            .filter(|name| !name.starts_with("kvm-nx"))
+            .collect();
+        assert_eq!(other, ["faasw-shell"], "{threads:?}");
+    }
+    assert_ne!(user(*one), user(*other));
+    let (one, other) = (one.to_string(), other.to_string());
+    for kind in ["user", "pid", "mnt", "uts"] {
+        assert_ne!(namespace(&one, kind), namespace(&other, kind), "{kind}");
+    }
+    for kind in ["net", "ipc"] {
+        assert_eq!(namespace(&one, kind), namespace(&other, kind), "{kind}");
+    }
+    assert_ne!(groups(shells[0]), groups(shells[1]));
+}
+
+async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
+    let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    for _ in 0..3 {
+        bench.text(&seed, "/").await;
+    }
+    bench
+        .settles("one is parked", |stats| stats.parked == 1)
+        .await;
+    let all_parked =
+        |stats: faasw_pool::EngineStats| stats.parked > 0 && shells().len() == stats.parked;
+    bench.settles("all are parked", all_parked).await;
+    let instance = shells()[0];
+    assert_closed(instance);
+    let mut descriptors = descriptors(instance);
+    assert_bare(&descriptors);
+    assert!(descriptors[&9].contains("mailbox"));
+    descriptors.retain(|number, _| *number > 9);
+    assert!(descriptors.len() >= 3, "layers and code: {descriptors:?}");
+    assert!(
+        descriptors
+            .values()
+            .all(|target| target.starts_with("/memfd:faasw-"))
+    );
+    assert!(
+        descriptors.keys().all(|number| *number < 20),
+        "{descriptors:?}"
+    );
+    // Read-only: what is written to would be another's.
+    for number in descriptors.keys() {
+        let info = fs::read_to_string(format!("/proc/{instance}/fdinfo/{number}")).unwrap();
+        let flags = info
+            .lines()
+            .find_map(|line| line.strip_prefix("flags:"))
+            .unwrap();
+        let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
+        assert_eq!(flags & 3, 0, "{number} can be written to");
+    }
+}
+
+/// The helper, once it has closed its cell.
+async fn helper() -> u32 {
+    let deadline = Instant::now() + Duration::from_secs(20) * slowness();
+    loop {
+        let is_closed = |pid: &u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            name_of(*pid).starts_with("memfd:faasw-com") && text.contains("\nSeccomp:\t2\n")
+        };
+        if let Some(pid) = our_processes().into_iter().find(is_closed) {
+            return pid;
+        }
+        assert!(Instant::now() < deadline, "no helper was seen");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn the_helper_has_nothing_either(bench: &Bench) {
+    let pool = bench.pool.clone();
+    let compiling = tokio::spawn(async move { pool.compile(support::module(LARGE)).await });
+    let helper = helper().await;
+    assert_closed(helper);
+    let descriptors = descriptors(helper);
+    let numbers: Vec<u32> = descriptors.keys().copied().collect();
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5], "{descriptors:?}");
+    assert!((0..3).all(|number| descriptors[&number] == "/dev/null"));
+    for shell in shells() {
+        assert_ne!(user(helper), user(shell));
+    }
+    assert!(!compiling.is_finished(), "it was looked at while it worked");
+    assert!(compiling.await.unwrap().is_ok());
+}
+
+/// Whether a folder of ours is left in the hierarchies of these groups.
+fn is_left(groups: &[String]) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    groups.iter().any(|group| {
+        let path = group.splitn(3, ':').nth(2).unwrap();
+        let ours = Path::new(path).parent().unwrap().file_name().unwrap();
+        mounts
+            .lines()
+            .filter(|line| line.contains(" - cgroup"))
+            .filter_map(|line| line.split(' ').nth(4))
+            .any(|point| has_below(Path::new(point), ours, 4))
+    })
+}
+
+fn has_below(folder: &Path, name: &std::ffi::OsStr, depth: u32) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.any(|entry| {
+        entry.file_name() == name || depth > 0 && has_below(&entry.path(), name, depth - 1)
+    })
+}
+
+/// However the spawner ends.
+async fn groups_go_with_their_process(bench: &Bench) {
+    let spawner = || {
+        let is_it = |pid: &u32| name_of(*pid) == "faasw-spawner";
+        our_processes().into_iter().find(is_it).unwrap()
+    };
+    bench
+        .settles("one is ready", |stats| stats.shells == 1)
+        .await;
+    let first = groups(shells()[0]);
+    if first.is_empty() {
+        println!("this host has no control groups for us");
+        return;
+    }
+    assert!(is_left(&first), "they are found while they are there");
+    kill(spawner());
+    // It is replaced when it is wanted, and the next one clears up.
+    bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    // Whatever still was ending when the next one began has ended by and by.
+    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    while is_left(&first) {
+        assert!(Instant::now() < deadline, "{first:?} is left");
+        // Takes a shell, and so has another one made.
+        bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    }
+    let second = groups(*shells().first().unwrap());
+    assert!(is_left(&second));
+    bench.pool.shutdown().await;
+    assert!(!is_left(&second));
+}

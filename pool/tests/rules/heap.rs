@@ -1,0 +1,56 @@
+//! As the spawner this program has the spawner's kind of heap, or its shells would
+//! make calls that no shell makes.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use spinning_top::RawSpinlock;
+use talc::TalcLock;
+use talc::source::Claim;
+
+const BYTES: usize = 8 << 20;
+
+static mut HEAP: [u8; BYTES] = [0; BYTES];
+
+// SAFETY: the stretch has this one user.
+static FIXED: TalcLock<RawSpinlock, Claim> = TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
+
+static IS_SPAWNER: AtomicBool = AtomicBool::new(false);
+
+/// The system's heap, and from [`Heap::fix`] on one of fixed size.
+pub struct Heap;
+
+impl Heap {
+    pub fn fix() {
+        IS_SPAWNER.store(true, Ordering::Relaxed);
+    }
+
+    fn is_fixed(pointer: *mut u8) -> bool {
+        let start = (&raw const HEAP).addr();
+        (start..start + BYTES).contains(&pointer.addr())
+    }
+}
+
+// SAFETY: each call goes to the heap that the memory is or will be of, with the
+// caller's own arguments.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller's.
+        unsafe {
+            match IS_SPAWNER.load(Ordering::Relaxed) {
+                true => FIXED.alloc(layout),
+                false => System.alloc(layout),
+            }
+        }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller's.
+        unsafe {
+            match Self::is_fixed(pointer) {
+                true => FIXED.dealloc(pointer, layout),
+                false => System.dealloc(pointer, layout),
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! No rule of a shell's filter is there for nothing: whichever is taken away, a day's
+//! work gets a shell ended.
+//!
+//! This program is its own spawner, with one rule less. Rules that no ordinary work
+//! comes to are listed apart in `faasw_shell::cell`, with why they are there.
+//!
+//! Without `/dev/kvm` the tests here say so and count as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod heap;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::PathBuf;
+
+use faasw_cell::filter::{Must, rule};
+use faasw_pool::{FreezePolicy, Pool, PoolOptions, trial};
+use faasw_shell::cell::{self, Host};
+use libtest_mimic::{Arguments, Trial};
+
+use support::{Bench, bytes_of, call, spec, whole};
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap;
+
+/// Takes no rule away.
+const NONE: usize = usize::MAX;
+
+fn main() {
+    let mut words = std::env::args();
+    if words.next().as_deref() == Some("faasw-spawner") {
+        heap::Heap::fix();
+        let missing: usize = words.next().unwrap().parse().unwrap();
+        let rules = |host| {
+            let everyday = cell::rules(host).len();
+            let mut rules = cell::all_rules(host);
+            if missing < everyday {
+                rules.remove(missing);
+            }
+            if cfg!(debug_assertions) {
+                // The standard library checks each descriptor that it closes.
+                let get = Must::Be(1, libc::F_GETFD.cast_unsigned());
+                rules.push(rule("check a descriptor", libc::SYS_fcntl, &[get]));
+            }
+            rules
+        };
+        faasw_shell::spawner::run(rules).unwrap();
+        return;
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let skip = faasw_pool::check_kvm().is_err();
+    if skip {
+        eprintln!("WITHOUT KVM: the tests of this file are ignored");
+    }
+    let mut trials = vec![
+        Trial::test("every_rule_is_enough", || {
+            assert!(!is_missed(NONE), "the filter forbids what is needed");
+            Ok(())
+        })
+        .with_ignored_flag(skip),
+    ];
+    // Without KVM there is no host to ask; then the list is one of names.
+    let host = host().unwrap_or(Host {
+        scans: true,
+        prefaults: false,
+    });
+    for (index, rule) in cell::rules(host).into_iter().enumerate() {
+        let name = format!("needed::{}", rule.name.replace(' ', "_"));
+        let trial = Trial::test(name, move || {
+            assert!(is_missed(index), "nothing comes to use it");
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(skip));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn host() -> Option<Host> {
+    let kvm = kvm_ioctls::Kvm::new().ok()?;
+    Some(Host {
+        scans: faasw_shell::page_map::PageMap::open().ok()?.scans(),
+        prefaults: faasw_shell::prefault::is_offered(&kvm),
+    })
+}
+
+/// Whether a shell is ended for a call in a day's work without this rule.
+fn is_missed(missing: usize) -> bool {
+    trial::use_spawner(PathBuf::from("/proc/self/exe"), missing.to_string());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let options = PoolOptions {
+            shells_ready: 1,
+            ..PoolOptions::default()
+        };
+        match Pool::start(options).await {
+            // Not even a shell could be made.
+            Err(error) => error.to_string().contains("does not allow"),
+            Ok(pool) => {
+                let bench = Bench { pool };
+                work(&bench).await;
+                bench.pool.shutdown().await;
+                bench.pool.stats().forbidden_calls > 0
+            }
+        }
+    })
+}
+
+/// Everything that shells do, each a few times over: the first instance of a function
+/// tells what it used, the next are forked with that, are reset and used again. Goes
+/// no further than it has to.
+async fn work(bench: &Bench) {
+    const FUNCTIONS: [(&str, u64, &[&str]); 3] = [
+        (
+            "fixtures/http-probe.wasm",
+            128,
+            &["/hello", "/sleep/20", "/echo"],
+        ),
+        // Less memory than shells are preset with, and more.
+        ("fixtures/http-probe.wasm", 16, &["/hello"]),
+        (
+            "fixtures/compute/compute-cgi.wasm",
+            512,
+            &["/fib?n=5", "/touch?n=256"],
+        ),
+    ];
+    let is_over = || bench.pool.stats().forbidden_calls > 0;
+    for (path, memory, requests) in FUNCTIONS {
+        let compiled = bench.compile(path).await;
+        let mut spec = spec(FreezePolicy::Auto);
+        spec.memory_limit = memory << 20;
+        let Ok((seed, _)) = bench.pool.make_seed(&spec, &compiled).await else {
+            return;
+        };
+        for request in requests.iter().cycle().take(requests.len() * 4) {
+            let mut order = call(request);
+            if *request == "/echo" {
+                order.head.method = b"POST".to_vec();
+                order.body = whole(&[7; 900 << 10]);
+            }
+            // Whoever misses a rule is ended in the middle of it.
+            if let Ok(reply) = bench.pool.invoke(&seed, order).await {
+                let _ = bytes_of(reply.body).await;
+            }
+            if is_over() {
+                return;
+            }
+            // Reset, or ended.
+            bench
+                .settles("nothing is under way", |stats| stats.busy == 0)
+                .await;
+        }
+    }
+}
