@@ -46,6 +46,9 @@ mod data_dir;
 mod digest;
 mod error;
 mod failure;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod limits;
 mod log;

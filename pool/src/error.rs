@@ -7,9 +7,21 @@
 use std::time::Duration;
 
 use faasw_cell::CellError;
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::body::ClientError;
+
+/// The system's error of a number that another process told; `IO` for a number that is
+/// none, which [`Errno`] would panic on.
+pub(crate) fn errno_told(number: u64) -> Errno {
+    /// The largest that Linux has.
+    const ERRNO_MAX: i32 = 4095;
+    match i32::try_from(number) {
+        Ok(errno @ 1..=ERRNO_MAX) => Errno::from_raw_os_error(errno),
+        _ => Errno::IO,
+    }
+}
 
 /// Why a pool could not start.
 #[derive(Debug, Error)]
@@ -204,4 +216,17 @@ pub enum PlatformError {
         /// The system's answer.
         error: rustix::io::Errno,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_no_error_is_some_error() {
+        assert_eq!(errno_told(12), Errno::NOMEM);
+        for none in [0, 4096, 1 << 31, 1 << 32, u64::MAX] {
+            assert_eq!(errno_told(none), Errno::IO);
+        }
+    }
 }

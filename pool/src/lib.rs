@@ -9,13 +9,13 @@
 //! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
 //! - `pool`: what the node calls; `options`: how it is set up; `capacity`: whom it has room for. `error`, `function`: its words.
-//! - `confinement`: what is round a microVM. `spawner`, `threads`, `process`, `shell`,
+//! - `confinement`: what is round a microVM. `spawner`, `threads`, `process`, `shell`, `progress`,
 //!   `stock`, `watch`: processes, and threads in their place, from this side.
 //! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
 //!   they are made of.
 //! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
 //!   `holding`: what a function may keep in memory.
-//! - `mailbox`, `exchange`, `body`, `limits`, `run`, `log_lines`: following an instance.
+//! - `mailbox`, `exchange`, `body`, `limits`, `pace`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
 //! - `ablation`: what a benchmark may switch off.
 //! - `doctor`: what the host offers. `wall_clock`: the time of day.
@@ -36,6 +36,9 @@ mod exchange;
 mod executable;
 mod frozen;
 mod function;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod holding;
 mod huge;
 mod instance;
@@ -44,10 +47,12 @@ mod log_lines;
 mod mailbox;
 mod making;
 mod options;
+mod pace;
 mod parking;
 mod pool;
 mod preset;
 mod process;
+mod progress;
 mod retire;
 mod run;
 mod seed;

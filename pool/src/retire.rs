@@ -110,7 +110,9 @@ impl Retiring {
                 from.working_set.note(self.instance.generation, &reset);
                 self.tell(&effort);
                 if self.instance.is_current() {
-                    return coming.park(self.instance, reset.filled * PAGE);
+                    // The shell's word, which no sum is to trip over.
+                    let filled = reset.filled.saturating_mul(PAGE);
+                    return coming.park(self.instance, filled.min(self.seed.ram_bytes()));
                 }
                 // That was what made the set be forgotten.
                 drop(coming);

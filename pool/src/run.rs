@@ -7,6 +7,7 @@ use faasw_abi::outcome::Outcome;
 use crate::error::InvokeError;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
+use crate::pace::Pace;
 use crate::shell::{Event, Shell};
 
 /// Waits until a guest without a request stands still; its log is emptied
@@ -20,13 +21,17 @@ pub async fn next_stop(
     mailbox: &mut Mailbox,
     log: &mut LogLines,
 ) -> Result<Ring, InvokeError> {
+    let mut pace = Pace::new();
     loop {
-        let report = match shell.event().await? {
+        let event = shell.event_while_resting(pace.rests_until()).await?;
+        let report = match event {
             Event::Progress => {
                 let guest = mailbox.guest()?;
-                log.take(&mailbox.take_log(&guest)?);
+                let records = mailbox.take_log(&guest)?;
+                pace.looked(&records);
+                log.take(&records);
                 if guest.wait_for & WAIT_LOG != 0 {
-                    shell.wake().await?;
+                    shell.wake()?;
                 }
                 continue;
             }

@@ -18,15 +18,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 use crate::code::Code;
 use crate::confinement::Maker;
-use crate::error::PlatformError;
+use crate::error::{PlatformError, errno_told};
 use crate::frozen::Frozen;
 use crate::function::{Effort, ResetEffort};
 use crate::mailbox::Mailbox;
 use crate::preset::Template;
 use crate::process::Process;
+use crate::progress::Progress;
 use crate::wall_clock::{self, WallClock};
 use crate::watch::{into_io, watch};
 use crate::working_set::PageSets;
@@ -74,8 +76,7 @@ pub struct UsedPages {
 pub struct Shell {
     process: Process,
     socket: AsyncFd<OwnedFd>,
-    /// An eventfd that the guest's progress doorbell signals.
-    progress: AsyncFd<OwnedFd>,
+    progress: Progress,
     wall_clock: WallClock,
     /// What it was preset with, and until it is forked.
     template: Option<Template>,
@@ -138,7 +139,7 @@ impl Shell {
         Ok(Self {
             process,
             socket,
-            progress: watch(signalled).map_err(protocol)?,
+            progress: Progress::new(signalled).map_err(protocol)?,
             wall_clock,
             template: None,
         })
@@ -289,8 +290,13 @@ impl Shell {
     ///
     /// # Errors
     /// When the shell is gone.
-    pub async fn wake(&self) -> Result<(), PlatformError> {
-        self.tell(&Wake { reserved: 0 }, &[]).await
+    pub fn wake(&self) -> Result<(), PlatformError> {
+        let socket = self.socket.get_ref();
+        match send(socket, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT) {
+            // A guest that asks for it and never waits has filled the socket with them.
+            Ok(()) | Err(FriError::System(Errno::AGAIN)) => Ok(()),
+            Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
+        }
     }
 
     /// CPU time that the shell and its guest have used.
@@ -387,6 +393,17 @@ impl Shell {
     /// # Errors
     /// When it ends instead, or says what makes no sense.
     pub async fn event(&mut self) -> Result<Event, PlatformError> {
+        self.event_while_resting(None).await
+    }
+
+    /// As [`Shell::event`], but progress is not heard before `until`.
+    ///
+    /// # Errors
+    /// As [`Shell::event`].
+    pub async fn event_while_resting(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Event, PlatformError> {
         let Self {
             process,
             socket,
@@ -397,7 +414,7 @@ impl Shell {
             // A guest that stands still is the more urgent news.
             biased;
             packet = receive(socket, process) => packet?,
-            () = signalled(progress) => return Ok(Event::Progress),
+            () = progress.rung(until) => return Ok(Event::Progress),
         };
         match packet.kind() {
             Some(Kind::Rang) => {
@@ -446,33 +463,16 @@ impl Shell {
 }
 
 /// Why a shell could not even make its VM.
-fn not_prepared(packet: &Packet) -> PlatformError {
+pub fn not_prepared(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     match failed {
         Ok(failed) if failed.failure == Failure::Cell as u64 => {
             match Step::from_u64(failed.instruction) {
-                Some(step) => {
-                    let errno = i32::try_from(failed.detail).unwrap_or(0);
-                    PlatformError::Cell(step.failed()(Errno::from_raw_os_error(errno)))
-                }
+                Some(step) => PlatformError::Cell(step.failed()(errno_told(failed.detail))),
                 None => protocol("a step of closing a cell that there is not"),
             }
         }
         _ => PlatformError::ShellEnded(failure(packet)),
-    }
-}
-
-/// Waits until the eventfd is signalled, and takes the signal.
-async fn signalled(progress: &AsyncFd<OwnedFd>) {
-    let taken = progress
-        .async_io(Interest::READABLE, |progress| {
-            let mut count = [0; size_of::<u64>()];
-            Ok(rustix::io::read(progress, &mut count)?)
-        })
-        .await;
-    if taken.is_err() {
-        // An eventfd of our own cannot fail; if it does, the socket tells the end.
-        std::future::pending::<()>().await;
     }
 }
 
@@ -556,7 +556,8 @@ fn put(slots: &mut [FriExtent], extents: &[Extent]) -> u64 {
     slots.len().min(extents.len()) as u64
 }
 
-fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
+/// The stretches that a shell told of, as many as there is room for.
+pub fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     told.iter()
         .take(count)
@@ -568,7 +569,7 @@ fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
 }
 
 /// What a [`Failed`] packet means, in words.
-fn failure(packet: &Packet) -> String {
+pub fn failure(packet: &Packet) -> String {
     let Ok(Failed {
         failure,
         detail,

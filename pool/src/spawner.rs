@@ -18,7 +18,6 @@ use faasw_fri::messages::{
     Ended, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::PidfdFlags;
 use tokio::io::Interest;
@@ -27,7 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch as signal};
 use tokio::time::timeout;
 
 use crate::ablation::Mechanism;
-use crate::error::PlatformError;
+use crate::error::{PlatformError, errno_told};
 use crate::executable;
 use crate::process::{Exit, FORBIDDEN_CALL, Process};
 use crate::watch::{into_io, watch};
@@ -236,7 +235,7 @@ impl Spawner {
             Some(Kind::SpawnFailed) => {
                 let SpawnFailed { token, errno, step } = packet.message()?;
                 if let Some(waiting) = self.spawned_sender(token) {
-                    let errno = Errno::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
+                    let errno = errno_told(errno);
                     let _ = waiting.send(Err(match Step::from_u64(step) {
                         Some(step) => PlatformError::Cell(step.failed()(errno)),
                         None => PlatformError::System {

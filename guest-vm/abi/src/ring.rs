@@ -16,20 +16,45 @@ pub struct Piece {
     pub length: usize,
 }
 
+/// A counter of bytes: [`u64`]; in proofs also a smaller one, of which every value can
+/// be tried.
+pub trait Counter: Copy + Ord {
+    /// `self - other`, if that is not below zero.
+    fn less(self, other: Self) -> Option<Self>;
+    /// `self` modulo `size`; `self` where `size` is 0.
+    fn modulo(self, size: Self) -> Self;
+}
+
+macro_rules! counter {
+    ($number:ty) => {
+        impl Counter for $number {
+            fn less(self, other: Self) -> Option<Self> {
+                self.checked_sub(other)
+            }
+
+            fn modulo(self, size: Self) -> Self {
+                self.checked_rem(size).unwrap_or(self)
+            }
+        }
+    };
+}
+
+counter!(u64);
+#[cfg(test)]
+counter!(u8);
+
 /// How many bytes are in a ring of `size` bytes; `None` when the counters cannot
 /// be true: more read than written, or more in it than it holds.
 #[must_use]
-pub fn used(written: u64, read: u64, size: u64) -> Option<u64> {
-    written.checked_sub(read).filter(|used| *used <= size)
+pub fn used<N: Counter>(written: N, read: N, size: N) -> Option<N> {
+    written.less(read).filter(|used| *used <= size)
 }
 
 /// Where the bytes from number `at` on lie: up to the ring's end, then from its
 /// start. `length` is cut to the ring's size.
 #[must_use]
 pub fn pieces(ring: Area, at: u64, length: usize) -> [Piece; 2] {
-    let length = (length as u64).min(ring.size);
-    let start = at % ring.size;
-    let first = length.min(ring.size - start);
+    let (start, first, second) = split(ring.size, at, length as u64);
     [
         Piece {
             offset: ring.offset + start,
@@ -37,13 +62,70 @@ pub fn pieces(ring: Area, at: u64, length: usize) -> [Piece; 2] {
         },
         Piece {
             offset: ring.offset,
-            length: (length - first) as usize,
+            length: second as usize,
         },
     ]
 }
 
+/// Where the first stretch begins in a ring, its length, and the length of the second,
+/// which begins at the ring's start.
+fn split<N: Counter>(size: N, at: N, length: N) -> (N, N, N) {
+    let length = length.min(size);
+    let start = at.modulo(size);
+    let to_end = size.less(start).unwrap_or(size);
+    let first = length.min(to_end);
+    (start, first, length.less(first).unwrap_or(length))
+}
+
+/// The rules that all values are held to.
+#[cfg(test)]
+mod rules {
+    use super::{split, used};
+
+    pub fn believed(written: u8, read: u8, size: u8) {
+        let there = i16::from(written) - i16::from(read);
+        let is_possible = there >= 0 && there <= i16::from(size);
+        let told = used(written, read, size).map(i16::from);
+        assert_eq!(told, is_possible.then_some(there));
+    }
+
+    pub fn apart(size: u8, at: u8, length: u8) {
+        let (start, first, second) = split(size, at, length);
+        let sum = u16::from(first) + u16::from(second);
+        assert_eq!(sum, u16::from(length.min(size)));
+        assert!(size == 0 || start < size);
+        assert!(sum == 0 || u16::from(start) + u16::from(first) <= u16::from(size));
+        // The second begins where the first ended, and ends before it begins.
+        assert!(second == 0 || first == size - start && second <= start);
+    }
+}
+
+/// The same for all values of the counter that is used, by Kani (`cargo kani -p faasw-abi`).
+#[cfg(kani)]
+mod proofs {
+    use super::{split, used};
+
+    #[kani::proof]
+    fn counters_are_believed_exactly_when_they_can_be_true() {
+        let (written, read, size): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
+        let is_possible = read <= written && written - read <= size;
+        assert_eq!(used(written, read, size).is_some(), is_possible);
+    }
+
+    #[kani::proof]
+    fn stretches_lie_in_the_ring_and_apart_whatever_is_asked() {
+        let (size, at, length): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
+        let (start, first, second) = split(size, at, length);
+        assert!(first <= size && second <= size - first);
+        assert_eq!(first + second, length.min(size));
+        assert!(first + second == 0 || start <= size - first);
+        assert!(second == 0 || first == size - start && second <= start);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::rules::{apart, believed};
     use super::*;
 
     const RING: Area = Area {
@@ -85,5 +167,64 @@ mod tests {
     fn positions_near_the_end_of_numbers_do_not_overflow() {
         let [first, second] = pieces(RING, u64::MAX, 7);
         assert_eq!(first.length + second.length, 7);
+    }
+
+    // The proofs: each rule for all values of a smaller counter, its end included. The
+    // functions are the same for the one that is used.
+
+    #[test]
+    fn counters_are_believed_exactly_when_they_can_be_true() {
+        for size in 0..=u8::MAX {
+            for written in 0..=u8::MAX {
+                for read in 0..=u8::MAX {
+                    believed(written, read, size);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stretches_lie_in_the_ring_and_apart_whatever_is_asked() {
+        for size in 0..=u8::MAX {
+            for at in 0..=u8::MAX {
+                for length in 0..=u8::MAX {
+                    apart(size, at, length);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_lies_at_its_number_up_to_the_last_number() {
+        for size in 1..=24_u8 {
+            for at in 0..=u8::MAX {
+                for length in 0..=size {
+                    let (start, first, second) = split(size, at, length);
+                    let places = (start..start + first).chain(0..second).map(u16::from);
+                    let numbers = u16::from(at)..u16::from(at) + u16::from(length);
+                    assert!(places.eq(numbers.map(|number| number % u16::from(size))));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_believes_what_can_be_true_never_counts_too_far() {
+        // Whatever the other side claims next, from wherever this one is.
+        for size in 0..=16_u8 {
+            for read in 0..=u8::MAX {
+                for claimed in 0..=u8::MAX {
+                    let Some(there) = used(claimed, read, size) else {
+                        continue;
+                    };
+                    for taken in 0..=there {
+                        let after = read.checked_add(taken);
+                        assert!(after.is_some_and(|after| after <= claimed));
+                    }
+                    // And a writer fills it up, and no further.
+                    assert!(size.checked_sub(there).is_some());
+                }
+            }
+        }
     }
 }

@@ -75,12 +75,14 @@ impl FunctionLog {
 
     /// Adds a line of an instance, or of the node about it.
     pub(crate) fn add(&self, instance: u64, stream: LogStream, bytes: &[u8]) {
-        let line = LogLine::new(SystemTime::now(), instance, stream, bytes);
         let allowance = self.state().rate.take(bytes.len(), Instant::now());
+        // One that is dropped is not even made: it is dropped for costing too much.
+        let line = || LogLine::new(SystemTime::now(), instance, stream, bytes);
         match allowance {
             Allowance::Dropped => {}
-            Allowance::Taken => self.write(line),
+            Allowance::Taken => self.write(line()),
             Allowance::TakenAfter { dropped } => {
+                let line = line();
                 let note = format!("{dropped} lines dropped: the function writes too fast");
                 self.write(LogLine::new(
                     line.time,

@@ -4,6 +4,8 @@
 //! acquaintances that also count when it does not. A function neither sees
 //! them nor sets them, so it cannot forge a message's framing.
 
+use std::collections::HashSet;
+
 use faasw_abi::wire::Pair;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -23,7 +25,8 @@ const HOP_BY_HOP: [&str; 10] = [
 
 /// Tells the fields of one connection from those that pass through.
 pub(super) struct ConnectionFields {
-    named: Vec<HeaderName>,
+    /// A set: a function can name thousands, and have as many fields looked up.
+    named: HashSet<HeaderName>,
 }
 
 impl ConnectionFields {

@@ -11,24 +11,43 @@ use crate::error::InvokeError;
 
 impl Exchange {
     /// Looks at what the guest wrote, and gives it what it waits for.
-    pub(super) async fn look(&mut self) -> Result<(), InvokeError> {
+    pub(super) fn look(&mut self) -> Result<(), InvokeError> {
         let before = (self.guest.response_written, self.guest.response_end);
         self.guest = self.instance.mailbox.guest()?;
         let records = self.instance.mailbox.take_log(&self.guest)?;
+        self.pace.looked(&records);
         self.log.take(&records);
         if before != (self.guest.response_written, self.guest.response_end) {
+            if before.1 != 0 {
+                return Err(InvokeError::GuestFailed(
+                    "it went on with a response that it had ended".to_owned(),
+                ));
+            }
             self.clock.guest = Instant::now();
         }
-        if self.guest.wait_for & WAIT_REQUEST != 0 && self.waits & WAIT_REQUEST == 0 {
+        self.waits = self.guest.wait_for;
+        self.note_what_client_owes()?;
+        self.feed()?;
+        self.wake_if_served()
+    }
+
+    /// A client that has sent all that it was asked for gets its whole time again when
+    /// the guest asks for more: once, however often the guest says so.
+    fn note_what_client_owes(&mut self) -> Result<(), InvokeError> {
+        let is_asked = self.waits & WAIT_REQUEST != 0 && !self.end_told && self.held.is_empty();
+        let taken = Some(self.guest.request_read);
+        if is_asked
+            && self.asked_behind != taken
+            && self.instance.mailbox.request_room(&self.guest)? as u64 == REQUEST_BODY.size
+        {
+            self.asked_behind = taken;
             self.clock.client = Instant::now();
         }
-        self.waits = self.guest.wait_for;
-        self.feed()?;
-        self.wake_if_served().await
+        Ok(())
     }
 
     /// Wakes the guest when something that it waits for is there.
-    pub(super) async fn wake_if_served(&mut self) -> Result<(), InvokeError> {
+    pub(super) fn wake_if_served(&mut self) -> Result<(), InvokeError> {
         let has_request = || -> Result<bool, InvokeError> {
             let room = self.instance.mailbox.request_room(&self.guest)? as u64;
             Ok(self.end_told || room < REQUEST_BODY.size)
@@ -41,7 +60,7 @@ impl Exchange {
             || self.waits & WAIT_ROOM != 0 && has_room()?;
         if served {
             self.waits = 0;
-            self.instance.shell.wake().await?;
+            self.instance.shell.wake()?;
         }
         Ok(())
     }

@@ -31,6 +31,7 @@ use crate::function::{Served, Timing};
 use crate::instance::Instance;
 use crate::limits::CallLimits;
 use crate::log_lines::LogLines;
+use crate::pace::Pace;
 use crate::retire::{Place, Retiring};
 use crate::run;
 use crate::seed::Seed;
@@ -67,6 +68,10 @@ pub struct Exchange {
     guest: GuestWords,
     /// `WAIT_*`: what the guest waits for, and was not woken for yet.
     waits: u32,
+    /// How much of the request the guest had taken when it last asked for more.
+    asked_behind: Option<u64>,
+    /// How often the guest is looked at.
+    pace: Pace,
     listening: bool,
     /// The guest was let run.
     is_activated: bool,
@@ -99,6 +104,8 @@ impl Exchange {
             end_told: false,
             guest: GuestWords::new_zeroed(),
             waits: 0,
+            asked_behind: None,
+            pace: Pace::new(),
             listening: false,
             is_activated: false,
             timing,
@@ -123,21 +130,22 @@ impl Exchange {
             };
             let (deadline, limit) = self.deadline(phase);
             let wants_more = self.wants_more();
+            let rest = self.pace.rests_until();
             let mut streams = false;
             tokio::select! {
                 biased;
-                event = self.instance.shell.event() => {
-                    if let Some(done) = self.happened(event).await? {
+                event = self.instance.shell.event_while_resting(rest) => {
+                    if let Some(done) = self.happened(event)? {
                         return Ok(Begun::Done(done));
                     }
                 }
                 received = self.incoming.next(), if wants_more => {
                     self.receive(received)?;
-                    self.wake_if_served().await?;
+                    self.wake_if_served()?;
                 }
                 () = sleep_until(deadline) => match limit {
                     Limit::Grace => streams = true,
-                    limit => self.expired(limit).await?,
+                    limit => self.expired(limit)?,
                 },
             }
             if self.guest.response_head_len == 0 {
@@ -181,11 +189,12 @@ impl Exchange {
             };
             let (deadline, limit) = self.deadline(phase);
             let wants_more = self.wants_more();
+            let rest = self.pace.rests_until();
             let mut end_is_passed = false;
             tokio::select! {
                 biased;
-                event = self.instance.shell.event() => {
-                    if let Some(done) = self.happened(event).await? {
+                event = self.instance.shell.event_while_resting(rest) => {
+                    if let Some(done) = self.happened(event)? {
                         return Ok(done);
                     }
                 }
@@ -194,7 +203,7 @@ impl Exchange {
                     self.clock.client = Instant::now();
                     if waiting {
                         place.send(Ok(Part::Data(self.instance.mailbox.take_body(&self.guest, PART_BYTES)?)));
-                        self.wake_if_served().await?;
+                        self.wake_if_served()?;
                     } else {
                         place.send(Ok(Part::End {
                             trailers: self.instance.mailbox.trailers(&self.guest)?,
@@ -206,11 +215,11 @@ impl Exchange {
                 () = gone(client), if phase != Phase::Client => return Err(InvokeError::ClientGone),
                 received = self.incoming.next(), if wants_more => {
                     self.receive(received)?;
-                    self.wake_if_served().await?;
+                    self.wake_if_served()?;
                 }
                 () = sleep_until(deadline) => match limit {
                     Limit::Return => end_is_due = true,
-                    limit => self.expired(limit).await?,
+                    limit => self.expired(limit)?,
                 },
             }
             if end_is_passed {
@@ -294,13 +303,13 @@ impl Exchange {
     }
 
     /// Takes news from the shell; whether the function is done.
-    async fn happened(
+    fn happened(
         &mut self,
         event: Result<Event, PlatformError>,
     ) -> Result<Option<Done>, InvokeError> {
         let report = match event? {
             Event::Progress => {
-                self.look().await?;
+                self.look()?;
                 // What forking took is still to come from one that was forked.
                 if self.guest.wait_for != 0 {
                     self.turn = None;
@@ -330,7 +339,7 @@ impl Exchange {
     }
 
     /// Does what a deadline asks for.
-    async fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
+    fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
         let limits = &self.limits;
         Err(match limit {
             Limit::Turn => {
@@ -342,7 +351,7 @@ impl Exchange {
                 self.instance.mailbox.listen()?;
                 // Either the guest sees that, or this sees what it wrote before.
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-                return self.look().await;
+                return self.look();
             }
             Limit::Cpu => {
                 let used = self.instance.cpu_time()?;

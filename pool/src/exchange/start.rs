@@ -62,6 +62,7 @@ impl Exchange {
         self.end_told = false;
         self.guest = GuestWords::new_zeroed();
         self.waits = 0;
+        self.asked_behind = None;
         self.listening = false;
         self.timing.served = served;
         self.place.1.goes_over_to(served);

@@ -22,7 +22,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
-pub use self::log_record::LogRecord;
+pub use self::log_record::{LogRecord, parse as parse_log};
 use crate::error::{InvokeError, PlatformError};
 
 /// How often the guest's words are read until they hold still. A guest writes
@@ -342,7 +342,7 @@ impl Mailbox {
         let bytes = self.copy_ring(mailbox::LOG, self.log_read, count as usize)?;
         self.log_read += count;
         self.say(offset_of!(HostWords, log_read), &self.log_read)?;
-        log_record::parse(&bytes)
+        parse_log(&bytes)
     }
 
     fn copy(&self, what: &str, length: u32, area: Area) -> Result<Vec<u8>, InvokeError> {

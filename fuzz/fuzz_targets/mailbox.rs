@@ -1,0 +1,7 @@
+//! See `faasw_fuzz::targets::mailbox`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| faasw_fuzz::once(
+    &faasw_fuzz::targets::mailbox::TARGET,
+    data
+));

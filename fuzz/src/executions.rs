@@ -1,0 +1,113 @@
+//! Running a target: once, or as often as its test says.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use crate::Target;
+use crate::meter::measured;
+use crate::mutate::{Dice, mutate};
+
+/// No input takes longer; most take microseconds.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Runs a target on one input.
+///
+/// # Panics
+/// When a rule is broken.
+pub fn once(target: &Target, input: &[u8]) -> bool {
+    let began = Instant::now();
+    let (is_good, most) = measured(|| (target.read)(input));
+    let allowed = target.memory + target.per_byte * input.len();
+    assert!(
+        most <= allowed,
+        "{most} bytes of memory for {} bytes of input, more than {allowed}",
+        input.len()
+    );
+    let took = began.elapsed();
+    assert!(took < LONGEST, "it took {took:?}");
+    is_good
+}
+
+/// Keeps the input that a target panics on.
+struct Failing<'a> {
+    target: &'a Target,
+    folder: &'a Path,
+    input: Vec<u8>,
+}
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let path = self.folder.join(format!("{}.failed", self.target.name));
+            let kept = fs::write(&path, &self.input);
+            eprintln!("again with FAASW_FUZZ_INPUT={} ({kept:?})", path.display());
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok()?.parse().ok()
+}
+
+/// Runs a target as often as it or `FAASW_FUZZ_EXECUTIONS` says, on its seeds and on
+/// what becomes of them at random. Where it fails, the input is left in `folder`.
+///
+/// # Panics
+/// When a rule is broken, or a seed is not what a good side sends.
+pub fn run(target: &Target, folder: &Path) {
+    let mut failing = Failing {
+        target,
+        folder,
+        input: Vec::new(),
+    };
+    if let Ok(path) = env::var("FAASW_FUZZ_INPUT") {
+        let read = fs::read(&path);
+        assert!(read.is_ok(), "{path}: {read:?}");
+        failing.input = read.unwrap_or_default();
+        once(target, &failing.input);
+        return;
+    }
+    let seeds = seeds(target);
+    assert!(!seeds.is_empty(), "it has seeds");
+    for (path, seed) in &seeds {
+        failing.input.clone_from(seed);
+        assert!(once(target, seed), "{} is good", path.display());
+    }
+    let origin = number("FAASW_TEST_DICE").unwrap_or_else(|| RandomState::new().hash_one(0));
+    let executions = number("FAASW_FUZZ_EXECUTIONS").unwrap_or(target.executions);
+    println!(
+        "{}: {executions} executions, again with FAASW_TEST_DICE={origin}",
+        target.name
+    );
+    let mut dice = Dice::new(origin);
+    let mut good = 0;
+    for _ in 0..executions {
+        let mut pick = || {
+            let seed = seeds.get(dice.below(seeds.len()));
+            seed.map_or(&[][..], |(_, seed)| seed.as_slice())
+        };
+        let (seed, other) = (pick(), pick());
+        failing.input.clear();
+        failing.input.extend_from_slice(seed);
+        mutate(&mut failing.input, other, &mut dice);
+        good += u64::from(once(target, &failing.input));
+    }
+    println!("{}: {good} of them good", target.name);
+}
+
+/// The target's seeds, in order of their names.
+fn seeds(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    let entries = fs::read_dir(folder.join(target.name));
+    let mut seeds: Vec<_> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.path(), fs::read(entry.path()).ok()?)))
+        .collect();
+    seeds.sort();
+    seeds
+}

@@ -1,0 +1,224 @@
+//! What good sides send, as inputs of the targets.
+
+use faasw_abi::mailbox::{GuestWords, LOG_RECORD_HEADER, RESPONSE_BODY};
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_fields};
+use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind};
+use faasw_fri::Message;
+use faasw_fri::messages::{
+    Failed, Failure, MAGIC, PacketHeader, Parked, Prepared, Rang, Sealed, Used,
+};
+use zerocopy::{FromZeros as _, IntoBytes as _};
+
+/// An input, by its target's name and its own.
+pub type Seed = (&'static str, &'static str, Vec<u8>);
+
+/// All of them.
+#[must_use]
+pub fn all() -> Vec<Seed> {
+    let mut all = messages();
+    all.extend(packets());
+    all.extend(reports());
+    all.extend(mailboxes());
+    all.push(("log", "two-streams", log()));
+    let sets = [
+        (1_u64).to_le_bytes().to_vec(),
+        extents(&[(0x1000, 0x3000), (0x80_0000, 0x81_0000)]),
+        extents(&[(0x20_0000, 0x60_0000)]),
+        vec![3],
+        [0_u64, 5, 100, 0, 7, 1].as_bytes().to_vec(),
+    ];
+    all.push(("working_set", "one-survey", sets.concat()));
+    all
+}
+
+fn pair(name: &str, value: &str) -> Pair {
+    (name.into(), value.into())
+}
+
+fn head() -> ResponseHead {
+    ResponseHead {
+        status: 200,
+        headers: vec![
+            pair("content-type", "text/plain"),
+            pair("connection", "close, x-hop"),
+            pair("x-hop", "1"),
+            pair("content-length", "4"),
+            pair("set-cookie", "a=b"),
+        ],
+    }
+}
+
+fn trailers() -> Vec<u8> {
+    encode_fields(&[pair("x-sum", "1"), pair("content-length", "9")])
+}
+
+fn messages() -> Vec<Seed> {
+    let request = RequestHead {
+        method: b"GET".to_vec(),
+        scheme: b"http".to_vec(),
+        authority: b"localhost".to_vec(),
+        path_and_query: b"/a?b=c".to_vec(),
+        script_name: b"/hello".to_vec(),
+        remote_address: b"::1".to_vec(),
+        protocol: b"HTTP/1.1".to_vec(),
+        headers: vec![pair("accept", "*/*")],
+    };
+    let config = SeedConfig {
+        kind: FunctionKind::CgiModule,
+        memory_limit: 1 << 27,
+        arguments: vec![b"hello".to_vec()],
+        environment: vec![pair("A", "b")],
+    };
+    let wire = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
+    let response = |how: u8, trailers: Vec<u8>| {
+        let head = head().encode();
+        let length = head.len() as u16;
+        [vec![how], length.to_le_bytes().to_vec(), head, trailers].concat()
+    };
+    vec![
+        ("wire", "request-head", wire(0, request.encode())),
+        ("wire", "response-head", wire(1, head().encode())),
+        ("wire", "trailers", wire(2, trailers())),
+        ("wire", "seed-config", wire(3, config.encode())),
+        ("response", "http-1", response(0, encode_fields(&[]))),
+        ("response", "http-2-with-trailers", response(6, trailers())),
+        ("response", "to-head", response(1, trailers())),
+    ]
+}
+
+fn packet<M: Message>(message: &M) -> Vec<u8> {
+    let header = PacketHeader {
+        magic: MAGIC,
+        kind: M::KIND as u32,
+    };
+    [header.as_bytes(), message.as_bytes()].concat()
+}
+
+fn packets() -> Vec<Seed> {
+    let rang = Rang {
+        ring: 3,
+        fork_nanoseconds: 1,
+        run_nanoseconds: 2,
+        exits: 1,
+        page_faults: 0,
+    };
+    let failed = |failure| Failed {
+        failure: failure as u64,
+        detail: 12,
+        instruction: 2,
+    };
+    let mut used = Used::new_zeroed();
+    used.written_count = 1;
+    used.written[0].end = 4096;
+    let sealed = Sealed::new_zeroed();
+    vec![
+        ("fri", "prepared", packet(&Prepared { nanoseconds: 9 })),
+        ("fri", "rang", packet(&rang)),
+        ("fri", "failed-run", packet(&failed(Failure::Run))),
+        ("fri", "failed-cell", packet(&failed(Failure::Cell))),
+        ("fri", "used", packet(&used)),
+        ("fri", "sealed", packet(&sealed)),
+        ("fri", "parked", packet(&Parked::new_zeroed())),
+    ]
+}
+
+fn reports() -> Vec<Seed> {
+    let compiled = Compiled {
+        kind: FunctionKind::HttpComponent,
+        name_hint: Some("hello".to_owned()),
+        imports: vec!["wasi:io/poll@0.2.0#poll".to_owned()],
+        initial_memory_bytes: 65536,
+        code_bytes: 12,
+        cpu_milliseconds: 3,
+        from_text: false,
+    };
+    let mut refusal = Refusal::new(RefusalKind::UnknownImports, "no such import\nenv.f");
+    refusal.imports = vec!["env.f".to_owned()];
+    let json = |result| CompileReport { result }.to_json().unwrap_or_default();
+    vec![
+        ("compile_report", "compiled", json(Ok(compiled))),
+        ("compile_report", "refused", json(Err(refusal))),
+    ]
+}
+
+fn log() -> Vec<u8> {
+    let record = |stream: u8, text: &str| {
+        let mut record = vec![stream, 0, 0, 0];
+        record.extend((text.len() as u32).to_le_bytes());
+        assert_eq!(record.len(), LOG_RECORD_HEADER);
+        record.extend(text.as_bytes());
+        record
+    };
+    [
+        record(1, "out\nand "),
+        record(2, "err"),
+        record(1, "more\n"),
+    ]
+    .concat()
+}
+
+fn extents(extents: &[(u64, u64)]) -> Vec<u8> {
+    let count = extents.len() as u16;
+    let numbers = extents.iter().flat_map(|(start, end)| [*start, *end]);
+    let numbers = numbers.flat_map(u64::to_le_bytes);
+    count.to_le_bytes().into_iter().chain(numbers).collect()
+}
+
+/// Bytes for a place of an area, by its number among those of the target.
+fn written(area: u8, at: u16, bytes: &[u8]) -> Vec<u8> {
+    let length = bytes.len() as u16;
+    let place = [&[area][..], &at.to_le_bytes(), &length.to_le_bytes()];
+    [&place.concat(), bytes].concat()
+}
+
+fn round(words: &GuestWords, areas: &[Vec<u8>]) -> Vec<u8> {
+    [words.as_bytes(), &[areas.len() as u8], &areas.concat()].concat()
+}
+
+fn mailboxes() -> Vec<Seed> {
+    let (head, log, trailers) = (head().encode(), log(), trailers());
+    let mut done = GuestWords::new_zeroed();
+    done.response_head_len = head.len() as u32;
+    done.response_written = 4;
+    done.log_written = log.len() as u64;
+    done.response_end = 1;
+    done.response_trailers_len = trailers.len() as u32;
+    done.outcome = Outcome::Response as u32;
+    let areas = [
+        written(0, 0, &head),
+        written(2, 0, &log),
+        written(3, 0, &trailers),
+        written(4, 0, b"body"),
+    ];
+    let whole = round(&done, &areas);
+    // A stream: its head, then a ring full, then a bit more round the ring's end.
+    let mut words = GuestWords::new_zeroed();
+    words.response_head_len = head.len() as u32;
+    let mut stream = round(&words, &[written(0, 0, &head)]);
+    words.response_written = RESPONSE_BODY.size;
+    words.request_read = 1000;
+    stream.extend(round(&words, &[written(4, 500, b"in the middle")]));
+    words.response_written += 30_000;
+    stream.extend(round(&words, &[written(4, 0, b"at the start")]));
+    let mut trap = GuestWords::new_zeroed();
+    trap.outcome = Outcome::Trap as u32;
+    trap.report_len = 11;
+    let trap = round(&trap, &[written(1, 0, b"unreachable")]);
+    for words in [&mut done, &mut words] {
+        shell(words);
+    }
+    vec![
+        ("mailbox", "whole", whole),
+        ("mailbox", "stream", stream),
+        ("mailbox", "trap", trap),
+        ("shell_words", "wishes", words.as_bytes().to_vec()),
+    ]
+}
+
+/// Words for the shell.
+fn shell(words: &mut GuestWords) {
+    words.wait_nanoseconds = 1_000_000;
+    words.populate_start = 0x120_0000;
+    words.populate_bytes = 0x8000;
+}

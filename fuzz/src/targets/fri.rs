@@ -1,0 +1,126 @@
+//! A packet of the Function Runtime Interface, as the node takes it from a shell, and as
+//! spawner and shells take it. Input: the packet.
+
+use std::os::fd::OwnedFd;
+
+use faasw_fri::messages::{
+    Activate, Ended, Failed, Fork, Kill, MAGIC, PacketHeader, Parked, Prepared, Preset, Rang,
+    Reset, Resume, Seal, Sealed, SpawnFailed, SpawnHelper, SpawnShell, Spawned, Survey, Used, Wake,
+};
+use faasw_fri::{FriError, Kind, Message, Packet, pair, receive, receive_from_untrusted};
+use faasw_pool::fuzzing::{extents, failure, not_prepared};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use crate::Target;
+
+/// Room for the largest packet, and copies of messages.
+pub const TARGET: Target = Target {
+    name: "fri",
+    read,
+    memory: 256 << 10,
+    per_byte: 1,
+    executions: 50_000,
+};
+
+fn read(bytes: &[u8]) -> bool {
+    let sockets = pair().unwrap_or_else(|errno| panic!("{errno}"));
+    let heard = [
+        hear(&sockets, bytes, |socket| {
+            receive_from_untrusted(socket, RecvFlags::DONTWAIT)
+        }),
+        hear(&sockets, bytes, |socket| {
+            receive(socket, RecvFlags::DONTWAIT)
+        }),
+    ];
+    let mut is_good = false;
+    for packet in heard.into_iter().flatten() {
+        is_good |= taken(&packet, bytes);
+        as_the_node_does(&packet);
+    }
+    is_good
+}
+
+/// Sends bytes as they are; the packet, if they are one.
+fn hear(
+    (theirs, ours): &(OwnedFd, OwnedFd),
+    bytes: &[u8],
+    receive: impl Fn(&OwnedFd) -> Result<Packet, FriError>,
+) -> Option<Packet> {
+    match rustix::net::send(theirs, bytes, SendFlags::DONTWAIT) {
+        Ok(sent) => assert_eq!(sent, bytes.len()),
+        // No packet of ours is so long.
+        Err(Errno::MSGSIZE | Errno::AGAIN) => return None,
+        Err(errno) => panic!("{errno}"),
+    }
+    match receive(ours) {
+        Ok(packet) => Some(packet),
+        // An empty packet looks like the end.
+        Err(FriError::Closed) => {
+            assert!(bytes.is_empty());
+            None
+        }
+        Err(FriError::Malformed) => None,
+        Err(FriError::System(errno)) => panic!("{errno}"),
+    }
+}
+
+/// Whether it is one of all messages; never more than one, and never of another size.
+fn taken(packet: &Packet, bytes: &[u8]) -> bool {
+    let header = PacketHeader::read_from_prefix(bytes);
+    let mut taken = 0;
+    macro_rules! as_message {
+        ($($message:ident),*) => {$(
+            if let Ok(message) = packet.message::<$message>() {
+                assert_eq!(packet.kind(), Some(Kind::$message));
+                assert_eq!(Some(message.as_bytes()), bytes.get(size_of::<PacketHeader>()..));
+                assert!(matches!(header, Ok((header, _)) if header.magic == MAGIC
+                    && header.kind == <$message as Message>::KIND as u32));
+                taken += 1;
+            }
+        )*};
+    }
+    as_message!(
+        Activate,
+        Ended,
+        Failed,
+        Fork,
+        Kill,
+        Parked,
+        Prepared,
+        Preset,
+        Rang,
+        Reset,
+        Resume,
+        Seal,
+        Sealed,
+        SpawnFailed,
+        SpawnHelper,
+        SpawnShell,
+        Spawned,
+        Survey,
+        Used,
+        Wake
+    );
+    assert!(taken <= 1);
+    taken == 1
+}
+
+/// What the node makes of a shell's words.
+fn as_the_node_does(packet: &Packet) {
+    // Short, whatever it says, and without what a terminal would take for an order.
+    for text in [failure(packet), not_prepared(packet).to_string()] {
+        assert!(
+            text.len() < 300 && !text.contains(char::is_control),
+            "{text:?}"
+        );
+    }
+    if let Ok(used) = packet.message::<Used>() {
+        assert!(extents(&used.written, used.written_count).len() <= used.written.len());
+        assert!(extents(&used.read, used.read_count).len() <= used.read.len());
+    }
+    if let Ok(sealed) = packet.message::<Sealed>() {
+        assert!(extents(&sealed.own, sealed.own_count).len() <= sealed.own.len());
+    }
+}

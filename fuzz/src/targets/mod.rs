@@ -1,0 +1,24 @@
+//! The targets, each with the rules that it holds its reader to.
+
+pub mod compile_report;
+pub mod fri;
+pub mod log;
+pub mod mailbox;
+pub mod response;
+pub mod shell_words;
+pub mod wire;
+pub mod working_set;
+
+use crate::Target;
+
+/// All of them.
+pub const ALL: [Target; 8] = [
+    compile_report::TARGET,
+    fri::TARGET,
+    log::TARGET,
+    mailbox::TARGET,
+    response::TARGET,
+    shell_words::TARGET,
+    wire::TARGET,
+    working_set::TARGET,
+];

@@ -1,0 +1,51 @@
+//! The words of a mailbox that a shell acts on itself. Input: the guest's words.
+
+use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
+use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
+use faasw_fri::messages::FriExtent;
+use faasw_shell::guest_memory::{Mapping, mailbox, populate_wanted, wait_wanted};
+use std::os::fd::{AsFd as _, OwnedFd};
+use zerocopy::FromBytes as _;
+
+use crate::Target;
+use crate::input::Input;
+
+/// It takes no memory at all.
+pub const TARGET: Target = Target {
+    name: "shell_words",
+    read,
+    memory: 0,
+    per_byte: 0,
+    executions: 50_000,
+};
+
+thread_local! {
+    /// Mapped once: a shell's mappings stay as long as it lives.
+    static MAILBOX: (OwnedFd, Mapping) = {
+        let made = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC)
+            .and_then(|file| {
+                rustix::fs::ftruncate(&file, MAILBOX_BYTES)?;
+                let mapped = mailbox(file.as_fd())?;
+                Ok((file, mapped))
+            });
+        made.unwrap_or_else(|errno| panic!("{errno}"))
+    };
+}
+
+fn read(bytes: &[u8]) -> bool {
+    MAILBOX.with(|(file, mapping)| {
+        let bytes: [u8; size_of::<GuestWords>()] = Input::new(bytes).array();
+        let put = rustix::io::pwrite(file, &bytes, GUEST_WORDS.offset);
+        assert_eq!(put, Ok(bytes.len()));
+        let Ok(words) = GuestWords::read_from_bytes(&bytes) else {
+            return false;
+        };
+        assert_eq!(wait_wanted(*mapping), words.wait_nanoseconds);
+        let FriExtent { start, end } = populate_wanted(*mapping);
+        assert!(start.is_multiple_of(PAGE));
+        // What is at the end of numbers is no RAM, and refused later.
+        assert!(start <= end && end - start <= LARGE_PAGE);
+        assert!(end - start <= words.populate_bytes && start <= words.populate_start);
+        true
+    })
+}

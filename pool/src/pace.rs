@@ -1,0 +1,119 @@
+//! How often the node looks at one guest.
+//!
+//! A guest pays for ringing and for writing with its own CPU time, which is limited.
+//! What the node does about it is paid by the node, and can be a thousand times more:
+//! a guest that only raises a counter has its whole log ring read again, line by line.
+//! So each guest has an allowance of such work. One that has used it up is not heard
+//! until it has some again; meanwhile everything else goes on, its limits of time
+//! among it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::mailbox::LogRecord;
+
+/// What one look at the mailbox counts, whatever is found there.
+const LOOK: u64 = 20;
+/// Bytes of log that count one.
+const LOG_BYTES: u64 = 1 << 10;
+/// What a guest can use at once: no small exchange is ever slowed down.
+const BURST: u64 = 8 << 10;
+/// What it gets for each second: 5 thousand looks, 100 MB of log, or 100 thousand
+/// lines of it.
+const PER_SECOND: u64 = 100_000;
+
+/// The allowance of one guest.
+#[derive(Debug)]
+pub struct Pace {
+    /// When all of it is there again. At most a burst's time ahead it is not used up.
+    whole_at: Instant,
+}
+
+fn time_for(work: u64) -> Duration {
+    Duration::from_nanos(work.saturating_mul(1_000_000_000 / PER_SECOND))
+}
+
+impl Pace {
+    /// All of it.
+    pub fn new() -> Self {
+        Self {
+            whole_at: Instant::now(),
+        }
+    }
+
+    /// The node has looked, and found this log.
+    pub fn looked(&mut self, log: &[LogRecord]) {
+        let log = log.iter().map(|record| {
+            let lines = record.bytes.iter().filter(|byte| **byte == b'\n').count();
+            1 + lines as u64 + record.bytes.len() as u64 / LOG_BYTES
+        });
+        self.use_up(Instant::now(), LOOK + log.sum::<u64>());
+    }
+
+    /// When the guest is to be heard again; `None` when that is now.
+    pub fn rests_until(&self) -> Option<Instant> {
+        self.rest_at(Instant::now())
+    }
+
+    fn use_up(&mut self, now: Instant, work: u64) {
+        self.whole_at = self.whole_at.max(now) + time_for(work);
+    }
+
+    fn rest_at(&self, now: Instant) -> Option<Instant> {
+        let heard_from = self.whole_at.checked_sub(time_for(BURST))?;
+        (heard_from > now).then_some(heard_from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::function::LogStream;
+
+    fn log(bytes: &[u8]) -> [LogRecord; 1] {
+        [LogRecord {
+            stream: LogStream::Out,
+            bytes: bytes.to_vec(),
+        }]
+    }
+
+    #[test]
+    fn a_guest_that_rings_now_and_then_is_always_heard() {
+        let mut pace = Pace::new();
+        let mut now = pace.whole_at;
+        for _ in 0..100_000 {
+            pace.use_up(now, LOOK);
+            assert_eq!(pace.rest_at(now), None);
+            now += Duration::from_micros(200);
+        }
+    }
+
+    #[test]
+    fn a_storm_is_looked_at_as_often_as_allowed() {
+        let mut pace = Pace::new();
+        let start = pace.whole_at;
+        let (mut now, mut looks) = (start, 0);
+        while now < start + Duration::from_secs(2) {
+            pace.use_up(now, LOOK);
+            looks += 1;
+            now = pace.rest_at(now).unwrap_or(now);
+        }
+        let allowed = (BURST + 2 * PER_SECOND) / LOOK;
+        assert!((allowed..=allowed + 2).contains(&looks), "{looks}");
+    }
+
+    #[test]
+    fn a_log_counts_by_its_lines_and_bytes() {
+        let rest_after = |bytes: &[u8]| {
+            let mut pace = Pace::new();
+            let before = pace.whole_at;
+            pace.looked(&log(bytes));
+            pace.rest_at(before).map(|until| until - before)
+        };
+        assert_eq!(rest_after(&[b'x'; 100 << 10]), None);
+        // The whole ring, of nothing but line breaks.
+        let rest = rest_after(&[b'\n'; 128 << 10]).unwrap();
+        assert!(rest > Duration::from_secs(1), "{rest:?}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Hostile guests that do anything at all.
+
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::{
+    GUEST_WORDS, LOG, MAILBOX_BYTES, REPORT, RESPONSE_BODY, RESPONSE_HEAD, RESPONSE_TRAILERS,
+};
+use faasw_abi::memory_map::{GDT, IDT, MAILBOX, PML4, TABLE_ZONE};
+
+use crate::Battlefield;
+use crate::script::{Op, Script, place, word};
+use crate::support::dice::Dice;
+use crate::support::processes::memory;
+use crate::support::{Bench, slowness};
+
+/// Numbers that are at some edge.
+const EDGES: [u64; 16] = [
+    0,
+    1,
+    7,
+    8,
+    9,
+    4095,
+    4096,
+    LOG.size - 1,
+    LOG.size,
+    LOG.size + 1,
+    RESPONSE_BODY.size - 1,
+    RESPONSE_BODY.size,
+    RESPONSE_BODY.size + 1,
+    u32::MAX as u64,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+fn number(dice: &mut Dice) -> u64 {
+    match dice.below(4) {
+        0 => dice.number(),
+        1 => dice.number() % 4096,
+        _ => EDGES[dice.below(EDGES.len())],
+    }
+}
+
+/// One of the words or areas that the node reads.
+fn of_mailbox(dice: &mut Dice) -> u64 {
+    let words = size_of::<faasw_abi::mailbox::GuestWords>() / 4;
+    match dice.below(8) {
+        0 => place(RESPONSE_HEAD) + 4 * (dice.number() % 64),
+        1 => place(RESPONSE_TRAILERS) + 4 * (dice.number() % 64),
+        2 => place(LOG) + 4 * (dice.number() % 64),
+        3 => place(REPORT),
+        _ => place(GUEST_WORDS) + 4 * dice.below(words) as u64,
+    }
+}
+
+fn step(dice: &mut Dice, script: Script) -> Script {
+    match dice.below(16) {
+        0..4 => {
+            let (at, value) = (of_mailbox(dice), number(dice));
+            script.store(at, value)
+        }
+        4..7 => script.progress(),
+        7 => script.rings(dice.number() as u32 % 12),
+        8 => {
+            let wait = dice.number() % 3_000_000;
+            script.store(word!(wait_nanoseconds), wait).ring(Ring::Wait)
+        }
+        9 => {
+            let bits = number(dice);
+            let (size, seed) = (1 << (3 + dice.below(5)), dice.number());
+            script.race(
+                place(GUEST_WORDS),
+                size,
+                seed,
+                bits,
+                dice.number() % 10_000 + 1,
+            )
+        }
+        10 => {
+            let area = [RESPONSE_HEAD, RESPONSE_TRAILERS, LOG, REPORT][dice.below(4)];
+            let (seed, bits) = (dice.number(), number(dice));
+            script.race(place(area), 1 << 12, seed, bits, 2_000)
+        }
+        11 => script.head(),
+        12 => script.end(),
+        13 => script.step(Op::Add, word!(response_written), dice.number() % 9000, 0),
+        14 => {
+            let zones = [GDT, IDT, PML4, TABLE_ZONE, MAILBOX];
+            let zone = zones[dice.below(zones.len())];
+            match dice.below(8) {
+                // Most of these end the guest at once.
+                0 => script.store(zone + 8 * (dice.number() % 512), number(dice)),
+                1 => script.breakpoint(),
+                2 => {
+                    let (seed, bits) = (dice.number(), number(dice));
+                    script.race(
+                        MAILBOX,
+                        MAILBOX_BYTES.next_power_of_two() / 2,
+                        seed,
+                        bits,
+                        4_000,
+                    )
+                }
+                _ => script,
+            }
+        }
+        _ => script.done(),
+    }
+}
+
+fn runs(usual: u32) -> u32 {
+    let given = std::env::var("FAASW_HOSTILE_RUNS").ok();
+    given
+        .and_then(|runs| runs.parse().ok())
+        .unwrap_or((usual / slowness()).max(10))
+}
+
+/// What this process has of its own, in KiB.
+fn own_memory() -> u64 {
+    memory(std::process::id(), &["Private_Dirty:"])
+}
+
+/// What a run may leave behind in memory at most, in KiB, beside what any number of
+/// runs may: allocators keep some.
+const KEPT: u64 = 16 << 10;
+
+async fn runs_of(bench: &Bench, count: u32, mut script: impl FnMut() -> Script) {
+    let field = Battlefield::new(bench).await;
+    let mut before = 0;
+    for run in 0..count {
+        if run == count / 4 {
+            before = own_memory();
+        }
+        // Whatever it is told: it is told in time.
+        let _ = field.attack(&script()).await;
+        if run % 8 == 0 {
+            field.nobody_else_notices().await;
+        }
+    }
+    field.nothing_is_left().await;
+    let after = own_memory();
+    assert!(after < before + KEPT, "{before} KiB, then {after} KiB");
+}
+
+pub async fn by_chance_at_rest(bench: &Bench) {
+    let mut dice = Dice::new("by_chance_at_rest");
+    runs_of(bench, runs(200), || {
+        let mut script = Script::new();
+        for _ in 0..dice.below(24) {
+            script = step(&mut dice, script);
+        }
+        script.done()
+    })
+    .await;
+}
+
+/// The doorbell lets the guest run on: the node reads what changes under its hands.
+pub async fn by_chance_while_the_node_reads(bench: &Bench) {
+    let mut dice = Dice::new("by_chance_while_the_node_reads");
+    runs_of(bench, runs(60), || {
+        let mut script = Script::new();
+        if dice.below(2) == 0 {
+            script = script.head();
+        }
+        let from = script.here();
+        for _ in 0..1 + dice.below(6) {
+            let bits = EDGES[dice.below(EDGES.len())];
+            let area = [GUEST_WORDS, RESPONSE_HEAD, LOG][dice.below(3)];
+            let size = if area == GUEST_WORDS { 128 } else { 512 };
+            let (seed, count) = (dice.number(), 1 + dice.number() % 500);
+            script = script.progress().race(place(area), size, seed, bits, count);
+        }
+        script
+            .repeat_from(from, 1 + dice.number() % 200)
+            .end()
+            .progress()
+            .done()
+    })
+    .await;
+}

@@ -1,0 +1,163 @@
+//! Words of the mailbox that cannot be true, alone and together.
+
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::{
+    GUEST_WORDS, LOG, REPORT, RESPONSE_BODY, RESPONSE_HEAD, RESPONSE_TRAILERS,
+};
+use faasw_abi::outcome::Outcome;
+use faasw_pool::InvokeError;
+
+use crate::Battlefield;
+use crate::script::{Op, Script, place, word};
+use crate::support::Bench;
+
+/// Lies, and a word of what the caller is told.
+fn lies() -> Vec<(&'static str, Script, &'static str)> {
+    let new = Script::new;
+    let mut lies = vec![
+        ("nothing was said", new(), "but not how"),
+        ("all bits", all_bits(), "bytes written"),
+        ("no head", new().end_without_head(), "in the middle"),
+        (
+            "an outcome that there is not",
+            new().head().store(word!(outcome), 77),
+            "unknown outcome",
+        ),
+        (
+            "a head that is none",
+            new()
+                .store(place(RESPONSE_HEAD), u64::MAX)
+                .store_pair(word!(response_head_len), 100, 1)
+                .store(word!(outcome), 1),
+            "response head",
+        ),
+        (
+            "trailers that are none",
+            new()
+                .head()
+                .end()
+                .store(place(RESPONSE_TRAILERS), u64::MAX)
+                .store(word!(response_trailers_len), 100),
+            "response trailers",
+        ),
+        (
+            "a log that is none",
+            new()
+                .head()
+                .end()
+                .store(place(LOG), u64::MAX)
+                .store(word!(log_written), 100),
+            "not made of records",
+        ),
+        (
+            "a log record longer than the log",
+            new()
+                .head()
+                .end()
+                .store_pair(place(LOG), 1, u32::MAX)
+                .store(word!(log_written), 100),
+            "not made of records",
+        ),
+    ];
+    for written in [RESPONSE_BODY.size + 1, 1 << 40, 1 << 63, u64::MAX] {
+        let script = new().head().end().store(word!(response_written), written);
+        lies.push(("a body larger than its ring", script, "bytes written"));
+    }
+    for read in [1 << 20, u64::MAX] {
+        let script = new().head().store(word!(request_read), read).progress();
+        // Whoever never looks need not see it.
+        lies.push(("more read than was written", script, ""));
+    }
+    for written in [LOG.size + 1, u64::MAX] {
+        let script = new().head().end().store(word!(log_written), written);
+        lies.push(("a log larger than its ring", script, "log cannot be"));
+    }
+    for length in [RESPONSE_HEAD.size as u32 + 1, u32::MAX] {
+        let script = new()
+            .store_pair(word!(response_head_len), length, 1)
+            .store(word!(outcome), 1);
+        lies.push(("a head larger than its area", script, "response head of"));
+    }
+    for length in [RESPONSE_TRAILERS.size as u32 + 1, u32::MAX] {
+        let script = new()
+            .head()
+            .end()
+            .store(word!(response_trailers_len), length.into());
+        lies.push((
+            "trailers larger than their area",
+            script,
+            "list of trailers",
+        ));
+    }
+    for outcome in [Outcome::Trap, Outcome::GuestFailed] {
+        for length in [REPORT.size + 1, u32::MAX.into()] {
+            let script = new()
+                .store(word!(report_len), length)
+                .store(word!(outcome), outcome as u64);
+            lies.push(("a report larger than its area", script, "report of"));
+        }
+    }
+    lies
+}
+
+fn all_bits() -> Script {
+    let words = place(GUEST_WORDS);
+    let length = size_of::<faasw_abi::mailbox::GuestWords>() as u64 - 8;
+    Script::new()
+        .store(words, u64::MAX)
+        .step(Op::Copy, words + 8, words, length)
+}
+
+pub async fn every_lie_in_the_mailbox_is_refused(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    for (what, script, told) in lies() {
+        for script in [script.clone().done(), script.progress().done()] {
+            match field.attack(&script).await {
+                Err(InvokeError::GuestFailed(why)) => assert!(why.contains(told), "{what}: {why}"),
+                other if told.is_empty() => drop(other),
+                other => panic!("{what}: {other:?}"),
+            }
+            field.nobody_else_notices().await;
+            assert!(!field.is_parked(), "{what}");
+        }
+    }
+    field.nothing_is_left().await;
+}
+
+pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    // A stream whose end the client has; from then on only the handler's return is due.
+    let script = Script::new()
+        .head()
+        .store(word!(wait_nanoseconds), 20_000_000);
+    let script = script
+        .ring(Ring::Wait)
+        .end()
+        .store(word!(outcome), 0)
+        .progress();
+    let from = script.here();
+    let script = script
+        .ring(Ring::Wait)
+        .step(Op::Add, word!(response_written), 1, 0)
+        .progress()
+        .for_ever_from(from);
+    let mut limits = crate::short_limits();
+    // Nothing else is to end it.
+    limits.idle_guest *= 100;
+    limits.total = limits.total.map(|total| total * 100);
+    let log = std::sync::Arc::new(crate::support::Log::default());
+    let order = faasw_pool::Call {
+        body: crate::support::whole(&script.bytes()),
+        limits,
+        log: log.clone(),
+        ..crate::support::call("/")
+    };
+    // The client may have its end before, or not.
+    let _ = field.send(order).await;
+    let ended = log.stream_result().await;
+    assert!(
+        matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("went on")),
+        "{ended:?}"
+    );
+    field.nothing_is_left().await;
+}

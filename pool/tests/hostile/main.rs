@@ -1,0 +1,203 @@
+//! Guests that are hostile from their first instruction, against a real node: they lie
+//! in every word of the mailbox, ring whatever they like as often as they like, change
+//! words while the node reads them, and enter ring 0. Whatever they do, their caller is
+//! told in time, and nobody else notices: a good function of the same pool answers, no
+//! process or descriptor stays, and memory does not grow.
+//!
+//! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
+//! - `lies`, `rings`, `memory`, `waits`, `storms`: what it does.
+//! - `chance`: all of that at random. `FAASW_TEST_DICE` repeats a run,
+//!   `FAASW_HOSTILE_RUNS` makes it long:
+//!
+//! ```sh
+//! FAASW_HOSTILE_RUNS=100000 cargo test -p faasw-pool --test hostile -- chance
+//! ```
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod carrier;
+mod chance;
+mod lies;
+mod memory;
+mod rings;
+mod script;
+mod storms;
+#[path = "../support/mod.rs"]
+mod support;
+mod waits;
+
+use std::time::{Duration, Instant};
+
+use faasw_pool::{Call, CallLimits, FreezePolicy, InvokeError, PoolOptions, Seed};
+
+use carrier::Carrier;
+use chance::{by_chance_at_rest, by_chance_while_the_node_reads};
+use lies::{a_response_that_was_ended_cannot_go_on, every_lie_in_the_mailbox_is_refused};
+use memory::{
+    absurd_wishes_for_memory_are_none, an_instance_that_entered_ring_0_is_not_used_again,
+    tables_that_make_no_sense_end_the_guest,
+};
+use rings::{a_guest_that_goes_on_after_its_end_is_ended, every_ring_out_of_order_ends_the_guest};
+use script::Script;
+use storms::{a_storm_of_log_costs_the_node_little, a_storm_of_progress_costs_the_node_little};
+use support::processes::{descriptors, shells};
+use support::{Bench, bytes_of, call, slowness, whole};
+use waits::{
+    asking_again_and_again_gives_no_more_time, instantiating_has_an_end_too,
+    waiting_for_ever_ends_in_time, waking_a_guest_that_never_waits_does_not_hold_the_node_up,
+};
+
+/// One hostile function, and one good one beside it.
+struct Battlefield<'a> {
+    bench: &'a Bench,
+    carrier: Carrier,
+    hostile: Seed,
+    good: Seed,
+    descriptors: usize,
+}
+
+impl<'a> Battlefield<'a> {
+    async fn new(bench: &'a Bench) -> Self {
+        let carrier = Carrier::of_requests(bench).await;
+        let hostile = carrier.seed(bench).await.unwrap();
+        let good = good(bench).await;
+        let field = Self {
+            bench,
+            carrier,
+            hostile,
+            good,
+            descriptors: 0,
+        };
+        // Whatever is made once is made by now.
+        let answered = field.attack(&Script::new().head().end().done()).await;
+        assert_eq!(answered.unwrap(), b"");
+        field.nobody_else_notices().await;
+        Self {
+            descriptors: descriptors(),
+            ..field
+        }
+    }
+
+    /// Runs a script as a request with short limits; what its caller is told, in time.
+    async fn attack(&self, script: &Script) -> Result<Vec<u8>, InvokeError> {
+        self.attack_within(script, short_limits()).await
+    }
+
+    async fn attack_within(
+        &self,
+        script: &Script,
+        limits: CallLimits,
+    ) -> Result<Vec<u8>, InvokeError> {
+        let order = Call {
+            body: whole(&script.bytes()),
+            limits,
+            ..call("/")
+        };
+        self.send(order).await
+    }
+
+    async fn send(&self, order: Call) -> Result<Vec<u8>, InvokeError> {
+        // Whatever it may take at most, and time for the node to end it.
+        let patience = order.limits.total.unwrap() + Duration::from_secs(4) * slowness();
+        let exchange = async {
+            let reply = self.bench.pool.invoke(&self.hostile, order).await?;
+            bytes_of(reply.body).await
+        };
+        tokio::time::timeout(patience, exchange)
+            .await
+            .expect("a request is over when its time is")
+    }
+
+    /// Whether instances of the hostile function rest.
+    fn is_parked(&self) -> bool {
+        let tree = self.bench.pool.tree();
+        tree.iter().any(|seed| {
+            // The good one has its own name.
+            seed.name == HOSTILE && seed.parked > 0
+        })
+    }
+
+    /// Waits until nothing of a request is left but what is meant to stay, and has the
+    /// good function answer.
+    async fn nobody_else_notices(&self) {
+        self.bench
+            .settles("what was made for a request ends", |stats| {
+                stats.busy == 0 && shells().len() == stats.shells + stats.parked
+            })
+            .await;
+        let asked = Instant::now();
+        let text = self.bench.text(&self.good, "/hello").await;
+        assert_eq!(text.trim(), "hello");
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(2) * slowness(), "{took:?}");
+    }
+
+    /// No descriptor was left behind since the beginning, but those of instances.
+    async fn nothing_is_left(&self) {
+        /// An instance's: socket, eventfd, mailbox.
+        const OF_INSTANCE: usize = 3;
+        self.nobody_else_notices().await;
+        self.bench
+            .settles("descriptors are closed", |stats| {
+                let of_instances = OF_INSTANCE * (stats.shells + stats.parked + 1);
+                descriptors() <= self.descriptors + of_instances
+            })
+            .await;
+    }
+}
+
+/// Name of the hostile function.
+const HOSTILE: &str = "hostile";
+
+async fn good(bench: &Bench) -> Seed {
+    let path = "fixtures/http-probe.wasm";
+    bench.seed(path, FreezePolicy::Auto).await.unwrap()
+}
+
+/// So short that what goes on for ever is over soon.
+fn short_limits() -> CallLimits {
+    let short = |milliseconds| Duration::from_millis(milliseconds) * slowness();
+    CallLimits {
+        cpu: short(200),
+        first_byte: short(300),
+        idle_client: short(300),
+        idle_guest: short(300),
+        total: Some(short(2000)),
+    }
+}
+
+fn options() -> PoolOptions {
+    PoolOptions {
+        instantiation_time: Duration::from_secs(1) * slowness(),
+        ..support::usual()
+    }
+}
+
+fn main() {
+    support::main(|skip| {
+        trials![skip;
+            every_lie_in_the_mailbox_is_refused,
+            a_response_that_was_ended_cannot_go_on,
+            every_ring_out_of_order_ends_the_guest,
+            a_guest_that_goes_on_after_its_end_is_ended,
+            tables_that_make_no_sense_end_the_guest,
+            an_instance_that_entered_ring_0_is_not_used_again,
+            absurd_wishes_for_memory_are_none,
+            waiting_for_ever_ends_in_time,
+            asking_again_and_again_gives_no_more_time,
+            waking_a_guest_that_never_waits_does_not_hold_the_node_up,
+            instantiating_has_an_end_too in options(),
+            a_storm_of_progress_costs_the_node_little,
+            a_storm_of_log_costs_the_node_little,
+            by_chance_at_rest,
+            by_chance_while_the_node_reads,
+        ]
+    });
+}

@@ -1,0 +1,105 @@
+//! Memory that only a hostile guest writes, ring 0, and wishes for memory.
+
+use faasw_abi::doorbell::Ring;
+use faasw_abi::memory_map::{
+    BOOT_PAGE, CODE, GDT, HEAP, IDT, LINEAR_BASE, MAILBOX, PML4, RODATA, TABLE_ZONE, TEXT, TSS,
+};
+
+use crate::Battlefield;
+use crate::script::{Script, word};
+use crate::support::Bench;
+use crate::support::processes::has_page_scan;
+
+pub async fn tables_that_make_no_sense_end_the_guest(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    for (what, address) in [
+        ("null", 0),
+        ("boot page", BOOT_PAGE),
+        ("descriptor table", GDT),
+        ("task segment", TSS + 4),
+        ("vector 3", IDT + 3 * 16),
+        ("vector 13", IDT + 13 * 16),
+        ("vector 14", IDT + 14 * 16),
+        ("root table", PML4),
+        ("root table's second half", PML4 + 2048),
+        ("table", PML4 + 0x1000),
+        ("table of the mailbox", PML4 + 0x2000),
+        ("the guest's tables", TABLE_ZONE),
+        ("text", TEXT),
+        ("read-only data", RODATA),
+        ("heap", HEAP),
+        ("code", CODE),
+        ("behind the mailbox", MAILBOX + (1 << 30)),
+        ("nowhere", LINEAR_BASE << 4),
+        ("not an address", 1 << 60),
+    ] {
+        for value in [0, u64::MAX, 0x1234_5678_9abc_d003] {
+            let script = Script::new().store(address, value);
+            for script in [
+                script.clone().breakpoint().head().end().done(),
+                script.head().end().done(),
+            ] {
+                // It may get away with it; then the instance is like its seed, or gone.
+                let answered = field.attack(&script).await;
+                println!("{what}, {value:#x}: {answered:?}");
+            }
+        }
+        field.nobody_else_notices().await;
+        let answered = field.attack(&Script::new().head().end().done()).await;
+        assert_eq!(answered.unwrap(), b"", "after {what}");
+    }
+    field.nothing_is_left().await;
+}
+
+pub async fn an_instance_that_entered_ring_0_is_not_used_again(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    for ring_0 in [field.carrier.ring_0(), field.carrier.halt()] {
+        // One that only did its work rests, and meets the attack.
+        let answered = field.attack(&Script::new().head().end().done()).await;
+        assert_eq!(answered.unwrap(), b"");
+        field.nobody_else_notices().await;
+        assert_eq!(field.is_parked(), has_page_scan());
+        let script = Script::new().gate(ring_0).breakpoint().head().end().done();
+        // What this hardware, or what emulates ring 0, makes of it is its business.
+        let answered = field.attack(&script).await;
+        println!("{ring_0:#x}: {answered:?}");
+        field.nobody_else_notices().await;
+        assert!(!field.is_parked(), "{ring_0:#x}");
+    }
+    field.nothing_is_left().await;
+}
+
+pub async fn absurd_wishes_for_memory_are_none(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    let mut script = Script::new();
+    for start in [
+        0,
+        1,
+        4095,
+        HEAP,
+        1 << 30,
+        MAILBOX,
+        1 << 63,
+        u64::MAX - 4095,
+        u64::MAX,
+    ] {
+        for bytes in [
+            0,
+            1,
+            4096,
+            4097,
+            2 << 20,
+            1 << 40,
+            u64::MAX - 4095,
+            u64::MAX,
+        ] {
+            script = script
+                .store(word!(populate_start), start)
+                .store(word!(populate_bytes), bytes)
+                .ring(Ring::Populate);
+        }
+    }
+    let answered = field.attack(&script.head().end().done()).await;
+    assert_eq!(answered.unwrap(), b"");
+    field.nothing_is_left().await;
+}

@@ -1,0 +1,205 @@
+//! What a hostile guest does, step by step.
+
+use std::mem::offset_of;
+
+use faasw_abi::doorbell::{PORT, PROGRESS, Ring};
+use faasw_abi::mailbox::{
+    Area, GUEST_WORDS, GuestWords, LOG, LOG_RECORD_HEADER, REQUEST_BODY, RESPONSE_HEAD,
+};
+use faasw_abi::memory_map::{IDT, MAILBOX};
+use faasw_abi::outcome::Outcome;
+use faasw_pool::ResponseHead;
+
+/// What the interpreter knows; its second to fourth word are `a`, `b` and `c`.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub enum Op {
+    /// Stores `b` at `a`.
+    Store = 1,
+    /// Writes `b` to the port `a`.
+    Ring = 2,
+    /// Adds `b` to the word at `a`.
+    Add = 3,
+    /// Goes on at step `b`.
+    Jump = 4,
+    /// Copies `c` bytes from `b` to `a`.
+    Copy = 5,
+    /// Random words come from `a` on; only their bits of `b` are stored.
+    Dice = 6,
+    /// Stores `c` random words, each at `a` and some bits of `b` more.
+    Race = 7,
+    /// Counts the word at `a` down; goes on at step `b` unless it is 0 then.
+    Again = 8,
+    /// Runs the gate of vector 3.
+    Breakpoint = 9,
+}
+
+/// A word of the guest's, where the guest has it.
+macro_rules! word {
+    ($field:ident) => {
+        faasw_abi::memory_map::MAILBOX
+            + faasw_abi::mailbox::GUEST_WORDS.offset
+            + std::mem::offset_of!(faasw_abi::mailbox::GuestWords, $field) as u64
+    };
+}
+pub(crate) use word;
+
+/// Where an area is in the guest.
+pub fn place(area: Area) -> u64 {
+    MAILBOX + area.offset
+}
+
+/// Steps, and data that they use.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    steps: Vec<[u64; 4]>,
+}
+
+impl Script {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn step(mut self, op: Op, a: u64, b: u64, c: u64) -> Self {
+        self.steps.push([op as u64, a, b, c]);
+        self
+    }
+
+    pub fn store(self, address: u64, value: u64) -> Self {
+        self.step(Op::Store, address, value, 0)
+    }
+
+    /// Writes to the doorbell that stops the guest.
+    pub fn rings(self, value: u32) -> Self {
+        self.step(Op::Ring, PORT.into(), value.into(), 0)
+    }
+
+    pub fn ring(self, ring: Ring) -> Self {
+        self.rings(ring as u32)
+    }
+
+    /// Writes to the doorbell that does not.
+    pub fn progress(self) -> Self {
+        self.step(Op::Ring, PROGRESS.into(), 0, 0)
+    }
+
+    /// Stores random words, of the bits of `bits`, all over `size` bytes, which are a
+    /// power of two.
+    pub fn race(self, at: u64, size: u64, seed: u64, bits: u64, count: u64) -> Self {
+        self.step(Op::Dice, seed | 1, bits, 0)
+            .step(Op::Race, at, (size - 1) & !7, count)
+    }
+
+    /// Two words of 32 bits that lie side by side.
+    pub fn store_pair(self, address: u64, first: u32, second: u32) -> Self {
+        self.store(address, u64::from(first) | u64::from(second) << 32)
+    }
+
+    /// Bytes at `address`, eight at a time.
+    pub fn write(mut self, address: u64, bytes: &[u8]) -> Self {
+        for (index, chunk) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self = self.store(address + 8 * index as u64, u64::from_le_bytes(word));
+        }
+        self
+    }
+
+    /// A good response's head, which is announced.
+    pub fn head(self) -> Self {
+        let head = ResponseHead {
+            status: 200,
+            headers: Vec::new(),
+        }
+        .encode();
+        self.write(place(RESPONSE_HEAD), &head).store_pair(
+            word!(response_head_len),
+            head.len() as u32,
+            0,
+        )
+    }
+
+    /// Rings that it is done.
+    pub fn done(self) -> Self {
+        self.ring(Ring::Done)
+    }
+
+    /// Runs the gate of vector 3.
+    pub fn breakpoint(self) -> Self {
+        self.step(Op::Breakpoint, 0, 0, 0)
+    }
+
+    /// An end, but no head.
+    pub fn end_without_head(self) -> Self {
+        self.store_pair(word!(response_head_len), 0, 1).store_pair(
+            word!(outcome),
+            Outcome::Response as u32,
+            0,
+        )
+    }
+
+    /// The end of a good response without a body.
+    pub fn end(self) -> Self {
+        let length = ResponseHead::default().encode().len() as u32;
+        self.store_pair(word!(response_head_len), length, 1)
+            .store_pair(word!(outcome), Outcome::Response as u32, 0)
+    }
+
+    /// Two log records of line breaks, each half the ring.
+    pub fn whole_log(mut self) -> Self {
+        let half = LOG.size / 2;
+        for at in [place(LOG), place(LOG) + half] {
+            let length = half - LOG_RECORD_HEADER as u64;
+            let content = at + LOG_RECORD_HEADER as u64;
+            self = self
+                .store_pair(at, 1, length as u32)
+                .store(content, u64::from_le_bytes([b'\n'; 8]))
+                .step(Op::Copy, content + 8, content, length - 8);
+        }
+        self
+    }
+
+    /// Vector 3 leads to `address`, in ring 0.
+    pub fn gate(self, address: u64) -> Self {
+        // An interrupt gate that ring 3 may use, to the segment of ring 0's code.
+        const GATE: u64 = 0xee00_0008_0000;
+        let low = address & 0xffff | GATE | (address >> 16 & 0xffff) << 48;
+        self.store(IDT + 3 * 16, low)
+            .store(IDT + 3 * 16 + 8, address >> 32)
+    }
+
+    /// The number of the next step.
+    pub fn here(&self) -> u64 {
+        self.steps.len() as u64
+    }
+
+    /// Goes back to a step for ever.
+    pub fn for_ever_from(self, step: u64) -> Self {
+        self.step(Op::Jump, 0, step, 0)
+    }
+
+    /// Goes back to a step until what is behind it was done `count` times. Only in a
+    /// request's body, which it writes.
+    pub fn repeat_from(self, step: u64, count: u64) -> Self {
+        let own = place(REQUEST_BODY) + 32 * self.here();
+        self.step(Op::Again, own + 24, step, count)
+    }
+
+    pub fn then(mut self, other: Self) -> Self {
+        self.steps.extend(other.steps);
+        self
+    }
+
+    /// As the interpreter reads it. What is behind the last step is none that it knows.
+    pub fn bytes(&self) -> Vec<u8> {
+        let words = self.steps.iter().flatten();
+        words.flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
+const _: () = assert!(
+    offset_of!(GuestWords, response_end) == offset_of!(GuestWords, response_head_len) + 4
+        && offset_of!(GuestWords, exit_code) == offset_of!(GuestWords, outcome) + 4
+        && GUEST_WORDS.size >= 0x100,
+    "the words that are stored in pairs"
+);

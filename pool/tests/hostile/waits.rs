@@ -1,0 +1,151 @@
+//! Limits of time while the guest waits, or says that it does.
+
+use std::time::{Duration, Instant};
+
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::{WAIT_LOG, WAIT_REQUEST, WAIT_ROOM};
+use faasw_pool::{Call, CallLimits, InvokeError, SeedError};
+
+use crate::carrier::Carrier;
+use crate::script::{Script, word};
+use crate::support::{Bench, arriving, call, slowness};
+use crate::{Battlefield, good, short_limits};
+
+/// Waits again and again, each time for so long.
+fn waits(before: Script, wait_for: u32, nanoseconds: u64) -> Script {
+    let script = before
+        .store_pair(word!(response_trailers_len), 0, wait_for)
+        .store(word!(wait_nanoseconds), nanoseconds)
+        .progress();
+    let from = script.here();
+    script.ring(Ring::Wait).for_ever_from(from)
+}
+
+pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    for nanoseconds in [0, 1_000_000, u64::MAX] {
+        for wait_for in [0, WAIT_REQUEST | WAIT_ROOM, WAIT_LOG, u32::MAX] {
+            for before in [Script::new(), Script::new().head()] {
+                let began = Instant::now();
+                let script = waits(before, wait_for, nanoseconds);
+                let answered = field.attack(&script).await;
+                let took = began.elapsed();
+                assert!(
+                    matches!(
+                        answered,
+                        Err(InvokeError::TimedOut(_)
+                            | InvokeError::IdleGuest(_)
+                            | InvokeError::CpuLimit(_)
+                            | InvokeError::TotalTime(_))
+                    ),
+                    "{nanoseconds} {wait_for}: {answered:?} after {took:?}"
+                );
+                assert!(!field.is_parked());
+            }
+        }
+        field.nobody_else_notices().await;
+    }
+    field.nothing_is_left().await;
+}
+
+pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    // It asks for more of the request, takes that back, and asks again; nobody sends.
+    let asks = |script: Script, wait_for| {
+        script
+            .store_pair(word!(response_trailers_len), 0, wait_for)
+            .store(word!(wait_nanoseconds), 20_000_000)
+            .progress()
+            .ring(Ring::Wait)
+    };
+    let script = Script::new().head();
+    let from = script.here();
+    let script = asks(asks(script, WAIT_REQUEST), 0).for_ever_from(from);
+    let (client, body) = arriving();
+    let bytes = script.bytes();
+    client
+        .send(Ok(http_body::Frame::data(bytes.into())))
+        .await
+        .unwrap();
+    let limits = CallLimits {
+        cpu: Duration::from_secs(60) * slowness(),
+        total: Some(Duration::from_secs(5) * slowness()),
+        ..short_limits()
+    };
+    let order = Call {
+        body,
+        limits,
+        ..call("/")
+    };
+    let answered = field.send(order).await;
+    assert!(
+        matches!(
+            answered,
+            Err(InvokeError::IdleGuest(_) | InvokeError::IdleClient(_))
+        ),
+        "{answered:?}"
+    );
+    drop(client);
+    field.nothing_is_left().await;
+}
+
+pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    for before in [Script::new(), Script::new().head()] {
+        let script = before.store_pair(word!(response_trailers_len), 0, WAIT_LOG);
+        let from = script.here();
+        let script = script.progress().for_ever_from(from);
+        let limits = CallLimits {
+            // Long enough for any socket to fill.
+            cpu: Duration::from_millis(700) * slowness(),
+            first_byte: Duration::from_secs(20) * slowness(),
+            idle_guest: Duration::from_secs(20) * slowness(),
+            total: Some(Duration::from_secs(20) * slowness()),
+            ..short_limits()
+        };
+        let answered = field.attack_within(&script, limits).await;
+        assert!(
+            matches!(answered, Err(InvokeError::CpuLimit(_))),
+            "{answered:?}"
+        );
+    }
+    field.nothing_is_left().await;
+}
+
+pub async fn instantiating_has_an_end_too(bench: &Bench) {
+    let good = good(bench).await;
+    let storm = Script::new().store_pair(word!(response_trailers_len), 0, WAIT_LOG);
+    let from = storm.here();
+    let storm = storm.progress().for_ever_from(from);
+    let spin = Script::new().for_ever_from(0);
+    let waits = waits(Script::new(), 0, u64::MAX);
+    for (what, script) in [("storms", storm), ("spins", spin), ("waits", waits)] {
+        let carrier = Carrier::of_instantiation(bench, &script).await;
+        let made = carrier.seed(bench).await;
+        assert!(
+            matches!(made, Err(SeedError::Function(InvokeError::TimedOut(_)))),
+            "{what}: {made:?}"
+        );
+        assert_eq!(bench.text(&good, "/hello").await.trim(), "hello");
+    }
+    for ring in [
+        Ring::Done,
+        Ring::Fatal,
+        Ring::Booted,
+        Ring::Loaded,
+        Ring::Rewritten,
+    ] {
+        let script = Script::new().store(word!(report_len), u64::MAX).ring(ring);
+        let carrier = Carrier::of_instantiation(bench, &script).await;
+        let made = carrier.seed(bench).await;
+        assert!(
+            matches!(made, Err(SeedError::Function(InvokeError::GuestFailed(_)))),
+            "{ring:?}: {made:?}"
+        );
+    }
+    bench
+        .settles("guests that were to become seeds end", |stats| {
+            crate::shells().len() == stats.shells + stats.parked
+        })
+        .await;
+}
