@@ -52,7 +52,8 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) {
     );
     assert!(took >= long, "it went on until its time was up: {took:?}");
     println!("{used:?} of the node's time in {took:?}");
-    assert!(used < took / 3, "{used:?} in {took:?}");
+    // On an emulated processor each look takes as many times longer.
+    assert!(slowness() > 1 || used < took / 3, "{used:?} in {took:?}");
     field.nothing_is_left().await;
 }
 
