@@ -3,6 +3,7 @@
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_fri::messages::FriExtent;
+use faasw_shell::arena::Arena;
 use faasw_shell::guest_memory::{Mapping, mailbox, populate_wanted, wait_wanted};
 use std::os::fd::{AsFd as _, OwnedFd};
 use zerocopy::FromBytes as _;
@@ -25,7 +26,8 @@ thread_local! {
         let made = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC)
             .and_then(|file| {
                 rustix::fs::ftruncate(&file, MAILBOX_BYTES)?;
-                let mapped = mailbox(file.as_fd())?;
+                // An arena leaves what it made, unless it is told otherwise.
+                let mapped = mailbox(&mut Arena::default(), file.as_fd())?;
                 Ok((file, mapped))
             });
         made.unwrap_or_else(|errno| panic!("{errno}"))
