@@ -206,11 +206,31 @@ fn get(folder: BorrowedFd<'_>, file: &str) -> Result<u64, Errno> {
 
 impl Groups {
     /// Makes the folder for a process's groups, and removes those of processes that
-    /// have ended without doing so.
+    /// have ended without doing so. It is made below the process's own group, or, with
+    /// version 2, where a group with processes can have none below that account for
+    /// anything, below the nearest one above that allows it.
     ///
     /// # Errors
     /// What this host does not allow, for people to read.
     pub fn prepare(place: &Place, share: Share) -> Result<Self, String> {
+        let own = Self::below(place, share);
+        let (Err(why), Version::Two, [folder]) = (&own, place.version, place.folders.as_slice())
+        else {
+            return own;
+        };
+        let is_group = |folder: &&Path| folder.join("cgroup.controllers").exists();
+        let above = folder.ancestors().skip(1).take_while(is_group);
+        let place = |folder: &Path| Place {
+            version: Version::Two,
+            folders: vec![folder.to_owned()],
+        };
+        above
+            .map(|folder| Self::below(&place(folder), share))
+            .find_map(Result::ok)
+            .ok_or_else(|| why.clone())
+    }
+
+    fn below(place: &Place, share: Share) -> Result<Self, String> {
         let name = format!("{PREFIX}{}", own_name().map_err(|error| error.to_string())?);
         let mut hierarchies = Vec::new();
         for path in &place.folders {
@@ -221,7 +241,9 @@ impl Groups {
             }
             let ours = make_folder(above.as_fd(), &name).map_err(told)?;
             if place.version == Version::Two {
-                delegate(ours.as_fd()).map_err(told)?;
+                delegate(ours.as_fd())
+                    .inspect_err(|_| _ = remove(above.as_fd(), &name))
+                    .map_err(told)?;
             }
             hierarchies.push(Hierarchy { above, ours });
         }
