@@ -299,7 +299,10 @@ mod tests {
         let (some, missing) = parked.nodes(false, std::slice::from_ref(&given));
         assert_eq!(some[0].name, "parking");
         assert_eq!(some[1], given);
-        assert_eq!(missing, ["telling the end early", "waiting for a reset"]);
+        assert_eq!(
+            missing,
+            ["telling the end early", "waiting for a reset", "cells"]
+        );
         // What is given speaks of the node as it is.
         assert_eq!(
             forked.nodes(true, std::slice::from_ref(&given)).0.len(),
@@ -312,7 +315,7 @@ mod tests {
         };
         let text = markdown(&[found(missing.clone()), found(missing)]);
         assert!(
-            text.contains("Not measured: telling the end early, waiting for a reset."),
+            text.contains("Not measured: telling the end early, waiting for a reset, cells."),
             "{text}"
         );
         assert!(!markdown(&[]).contains("Not measured"));
