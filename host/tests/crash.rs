@@ -22,11 +22,12 @@ use std::{
     fs,
     net::SocketAddr,
     path::Path,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use common::{patience, raw};
+use e2e::chance::{self, Chance, number};
 use e2e::process::Running;
 use faasw::{
     Digest, FunctionName, FunctionOptions,
@@ -38,28 +39,6 @@ const KEPT: usize = 10;
 
 /// Names, and which of the two clients has each: their operations overlap.
 const NAMES: [[&str; 2]; 2] = [["a", "b"], ["c", "d"]];
-
-/// SplitMix64: enough chance for a test, and repeatable.
-#[derive(Clone)]
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn up_to(&mut self, most: Duration) -> Duration {
-        most.mul_f64(self.below(1_000_000) as f64 / 1e6)
-    }
-}
 
 /// What is known of one name: the answers of its versions.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -226,11 +205,6 @@ fn files(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
-}
-
 fn start(data_dir: &Path) -> Running {
     let data_dir = data_dir.to_str().unwrap();
     Running::start(&[
@@ -249,10 +223,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
     let slow = patience(1) > Duration::from_secs(1);
     let wanted = number("FAASW_CRASH_OPERATIONS").unwrap_or(if slow { 24 } else { 200 });
     let wanted = usize::try_from(wanted).unwrap();
-    let seed = number("FAASW_TEST_SEED").unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        now.unwrap().as_nanos() as u64
-    });
+    let seed = chance::seed();
     // Long enough for a few operations, on either kind of machine.
     let longest = patience(1) / if slow { 4 } else { 20 };
     println!("FAASW_TEST_SEED={seed} FAASW_CRASH_OPERATIONS={wanted}");

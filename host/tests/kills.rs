@@ -25,11 +25,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use common::{patience, raw};
+use e2e::chance::{self, Chance, number};
 use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
@@ -43,24 +44,6 @@ const FILES: [&str; 7] = [
     "faasw.sock",
     "lock",
 ];
-
-/// SplitMix64: enough chance for a test, and repeatable.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
-}
 
 fn start(data_dir: &Path) -> (Running, SocketAddr) {
     let mut node = Running::start(&[
@@ -201,10 +184,7 @@ impl Load {
 fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
     let slow = patience(1) > Duration::from_secs(1);
     let kills = number("FAASW_KILLS").unwrap_or(if slow { 6 } else { 40 });
-    let seed = number("FAASW_TEST_SEED").unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        now.unwrap().as_nanos() as u64
-    });
+    let seed = chance::seed();
     println!("FAASW_TEST_SEED={seed} FAASW_KILLS={kills}");
     let mut chance = Chance(seed);
     let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -2,6 +2,7 @@
 //! that without KVM nothing passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod chance;
 pub mod process;
 
 use std::{

@@ -137,13 +137,7 @@ impl Instance {
             vm.prefault(CODE, order.code_bytes);
         }
         let seed = is_private.then(|| {
-            let source = Source {
-                layers,
-                windows: sets.windows.to_vec(),
-                write_set: sets.written.to_vec(),
-                copied: Vec::new(),
-                lent: Vec::new(),
-            };
+            let source = Source::new(layers, sets.windows, sets.written);
             Box::new((source, image.state))
         });
         Ok(Self {

@@ -78,13 +78,7 @@ impl Preset {
         vm.restore(&order.state)?;
         vm.watch_registers();
         sets.prefault(vm);
-        let source = Source {
-            layers,
-            windows: sets.windows.to_vec(),
-            write_set: sets.written.to_vec(),
-            copied: Vec::new(),
-            lent: Vec::new(),
-        };
+        let source = Source::new(layers, sets.windows, sets.written);
         let mut image = Instance {
             ram: ram.mapping(),
             mailbox,

@@ -56,6 +56,17 @@ pub struct Source {
 }
 
 impl Source {
+    /// A seed that is mapped where its windows say, and nothing was done ahead.
+    pub fn new(layers: Vec<OwnedFd>, windows: &[FriWindow], write_set: &[FriExtent]) -> Self {
+        Self {
+            layers,
+            windows: windows.to_vec(),
+            write_set: write_set.to_vec(),
+            copied: Vec::new(),
+            lent: Vec::new(),
+        }
+    }
+
     /// The windows that end behind `address`.
     fn windows_from(&self, address: u64) -> &[FriWindow] {
         let first = self

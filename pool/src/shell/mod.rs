@@ -1,15 +1,16 @@
 //! The node's side of a shell: the Function Runtime Interface as calls.
 
+mod orders;
+mod told;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_abi::doorbell::Ring;
-use faasw_cell::Step;
 use faasw_cell::group::VM_OVERHEAD;
 use faasw_fri::messages::{
-    Activate, FILLED_MAX, Failed, Failure, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, PRESET,
-    PRIVATE, Parked, Prepared, Preset, Rang, Reset, Resume, SET_MAX, SHARED, Seal, Sealed, Survey,
-    Used, VcpuState, WINDOWS_MAX, Wake,
+    Activate, PRESET, PRIVATE, Parked, Prepared, Preset, Rang, Reset, Resume, SHARED, Seal, Sealed,
+    Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, LayerBuilder};
@@ -20,11 +21,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
+use self::orders::{empty_image, fork_order, image, put};
+pub use self::told::{Event, Report, UsedPages, extents, failure, not_prepared};
 use crate::code::Code;
 use crate::confinement::Maker;
-use crate::error::{PlatformError, errno_told};
+use crate::error::PlatformError;
 use crate::frozen::Frozen;
-use crate::function::{Effort, ResetEffort};
+use crate::function::Effort;
 use crate::mailbox::Mailbox;
 use crate::preset::Template;
 use crate::process::Process;
@@ -32,44 +35,6 @@ use crate::progress::Progress;
 use crate::wall_clock::{self, WallClock};
 use crate::watch::{into_io, watch};
 use crate::working_set::PageSets;
-use std::sync::Arc;
-
-/// What comes from a shell.
-#[derive(Debug)]
-pub enum Event {
-    /// The guest asks to have its mailbox looked at, and runs on.
-    Progress,
-    /// The guest rang and stands still.
-    Rang(Report),
-    /// The VM cannot go on. The text says why.
-    Failed(String),
-}
-
-/// A ring of the doorbell, and what the shell measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Report {
-    /// Why the guest rang; `None` for a value that has no meaning.
-    pub ring: Option<Ring>,
-    /// Time that turning the shell into an instance took.
-    pub fork: Duration,
-    /// Time since the activation.
-    pub run: Duration,
-    /// Exits from the VM since then.
-    pub exits: u64,
-    /// Page faults that KVM fixed for this request.
-    pub page_faults: u64,
-}
-
-/// The stretches of memory that an instance has used, in order.
-#[derive(Debug, Default)]
-pub struct UsedPages {
-    /// Those that it has made its own.
-    pub written: Vec<Extent>,
-    /// How many of those pages differ from its seed's.
-    pub changed: u64,
-    /// Those that it shares with its seed.
-    pub read: Vec<Extent>,
-}
 
 /// A shell, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
@@ -326,18 +291,7 @@ impl Shell {
             }
         };
         let parked: Parked = packet.message().map_err(protocol)?;
-        Ok(Effort {
-            exits: parked.exits,
-            page_faults: parked.page_faults,
-            reset: Some(ResetEffort {
-                filled: parked.filled,
-                let_go: parked.let_go,
-                outside: parked.outside,
-                unused: (parked.counted != 0).then_some(parked.unused),
-                tables_changed: parked.tables_changed != 0,
-                took: Duration::from_nanos(parked.nanoseconds),
-            }),
-        })
+        Ok(parked.into())
     }
 
     /// Whether the process is still there, as far as is known without waiting.
@@ -353,11 +307,7 @@ impl Shell {
     pub async fn survey(&mut self) -> Result<UsedPages, PlatformError> {
         self.tell(&Survey { reserved: 0 }, &[]).await?;
         let used: Used = self.receive().await?.message().map_err(protocol)?;
-        Ok(UsedPages {
-            written: extents(&used.written, used.written_count),
-            changed: used.changed,
-            read: extents(&used.read, used.read_count),
-        })
+        Ok(used.into())
     }
 
     /// Takes the vCPU's state, and ends the shell, so that nobody has its memory
@@ -419,13 +369,7 @@ impl Shell {
         match packet.kind() {
             Some(Kind::Rang) => {
                 let rang: Rang = packet.message().map_err(protocol)?;
-                Ok(Event::Rang(Report {
-                    ring: u32::try_from(rang.ring).ok().and_then(Ring::from_u32),
-                    fork: Duration::from_nanos(rang.fork_nanoseconds),
-                    run: Duration::from_nanos(rang.run_nanoseconds),
-                    exits: rang.exits,
-                    page_faults: rang.page_faults,
-                }))
+                Ok(Event::Rang(rang.into()))
             }
             Some(Kind::Failed) => Ok(Event::Failed(failure(&packet))),
             _ => Err(protocol("the shell said what it may not say now")),
@@ -462,20 +406,6 @@ impl Shell {
     }
 }
 
-/// Why a shell could not even make its VM.
-pub fn not_prepared(packet: &Packet) -> PlatformError {
-    let failed: Result<Failed, _> = packet.message();
-    match failed {
-        Ok(failed) if failed.failure == Failure::Cell as u64 => {
-            match Step::from_u64(failed.instruction) {
-                Some(step) => PlatformError::Cell(step.failed()(errno_told(failed.detail))),
-                None => protocol("a step of closing a cell that there is not"),
-            }
-        }
-        _ => PlatformError::ShellEnded(failure(packet)),
-    }
-}
-
 /// A packet from the shell. It may send no descriptors: there is no room for them.
 async fn receive(
     socket: &AsyncFd<OwnedFd>,
@@ -497,109 +427,5 @@ async fn receive(
                 process.ended().await?.to_string(),
             )),
         }
-    }
-}
-
-/// Boxed: it is large, and futures hold it.
-fn fork_order(origin: u64, image: Image) -> Box<Fork> {
-    Box::new(Fork {
-        code_bytes: 0,
-        origin,
-        image,
-        filled_count: 0,
-        filled: [FriExtent::default(); FILLED_MAX],
-        mapped_count: 0,
-        mapped: [FriExtent::default(); MAPPED_MAX],
-        forgets_tables: 0,
-    })
-}
-
-fn empty_image(ram_bytes: u64, state: &VcpuState) -> Image {
-    Image {
-        ram_bytes,
-        window_count: 0,
-        windows: [FriWindow::default(); WINDOWS_MAX],
-        write_set_count: 0,
-        write_set: [FriExtent::default(); SET_MAX],
-        read_set_count: 0,
-        read_set: [FriExtent::default(); SET_MAX],
-        state: *state,
-    }
-}
-
-fn image(frozen: &Frozen, ram_bytes: u64, working_set: &PageSets) -> Image {
-    let mut image = empty_image(ram_bytes, &frozen.seed.state);
-    for (slot, window) in image.windows.iter_mut().zip(&frozen.windows) {
-        *slot = FriWindow {
-            extent: fri(window.extent),
-            layer: window.layer as u64,
-        };
-        image.window_count += 1;
-    }
-    image.write_set_count = put(&mut image.write_set, &working_set.written);
-    image.read_set_count = put(&mut image.read_set, &working_set.read);
-    image
-}
-
-fn fri(extent: Extent) -> FriExtent {
-    FriExtent {
-        start: extent.start,
-        end: extent.end,
-    }
-}
-
-/// Puts as many extents as fit; says how many.
-fn put(slots: &mut [FriExtent], extents: &[Extent]) -> u64 {
-    for (slot, extent) in slots.iter_mut().zip(extents) {
-        *slot = fri(*extent);
-    }
-    slots.len().min(extents.len()) as u64
-}
-
-/// The stretches that a shell told of, as many as there is room for.
-pub fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    told.iter()
-        .take(count)
-        .map(|stretch| Extent {
-            start: stretch.start,
-            end: stretch.end,
-        })
-        .collect()
-}
-
-/// What a [`Failed`] packet means, in words.
-pub fn failure(packet: &Packet) -> String {
-    let Ok(Failed {
-        failure,
-        detail,
-        instruction,
-    }) = packet.message()
-    else {
-        return "its report makes no sense".to_owned();
-    };
-    let errno = || {
-        i32::try_from(detail).map_or_else(
-            |_| format!("error {detail}"),
-            |errno| std::io::Error::from_raw_os_error(errno).to_string(),
-        )
-    };
-    match Failure::from_u64(failure) {
-        Some(Failure::Create) => format!("the VM could not be made: {}", errno()),
-        Some(Failure::Preset) => format!("the shell could not be preset: {}", errno()),
-        Some(Failure::Fork) => format!("the seed could not be mapped: {}", errno()),
-        Some(Failure::Run) => format!("the VM stopped at {instruction:#x}: {}", errno()),
-        Some(Failure::Exit) => {
-            format!("the guest left its VM at {instruction:#x} for KVM reason {detail}")
-        }
-        Some(Failure::Shutdown) => format!("the guest shut down near {instruction:#x}"),
-        Some(Failure::Reset) => format!("the instance could not be reset: {}", errno()),
-        Some(Failure::Broken) => {
-            format!("the guest has written its own text or tables at {detail:#x}")
-        }
-        Some(Failure::Changed) => format!("the guest has changed its vCPU (class {detail})"),
-        Some(Failure::Cell) => format!("its cell could not be closed: {}", errno()),
-        Some(Failure::Message) => format!("the shell was sent message {detail} out of order"),
-        None => "its report makes no sense".to_owned(),
     }
 }

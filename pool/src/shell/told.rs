@@ -1,0 +1,151 @@
+//! What a shell says, as far as the node believes it.
+
+use std::time::Duration;
+
+use faasw_abi::doorbell::Ring;
+use faasw_cell::Step;
+use faasw_fri::Packet;
+use faasw_fri::messages::{Failed, Failure, FriExtent, Parked, Rang, Used};
+use faasw_seedtree::Extent;
+
+use super::protocol;
+use crate::error::{PlatformError, errno_told};
+use crate::function::{Effort, ResetEffort};
+
+/// What comes from a shell.
+#[derive(Debug)]
+pub enum Event {
+    /// The guest asks to have its mailbox looked at, and runs on.
+    Progress,
+    /// The guest rang and stands still.
+    Rang(Report),
+    /// The VM cannot go on. The text says why.
+    Failed(String),
+}
+
+/// A ring of the doorbell, and what the shell measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Why the guest rang; `None` for a value that has no meaning.
+    pub ring: Option<Ring>,
+    /// Time that turning the shell into an instance took.
+    pub fork: Duration,
+    /// Time since the activation.
+    pub run: Duration,
+    /// Exits from the VM since then.
+    pub exits: u64,
+    /// Page faults that KVM fixed for this request.
+    pub page_faults: u64,
+}
+
+/// The stretches of memory that an instance has used, in order.
+#[derive(Debug, Default)]
+pub struct UsedPages {
+    /// Those that it has made its own.
+    pub written: Vec<Extent>,
+    /// How many of those pages differ from its seed's.
+    pub changed: u64,
+    /// Those that it shares with its seed.
+    pub read: Vec<Extent>,
+}
+
+impl From<Rang> for Report {
+    fn from(rang: Rang) -> Self {
+        Self {
+            ring: u32::try_from(rang.ring).ok().and_then(Ring::from_u32),
+            fork: Duration::from_nanos(rang.fork_nanoseconds),
+            run: Duration::from_nanos(rang.run_nanoseconds),
+            exits: rang.exits,
+            page_faults: rang.page_faults,
+        }
+    }
+}
+
+impl From<Used> for UsedPages {
+    fn from(used: Used) -> Self {
+        Self {
+            written: extents(&used.written, used.written_count),
+            changed: used.changed,
+            read: extents(&used.read, used.read_count),
+        }
+    }
+}
+
+impl From<Parked> for Effort {
+    fn from(parked: Parked) -> Self {
+        Self {
+            exits: parked.exits,
+            page_faults: parked.page_faults,
+            reset: Some(ResetEffort {
+                filled: parked.filled,
+                let_go: parked.let_go,
+                outside: parked.outside,
+                unused: (parked.counted != 0).then_some(parked.unused),
+                tables_changed: parked.tables_changed != 0,
+                took: Duration::from_nanos(parked.nanoseconds),
+            }),
+        }
+    }
+}
+
+/// Why a shell could not even make its VM.
+pub fn not_prepared(packet: &Packet) -> PlatformError {
+    let failed: Result<Failed, _> = packet.message();
+    match failed {
+        Ok(failed) if failed.failure == Failure::Cell as u64 => {
+            match Step::from_u64(failed.instruction) {
+                Some(step) => PlatformError::Cell(step.failed()(errno_told(failed.detail))),
+                None => protocol("a step of closing a cell that there is not"),
+            }
+        }
+        _ => PlatformError::ShellEnded(failure(packet)),
+    }
+}
+
+/// The stretches that a shell told of, as many as there is room for.
+pub fn extents(told: &[FriExtent], count: u64) -> Vec<Extent> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    told.iter()
+        .take(count)
+        .map(|stretch| Extent {
+            start: stretch.start,
+            end: stretch.end,
+        })
+        .collect()
+}
+
+/// What a [`Failed`] packet means, in words.
+pub fn failure(packet: &Packet) -> String {
+    let Ok(Failed {
+        failure,
+        detail,
+        instruction,
+    }) = packet.message()
+    else {
+        return "its report makes no sense".to_owned();
+    };
+    let errno = || {
+        i32::try_from(detail).map_or_else(
+            |_| format!("error {detail}"),
+            |errno| std::io::Error::from_raw_os_error(errno).to_string(),
+        )
+    };
+    match Failure::from_u64(failure) {
+        Some(Failure::Create) => format!("the VM could not be made: {}", errno()),
+        Some(Failure::Preset) => format!("the shell could not be preset: {}", errno()),
+        Some(Failure::Fork) => format!("the seed could not be mapped: {}", errno()),
+        Some(Failure::Run) => format!("the VM stopped at {instruction:#x}: {}", errno()),
+        Some(Failure::Exit) => {
+            format!("the guest left its VM at {instruction:#x} for KVM reason {detail}")
+        }
+        Some(Failure::Shutdown) => format!("the guest shut down near {instruction:#x}"),
+        Some(Failure::Reset) => format!("the instance could not be reset: {}", errno()),
+        Some(Failure::Broken) => {
+            format!("the guest has written its own text or tables at {detail:#x}")
+        }
+        Some(Failure::Changed) => format!("the guest has changed its vCPU (class {detail})"),
+        Some(Failure::Cell) => format!("its cell could not be closed: {}", errno()),
+        Some(Failure::Message) => format!("the shell was sent message {detail} out of order"),
+        None => "its report makes no sense".to_owned(),
+    }
+}
