@@ -19,7 +19,7 @@ use std::{
 use faasw_abi::isa::Isa;
 use faasw_compile_report::{
     CompileReport, Compiled, Refusal, RefusalKind,
-    contract::{CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG},
+    contract::{CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, UNCONFINED_FLAG},
 };
 use faasw_compiler::Artifact;
 use rustix::time::{ClockId, clock_gettime};
@@ -59,13 +59,13 @@ fn main() -> ExitCode {
 fn arguments() -> Result<(Isa, Option<String>), String> {
     let usage = || {
         format!(
-            "usage: faasw-compiler {ISA_FLAG} LEVEL [{CELL_FLAG} CELL]; the node starts it, people do not"
+            "usage: faasw-compiler {ISA_FLAG} LEVEL {CELL_FLAG} CELL | {UNCONFINED_FLAG}; the node starts it, people do not"
         )
     };
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (isa, cell) = match words.as_slice() {
-        [ISA_FLAG, isa] => (isa, None),
+        [ISA_FLAG, isa, UNCONFINED_FLAG] => (isa, None),
         [ISA_FLAG, isa, CELL_FLAG, cell] => (isa, Some((*cell).to_owned())),
         _ => return Err(usage()),
     };

@@ -72,7 +72,11 @@ fn the_same_bytes_give_the_same_artifact() {
 fn a_lower_instruction_set_gives_another_artifact() {
     let upload = generate::laborious(1, 64);
     let lower = Start {
-        arguments: vec!["--isa".to_owned(), "x86-64-v2".to_owned()],
+        arguments: vec![
+            "--isa".to_owned(),
+            "x86-64-v2".to_owned(),
+            "--unconfined".to_owned(),
+        ],
         ..Start::default()
     };
     let lower = helper::start(&upload, &lower);
@@ -199,7 +203,11 @@ fn a_start_that_breaks_the_contract_is_told_so() {
         ..Start::default()
     };
     let other_isa = Start {
-        arguments: vec!["--isa".to_owned(), "native".to_owned()],
+        arguments: vec![
+            "--isa".to_owned(),
+            "native".to_owned(),
+            "--unconfined".to_owned(),
+        ],
         ..Start::default()
     };
     let no_input = Start {

@@ -237,8 +237,12 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
         load.refused.clone(),
         load.deployed.clone(),
     );
-    for task in &load.tasks {
+    for task in load.tasks {
+        // One that hung, or was answered with nonsense, has panicked by now.
+        assert!(!task.is_finished(), "{:?}", runtime.block_on(task));
         task.abort();
+        let ended = runtime.block_on(task).unwrap_err();
+        assert!(ended.is_cancelled(), "{ended}");
     }
     node.child.kill().unwrap();
     node.child.wait().unwrap();
@@ -274,6 +278,8 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
         assert!(FILES.contains(&name), "{name} is left");
     }
     assert_eq!(mounts(), mounted);
+    assert!(!killed.is_empty() && !deployed.is_empty());
+    assert!(answered.load(Ordering::Relaxed) > 0);
     println!(
         "killed {killed:?}; answered {}, refused {}, deployed {}",
         answered.load(Ordering::Relaxed),

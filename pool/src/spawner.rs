@@ -25,6 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
 use tokio::time::timeout;
 
+#[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
 use crate::error::{PlatformError, errno_told};
 use crate::executable;
@@ -344,10 +345,11 @@ fn program() -> io::Result<(OwnedFd, Option<String>)> {
         return Ok((program, Some(argument)));
     }
     let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
-    let argument = Mechanism::Cell
-        .is_off()
-        .then(|| "--without-cell".to_owned());
-    Ok((program, argument))
+    #[cfg(feature = "ablation")]
+    if Mechanism::Cell.is_off() {
+        return Ok((program, Some(faasw_cell::WITHOUT_CELL.to_owned())));
+    }
+    Ok((program, None))
 }
 
 #[expect(

@@ -214,7 +214,8 @@ async fn shells_have_nothing(bench: &Bench) {
     for kind in ["net", "ipc"] {
         assert_eq!(namespace(&one, kind), namespace(&other, kind), "{kind}");
     }
-    assert_ne!(groups(shells[0]), groups(shells[1]));
+    let [of_one, of_other] = [groups(shells[0]), groups(shells[1])];
+    assert!(of_one != of_other || of_one.is_empty(), "{of_one:?}");
 }
 
 async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {

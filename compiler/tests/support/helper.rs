@@ -15,7 +15,7 @@ use std::{
 
 use faasw_compile_report::{
     CompileReport, Compiled, Refusal,
-    contract::{INPUT_FD, ISA_FLAG, OUTPUT_FD, REPORT_FD},
+    contract::{INPUT_FD, ISA_FLAG, OUTPUT_FD, REPORT_FD, UNCONFINED_FLAG},
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -42,7 +42,11 @@ pub struct Start {
 impl Default for Start {
     fn default() -> Self {
         Self {
-            arguments: vec![ISA_FLAG.to_owned(), "x86-64-v3".to_owned()],
+            arguments: vec![
+                ISA_FLAG.to_owned(),
+                "x86-64-v3".to_owned(),
+                UNCONFINED_FLAG.to_owned(),
+            ],
             descriptors: vec![INPUT_FD, OUTPUT_FD, REPORT_FD],
             cpu_seconds: None,
             address_space: None,

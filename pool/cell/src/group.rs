@@ -78,8 +78,7 @@ const WEIGHT_MAX: u64 = 10_000;
 /// Bytes that may stay charged to a group that is used again.
 const CLEAN: u64 = 1 << 20;
 
-/// What every folder of ours is called, before the number of its process and when
-/// that began.
+/// What every folder of ours is called, before what names its process.
 const PREFIX: &str = "faasw-";
 
 impl Place {
@@ -208,7 +207,8 @@ impl Groups {
     /// Makes the folder for a process's groups, and removes those of processes that
     /// have ended without doing so. It is made below the process's own group, or, with
     /// version 2, where a group with processes can have none below that account for
-    /// anything, below the nearest one above that allows it.
+    /// anything, below the nearest one above that allows it; but never past a group that
+    /// limits what is in it, which is to hold for cells, too.
     ///
     /// # Errors
     /// What this host does not allow, for people to read.
@@ -218,8 +218,11 @@ impl Groups {
         else {
             return own;
         };
-        let is_group = |folder: &&Path| folder.join("cgroup.controllers").exists();
-        let above = folder.ancestors().skip(1).take_while(is_group);
+        let above = folder
+            .ancestors()
+            .take_while(|folder| !has_limits(folder))
+            .filter_map(Path::parent)
+            .take_while(|folder| folder.join("cgroup.controllers").exists());
         let place = |folder: &Path| Place {
             version: Version::Two,
             folders: vec![folder.to_owned()],
@@ -232,34 +235,35 @@ impl Groups {
 
     fn below(place: &Place, share: Share) -> Result<Self, String> {
         let name = format!("{PREFIX}{}", own_name().map_err(|error| error.to_string())?);
-        let mut hierarchies = Vec::new();
-        for path in &place.folders {
-            let told = |errno: Errno| format!("{}: {errno}", path.display());
-            let above = open_folder(rustix::fs::CWD, path.as_path()).map_err(told)?;
-            if place.version == Version::Two {
-                delegate(above.as_fd()).map_err(told)?;
-            }
-            let ours = make_folder(above.as_fd(), &name).map_err(told)?;
-            if place.version == Version::Two {
-                delegate(ours.as_fd())
-                    .inspect_err(|_| _ = remove(above.as_fd(), &name))
-                    .map_err(told)?;
-            }
-            hierarchies.push(Hierarchy { above, ours });
-        }
-        let groups = Self {
+        let mut groups = Self {
             version: place.version,
             name,
-            hierarchies,
+            hierarchies: Vec::new(),
             share,
             has_left: Cell::new(true),
         };
-        groups.remove_left();
-        groups.weigh();
-        // What cannot be used is to be known now.
-        let first = groups.group(0).map_err(|errno| errno.to_string());
-        first.inspect_err(|_| groups.remove())?;
+        // What cannot be used is to be known now, and leaves nothing.
+        let made = groups.make(place);
+        made.inspect_err(|_| groups.remove())?;
         Ok(groups)
+    }
+
+    fn make(&mut self, place: &Place) -> Result<(), String> {
+        for path in &place.folders {
+            let told = |errno: Errno| format!("{}: {errno}", path.display());
+            let above = open_folder(rustix::fs::CWD, path.as_path()).map_err(told)?;
+            if self.version == Version::Two {
+                delegate(above.as_fd()).map_err(told)?;
+            }
+            let ours = make_folder(above.as_fd(), &self.name).map_err(told)?;
+            self.hierarchies.push(Hierarchy { above, ours });
+            if let (Version::Two, Some(made)) = (self.version, self.hierarchies.last()) {
+                delegate(made.ours.as_fd()).map_err(told)?;
+            }
+        }
+        self.remove_left();
+        self.weigh();
+        self.group(0).map(drop).map_err(|errno| errno.to_string())
     }
 
     /// Has all cells together weigh as several processes on each processor: to the
@@ -360,6 +364,14 @@ impl Groups {
     }
 }
 
+/// Whether a group of version 2 holds what is in it to anything.
+fn has_limits(folder: &Path) -> bool {
+    ["memory.max", "memory.high", "pids.max", "cpu.max"]
+        .iter()
+        .filter_map(|file| fs::read_to_string(folder.join(file)).ok())
+        .any(|limit| !limit.trim_start().starts_with("max"))
+}
+
 /// Without effect where the kernel does not account for processors.
 fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
     let _ = match version {
@@ -411,22 +423,29 @@ fn remove(at: BorrowedFd<'_>, name: &str) -> bool {
     }
 }
 
-/// A process's number, and when it began: numbers are used again.
+/// The namespace that a process's number is of, the number, and when it began: numbers
+/// are used again.
 fn own_name() -> io::Result<String> {
     let number = rustix::process::getpid().as_raw_nonzero().get();
     let began = began(number).ok_or(io::ErrorKind::NotFound)?;
-    Ok(format!("{number}-{began}"))
+    Ok(format!("{}-{number}-{began}", own_namespace()?))
 }
 
+fn own_namespace() -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+/// Of what is not ours, or of another namespace, nobody here can tell: then it lives.
 fn is_alive(owner: &str) -> bool {
-    let Some((number, began_at)) = owner.split_once('-') else {
-        // Not one of ours.
+    let mut parts = owner.split('-').map(str::parse::<u64>);
+    let (Some(Ok(namespace)), Some(Ok(number)), Some(Ok(began_at)), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return true;
     };
-    match number.parse() {
-        Ok(number) => began(number).is_some_and(|began| began.to_string() == began_at),
-        Err(_) => true,
-    }
+    let number = i32::try_from(number).unwrap_or(i32::MAX);
+    own_namespace().ok() != Some(namespace) || began(number) == Some(began_at)
 }
 
 /// When a process began, in the system's ticks (proc_pid_stat(5), fields 3 and 22);
@@ -525,12 +544,31 @@ mod tests {
     }
 
     #[test]
+    fn groups_that_limit_are_told_from_those_that_do_not() {
+        let folder = std::env::temp_dir().join(format!("faasw-limits-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let mut told = vec![has_limits(&folder)];
+        for (file, text) in [
+            ("memory.max", "max\n"),
+            ("cpu.max", "max 100000\n"),
+            ("pids.max", "77\n"),
+        ] {
+            fs::write(folder.join(file), text).unwrap();
+            told.push(has_limits(&folder));
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(told, [false, false, false, true]);
+    }
+
+    #[test]
     fn only_folders_of_ended_processes_are_left_over() {
         let own = own_name().unwrap();
         assert!(is_alive(&own));
-        let (number, began) = own.split_once('-').unwrap();
-        assert!(!is_alive(&format!("{number}-{began}1")));
-        assert!(!is_alive("2147483647-1"));
+        assert!(!is_alive(&format!("{own}1")));
+        let namespace = own_namespace().unwrap();
+        assert!(!is_alive(&format!("{namespace}-2147483647-1")));
+        // Numbers of another namespace say nothing here.
+        assert!(is_alive(&format!("{}-2147483647-1", namespace + 1)));
         assert!(is_alive("somebody-elses") && is_alive("else"));
     }
 }

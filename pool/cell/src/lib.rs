@@ -20,5 +20,10 @@ pub mod group;
 mod privileges;
 mod site;
 
+/// What has the spawner make shells without a cell.
+#[cfg(feature = "ablation")]
+pub const WITHOUT_CELL: &str = "--without-cell";
+
 pub use close::{Cell, CellError, Limits, Step};
+pub use privileges::without_privilege;
 pub use site::{Born, Site, has_privilege, out_of_the_way};

@@ -35,29 +35,34 @@ impl Identities {
         }
         let users = mapped("/proc/self/uid_map")?;
         let groups = mapped("/proc/self/gid_map")?;
-        Some(Self::within(
+        // Where groups cannot be dropped nobody else can be become.
+        let setgroups = std::fs::read_to_string("/proc/self/setgroups").ok()?;
+        if setgroups.trim() != "allow" {
+            return None;
+        }
+        Self::within(
             process,
             users.start.max(groups.start)..users.end.min(groups.end),
-        ))
+        )
     }
 
     /// A block within `mapped`, by the process's number: outside the numbers in use
-    /// if it goes that far, else at the upper end of it.
-    fn within(process: u32, mapped: std::ops::Range<u32>) -> Self {
+    /// if it goes that far, else at the upper end of it. `None` where there are too few
+    /// for each living cell to have its own.
+    fn within(process: u32, mapped: std::ops::Range<u32>) -> Option<Self> {
         let usual = UIDS.start.max(mapped.start)..UIDS.end.min(mapped.end);
         if usual.len() >= BLOCK as usize {
             let blocks = (usual.end - usual.start) / BLOCK;
-            return Self {
+            return Some(Self {
                 first: usual.start + (process % blocks) * BLOCK,
                 count: BLOCK,
-            };
+            });
         }
-        // Half of a container's numbers, the upper one.
-        let count = (mapped.end.saturating_sub(mapped.start) / 2).clamp(1, BLOCK);
-        Self {
-            first: mapped.end.saturating_sub(count),
-            count,
-        }
+        // The upper end of a container's numbers.
+        (mapped.len() >= 2 * BLOCK as usize).then(|| Self {
+            first: mapped.end - BLOCK,
+            count: BLOCK,
+        })
     }
 
     /// As two numbers, for [`Identities::from_numbers`].
@@ -125,6 +130,25 @@ pub fn keep_through_execution() -> Result<(), Errno> {
     })
 }
 
+/// Does something without any privilege, and takes back what was held: the kernel asks
+/// what a file's opener was allowed for as long as the file is open.
+///
+/// # Errors
+/// The system's, when the privileges cannot be put away or taken back.
+pub fn without_privilege<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
+    let held = rustix::thread::capabilities(None)?;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: CapabilitySet::empty(),
+            ..held
+        },
+    )?;
+    let done = act();
+    rustix::thread::set_capabilities(None, held)?;
+    Ok(done)
+}
+
 /// Gives up every capability, and every way to get one.
 pub fn drop_all() -> Result<(), Errno> {
     for capability in CapabilitySet::all().iter() {
@@ -168,14 +192,16 @@ mod tests {
 
     #[test]
     fn identities_lie_where_numbers_exist() {
-        let whole = Identities::within(70_000, 0..u32::MAX);
+        let whole = Identities::within(70_000, 0..u32::MAX).unwrap();
         assert!(UIDS.contains(&whole.first) && UIDS.contains(&(whole.number(BLOCK - 1))));
         assert_eq!((whole.first - UIDS.start) % BLOCK, 0);
-        assert_ne!(whole.first, Identities::within(70_001, 0..u32::MAX).first);
-        let few = Identities::within(70_000, 0..65_536);
+        let next = Identities::within(70_001, 0..u32::MAX).unwrap();
+        assert_ne!(whole.first, next.first);
+        let few = Identities::within(70_000, 0..65_536).unwrap();
         assert_eq!((few.first, few.count), (65_536 - BLOCK, BLOCK));
-        let one = Identities::within(3, 0..1);
-        assert_eq!((one.number(0), one.number(9)), (0, 0));
+        // Cells would share numbers.
+        assert_eq!(Identities::within(3, 0..1), None);
+        assert_eq!(Identities::within(3, 0..BLOCK), None);
     }
 
     #[test]

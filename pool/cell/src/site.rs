@@ -97,8 +97,9 @@ impl Site {
                 None => keep_name(user, group),
             })
             .map_err(Step::Namespaces.failed())?;
-        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        rustix::mount::mount_change(c"/", private)
+        // What the host unmounts goes here, too; what is mounted here stays here.
+        let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::mount::mount_change(c"/", below)
             .and_then(|()| {
                 let flags = MountFlags::RDONLY
                     | MountFlags::NOSUID

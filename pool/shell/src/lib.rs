@@ -30,10 +30,6 @@ mod statistics;
 pub mod thread;
 pub mod vm;
 
-/// What has the spawner make shells without a cell.
-#[cfg(feature = "ablation")]
-pub const WITHOUT_CELL: &str = "--without-cell";
-
 /// The socket to the node.
 pub const NODE_FD: i32 = 3;
 /// The compile helper's program.

@@ -7,29 +7,30 @@
 use std::mem::MaybeUninit;
 
 use rustix::process::Pid;
-use rustix::thread::CapabilitySet;
 
-/// What the system calls a process here is a thread.
-fn set(process: libc::pid_t, policy: libc::c_int) {
+/// What the system calls a process here is a thread. Says whether it was done.
+fn set(process: libc::pid_t, policy: libc::c_int) -> bool {
     // SAFETY: all bits zero is a valid value: no real-time priority.
     let priority: libc::sched_param = unsafe { MaybeUninit::zeroed().assume_init() };
-    // A process that has ended has no priority.
     // SAFETY: the call reads one structure of this type.
-    let _ = unsafe { libc::sched_setscheduler(process, policy, &raw const priority) };
+    unsafe { libc::sched_setscheduler(process, policy, &raw const priority) == 0 }
 }
 
 /// Lets everybody else run before this thread.
 pub fn lower() {
-    set(0, libc::SCHED_IDLE);
+    let _ = set(0, libc::SCHED_IDLE);
 }
 
 /// Has a process or thread take turns with everybody else again.
 pub fn restore(process: Pid) {
-    set(process.as_raw_nonzero().get(), libc::SCHED_OTHER);
+    // Who has ended has no priority.
+    let _ = set(process.as_raw_nonzero().get(), libc::SCHED_OTHER);
 }
 
-/// Whether this thread may restore that of others.
+/// Whether what was lowered can be restored here, tried with a thread. To be asked
+/// before a user namespace is entered: the privilege that it takes is the host's, and in
+/// a namespace of one's own one seems to have every privilege.
 pub fn can_restore() -> bool {
-    rustix::thread::capabilities(None)
-        .is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_NICE))
+    let tried = std::thread::spawn(|| set(0, libc::SCHED_IDLE) && set(0, libc::SCHED_OTHER));
+    tried.join().unwrap_or(false)
 }

@@ -8,7 +8,7 @@ use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::PAGE;
 use faasw_cell::filter::Filter;
-use faasw_cell::{Cell, Step};
+use faasw_cell::{Cell, Step, without_privilege};
 use faasw_fri::messages::{
     Activate, Failed, Failure, Fork, FriExtent, OWN_MAX, PRESET, PRIVATE, Parked, Prepared,
     Preset as PresetOrder, Rang, Reset, SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used,
@@ -115,8 +115,11 @@ pub fn enclose(
         .map_err(|errno| (Failure::Create, errno, 0))?;
     drop(progress);
     let progress = moved;
-    // While this process may still look at itself.
-    let page_map = PageMap::open().map_err(|errno| (Failure::Create, errno, 0))?;
+    // While this process may still look at itself; but not as one that is shown where
+    // in the host's memory its pages are.
+    let page_map = without_privilege(PageMap::open)
+        .flatten()
+        .map_err(|errno| (Failure::Create, errno, 0))?;
     let vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
     let [machine, vcpu, statistics, progress] = vm.descriptors();
     let page_map_fd = Some(page_map.as_raw_fd());

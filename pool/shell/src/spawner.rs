@@ -95,12 +95,13 @@ pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
     // Low numbers are for what goes to cells.
     let (node, helper_program) = (out_of_the_way(node)?, out_of_the_way(helper_program)?);
     let ended = out_of_the_way(child_signal()?)?;
+    let can_restore = priority::can_restore();
     let mut spawner = Spawner {
         node,
         helper_program,
         maker: Maker::prepare(rules)?,
         children: Vec::new(),
-        can_restore: priority::can_restore(),
+        can_restore,
     };
     spawner.introduce();
     loop {
@@ -246,8 +247,15 @@ impl Spawner {
 
     /// A number that no living child has.
     fn free_number(&self) -> u32 {
-        let is_free = |number: &u32| self.children.iter().all(|child| child.number != *number);
-        (0..).find(is_free).unwrap_or_default()
+        let mut is_used = vec![false; self.children.len() + 1];
+        for child in &self.children {
+            if let Some(used) = is_used.get_mut(child.number as usize) {
+                *used = true;
+            }
+        }
+        // One more than there are children: one of them is free.
+        let free = is_used.iter().position(|used| !used);
+        free.map_or(u32::MAX, |number| number as u32)
     }
 
     /// Tells the node what became of a request for a process.
@@ -288,7 +296,7 @@ impl Spawner {
 
     fn fork(&self, site: &Site, number: u32) -> io::Result<Born> {
         #[cfg(feature = "ablation")]
-        if std::env::args().any(|word| word == crate::WITHOUT_CELL) {
+        if std::env::args().any(|word| word == faasw_cell::WITHOUT_CELL) {
             return site.fork_open();
         }
         let group = self.group(number)?;

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 
 use faasw_abi::isa::Isa;
+use kvm_bindings::KVM_CAP_X86_MSR_FILTER;
 use kvm_ioctls::{Cap, Kvm};
 
 use crate::error::StartError;
@@ -139,6 +140,14 @@ pub fn findings() -> Vec<Finding> {
                 )
             };
             note("prefill", state, detail.to_owned());
+            if kvm.check_extension_raw(KVM_CAP_X86_MSR_FILTER.into()) <= 0 {
+                note(
+                    "MSRs",
+                    State::Poor,
+                    "KVM cannot deny them (Linux 5.10 can): an instance that may have entered ring 0 is ended instead of reset"
+                        .to_owned(),
+                );
+            }
         }
     }
     match choose_isa(None) {

@@ -11,9 +11,7 @@ use super::{Finding, State};
 pub fn findings() -> Vec<Finding> {
     let mut findings = vec![users(), groups(), threads(), merging(), swap()];
     findings.extend(speculation());
-    if !faasw_cell::has_privilege() {
-        findings.extend(unprivileged());
-    }
+    findings.extend(namespaces());
     findings
 }
 
@@ -49,11 +47,14 @@ fn users() -> Finding {
     }
 }
 
-/// What stands in the way of a user who is not root.
-fn unprivileged() -> Option<Finding> {
+/// What stands in the way of making namespaces. The number of them is limited for root,
+/// too.
+fn namespaces() -> Option<Finding> {
     let forbids = |path: &str, value: &str| read(path) == value;
     let why = if forbids("/proc/sys/user/max_user_namespaces", "0") {
         "user.max_user_namespaces is 0"
+    } else if faasw_cell::has_privilege() {
+        return None;
     } else if forbids("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "kernel.unprivileged_userns_clone is 0"
     } else if forbids(
@@ -64,7 +65,7 @@ fn unprivileged() -> Option<Finding> {
     } else {
         return None;
     };
-    let detail = format!("this user cannot make namespaces, and without them nothing runs: {why}");
+    let detail = format!("namespaces cannot be made, and without them nothing runs: {why}");
     Some(found("namespaces", State::Bad, detail))
 }
 
@@ -130,7 +131,7 @@ fn swap() -> Finding {
         _ => found(
             what,
             State::Poor,
-            "there is some: control groups keep microVMs out of it, but not seeds, which hold what functions initialised (encrypt it)",
+            "there is some: control groups (version 2) keep the memory of microVMs out of it, but not seeds, nor the requests and responses in mailboxes (encrypt it)",
         ),
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_long;
 use std::ptr;
 
-use faasw_shell::cell::{LAYERS, MAILBOX, VM};
+use faasw_shell::cell::{LAYERS, MAILBOX, PAGE_MAP, VM};
 use libc::{
     AF_INET, AF_UNIX, CLONE_NEWNS, CLONE_NEWUSER, E2BIG, EACCES, EAGAIN, EBADF, ECONNREFUSED,
     EFBIG, EINVAL, EMFILE, ENETUNREACH, ENOENT, ENOSYS, ENOTTY, EPERM, EROFS, ESRCH, MAP_FIXED,
@@ -267,6 +267,23 @@ fn other_table(_: &Scene) -> c_long {
     }
 }
 
+/// What a filter forbids only where the system scans page maps by a call.
+pub const LOCATE: &str = "find-its-memory-in-the-hosts";
+
+/// Reads where in the host's memory a page of this process is. The page map answers,
+/// and zero stands for what it does not show.
+fn locate_memory(scene: &Scene) -> c_long {
+    const FRAME: u64 = (1 << 55) - 1;
+    let mut entry = 0_u64;
+    let place = (&raw const *scene).addr() / 4096 * 8;
+    let read = call!(SYS_pread64, fd(PAGE_MAP), &raw mut entry, 8, place);
+    match (read, entry & FRAME) {
+        (8, 0) => -c_long::from(EPERM),
+        (8, _) => 0,
+        (refused, _) => refused,
+    }
+}
+
 pub const ATTACKS: &[Attack] = &[
     forbidden("read-a-file", &[ENOENT], |_| open(c"/etc/passwd", 0)),
     forbidden("make-a-file", &[EROFS, EACCES], |_| {
@@ -361,6 +378,12 @@ pub const ATTACKS: &[Attack] = &[
     forbidden("make-another-vcpu", &[libc::EEXIST, EINVAL], |_| {
         call!(SYS_ioctl, fd(VM), KVM_CREATE_VCPU, 0)
     }),
+    Attack {
+        name: LOCATE,
+        is_forbidden: true,
+        kernel: Kernel::Refuses(&[EPERM]),
+        run: locate_memory,
+    },
     refused("write-a-layer", &[EBADF], |_| {
         call!(SYS_pwrite64, LAYER, c"x".as_ptr(), 1, 0)
     }),

@@ -99,6 +99,7 @@ pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
     };
     println!("{outcome}");
     rustix::process::kill_process(sibling, rustix::process::Signal::KILL).unwrap();
+    rustix::process::waitpid(Some(sibling), WaitOptions::empty()).unwrap();
     if let Ok(groups) = &maker.groups {
         groups.remove();
     }
@@ -117,7 +118,9 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
     let site = maker.site.as_ref().unwrap();
     let (ours, theirs) = faasw_fri::pair().unwrap();
     let ours = out_of_the_way(ours).unwrap();
-    match site.fork(number, None).unwrap() {
+    let group = maker.groups.as_ref().ok();
+    let group = group.map(|groups| groups.group(number).unwrap());
+    match site.fork(number, group.as_ref()).unwrap() {
         Born::Maker(pid) => (pid, ours),
         Born::Child(cell) => {
             drop(ours);

@@ -25,7 +25,8 @@ use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use attacks::{ATTACKS, Attack, Kernel};
+use attacks::{ATTACKS, Attack, Kernel, LOCATE};
+use faasw_shell::page_map::PageMap;
 use jail::Outcome;
 
 /// The word that has this program be the jail.
@@ -46,11 +47,15 @@ fn main() {
         eprintln!("WITHOUT KVM: the tests of this file are ignored");
     }
     let mut trials = Vec::new();
+    // Elsewhere shells read the map, and what it shows is all that protects.
+    let scans = PageMap::open().is_ok_and(|map| map.scans());
     for attack in ATTACKS {
-        trials.push(
-            Trial::test(format!("filtered::{}", attack.name), || filtered(attack))
-                .with_ignored_flag(skip),
-        );
+        if attack.name != LOCATE || scans {
+            trials.push(
+                Trial::test(format!("filtered::{}", attack.name), || filtered(attack))
+                    .with_ignored_flag(skip),
+            );
+        }
         if !matches!(attack.kernel, Kernel::LeavesItToTheFilter) {
             trials.push(
                 Trial::test(format!("unfiltered::{}", attack.name), || {

@@ -246,11 +246,10 @@ pub fn translations_are_the_childs() {
     assert_eq!(found([0, there], false), there, "one more");
     assert_eq!(found([here, here], false), here, "the same");
     assert_eq!(found([here, there], true), there, "another");
-    // So the test can fail where KVM keeps shadows.
-    println!(
-        "not forgotten: {:#x} instead of {there:#x}",
-        found([here, there], false)
-    );
+    // Where KVM keeps shadows, the parent's is found unless tables are forgotten.
+    if !machine::new_vm().can_prefault() {
+        assert_eq!(found([here, there], false), here, "not forgotten");
+    }
 }
 
 pub fn memory_that_a_function_does_not_have_cannot_be_used() {
