@@ -17,7 +17,8 @@ use crate::preset;
 const FILLED_BYTES: u64 = 1 << 20;
 /// What is copied rather than mapped, in bytes.
 const LITTLE: u64 = 4 * PAGE;
-/// A layer of more bytes is not even compared: copying it would be too much anyway.
+/// What is more is not even compared, holes included, for a function decides how far
+/// apart it writes: copying it would be too much anyway.
 const COMPARED_BYTES: u64 = 16 << 20;
 /// Stretches of one extent's tables that are mapped apart.
 const STRETCHES: usize = MAPPED_MAX / OWN_MAX - 1;
@@ -37,9 +38,25 @@ pub struct Difference {
     pub forgets_tables: bool,
     /// What is private in a shell that is preset.
     private: Vec<Extent>,
+    /// Bytes of memory that were compared.
+    compared: u64,
 }
 
 impl Difference {
+    /// Bytes that an instance has as its own when it was forked from a preset shell: what
+    /// was private there, what is copied, and `written`, all sorted.
+    #[must_use]
+    pub fn private_bytes(&self, written: &[Extent]) -> u64 {
+        let mut all = [self.private.as_slice(), &self.filled, written].concat();
+        all.sort_by_key(|extent| extent.start);
+        let mut end = 0;
+        all.iter().fold(0, |bytes, extent| {
+            let start = extent.start.max(end);
+            end = end.max(extent.end);
+            bytes + extent.end.saturating_sub(start)
+        })
+    }
+
     /// That of `seed` to its parent; nothing where it has none.
     ///
     /// # Errors
@@ -102,10 +119,12 @@ impl Difference {
         if start >= end {
             return Ok(());
         }
-        if start < RODATA_END || seed.layer.data_bytes() > COMPARED_BYTES {
+        let compared = self.compared.saturating_add(whole.bytes());
+        if start < RODATA_END || compared > COMPARED_BYTES {
             self.mapped.push(whole);
             return Ok(());
         }
+        self.compared = compared;
         let (mut filled, mut mapped) = (self.filled.clone(), Vec::new());
         for differing in seed.differences(whole)? {
             for (piece, is_private) in cut(differing, &self.private) {

@@ -40,6 +40,12 @@ impl Frozen {
         })
     }
 
+    /// Bytes that a new instance has as its own, before it has run, at most.
+    pub fn bytes_of_new(&self) -> u64 {
+        let working_set = self.working_set.current();
+        self.difference.private_bytes(&working_set.written)
+    }
+
     /// Size of the pages of its own layer, in bytes.
     pub fn bytes(&self) -> u64 {
         self.seed.layer.data_bytes()

@@ -2,8 +2,8 @@
 //! is more than a function may hold.
 //!
 //! It is an account, not a measurement: the layers of the function's seeds, and of each
-//! parked instance the private pages that its shell said it had when it was forked or
-//! reset. All versions that are still there count together, the current one and those
+//! parked instance the private pages that its shell said it had when it was reset, or that
+//! it was to have when it was made ahead. All versions that are still there count together, the current one and those
 //! whose requests are not done. What the kernel has for each VM and process is not in
 //! it, nor what instances at work have.
 
@@ -45,7 +45,9 @@ impl Holding {
     /// Ends parked instances, those first that nobody took for longest, and then lets
     /// seeds go that nobody uses, until the rest fits.
     pub fn fit(&self) {
-        let versions = self.versions();
+        // Whoever comes meanwhile finds that it fits.
+        let listed = self.lock();
+        let versions: Vec<_> = listed.iter().filter_map(Weak::upgrade).collect();
         // After each request: nearly always there is nothing to do.
         if bytes(&versions) <= self.budget {
             return;

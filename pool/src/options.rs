@@ -15,7 +15,8 @@ pub struct PoolOptions {
     /// What is round each microVM. Anything but [`Confinement::Jailed`] has to be asked
     /// for here: nothing takes its place where the host does not allow it.
     pub confinement: Confinement,
-    /// Shells kept ready.
+    /// Shells kept ready when there is little to do. Up to eight times as many are kept
+    /// while that many are needed.
     pub shells_ready: usize,
     /// Most instances at once, from their request's begin until they are parked or
     /// gone. A request waits a moment for room before it is refused.
@@ -82,6 +83,8 @@ impl Default for PoolOptions {
 pub struct EngineStats {
     /// Shells made ahead that hold no function yet.
     pub shells: usize,
+    /// How many of those are images of what functions descend from.
+    pub preset: usize,
     /// Instances that wait for a request of their function.
     pub parked: usize,
     /// Instances at work, being reset or being ended.

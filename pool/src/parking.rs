@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use faasw_abi::memory_map::RAM_MAX;
 use tokio::sync::{Notify, oneshot};
 
 use crate::instance::Instance;
@@ -45,6 +46,8 @@ pub struct Parking {
 struct Places {
     /// Oldest first.
     parked: VecDeque<Parked>,
+    /// Bytes of their private pages in all.
+    bytes: u64,
     /// Instances that are being reset.
     coming: usize,
     /// Requests that wait for one of those.
@@ -88,7 +91,12 @@ impl Parking {
     /// Takes the instance that was parked last.
     pub fn take(&self) -> Option<Instance> {
         loop {
-            let parked = self.places().parked.pop_back()?;
+            let parked = {
+                let mut places = self.places();
+                let parked = places.parked.pop_back()?;
+                places.bytes -= parked.rest.bytes;
+                parked
+            };
             self.keeper.count.fetch_sub(1, Ordering::Relaxed);
             let mut instance = parked.instance;
             if instance.shell.is_there() {
@@ -147,8 +155,7 @@ impl Parking {
 
     /// Bytes of the private pages of those that are parked.
     pub fn bytes(&self) -> u64 {
-        let places = self.places();
-        places.parked.iter().map(|parked| parked.rest.bytes).sum()
+        self.places().bytes
     }
 
     /// How many are being reset or made.
@@ -181,6 +188,7 @@ impl Parking {
     fn end(&self, mut places: MutexGuard<'_, Places>, count: usize) {
         let count = count.min(places.parked.len());
         let ended: Vec<_> = places.parked.drain(..count).collect();
+        places.bytes -= ended.iter().map(|parked| parked.rest.bytes).sum::<u64>();
         // Ending takes a moment in which others may take the rest.
         drop(places);
         self.keeper.count.fetch_sub(ended.len(), Ordering::Relaxed);
@@ -222,6 +230,9 @@ impl Coming {
             }
             // Before anybody can take it and count it out.
             parked_before = keeper.count.fetch_add(1, Ordering::Relaxed);
+            // A shell's word, of no more than a guest's memory.
+            let bytes = bytes.min(RAM_MAX);
+            places.bytes += bytes;
             places.parked.push_back(Parked {
                 instance,
                 rest: Rest {

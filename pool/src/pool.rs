@@ -391,6 +391,10 @@ impl Pool {
         if count == 0 || frozen.working_set.is_wanted() {
             return;
         }
+        let count = seed.affordable(&frozen, count);
+        if count == 0 {
+            return;
+        }
         let Some(making) = seed.parking().make_more() else {
             return;
         };
@@ -406,11 +410,10 @@ impl Pool {
                     instance.fork(&seed).await?;
                     Ok::<_, PlatformError>(instance)
                 };
-                // At once private, before it runs.
-                let bytes = frozen.working_set.current().written_bytes();
                 match made.await {
                     Ok(instance) => {
-                        coming.park(instance, bytes);
+                        // At once private, before it runs.
+                        coming.park(instance, frozen.bytes_of_new());
                         seed.holding().fit();
                     }
                     Err(error) => {
@@ -439,6 +442,7 @@ impl Pool {
             seed_budget: self.inner.options.seed_memory,
             function_budget: self.inner.options.function_memory,
             shells: self.inner.stock.ready(),
+            preset: self.inner.stock.preset(),
             parked: self.inner.keeper.count(),
             busy: self.inner.capacity.taken(),
             forbidden_calls: self.inner.stock.forbidden_calls(),

@@ -122,16 +122,15 @@ impl Function {
         lock(&self.frozen).as_ref().map_or(0, |seed| seed.bytes())
     }
 
-    /// How many instances are to be made ahead: those missing of the ones that stay
-    /// parked at all times, as far as the function may hold them.
+    /// How many instances are missing of those that stay parked at all times.
     pub(crate) fn missing(&self) -> usize {
-        let missing = self.parking.missing();
-        let Some(frozen) = (missing > 0).then(|| self.frozen()).flatten() else {
-            return 0;
-        };
-        let each = frozen.working_set.current().written_bytes().max(1);
-        let room = self.holding.room() / each;
-        missing.min(usize::try_from(room).unwrap_or(usize::MAX))
+        self.parking.missing()
+    }
+
+    /// How many of `count` new instances the function may hold.
+    pub(crate) fn affordable(&self, frozen: &Frozen, count: usize) -> usize {
+        let room = self.holding.room() / frozen.bytes_of_new().max(1);
+        count.min(usize::try_from(room).unwrap_or(usize::MAX))
     }
 
     /// Tells a guest that is to become this function, through its mailbox.

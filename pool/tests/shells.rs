@@ -50,6 +50,19 @@ async fn by_a_shell(bench: &Bench, seed: &Seed, path: &str) -> (String, u64) {
     }
 }
 
+/// Waits until every shell that is ready is an image of what functions descend from.
+async fn all_are_preset(bench: &Bench) {
+    let all_preset =
+        |stats: faasw_pool::EngineStats| stats.shells > 0 && stats.preset == stats.shells;
+    bench.settles("all shells are preset", all_preset).await;
+}
+
+async fn seed_and_preset_shells(bench: &Bench) -> Seed {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    all_are_preset(bench).await;
+    seed
+}
+
 async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
     let bare = bench.another(without_any()).await;
     let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
@@ -61,11 +74,11 @@ async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
         before = before.min(effort.page_faults);
     }
     bare.pool.shutdown().await;
+    let seed = seed_and_preset_shells(bench).await;
     if before < 16 {
         println!("{before} page faults: the host fills tables in advance");
         return;
     }
-    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(10) * slowness();
     loop {
         let (body, faults) = by_a_shell(bench, &seed, "/count").await;
@@ -83,7 +96,7 @@ async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
 }
 
 async fn no_shell_serves_twice(bench: &Bench) {
-    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    let seed = seed_and_preset_shells(bench).await;
     let mut drawn = BTreeSet::new();
     for _ in 0..4 {
         let asking: Vec<_> = (0..16)
@@ -114,6 +127,7 @@ async fn functions_of_any_memory_are_served(bench: &Bench) {
         let mut spec = spec(FreezePolicy::Auto);
         spec.memory_limit = mib << 20;
         let (seed, _) = bench.pool.make_seed(&spec, &compiled).await.unwrap();
+        all_are_preset(bench).await;
         let most = (mib << 20 >> 16) - 64;
         for _ in 0..3 {
             let (told, _) = by_a_shell(bench, &seed, &format!("/grow/{most}")).await;
@@ -130,6 +144,7 @@ async fn a_large_function_is_served(bench: &Bench) {
         .seed("examples/go-http/go-http.wasm", FreezePolicy::AfterInit)
         .await
         .unwrap();
+    all_are_preset(bench).await;
     for _ in 0..4 {
         let (told, faults) = by_a_shell(bench, &seed, "/hello").await;
         assert!(told.contains("count 1"), "{told}");

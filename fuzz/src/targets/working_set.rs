@@ -75,7 +75,6 @@ fn is_bounded(set: &WorkingSet) {
         let sum: u64 = pages.iter().map(|stretch| stretch.bytes() / PAGE).sum();
         assert!(sum <= SET_PAGES_MAX);
     }
-    assert!(sets.written_bytes() <= SET_PAGES_MAX * PAGE);
 }
 
 /// Extents that a shell said its new layer has, over a parent's.

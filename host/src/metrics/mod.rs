@@ -395,6 +395,7 @@ mod tests {
     fn what_is_recorded_is_in_the_text() {
         let stats = EngineStats {
             shells: 2,
+            preset: 1,
             parked: 4,
             busy: 1,
             forbidden_calls: 3,

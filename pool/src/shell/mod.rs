@@ -21,7 +21,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-use self::orders::{empty_image, fork_order, image, put};
+use self::orders::{empty_image, fork_order, image, put_difference};
 pub use self::told::{Event, Report, UsedPages, extents, failure, not_prepared};
 use crate::code::Code;
 use crate::confinement::Maker;
@@ -142,7 +142,7 @@ impl Shell {
         mailbox: &Mailbox,
     ) -> Result<(), PlatformError> {
         let order = Box::new(Preset {
-            image: image(&template.frozen, template.ram_bytes, &template.sets),
+            image: image(&template.frozen, template.ram_bytes, &template.sets)?,
         });
         let layers = template.frozen.seed.layers();
         let mut fds = vec![mailbox.as_fd()];
@@ -183,6 +183,9 @@ impl Shell {
         state: &VcpuState,
     ) -> Result<(), PlatformError> {
         let order = fork_order(SHARED, empty_image(ram.bytes(), state));
+        // It is wanted now, whenever it was made.
+        self.process
+            .limit_memory(ram.bytes().saturating_add(VM_OVERHEAD));
         self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
     }
 
@@ -201,7 +204,7 @@ impl Shell {
         mailbox: &Mailbox,
         code: Option<&Code>,
     ) -> Result<(), PlatformError> {
-        let mut order = fork_order(PRIVATE, image(frozen, ram_bytes, working_set));
+        let mut order = fork_order(PRIVATE, image(frozen, ram_bytes, working_set)?);
         order.code_bytes = code.map_or(0, Code::mapped_bytes);
         let mut fds = Vec::new();
         match self.template.take() {
@@ -209,10 +212,7 @@ impl Shell {
             Some(template) if template.suits(frozen) => {
                 order.origin = PRESET;
                 if !Arc::ptr_eq(&template.frozen.seed, &frozen.seed) {
-                    let difference = &frozen.difference;
-                    order.filled_count = put(&mut order.filled, &difference.filled);
-                    order.mapped_count = put(&mut order.mapped, &difference.mapped);
-                    order.forgets_tables = u64::from(difference.forgets_tables);
+                    put_difference(&mut order, &frozen.difference)?;
                 }
             }
             Some(_) => return Err(protocol("a shell was preset for another seed")),

@@ -5,6 +5,8 @@ use faasw_fri::messages::{
 };
 use faasw_seedtree::Extent;
 
+use crate::difference::Difference;
+use crate::error::PlatformError;
 use crate::frozen::Frozen;
 use crate::working_set::PageSets;
 
@@ -38,7 +40,17 @@ pub fn empty_image(ram_bytes: u64, state: &VcpuState) -> Image {
 }
 
 /// The image of a seed, with what its instances use.
-pub fn image(frozen: &Frozen, ram_bytes: u64, working_set: &PageSets) -> Image {
+///
+/// # Errors
+/// When it has more windows than an order has room for.
+pub fn image(
+    frozen: &Frozen,
+    ram_bytes: u64,
+    working_set: &PageSets,
+) -> Result<Image, PlatformError> {
+    if frozen.windows.len() > WINDOWS_MAX {
+        return Err(too_many());
+    }
     let mut image = empty_image(ram_bytes, &frozen.seed.state);
     for (slot, window) in image.windows.iter_mut().zip(&frozen.windows) {
         *slot = FriWindow {
@@ -49,7 +61,26 @@ pub fn image(frozen: &Frozen, ram_bytes: u64, working_set: &PageSets) -> Image {
     }
     image.write_set_count = put(&mut image.write_set, &working_set.written);
     image.read_set_count = put(&mut image.read_set, &working_set.read);
-    image
+    Ok(image)
+}
+
+/// Puts where a seed differs from its parent.
+///
+/// # Errors
+/// When that is more than an order has room for: where it was left out, the parent's
+/// memory would show.
+pub fn put_difference(order: &mut Fork, difference: &Difference) -> Result<(), PlatformError> {
+    if difference.filled.len() > FILLED_MAX || difference.mapped.len() > MAPPED_MAX {
+        return Err(too_many());
+    }
+    order.filled_count = put(&mut order.filled, &difference.filled);
+    order.mapped_count = put(&mut order.mapped, &difference.mapped);
+    order.forgets_tables = u64::from(difference.forgets_tables);
+    Ok(())
+}
+
+fn too_many() -> PlatformError {
+    PlatformError::Protocol("a seed has more stretches than an order can name".to_owned())
 }
 
 fn fri(extent: Extent) -> FriExtent {
@@ -59,8 +90,8 @@ fn fri(extent: Extent) -> FriExtent {
     }
 }
 
-/// Puts as many extents as fit; says how many.
-pub fn put(slots: &mut [FriExtent], extents: &[Extent]) -> u64 {
+/// Puts as many extents as fit, which is enough for what is only a hint; says how many.
+fn put(slots: &mut [FriExtent], extents: &[Extent]) -> u64 {
     for (slot, extent) in slots.iter_mut().zip(extents) {
         *slot = fri(*extent);
     }

@@ -27,6 +27,10 @@ use crate::spawner::Spawner;
 use crate::threads::Threads;
 use crate::wall_clock::WallClock;
 
+/// How often presetting may fail in a row before it is given up: a system that is short
+/// of something recovers.
+const FAILURES_MAX: u32 = 5;
+
 /// A shell that holds no function, and the mailbox of whatever it becomes.
 #[derive(Debug)]
 pub struct Ready {
@@ -238,6 +242,12 @@ impl Stock {
         lock(&self.ready).len()
     }
 
+    /// How many of those were preset.
+    pub fn preset(&self) -> usize {
+        let ready = lock(&self.ready);
+        ready.iter().filter(|ready| ready.shell.is_preset()).count()
+    }
+
     /// How many processes were ended for a system call that their cell does not allow.
     pub fn forbidden_calls(&self) -> u64 {
         self.forbidden_calls.load(Ordering::Relaxed)
@@ -269,6 +279,7 @@ impl Stock {
     /// Makes what is missing and ends what is too much; says when to look again, if
     /// nobody takes one before.
     async fn fill(&self) -> Result<Option<Instant>, PlatformError> {
+        let mut failures = 0;
         loop {
             let (wanted, next) = {
                 let mut marks = lock(&self.marks);
@@ -301,11 +312,16 @@ impl Stock {
             let made = match made {
                 Ok(made) => made,
                 Err(why) => {
-                    tracing::warn!(why, "shells are not preset");
-                    *lock(&self.template) = None;
+                    failures += 1;
+                    tracing::warn!(why, failures, "a shell could not be preset");
+                    if failures == FAILURES_MAX {
+                        tracing::error!("shells are not preset any more");
+                        *lock(&self.template) = None;
+                    }
                     continue;
                 }
             };
+            failures = 0;
             let mut ready = lock(&self.ready);
             // Whoever stops empties the stock after saying so.
             if self.stopped.load(Ordering::Acquire) {

@@ -46,13 +46,6 @@ pub struct PageSets {
     pub generation: u32,
 }
 
-impl PageSets {
-    /// Bytes that an instance has of its own as soon as it is forked.
-    pub fn written_bytes(&self) -> u64 {
-        pages_of(&self.written) * PAGE
-    }
-}
-
 /// What is known of a seed's working set.
 #[derive(Debug, Default)]
 pub struct WorkingSet(Mutex<Known>);
