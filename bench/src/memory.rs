@@ -121,7 +121,11 @@ pub fn measure(
     let before = ready.len();
     let available_before = process::available_bytes()?;
     if let Some(count) = count {
-        fill(node, function, before, count)?;
+        fill(function, count, || match commands {
+            // Shells that are made ahead follow demand, too.
+            Some(commands) => Ok(commands.microvms()?.parked()),
+            None => Ok(shells(node)?.saturating_sub(before)),
+        })?;
         thread::sleep(SETTLE);
     }
     let after = unique_bytes(node)?;
@@ -148,18 +152,18 @@ pub fn measure(
     })
 }
 
-/// Sends bursts of requests until the node has `count` shells more than `before`,
-/// or seems to keep no more.
-fn fill(node: Pid, function: &Url, before: usize, count: u32) -> Result<()> {
-    let (mut most, mut in_vain, mut size) = (before, 0, FIRST_BURST.min(count));
+/// Sends bursts of requests until the node has `count` instances, as `there` says, or
+/// seems to keep no more.
+fn fill(function: &Url, count: u32, there: impl Fn() -> Result<usize>) -> Result<()> {
+    let (mut most, mut in_vain, mut size) = (0, 0, FIRST_BURST.min(count));
     for _ in 0..BURSTS_MAX {
-        if most >= before + count as usize || in_vain == IN_VAIN_MAX {
+        if most >= count as usize || in_vain == IN_VAIN_MAX {
             break;
         }
         interrupt::check()?;
         burst(function, size)?;
         thread::sleep(BREATH);
-        let now = shells(node)?;
+        let now = there()?;
         // Smaller bursts than what is wanted prove nothing.
         in_vain = if now > most || size < count {
             0

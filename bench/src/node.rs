@@ -43,14 +43,22 @@ pub struct MicroVms(pub BTreeMap<String, u64>);
 impl MicroVms {
     /// Those that wait for a function.
     pub fn without_function(&self) -> usize {
-        let waiting = self.0.get("shell").copied().unwrap_or(0);
-        usize::try_from(waiting).unwrap_or(usize::MAX)
+        self.count("shell")
+    }
+
+    /// Those that wait for a request of their function.
+    pub fn parked(&self) -> usize {
+        self.count("parked")
     }
 
     /// Those that run a request.
     pub fn busy(&self) -> usize {
-        let busy = self.0.get("busy").copied().unwrap_or(0);
-        usize::try_from(busy).unwrap_or(usize::MAX)
+        self.count("busy")
+    }
+
+    fn count(&self, state: &str) -> usize {
+        let count = self.0.get(state).copied().unwrap_or(0);
+        usize::try_from(count).unwrap_or(usize::MAX)
     }
 }
 

@@ -405,8 +405,6 @@ impl Subjects<'_> {
             url.path = format!("/{name}/");
             urls.push(url);
         }
-        std::thread::sleep(memory::SETTLE);
-        let before = memory::shells(node.pid())?;
         // The first burst tells the node what instances use, the second has it keep some.
         for _ in 0..2 {
             for url in &urls {
@@ -418,7 +416,7 @@ impl Subjects<'_> {
         Ok(Crowd {
             functions,
             of_each: OF_EACH,
-            instances: memory::shells(node.pid())?.saturating_sub(before),
+            instances: node.commands().microvms()?.parked(),
         })
     }
 
