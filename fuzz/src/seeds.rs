@@ -6,7 +6,9 @@ use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig,
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind};
 use faasw_fri::Message;
 use faasw_fri::messages::{
-    Failed, Failure, MAGIC, PacketHeader, Parked, Prepared, Rang, Sealed, Used,
+    Activate, Ended, Failed, Failure, Fork, Introduced, Kill, Limit, MAGIC, PacketHeader, Parked,
+    Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed, SpawnHelper, SpawnShell,
+    Spawned, Survey, Used, Wake,
 };
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
@@ -120,6 +122,23 @@ fn packets() -> Vec<Seed> {
         ("fri", "used", packet(&used)),
         ("fri", "sealed", packet(&sealed)),
         ("fri", "parked", packet(&Parked::new_zeroed())),
+        // Messages have one size each, which no chance would find.
+        ("fri", "activate", packet(&Activate::new_zeroed())),
+        ("fri", "ended", packet(&Ended::new_zeroed())),
+        ("fri", "fork", packet(&Fork::new_zeroed())),
+        ("fri", "introduced", packet(&Introduced::new_zeroed())),
+        ("fri", "kill", packet(&Kill::new_zeroed())),
+        ("fri", "limit", packet(&Limit::new_zeroed())),
+        ("fri", "preset", packet(&Preset::new_zeroed())),
+        ("fri", "reset", packet(&Reset::new_zeroed())),
+        ("fri", "resume", packet(&Resume::new_zeroed())),
+        ("fri", "seal", packet(&Seal::new_zeroed())),
+        ("fri", "spawn-failed", packet(&SpawnFailed::new_zeroed())),
+        ("fri", "spawn-helper", packet(&SpawnHelper::new_zeroed())),
+        ("fri", "spawn-shell", packet(&SpawnShell::new_zeroed())),
+        ("fri", "spawned", packet(&Spawned::new_zeroed())),
+        ("fri", "survey", packet(&Survey::new_zeroed())),
+        ("fri", "wake", packet(&Wake::new_zeroed())),
     ]
 }
 
