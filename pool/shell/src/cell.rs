@@ -47,8 +47,9 @@ pub const LIMITS: Limits = Limits {
     // Itself, and a thread that KVM starts in its name to split large pages again
     // (`kvm-nx-lpage-recovery`).
     processes: 2,
-    // Memory that is reserved twice for a moment, as large pages are aligned.
-    address_space: 2 * (RAM_MAX + CODE_MAX),
+    // RAM, the seed's view of it, code that has a room and did not fit there; and what
+    // aligning large pages takes.
+    address_space: 2 * RAM_MAX + 3 * CODE_MAX,
     file_bytes: RAM_MAX,
 };
 
@@ -170,7 +171,12 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[Be(4, LAYERS)],
         ),
         map("map the mailbox", read_write, shared, &[Be(4, MAILBOX)]),
-        map("map code", libc::PROT_READ, shared, &[layers]),
+        map(
+            "map code or a seed's view",
+            libc::PROT_READ,
+            shared,
+            &[layers],
+        ),
         advise("ask for large pages", libc::MADV_HUGEPAGE),
         advise("make pages private", libc::MADV_POPULATE_WRITE),
         advise("let pages go", libc::MADV_DONTNEED),

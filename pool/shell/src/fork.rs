@@ -149,6 +149,13 @@ impl Instance {
         })
     }
 
+    /// Has resets read its seed where it is mapped, if there is room.
+    pub fn open_view(&mut self, vm: &mut Vm) {
+        if let Some((source, _)) = self.seed.as_deref_mut() {
+            source.open_view(vm);
+        }
+    }
+
     /// Becomes as it was before its guest ran, which stands still.
     ///
     /// # Errors

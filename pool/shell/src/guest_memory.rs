@@ -128,6 +128,18 @@ impl Mapping {
         Ok(())
     }
 
+    /// Fills a stretch from the same place of `other`, which is no part of it.
+    ///
+    /// # Errors
+    /// `INVAL` outside either mapping.
+    pub fn copy(self, other: Self, stretch: FriExtent) -> Result<(), Errno> {
+        let (to, bytes) = self.stretch(stretch)?;
+        let (from, _) = other.stretch(stretch)?;
+        // SAFETY: both in bounds, and apart; no reference is made to either.
+        unsafe { ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
+        Ok(())
+    }
+
     /// A copy of the page at `offset`.
     ///
     /// # Errors
@@ -328,19 +340,44 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
 /// # Errors
 /// `INVAL` when the window does not lie in RAM or has no layer; the system's.
 pub fn map_window(ram: Mapping, layers: &[OwnedFd], window: &FriWindow) -> Result<(), Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    lay(ram, layers, window, READ_WRITE, flags)
+}
+
+fn lay(
+    ram: Mapping,
+    layers: &[OwnedFd],
+    window: &FriWindow,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<(), Errno> {
     let (start, bytes) = ram.stretch(window.extent)?;
     let layer = usize::try_from(window.layer)
         .ok()
         .and_then(|place| layers.get(place))
         .ok_or(Errno::INVAL)?;
-    map(
-        start,
-        bytes as u64,
-        READ_WRITE,
-        MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-        Some((layer.as_fd(), window.extent.start)),
-    )?;
+    let file = Some((layer.as_fd(), window.extent.start));
+    map(start, bytes as u64, protection, flags, file)?;
     Ok(())
+}
+
+/// Windows of layers as they lie in RAM, for reading; where there is none, nothing can
+/// be read.
+///
+/// # Errors
+/// As [`private_ram`].
+pub fn view(
+    arena: &mut Arena,
+    layers: &[OwnedFd],
+    windows: &[FriWindow],
+) -> Result<Mapping, Errno> {
+    let end = windows.last().map_or(0, |window| window.extent.end);
+    let view = arena.reserve(end)?;
+    for window in windows {
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        lay(view, layers, window, ProtFlags::READ, flags)?;
+    }
+    Ok(view)
 }
 
 /// Makes the pages of a write set private before the guest runs (REAP §5.2 for

@@ -137,13 +137,9 @@ impl Preset {
             guest_memory::map_window(ram, &layers, &window)?;
         }
         let gone = reset::union(difference.mapped, difference.filled);
-        let source = Source {
-            layers,
-            windows: sets.windows.to_vec(),
-            write_set: sets.written.to_vec(),
-            copied: difference.filled.to_vec(),
-            lent: reset::without(&self.private, &gone),
-        };
+        let mut source = Source::new(layers, sets.windows, sets.written);
+        source.copied = difference.filled.to_vec();
+        source.lent = reset::without(&self.private, &gone);
         for extent in difference.filled {
             reset::fill(&source, ram, *extent)?;
         }

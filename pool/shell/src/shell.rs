@@ -296,6 +296,7 @@ impl<'a> Shell<'a> {
         let Some(instance) = &mut self.instance else {
             return Err(self.fail(Failure::Message, 0));
         };
+        instance.open_view(&mut self.vm);
         let restored = instance
             .reset(&mut self.vm, &self.page_map, order.count_unused != 0)
             .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;

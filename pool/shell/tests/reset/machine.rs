@@ -252,9 +252,9 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
         start,
         end: start + count * PAGE,
     };
-    Source {
-        layers: vec![layer, child],
-        windows: vec![
+    Source::new(
+        vec![layer, child],
+        &[
             window(0, LAST_TABLE, 0),
             window(LAST_TABLE, LAST_TABLE + PAGE, 1),
             window(LAST_TABLE + PAGE, 24 << 20, 0),
@@ -262,10 +262,8 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
             window(28 << 20, 32 << 20, 0),
             window(40 << 20, 44 << 20, 1),
         ],
-        write_set: vec![pages(NUMBER, 1), pages(9 << 20, 4), pages(36 << 20, 4)],
-        copied: Vec::new(),
-        lent: Vec::new(),
-    }
+        &[pages(NUMBER, 1), pages(9 << 20, 4), pages(36 << 20, 4)],
+    )
 }
 
 impl Machine {
@@ -324,6 +322,7 @@ impl Machine {
             shadowed: !self.vm.can_prefault(),
             counts_unused: true,
         };
+        self.source.open_view(&mut self.vm);
         let restored = reset::memory(&self.page_map, &self.source, self.ram, manner)?;
         reset::settle(&mut self.source, self.ram)?;
         Ok(restored)
