@@ -1,7 +1,6 @@
 //! See `faasw_fuzz::targets::compile_report`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| faasw_fuzz::once(
-    &faasw_fuzz::targets::compile_report::TARGET,
-    data
-));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    faasw_fuzz::once(&faasw_fuzz::targets::compile_report::TARGET, data);
+});

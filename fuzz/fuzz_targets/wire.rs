@@ -1,7 +1,6 @@
 //! See `faasw_fuzz::targets::wire`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| faasw_fuzz::once(
-    &faasw_fuzz::targets::wire::TARGET,
-    data
-));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    faasw_fuzz::once(&faasw_fuzz::targets::wire::TARGET, data);
+});

@@ -1,7 +1,6 @@
 //! See `faasw_fuzz::targets::working_set`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| faasw_fuzz::once(
-    &faasw_fuzz::targets::working_set::TARGET,
-    data
-));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    faasw_fuzz::once(&faasw_fuzz::targets::working_set::TARGET, data);
+});

@@ -100,29 +100,6 @@ mod rules {
     }
 }
 
-/// The same for all values of the counter that is used, by Kani (`cargo kani -p faasw-abi`).
-#[cfg(kani)]
-mod proofs {
-    use super::{split, used};
-
-    #[kani::proof]
-    fn counters_are_believed_exactly_when_they_can_be_true() {
-        let (written, read, size): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
-        let is_possible = read <= written && written - read <= size;
-        assert_eq!(used(written, read, size).is_some(), is_possible);
-    }
-
-    #[kani::proof]
-    fn stretches_lie_in_the_ring_and_apart_whatever_is_asked() {
-        let (size, at, length): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
-        let (start, first, second) = split(size, at, length);
-        assert!(first <= size && second <= size - first);
-        assert_eq!(first + second, length.min(size));
-        assert!(first + second == 0 || start <= size - first);
-        assert!(second == 0 || first == size - start && second <= start);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::rules::{apart, believed};
