@@ -6,9 +6,9 @@ use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig,
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind};
 use faasw_fri::Message;
 use faasw_fri::messages::{
-    Activate, Ended, Failed, Failure, Fork, Introduced, Kill, Limit, MAGIC, PacketHeader, Parked,
-    Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed, SpawnHelper, SpawnShell,
-    Spawned, Survey, Used, Wake,
+    Activate, Ended, Failed, Failure, Fork, Introduced, KeepGroups, Kill, Limit, MAGIC,
+    PacketHeader, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed,
+    SpawnHelper, SpawnShell, Spawned, Survey, Used, Wake,
 };
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
@@ -115,7 +115,7 @@ fn packets() -> Vec<Seed> {
     used.written[0].end = 4096;
     let sealed = Sealed::new_zeroed();
     vec![
-        ("fri", "prepared", packet(&Prepared { nanoseconds: 9 })),
+        ("fri", "prepared", packet(&Prepared::new_zeroed())),
         ("fri", "rang", packet(&rang)),
         ("fri", "failed-run", packet(&failed(Failure::Run))),
         ("fri", "failed-cell", packet(&failed(Failure::Cell))),
@@ -127,6 +127,7 @@ fn packets() -> Vec<Seed> {
         ("fri", "ended", packet(&Ended::new_zeroed())),
         ("fri", "fork", packet(&Fork::new_zeroed())),
         ("fri", "introduced", packet(&Introduced::new_zeroed())),
+        ("fri", "keep-groups", packet(&KeepGroups::new_zeroed())),
         ("fri", "kill", packet(&Kill::new_zeroed())),
         ("fri", "limit", packet(&Limit::new_zeroed())),
         ("fri", "preset", packet(&Preset::new_zeroed())),

@@ -280,6 +280,11 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
     let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
     assert!(stats["microvms"]["busy"].as_u64() >= Some(1), "{stats}");
+    let takes = &stats["shells"]["takes"];
+    assert!(takes["hit"].as_u64() >= Some(1), "{stats}");
+    let groups = &stats["groups"];
+    let used = groups["count"]["used"].as_u64();
+    assert!(groups["free_max"] == 0 || used >= Some(1), "{stats}");
     assert_eq!(stats["by_function"]["f"]["requests"]["200"], 1);
     assert!(!old.is_finished());
     assert_eq!(old.join().unwrap().status, 200);

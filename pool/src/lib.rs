@@ -8,9 +8,11 @@
 //! shell `fork`, then `activate`, and moves bytes between the client's bodies and the
 //! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
-//! - `pool`: what the node calls; `options`: how it is set up; `capacity`: whom it has room for. `error`, `function`: its words.
+//! - `pool`: what the node calls; `options`: how it is set up; `stats`: what it tells of
+//!   itself; `capacity`: whom it has room for. `error`, `function`: its words.
 //! - `confinement`: what is round a microVM. `spawner`, `threads`, `process`, `shell`, `progress`,
-//!   `stock`, `watch`: processes, and threads in their place, from this side.
+//!   `stock`, `watch`: processes, and threads in their place, from this side. `groups`: what
+//!   spawners tell of control groups.
 //! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
 //!   they are made of.
 //! - `instance`, `parking`, `retire`, `working_set`: instances kept for the next request.
@@ -39,6 +41,7 @@ mod function;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod groups;
 mod holding;
 mod huge;
 mod instance;
@@ -58,6 +61,7 @@ mod run;
 mod seed;
 mod shell;
 mod spawner;
+mod stats;
 mod stock;
 mod threads;
 mod tree;
@@ -81,7 +85,8 @@ pub use function::{
     SeedInfo, Served, Timing,
 };
 pub use limits::CallLimits;
-pub use options::{EngineStats, PoolOptions};
+pub use options::PoolOptions;
 pub use pool::{Compiled, Pool};
 pub use seed::Seed;
+pub use stats::{EngineStats, GroupStats, StockStats};
 pub use wall_clock::WallClock;

@@ -1,8 +1,9 @@
-//! What a pool is told when it starts, and what it tells of itself.
+//! What a pool is told when it starts.
 
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::isa::Isa;
+use faasw_cell::group::FREE_MAX;
 
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
@@ -18,6 +19,9 @@ pub struct PoolOptions {
     /// Shells kept ready when there is little to do. Up to eight times as many are kept
     /// while that many are needed.
     pub shells_ready: usize,
+    /// Control groups that are kept for the next cells while they have none; 0 makes a
+    /// group for each. Without effect where the host has no groups.
+    pub groups_kept: usize,
     /// Most instances at once, from their request's begin until they are parked or
     /// gone. A request waits a moment for room before it is refused.
     pub max_instances: usize,
@@ -60,6 +64,7 @@ impl Default for PoolOptions {
         Self {
             confinement: Confinement::Jailed,
             shells_ready: 4,
+            groups_kept: FREE_MAX,
             max_instances: 256,
             isa: None,
             compile_cpu: Duration::from_secs(120),
@@ -76,28 +81,4 @@ impl Default for PoolOptions {
             without: Vec::new(),
         }
     }
-}
-
-/// How many microVMs there are, by what they do, and what functions hold in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineStats {
-    /// Shells made ahead that hold no function yet.
-    pub shells: usize,
-    /// How many of those are images of what functions descend from.
-    pub preset: usize,
-    /// Instances that wait for a request of their function.
-    pub parked: usize,
-    /// Instances at work, being reset or being ended.
-    pub busy: usize,
-    /// Processes that were ended, ever, for a system call that their cell does not
-    /// allow: somebody broke out of a microVM or of the compiler.
-    pub forbidden_calls: u64,
-    /// Bytes of the layers of functions' seeds.
-    pub seed_bytes: u64,
-    /// Bytes of the private pages of parked instances, as their shells told them.
-    pub parked_bytes: u64,
-    /// What [`PoolOptions::seed_memory`] allows.
-    pub seed_budget: u64,
-    /// What [`PoolOptions::function_memory`] allows.
-    pub function_budget: u64,
 }

@@ -23,9 +23,10 @@ use crate::frozen::Frozen;
 use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served, Timing};
 use crate::instance::Instance;
 use crate::log_lines::LogLines;
-use crate::options::{EngineStats, PoolOptions};
+use crate::options::PoolOptions;
 use crate::parking::{Keeper, ParkingRules};
 use crate::seed::{self, Seed};
+use crate::stats::EngineStats;
 use crate::stock::{Ready, Stock};
 use crate::tree::Tree;
 
@@ -102,12 +103,7 @@ impl Pool {
             true => Semaphore::MAX_PERMITS,
             false => TURNS * processors,
         };
-        let stock = Stock::start(
-            options.confinement,
-            options.shells_ready,
-            options.wall_clock,
-        )
-        .await?;
+        let stock = Stock::start(&options).await?;
         let keeper = Keeper::start(ParkingRules {
             keep_alive: options.keep_alive,
             least: options.min_parked,
@@ -443,6 +439,8 @@ impl Pool {
             function_budget: self.inner.options.function_memory,
             shells: self.inner.stock.ready(),
             preset: self.inner.stock.preset(),
+            stock: self.inner.stock.stats(),
+            groups: self.inner.stock.groups(),
             parked: self.inner.keeper.count(),
             busy: self.inner.capacity.taken(),
             forbidden_calls: self.inner.stock.forbidden_calls(),

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_fri::messages::Spawned;
 use faasw_shell::thread::Thread;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
@@ -46,9 +47,19 @@ enum Body {
         spawner: Arc<Spawner>,
         token: u64,
         pid: libc::pid_t,
+        birth: Birth,
     },
     /// A thread of this one.
     Thread(Arc<Thread>),
+}
+
+/// What the spawner took to make a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Birth {
+    /// To find or make its control group.
+    pub group: Duration,
+    /// To fork.
+    pub fork: Duration,
 }
 
 /// A process that the spawner made, or a thread in its place. Dropping it ends it.
@@ -67,6 +78,7 @@ impl Process {
             spawner,
             token,
             pid: 0,
+            birth: Birth::default(),
         };
         Self {
             body,
@@ -84,10 +96,22 @@ impl Process {
         }
     }
 
-    /// The system's number of one that the spawner has made.
-    pub fn is_numbered(&mut self, number: libc::pid_t) {
-        if let Body::Spawned { pid, .. } = &mut self.body {
-            *pid = number;
+    /// The spawner has made it.
+    pub fn was_spawned(&mut self, spawned: &Spawned) {
+        if let Body::Spawned { pid, birth, .. } = &mut self.body {
+            *pid = libc::pid_t::try_from(spawned.pid).unwrap_or(0);
+            *birth = Birth {
+                group: Duration::from_nanos(spawned.group_nanoseconds),
+                fork: Duration::from_nanos(spawned.fork_nanoseconds),
+            };
+        }
+    }
+
+    /// What the spawner took to make it; nothing for a thread.
+    pub fn birth(&self) -> Birth {
+        match &self.body {
+            Body::Spawned { birth, .. } => *birth,
+            Body::Thread(_) => Birth::default(),
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use faasw_cell::Step;
 use faasw_fri::messages::{
-    Ended, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
+    Ended, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use rustix::net::{RecvFlags, SendFlags};
@@ -29,12 +29,13 @@ use tokio::time::timeout;
 use crate::ablation::Mechanism;
 use crate::error::{PlatformError, errno_told};
 use crate::executable;
+use crate::groups::Groups;
 use crate::process::{Exit, FORBIDDEN_CALL, Process};
 use crate::watch::{into_io, watch};
 
 /// What is known of a process that was asked for.
 struct Expected {
-    spawned: Option<oneshot::Sender<Result<u64, PlatformError>>>,
+    spawned: Option<oneshot::Sender<Result<Spawned, PlatformError>>>,
     ended: Option<oneshot::Sender<Exit>>,
 }
 
@@ -55,6 +56,8 @@ pub struct Spawner {
     gone: AtomicBool,
     /// Processes that made a call that their cell does not allow.
     forbidden_calls: Arc<AtomicU64>,
+    /// What it tells of control groups.
+    groups: Arc<Groups>,
     /// Closed when the spawner was reaped.
     reaped: signal::Receiver<()>,
 }
@@ -67,14 +70,20 @@ impl fmt::Debug for Spawner {
 
 impl Spawner {
     /// Starts one. Must be called inside a tokio runtime. Processes that make a system
-    /// call that their cell does not allow are counted in `forbidden_calls`.
+    /// call that their cell does not allow are counted in `forbidden_calls`; how control
+    /// groups are used is told to `groups`, which says how many are to be kept.
     ///
     /// # Errors
     /// The system's.
-    pub fn start(forbidden_calls: Arc<AtomicU64>) -> io::Result<Arc<Self>> {
+    pub fn start(forbidden_calls: Arc<AtomicU64>, groups: Arc<Groups>) -> io::Result<Arc<Self>> {
         let (program, argument) = program()?;
         let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
         let (ours, theirs) = faasw_fri::pair()?;
+        let keep = KeepGroups {
+            free_max: groups.free_max(),
+        };
+        // It finds this when it begins.
+        send(&ours, &keep, &[], SendFlags::DONTWAIT).map_err(into_io)?;
         let child = start_program(&program, argument, &theirs, &helper)?;
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
@@ -86,6 +95,7 @@ impl Spawner {
             orders,
             gone: AtomicBool::new(false),
             forbidden_calls,
+            groups,
             reaped,
         });
         tokio::spawn(listen(Arc::downgrade(&spawner), child, reaped_sender));
@@ -170,9 +180,9 @@ impl Spawner {
         let mut process = Process::spawned(self.clone(), token, ended);
         self.tell(message, fds).await?;
         match spawned.await {
-            Ok(Ok(pid)) => {
-                tracing::trace!(token, pid, "process made");
-                process.is_numbered(libc::pid_t::try_from(pid).unwrap_or(0));
+            Ok(Ok(spawned)) => {
+                tracing::trace!(token, pid = spawned.pid, "process made");
+                process.was_spawned(&spawned);
                 Ok(process)
             }
             Ok(Err(error)) => {
@@ -214,9 +224,10 @@ impl Spawner {
     fn hear(&self, packet: &Packet) -> Result<(), FriError> {
         match packet.kind() {
             Some(Kind::Spawned) => {
-                let Spawned { token, pid } = packet.message()?;
-                if let Some(waiting) = self.spawned_sender(token) {
-                    let _ = waiting.send(Ok(pid));
+                let spawned: Spawned = packet.message()?;
+                self.groups.told(spawned.groups);
+                if let Some(waiting) = self.spawned_sender(spawned.token) {
+                    let _ = waiting.send(Ok(spawned));
                 }
             }
             Some(Kind::Introduced) => {
@@ -252,7 +263,9 @@ impl Spawner {
                     token,
                     signal,
                     code,
+                    groups,
                 } = packet.message()?;
+                self.groups.told(groups);
                 if signal == FORBIDDEN_CALL {
                     self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(
@@ -270,13 +283,17 @@ impl Spawner {
         Ok(())
     }
 
-    fn spawned_sender(&self, token: u64) -> Option<oneshot::Sender<Result<u64, PlatformError>>> {
+    fn spawned_sender(
+        &self,
+        token: u64,
+    ) -> Option<oneshot::Sender<Result<Spawned, PlatformError>>> {
         self.expected().get_mut(&token)?.spawned.take()
     }
 
     /// Notes the end of the spawner: everyone who waits for it learns by the
     /// end of their channel.
     fn end(&self) {
+        self.groups.spawner_ended();
         self.gone.store(true, Ordering::Release);
         self.expected().clear();
     }

@@ -14,7 +14,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{FreezePolicy, PoolOptions, Seed, Served};
+use faasw_pool::{Confinement, FreezePolicy, PoolOptions, Seed, Served};
 
 use support::{Bench, call, slowness, spec};
 
@@ -152,6 +152,112 @@ async fn a_large_function_is_served(bench: &Bench) {
     }
 }
 
+async fn a_shell_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &Bench) {
+    let seed = seed_and_preset_shells(bench).await;
+    let marks = bench.pool.stats().stock;
+    assert_eq!((marks.low, marks.high), (3, 24));
+    let bare = bench.another(without_any()).await;
+    let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    let mut hits = 0;
+    for (bench, seed) in [(bench, &seed), (&bare, &made)] {
+        for _ in 0..4 {
+            let before = bench.pool.stats().stock;
+            let (_, timing, _) = bench.through(seed, call("/count")).await;
+            let after = bench.pool.stats().stock;
+            let rose = (after.hits - before.hits, after.misses - before.misses);
+            match timing.served {
+                Served::Shell => assert_eq!(rose, (1, 0)),
+                served => assert_eq!((served, rose), (Served::Made, (0, 1))),
+            }
+            assert!((after.low..=after.high).contains(&after.wanted));
+            hits += rose.0;
+        }
+    }
+    // Nothing is made while nobody asks: the first found one.
+    assert!(hits > 0);
+    assert_eq!(bare.pool.stats().stock.hits, 0);
+    bare.pool.shutdown().await;
+}
+
+/// Has three requests served by a shell each, one after the other, and each shell's end
+/// waited for: how many cells got a group that had waited, and how many had one made.
+async fn groups_of_three_shells(bench: &Bench) -> (u64, u64) {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    let all_ended = |stats: faasw_pool::EngineStats| stats.busy == 0 && stats.groups.used == 0;
+    bench.settles("all end", all_ended).await;
+    let before = bench.pool.stats().groups;
+    for _ in 0..3 {
+        let (_, timing, _) = bench.through(&seed, call("/count")).await;
+        assert_eq!(timing.served, Served::Made);
+        bench.settles("it ends", all_ended).await;
+    }
+    let after = bench.pool.stats().groups;
+    assert!(after.free <= after.free_max, "{after:?}");
+    (after.hits - before.hits, after.misses - before.misses)
+}
+
+async fn groups_are_used_again_when_their_shells_have_ended(bench: &Bench) {
+    let groups = bench.pool.stats().groups;
+    if groups.free_max == 0 {
+        println!("this host has no control groups");
+        return;
+    }
+    let (hits, misses) = groups_of_three_shells(bench).await;
+    // One is made anew when too much is still charged to it.
+    assert!(hits > 0 && hits + misses == 3, "{hits} and {misses}");
+    assert!(bench.pool.stats().groups.free > 0);
+    let unkept = bench
+        .another(PoolOptions {
+            groups_kept: 0,
+            ..without_any()
+        })
+        .await;
+    assert_eq!(groups_of_three_shells(&unkept).await, (0, 3));
+    assert_eq!(unkept.pool.stats().groups.free, 0);
+    unkept.pool.shutdown().await;
+    // They are gone with the spawner, and what was counted stays.
+    let groups = unkept.pool.stats().groups;
+    assert!((groups.free, groups.used) == (0, 0) && groups.misses > 3);
+}
+
+async fn no_more_groups_are_kept_than_are_allowed(bench: &Bench) {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    let asking: Vec<_> = (0..8)
+        .map(|_| {
+            let (pool, seed) = (bench.pool.clone(), seed.clone());
+            tokio::spawn(async move { pool.invoke(&seed, call("/count")).await })
+        })
+        .collect();
+    for asked in asking {
+        let reply = asked.await.unwrap().unwrap();
+        support::bytes_of(reply.body).await.unwrap();
+    }
+    bench
+        .settles("all end", |stats| stats.busy == 0 && stats.groups.used == 0)
+        .await;
+    let groups = bench.pool.stats().groups;
+    // Eight had one, and the host has groups or not.
+    assert!(groups.free_max == 0 || groups.free_max == 2, "{groups:?}");
+    assert!(groups.free <= groups.free_max, "{groups:?}");
+}
+
+async fn as_many_groups_are_in_use_as_there_are_cells(bench: &Bench) {
+    seed_and_preset_shells(bench).await;
+    let are_as_many = |stats: faasw_pool::EngineStats| {
+        let cells = support::processes::shells().len() as u64;
+        stats.groups.free_max == 0 || stats.groups.used == cells
+    };
+    bench.settles("groups and cells", are_as_many).await;
+}
+
+async fn threads_have_no_groups(bench: &Bench) {
+    bench
+        .settles("shells are made", |stats| stats.shells > 0)
+        .await;
+    let groups = bench.pool.stats().groups;
+    assert_eq!(groups, faasw_pool::GroupStats::default());
+}
+
 fn main() {
     support::main(|skip| {
         let mut all = Vec::new();
@@ -161,8 +267,20 @@ fn main() {
                 no_shell_serves_twice in forking(),
                 functions_of_any_memory_are_served in forking(),
                 a_large_function_is_served in forking(),
+                a_shell_that_was_ready_is_a_hit_and_one_that_is_made_a_miss in forking(),
             ]);
         }
+        all.extend(trials![skip;
+            groups_are_used_again_when_their_shells_have_ended in without_any(),
+            no_more_groups_are_kept_than_are_allowed in PoolOptions {
+                groups_kept: 2,
+                ..without_any()
+            },
+            as_many_groups_are_in_use_as_there_are_cells in forking(),
+        ]);
+        all.extend(trials![skip, Confinement::InProcess;
+            threads_have_no_groups in forking(),
+        ]);
         all
     });
 }

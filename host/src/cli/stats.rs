@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use faasw::{admin::Client, metrics::Summary};
+use faasw::{
+    admin::Client,
+    metrics::{GroupSummary, ShellSummary, Summary},
+};
 
 use super::{
     args::Stats,
@@ -22,10 +25,12 @@ pub async fn stats(args: Stats) -> Result<(), Exit> {
 
 fn text(summary: &Summary) -> String {
     let mut text = format!(
-        "functions    {}; deployments: {}\nmicroVMs     {}\nmemory       {}\nunder way    {}\n",
+        "functions    {}; deployments: {}\nmicroVMs     {}\nshells       {}\ngroups       {}\nmemory       {}\nunder way    {}\n",
         summary.functions,
         counts(&summary.deployments),
         counts(&summary.microvms),
+        shells(&summary.shells),
+        groups(&summary.groups),
         memory(summary),
         summary.under_way,
     );
@@ -78,9 +83,48 @@ fn text(summary: &Summary) -> String {
     text
 }
 
+/// Shells made ahead, and how often one was there.
+fn shells(shells: &ShellSummary) -> String {
+    format!(
+        "{} ready; {} wanted, {} to {} by demand; {}",
+        counts(&shells.ready),
+        of(&shells.wanted, "now"),
+        of(&shells.wanted, "low"),
+        of(&shells.wanted, "high"),
+        takes(&shells.takes),
+    )
+}
+
+/// Control groups, and how often a free one was there.
+fn groups(groups: &GroupSummary) -> String {
+    format!(
+        "{}; at most {} kept free; {}",
+        counts(&groups.count),
+        groups.free_max,
+        takes(&groups.takes),
+    )
+}
+
+/// How often something was there, and the share of that.
+fn takes(takes: &BTreeMap<String, u64>) -> String {
+    let (hits, misses) = (of(takes, "hit"), of(takes, "miss"));
+    let all = hits.saturating_add(misses);
+    match all {
+        0 => "none taken".to_owned(),
+        _ => format!(
+            "{hits} hits, {misses} misses ({:.1} %)",
+            100.0 * hits as f64 / all as f64
+        ),
+    }
+}
+
+fn of(counts: &BTreeMap<String, u64>, what: &str) -> u64 {
+    counts.get(what).copied().unwrap_or(0)
+}
+
 /// What functions hold, and what they may.
 fn memory(summary: &Summary) -> String {
-    let of = |sizes: &BTreeMap<String, u64>, what| size(sizes.get(what).copied().unwrap_or(0));
+    let of = |sizes: &BTreeMap<String, u64>, what| size(of(sizes, what));
     format!(
         "{} of {} seeds, {} parked; a function at most {}",
         of(&summary.memory, "seeds"),
@@ -104,5 +148,33 @@ fn counts(counts: &BTreeMap<String, u64>) -> String {
         "none".into()
     } else {
         texts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_hit_rates_of_what_is_made_ahead_are_told() {
+        let summary = Summary::read(concat!(
+            "faasw_shells{state=\"bare\"} 1\n",
+            "faasw_shells{state=\"preset\"} 3\n",
+            "faasw_shells_wanted{mark=\"low\"} 4\n",
+            "faasw_shells_wanted{mark=\"now\"} 8\n",
+            "faasw_shells_wanted{mark=\"high\"} 32\n",
+            "faasw_shell_takes_total{result=\"hit\"} 30\n",
+            "faasw_shell_takes_total{result=\"miss\"} 10\n",
+            "faasw_groups{state=\"free\"} 2\n",
+            "faasw_groups{state=\"used\"} 9\n",
+            "faasw_groups_free_max 256\n",
+        ));
+        let text = text(&summary);
+        for line in [
+            "shells       1 bare, 3 preset ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses (75.0 %)",
+            "groups       2 free, 9 used; at most 256 kept free; none taken",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{text}");
+        }
     }
 }

@@ -47,6 +47,12 @@ pub(super) struct State {
     pub(super) state: &'static str,
 }
 
+/// The least, the present or the largest number of what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Mark {
+    pub(super) mark: &'static str,
+}
+
 /// Memory of all seeds, of all parked instances, or of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct MemoryOf {

@@ -9,6 +9,7 @@
 
 mod labels;
 mod page;
+mod pools;
 mod summary;
 mod trap;
 
@@ -26,12 +27,13 @@ use prometheus_client::{
 };
 
 pub(crate) use page::{Page, response};
-pub use summary::{FunctionSummary, StageSummary, Summary};
+pub use summary::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
 
 use crate::{failure::Failure, name::FunctionName, problem::Problem};
 use labels::{
     Function, MemoryOf, OfFunction, Outcome, ProblemOf, ServedOf, Stage, State, Status, TrapOf,
 };
+use pools::Pools;
 
 /// Upper bounds of the histograms' buckets in seconds: from what a fork costs
 /// to what a request may take.
@@ -59,6 +61,7 @@ pub(crate) struct Metrics {
     functions: Gauge,
     under_way: Gauge,
     microvms: Family<State, Gauge>,
+    pools: Pools,
     forbidden_calls: Counter,
     memory_held: Family<MemoryOf, Gauge>,
     memory_budget: Family<MemoryOf, Gauge>,
@@ -205,6 +208,7 @@ impl Metrics {
                 .get_or_create(&State { state })
                 .set(whole(count));
         }
+        self.pools.set(&vms);
         let counted = self.forbidden_calls.inner();
         counted.fetch_max(vms.forbidden_calls, Ordering::Relaxed);
         for (family, of, bytes) in [
@@ -262,6 +266,7 @@ impl Default for Metrics {
             functions: Gauge::default(),
             under_way: Gauge::default(),
             microvms: Family::default(),
+            pools: Pools::default(),
             forbidden_calls: Counter::default(),
             memory_held: Family::default(),
             memory_budget: Family::default(),
@@ -315,6 +320,7 @@ impl Default for Metrics {
             "VMs by state: a shell without a function, parked for a request, busy with one",
             metrics.microvms.clone(),
         );
+        metrics.pools.register(registry);
         registry.register_with_unit(
             "memory_held",
             "What functions hold between requests, by account: layers of their seeds, private pages of their parked instances",
@@ -349,7 +355,7 @@ impl Default for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faasw_pool::ResetEffort;
+    use faasw_pool::{GroupStats, ResetEffort, StockStats};
     use std::time::Duration;
 
     fn name(name: &str) -> FunctionName {
@@ -396,6 +402,20 @@ mod tests {
         let stats = EngineStats {
             shells: 2,
             preset: 1,
+            stock: StockStats {
+                wanted: 6,
+                low: 4,
+                high: 32,
+                hits: 90,
+                misses: 10,
+            },
+            groups: GroupStats {
+                free: 11,
+                used: 7,
+                free_max: 256,
+                hits: 80,
+                misses: 18,
+            },
             parked: 4,
             busy: 1,
             forbidden_calls: 3,
@@ -419,6 +439,18 @@ mod tests {
             r#"faasw_vm_exits_total{function="f"} 2"#,
             r#"faasw_served_total{function="f",by="parked"} 1"#,
             r#"faasw_microvms{state="parked"} 4"#,
+            r#"faasw_shells{state="bare"} 1"#,
+            r#"faasw_shells{state="preset"} 1"#,
+            r#"faasw_shells_wanted{mark="low"} 4"#,
+            r#"faasw_shells_wanted{mark="now"} 6"#,
+            r#"faasw_shells_wanted{mark="high"} 32"#,
+            r#"faasw_shell_takes_total{result="hit"} 90"#,
+            r#"faasw_shell_takes_total{result="miss"} 10"#,
+            r#"faasw_groups{state="free"} 11"#,
+            r#"faasw_groups{state="used"} 7"#,
+            "faasw_groups_free_max 256",
+            r#"faasw_group_takes_total{result="hit"} 80"#,
+            r#"faasw_group_takes_total{result="miss"} 18"#,
             r#"faasw_memory_held_bytes{of="seeds"} 300"#,
             r#"faasw_memory_held_bytes{of="parked"} 200"#,
             r#"faasw_memory_budget_bytes{of="seeds"} 9223372036854775807"#,

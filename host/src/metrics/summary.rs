@@ -20,6 +20,10 @@ pub struct Summary {
     pub forbidden_calls: u64,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
+    /// Shells that are made ahead.
+    pub shells: ShellSummary,
+    /// Control groups that are kept.
+    pub groups: GroupSummary,
     /// Bytes that functions hold between requests, by account: of their `seeds`, and of
     /// `parked` instances.
     pub memory: BTreeMap<String, u64>,
@@ -31,6 +35,31 @@ pub struct Summary {
     pub by_function: BTreeMap<String, FunctionSummary>,
     /// Where the time of answered requests went, in the order of the stages.
     pub stages: Vec<StageSummary>,
+}
+
+/// Shells that are made ahead of requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ShellSummary {
+    /// Ready ones, by state: `bare`, or `preset` to what functions have in common.
+    pub ready: BTreeMap<String, u64>,
+    /// How many are to be ready: `low` at least, `now` by demand, `high` at most.
+    pub wanted: BTreeMap<String, u64>,
+    /// Instances that took one, by result: a `hit` if it was ready, a `miss` if it was
+    /// made while they waited.
+    pub takes: BTreeMap<String, u64>,
+}
+
+/// Control groups of cells, which are kept for the next ones.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct GroupSummary {
+    /// Groups by state: `free` for the next cell, or `used` by one.
+    pub count: BTreeMap<String, u64>,
+    /// Groups that are kept free at most.
+    pub free_max: u64,
+    /// Cells that took one, by result: a `hit` if it was free, a `miss` if it was made.
+    pub takes: BTreeMap<String, u64>,
 }
 
 /// What one function has answered.
@@ -89,6 +118,18 @@ impl Summary {
                 "faasw_requests_under_way" => summary.under_way = count,
                 "faasw_forbidden_calls_total" => summary.forbidden_calls = count,
                 "faasw_microvms" => _ = summary.microvms.insert(label("state"), count),
+                "faasw_shells" => _ = summary.shells.ready.insert(label("state"), count),
+                "faasw_shells_wanted" => {
+                    summary.shells.wanted.insert(label("mark"), count);
+                }
+                "faasw_shell_takes_total" => {
+                    summary.shells.takes.insert(label("result"), count);
+                }
+                "faasw_groups" => _ = summary.groups.count.insert(label("state"), count),
+                "faasw_groups_free_max" => summary.groups.free_max = count,
+                "faasw_group_takes_total" => {
+                    summary.groups.takes.insert(label("result"), count);
+                }
                 "faasw_memory_held_bytes" => _ = summary.memory.insert(label("of"), count),
                 "faasw_memory_budget_bytes" => {
                     summary.memory_budget.insert(label("of"), count);
@@ -196,7 +237,7 @@ impl<'a> Sample<'a> {
 mod tests {
     use super::*;
     use crate::{metrics::Metrics, name::FunctionName};
-    use faasw_pool::{Effort, EngineStats, Timing};
+    use faasw_pool::{Effort, EngineStats, GroupStats, StockStats, Timing};
     use http::StatusCode;
     use std::time::Duration;
 
@@ -223,6 +264,18 @@ mod tests {
             shells: 1,
             parked: 3,
             busy: 2,
+            preset: 1,
+            stock: StockStats {
+                wanted: 5,
+                hits: 3,
+                ..StockStats::default()
+            },
+            groups: GroupStats {
+                used: 6,
+                free_max: 8,
+                misses: 4,
+                ..GroupStats::default()
+            },
             forbidden_calls: 1,
             seed_bytes: 9 << 30,
             function_budget: 7,
@@ -234,6 +287,16 @@ mod tests {
             (5, 2, 1)
         );
         assert_eq!(summary.microvms["parked"], 3);
+        let ShellSummary {
+            ready,
+            wanted,
+            takes,
+        } = &summary.shells;
+        assert_eq!((ready["preset"], ready["bare"], wanted["now"]), (1, 0, 5));
+        assert_eq!((takes["hit"], takes["miss"]), (3, 0));
+        let groups = &summary.groups;
+        assert_eq!((groups.count["used"], groups.free_max), (6, 8));
+        assert_eq!(groups.takes["miss"], 4);
         assert_eq!(summary.forbidden_calls, 1);
         assert_eq!(summary.deployments["failed"], 1);
         assert_eq!(summary.memory["seeds"], 9 << 30);

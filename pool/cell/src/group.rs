@@ -2,11 +2,11 @@
 //! by the kernel (cgroups(7), both versions).
 //!
 //! Each cell is born in a group of its own and never leaves it. Groups are made by
-//! number and stay for the next cell of that number (AFaaS §4.2 pools them: making
-//! one takes far longer than forking); one that memory is still charged to is made
-//! anew, and what was charged goes to the group above, which is the node's.
+//! number and stay for the next cell of that number, up to a bound (AFaaS §4.2 pools
+//! them: making one takes far longer than forking); one that memory is still charged to
+//! is made anew, and what was charged goes to the group above, which is the node's.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+pub use crate::kept::GroupCounts;
+use crate::kept::Kept;
 
 /// Bytes that a VM takes in the kernel beside its guest's memory, and its process: what
 /// groups allow for.
@@ -77,6 +80,10 @@ const WEIGHT_MAX: u64 = 10_000;
 
 /// Bytes that may stay charged to a group that is used again.
 const CLEAN: u64 = 1 << 20;
+
+/// Groups that wait for a cell, unless told otherwise: as many as a node has requests
+/// at once, unless that is told otherwise.
+pub const FREE_MAX: usize = 256;
 
 /// What every folder of ours is called, before what names its process.
 const PREFIX: &str = "faasw-";
@@ -166,6 +173,7 @@ pub struct Groups {
     share: Share,
     /// Some of an ended process's groups still have processes that are ending.
     has_left: Cell<bool>,
+    kept: RefCell<Kept>,
 }
 
 /// A group of one cell, open for it to be born into.
@@ -241,6 +249,7 @@ impl Groups {
             hierarchies: Vec::new(),
             share,
             has_left: Cell::new(true),
+            kept: RefCell::new(Kept::new(FREE_MAX)),
         };
         // What cannot be used is to be known now, and leaves nothing.
         let made = groups.make(place);
@@ -263,7 +272,9 @@ impl Groups {
         }
         self.remove_left();
         self.weigh();
-        self.group(0).map(drop).map_err(|errno| errno.to_string())
+        self.open(0).map_err(|errno| errno.to_string())?;
+        self.kept.borrow_mut().add(0);
+        Ok(())
     }
 
     /// Has all cells together weigh as several processes on each processor: to the
@@ -287,11 +298,38 @@ impl Groups {
         self.version
     }
 
-    /// The group with this number, made if it is not there, with the usual share.
+    /// The number of a group that waits for a cell.
+    #[must_use]
+    pub fn free(&self) -> Option<u32> {
+        self.kept.borrow().first()
+    }
+
+    /// How groups are used.
+    #[must_use]
+    pub fn counts(&self) -> GroupCounts {
+        self.kept.borrow().counts()
+    }
+
+    /// Keeps at most so many groups for the next cells, and removes what is too much.
+    pub fn keep(&self, free_max: usize) {
+        let surplus = self.kept.borrow_mut().limit(free_max);
+        for number in surplus {
+            self.remove_one(number);
+        }
+    }
+
+    /// The group with this number, made if it is not there, with the usual share. It is
+    /// the cell's that is born into it until [`Groups::give_back`].
     ///
     /// # Errors
     /// The system's.
     pub fn group(&self, number: u32) -> Result<Group, Errno> {
+        let group = self.open(number)?;
+        self.kept.borrow_mut().take(number);
+        Ok(group)
+    }
+
+    fn open(&self, number: u32) -> Result<Group, Errno> {
         self.remove_left();
         let name = number.to_string();
         let mut folders = Vec::with_capacity(self.hierarchies.len());
@@ -316,20 +354,32 @@ impl Groups {
         put(folder.ours.as_fd(), &file, &bytes.to_string())
     }
 
-    /// Makes a group whose cell has ended ready for the next one: whatever is still
-    /// charged to it is left to the group above.
-    pub fn clean(&self, number: u32) {
-        let Some(memory) = self.hierarchies.first() else {
+    /// Takes back a group whose cell has ended, or never was. It is kept for the next one
+    /// unless there are enough, or something is still charged to it: that is left to the
+    /// group above.
+    pub fn give_back(&self, number: u32) {
+        let mut kept = self.kept.borrow_mut();
+        if !kept.release(number) {
             return;
-        };
-        let usage = get(
-            memory.ours.as_fd(),
-            &format!("{number}/{}", self.version.usage()),
-        );
-        if usage.is_ok_and(|usage| usage > CLEAN) {
-            for hierarchy in &self.hierarchies {
-                remove(hierarchy.ours.as_fd(), &number.to_string());
-            }
+        }
+        match kept.has_room() && self.is_clean(number) {
+            true => kept.add(number),
+            false => self.remove_one(number),
+        }
+    }
+
+    fn is_clean(&self, number: u32) -> bool {
+        let usage = self.hierarchies.first().map(|memory| {
+            let file = format!("{number}/{}", self.version.usage());
+            get(memory.ours.as_fd(), &file)
+        });
+        // One whose account cannot be read is used again: it may be that all are so.
+        !matches!(usage, Some(Ok(usage)) if usage > CLEAN)
+    }
+
+    fn remove_one(&self, number: u32) {
+        for hierarchy in &self.hierarchies {
+            remove(hierarchy.ours.as_fd(), &number.to_string());
         }
     }
 

@@ -17,6 +17,7 @@
 mod close;
 pub mod filter;
 pub mod group;
+mod kept;
 mod privileges;
 mod site;
 

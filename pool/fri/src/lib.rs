@@ -6,7 +6,7 @@
 //! for descriptors, so none can arrive.
 //!
 //! ```text
-//!   node ── SpawnShell, SpawnHelper, Kill ──▶ spawner      (descriptors attached)
+//!   node ── SpawnShell, SpawnHelper, Kill … ▶ spawner      (descriptors attached)
 //!   node ◀── Spawned, SpawnFailed, Ended ──── spawner
 //!   node ── Preset, Fork, Activate, Seal … ─▶ shell        (descriptors attached)
 //!   node ◀── Prepared, Rang, Sealed, Failed ── shell

@@ -4,7 +4,7 @@ use faasw_abi::boot::Activation;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x01");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x02");
 
 /// What a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Kind {
     SpawnFailed = 5,
     /// [`Ended`].
     Ended = 6,
+    /// [`KeepGroups`].
+    KeepGroups = 9,
     /// [`Fork`].
     Fork = 16,
     /// [`Activate`].
@@ -69,6 +71,7 @@ impl Kind {
             Self::Introduced,
             Self::SpawnFailed,
             Self::Ended,
+            Self::KeepGroups,
             Self::Fork,
             Self::Activate,
             Self::Resume,
@@ -164,6 +167,33 @@ message! {
 }
 
 message! {
+    /// Node to spawner: keep at most so many control groups for the next cells. Ignored by
+    /// hosts without groups.
+    KeepGroups {
+        /// Groups that may wait; those above are removed.
+        free_max: u64,
+    }
+}
+
+/// How the spawner's control groups are used; all zeroes on hosts without.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct FriGroups {
+    /// Groups that wait for a cell.
+    pub free: u64,
+    /// Groups that have one.
+    pub used: u64,
+    /// Most that may wait.
+    pub free_max: u64,
+    /// Cells that got a group that had waited, since the spawner began.
+    pub hits: u64,
+    /// Cells that had a group made for them, since the spawner began.
+    pub misses: u64,
+}
+
+message! {
     /// Spawner to node, first of all: what this host gives cells.
     Introduced {
         /// 1 when each cell has a user of its own.
@@ -180,6 +210,12 @@ message! {
         token: u64,
         /// Its process number.
         pid: u64,
+        /// Time that its control group took, found or made, in nanoseconds.
+        group_nanoseconds: u64,
+        /// Time that the fork took, in nanoseconds, on the spawner's side.
+        fork_nanoseconds: u64,
+        /// Control groups, now that it has one.
+        groups: FriGroups,
     }
 }
 
@@ -205,6 +241,8 @@ message! {
         signal: u64,
         /// Exit code, where no signal ended it.
         code: u64,
+        /// Control groups, now that it has none.
+        groups: FriGroups,
     }
 }
 
@@ -405,8 +443,15 @@ message! {
 message! {
     /// Shell to node: a VM is ready to be forked into, or a [`Preset`] is done.
     Prepared {
-        /// Time it took to make, in nanoseconds.
+        /// Time it took to make, in nanoseconds, from the shell's first instruction, or
+        /// from the order.
         nanoseconds: u64,
+        /// How much of it closing the cell took, in nanoseconds; 0 for a [`Preset`], and
+        /// where there is no cell.
+        cell_nanoseconds: u64,
+        /// Time before that, from the beginning of the spawner's fork until the shell ran
+        /// in its control group, in nanoseconds; 0 for a [`Preset`], and without a spawner.
+        born_nanoseconds: u64,
     }
 }
 
@@ -560,7 +605,7 @@ mod tests {
         assert_eq!(
             known,
             [
-                1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 36, 37
+                1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 36, 37
             ]
         );
         for number in known {

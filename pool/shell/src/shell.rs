@@ -62,19 +62,29 @@ pub(crate) struct Shell<'a> {
 /// Exit code of a shell that panicked.
 pub(crate) const PANICKED: i32 = 101;
 
+/// How a shell came to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// Nobody waits for it: it runs when nothing else wants to, until the spawner says
+    /// otherwise.
+    pub is_ahead: bool,
+    /// Time from the beginning of the fork until it ran in its control group, in
+    /// nanoseconds.
+    pub nanoseconds: u64,
+}
+
 /// Lives as the shell of a cell; answers with the exit code. The guest's progress
 /// doorbell signals `progress`. The cell is closed as soon as the VM is made, before
-/// anything of a tenant's comes. With `is_ahead` nobody waits for it, and it runs when
-/// nothing else wants to, until the spawner says otherwise.
+/// anything of a tenant's comes.
 pub fn run(
     cell: Cell,
     socket: OwnedFd,
     progress: OwnedFd,
     template: &Template,
     filter: &Filter,
-    is_ahead: bool,
+    birth: Birth,
 ) -> i32 {
-    if is_ahead {
+    if birth.is_ahead {
         priority::lower();
     }
     name_process(c"faasw-shell");
@@ -86,7 +96,7 @@ pub fn run(
     }));
     let started = clock::monotonic();
     let made = enclose(cell, &socket, progress, template, filter);
-    let (vm, page_map) = match made {
+    let (vm, page_map, closing) = match made {
         Ok(made) => made,
         Err((failure, errno, step)) => {
             report(&socket, failure, errno.raw_os_error() as u64, step);
@@ -96,11 +106,15 @@ pub fn run(
     // Neither is dropped: the system lets go of everything by itself.
     let socket = ManuallyDrop::new(socket);
     let mut shell = ManuallyDrop::new(Shell::new(&socket, template, vm, page_map));
-    shell.live(started)
+    shell.live(Prepared {
+        nanoseconds: clock::monotonic() - started,
+        cell_nanoseconds: closing,
+        born_nanoseconds: birth.nanoseconds,
+    })
 }
 
 /// Makes the VM and closes the cell round it. Beside `socket` and `progress` no number
-/// may be in use that a cell has.
+/// may be in use that a cell has. Also says what closing took, in nanoseconds.
 ///
 /// # Errors
 /// What failed, and at which step of closing.
@@ -110,7 +124,7 @@ pub fn enclose(
     progress: OwnedFd,
     template: &Template,
     filter: &Filter,
-) -> Result<(Vm, PageMap), (Failure, Errno, u64)> {
+) -> Result<(Vm, PageMap, u64), (Failure, Errno, u64)> {
     let moved = rustix::io::fcntl_dupfd_cloexec(&progress, crate::cell::PROGRESS.cast_signed())
         .map_err(|errno| (Failure::Create, errno, 0))?;
     drop(progress);
@@ -121,6 +135,7 @@ pub fn enclose(
         .flatten()
         .map_err(|errno| (Failure::Create, errno, 0))?;
     let vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
+    let made_at = clock::monotonic();
     let [machine, vcpu, statistics, progress] = vm.descriptors();
     let page_map_fd = Some(page_map.as_raw_fd());
     let made = [page_map_fd, machine, vcpu, statistics, progress];
@@ -128,7 +143,7 @@ pub fn enclose(
         .map_err(Step::Descriptors.failed())
         .and_then(|()| cell.close(crate::cell::LIMITS, filter))
         .map_err(|error| (Failure::Cell, error.errno, error.step as u64))?;
-    Ok((vm, page_map))
+    Ok((vm, page_map, clock::monotonic() - made_at))
 }
 
 pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
@@ -162,12 +177,9 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Tells the node that the VM is there, whose making began at `started`, and serves
-    /// it to the end; answers with the exit code.
-    pub(crate) fn live(&mut self, started: u64) -> i32 {
-        let prepared = Prepared {
-            nanoseconds: clock::monotonic() - started,
-        };
+    /// Tells the node that the VM is there, and serves it to the end; answers with the
+    /// exit code.
+    pub(crate) fn live(&mut self, prepared: Prepared) -> i32 {
         match self.tell(&prepared).and_then(|()| self.serve()) {
             Err(End::Failed) => FAILED,
             Ok(()) | Err(End::Dismissed) => 0,
@@ -338,6 +350,8 @@ impl<'a> Shell<'a> {
         self.faults_before = self.vm.page_faults();
         self.tell(&Prepared {
             nanoseconds: clock::monotonic() - started,
+            cell_nanoseconds: 0,
+            born_nanoseconds: 0,
         })
     }
 

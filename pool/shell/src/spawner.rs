@@ -7,7 +7,8 @@ use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::group::{Group, Groups, Place, Version};
 use faasw_cell::{Born, CellError, Site, out_of_the_way};
 use faasw_fri::messages::{
-    Ended, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
+    Ended, FriGroups, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell,
+    Spawned,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use kvm_ioctls::Kvm;
@@ -17,8 +18,9 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::page_map::PageMap;
+use crate::shell::Birth;
 use crate::vm::Template;
-use crate::{HELPER_FD, NODE_FD, cell, helper, priority, shell};
+use crate::{HELPER_FD, NODE_FD, cell, clock, helper, priority, shell};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
@@ -26,6 +28,14 @@ struct Child {
     pid: Pid,
     /// Tells the cells of living children apart.
     number: u32,
+}
+
+/// Times that making a child took, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Took {
+    group: u64,
+    /// Until the spawner goes on; to the child, until it runs in its group.
+    fork: u64,
 }
 
 /// What it takes to make shells. Its descriptors have numbers that no cell uses.
@@ -182,6 +192,13 @@ impl Spawner {
                     self.limit(token, memory_bytes);
                 }
             }
+            Some(Kind::KeepGroups) => {
+                if let (Ok(KeepGroups { free_max }), Ok(groups)) =
+                    (packet.message(), &self.maker.groups)
+                {
+                    groups.keep(usize::try_from(free_max).unwrap_or(usize::MAX));
+                }
+            }
             Some(Kind::Kill) => {
                 if let Ok(Kill { token }) = packet.message() {
                     self.kill(token);
@@ -207,16 +224,10 @@ impl Spawner {
             return;
         };
         let number = self.free_number();
-        let child = self.group(number).and_then(|group| {
-            helper::spawn(
-                site,
-                (number, group.as_ref()),
-                &self.helper_program,
-                order,
-                fds,
-            )
+        let made = self.make(number, Self::group, |group| {
+            helper::spawn(site, (number, group), &self.helper_program, order, fds)
         });
-        self.note(order.token, child.map(|pid| (pid, number)));
+        self.note(order.token, number, made);
     }
 
     fn spawn_shell(&mut self, order: &SpawnShell, socket: OwnedFd, progress: OwnedFd) {
@@ -225,28 +236,59 @@ impl Spawner {
         };
         let is_ahead = order.is_ahead != 0 && self.can_restore;
         let number = self.free_number();
-        let forked = self.fork(site, number);
+        let forked = self.make(number, Self::shell_group, |group| {
+            Self::fork(site, number, group)
+        });
         match forked {
-            Ok(Born::Child(cell)) => {
+            Ok((Born::Child(cell), took)) => {
                 let code = {
                     let Maker {
                         template,
                         shell_filter,
                         ..
                     } = &self.maker;
-                    shell::run(cell, socket, progress, template, shell_filter, is_ahead)
+                    let birth = Birth {
+                        is_ahead,
+                        nanoseconds: took.fork,
+                    };
+                    shell::run(cell, socket, progress, template, shell_filter, birth)
                 };
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
-            Ok(Born::Maker(pid)) => self.note(order.token, Ok((pid, number))),
-            Err(error) => self.note(order.token, Err(error)),
+            Ok((Born::Maker(pid), took)) => self.note(order.token, number, Ok((pid, took))),
+            Err(error) => self.note(order.token, number, Err(error)),
         }
     }
 
-    /// A number that no living child has.
+    /// Makes a child with this number by `fork`, in the group that `group` comes to.
+    fn make<T>(
+        &self,
+        number: u32,
+        group: impl FnOnce(&Self, u32) -> io::Result<Option<Group>>,
+        fork: impl FnOnce(Option<&Group>) -> io::Result<T>,
+    ) -> io::Result<(T, Took)> {
+        let started = clock::monotonic();
+        let group = group(self, number)?;
+        let grouped = clock::monotonic();
+        let made = fork(group.as_ref()).inspect_err(|_| self.give_back(number))?;
+        let took = Took {
+            group: grouped - started,
+            fork: clock::monotonic() - grouped,
+        };
+        Ok((made, took))
+    }
+
+    /// A number that no living child has: that of a group that waits for a cell, if there
+    /// is one.
     fn free_number(&self) -> u32 {
+        // Open cells leave groups free.
+        let groups = self.maker.groups.as_ref().ok();
+        let groups = groups.filter(|_| !is_without_cell());
+        if let Some(number) = groups.and_then(Groups::free) {
+            return number;
+        }
         let mut is_used = vec![false; self.children.len() + 1];
         for child in &self.children {
             if let Some(used) = is_used.get_mut(child.number as usize) {
@@ -259,16 +301,32 @@ impl Spawner {
     }
 
     /// Tells the node what became of a request for a process.
-    fn note(&mut self, token: u64, child: io::Result<(Pid, u32)>) {
+    fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
         match child {
-            Ok((pid, number)) => {
+            Ok((pid, took)) => {
                 self.children.push(Child { token, pid, number });
                 self.tell(&Spawned {
                     token,
                     pid: pid.as_raw_nonzero().get() as u64,
+                    group_nanoseconds: took.group,
+                    fork_nanoseconds: took.fork,
+                    groups: self.groups(),
                 });
             }
             Err(error) => self.tell_failed(token, error, 0),
+        }
+    }
+
+    /// How groups are used, for the node.
+    fn groups(&self) -> FriGroups {
+        let groups = self.maker.groups.as_ref();
+        let counts = groups.map(Groups::counts).unwrap_or_default();
+        FriGroups {
+            free: counts.free,
+            used: counts.used,
+            free_max: counts.free_max,
+            hits: counts.hits,
+            misses: counts.misses,
         }
     }
 
@@ -294,13 +352,12 @@ impl Spawner {
         }
     }
 
-    fn fork(&self, site: &Site, number: u32) -> io::Result<Born> {
+    fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<Born> {
         #[cfg(feature = "ablation")]
-        if std::env::args().any(|word| word == faasw_cell::WITHOUT_CELL) {
+        if is_without_cell() {
             return site.fork_open();
         }
-        let group = self.group(number)?;
-        site.fork(number, group.as_ref())
+        site.fork(number, group)
     }
 
     /// The group for a cell with this number; none where the host has none.
@@ -308,6 +365,20 @@ impl Spawner {
         match &self.maker.groups {
             Ok(groups) => Ok(Some(groups.group(number)?)),
             Err(_) => Ok(None),
+        }
+    }
+
+    /// The group for a shell.
+    fn shell_group(&self, number: u32) -> io::Result<Option<Group>> {
+        match is_without_cell() {
+            true => Ok(None),
+            false => self.group(number),
+        }
+    }
+
+    fn give_back(&self, number: u32) {
+        if let Ok(groups) = &self.maker.groups {
+            groups.give_back(number);
         }
     }
 
@@ -324,13 +395,12 @@ impl Spawner {
                 continue;
             };
             let child = self.children.swap_remove(index);
-            if let Ok(groups) = &self.maker.groups {
-                groups.clean(child.number);
-            }
+            self.give_back(child.number);
             self.tell(&Ended {
                 token: child.token,
                 signal: status.terminating_signal().unwrap_or(0) as u64,
                 code: status.exit_status().unwrap_or(0) as u64,
+                groups: self.groups(),
             });
         }
     }
@@ -339,6 +409,18 @@ impl Spawner {
         // A node that is gone is noticed by the loop.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }
+}
+
+/// Whether shells are made without a cell, and without a group.
+#[cfg(feature = "ablation")]
+fn is_without_cell() -> bool {
+    std::env::args().any(|word| word == faasw_cell::WITHOUT_CELL)
+}
+
+/// Whether shells are made without a cell: never.
+#[cfg(not(feature = "ablation"))]
+const fn is_without_cell() -> bool {
+    false
 }
 
 fn kvm_device() -> io::Result<OwnedFd> {

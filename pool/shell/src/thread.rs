@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use faasw_fri::messages::Failure;
+use faasw_fri::messages::{Failure, Prepared};
 use kvm_ioctls::Kvm;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -202,7 +202,11 @@ impl Thread {
         let started = clock::monotonic();
         match self.make(host, progress, blocked) {
             Ok((vm, page_map)) => {
-                Shell::new(&self.socket, &host.template, vm, page_map).live(started)
+                Shell::new(&self.socket, &host.template, vm, page_map).live(Prepared {
+                    nanoseconds: clock::monotonic() - started,
+                    cell_nanoseconds: 0,
+                    born_nanoseconds: 0,
+                })
             }
             Err(errno) => {
                 report(

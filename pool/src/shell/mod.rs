@@ -22,7 +22,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use self::orders::{empty_image, fork_order, image, put_difference};
-pub use self::told::{Event, Report, UsedPages, extents, failure, not_prepared};
+pub use self::told::{Event, Parts, Report, UsedPages, extents, failure, not_prepared};
 use crate::code::Code;
 use crate::confinement::Maker;
 use crate::error::PlatformError;
@@ -45,6 +45,7 @@ pub struct Shell {
     wall_clock: WallClock,
     /// What it was preset with, and until it is forked.
     template: Option<Template>,
+    parts: Parts,
 }
 
 fn protocol(error: impl std::fmt::Display) -> PlatformError {
@@ -59,7 +60,7 @@ impl Shell {
     /// When it cannot be made, or fails to make its VM.
     pub async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
         let mut shell = Self::spawn(maker, wall_clock, false).await?;
-        shell.prepared().await??;
+        shell.is_made().await?;
         Ok(shell)
     }
 
@@ -80,7 +81,7 @@ impl Shell {
             // It takes the order when its VM is there.
             shell.order_preset(template, mailbox).await?;
         }
-        shell.prepared().await??;
+        shell.is_made().await?;
         Ok(match template {
             Some(template) => shell.has_preset(template).await?.map(|()| shell),
             None => Ok(shell),
@@ -107,18 +108,34 @@ impl Shell {
             progress: Progress::new(signalled).map_err(protocol)?,
             wall_clock,
             template: None,
+            parts: Parts::default(),
         })
+    }
+
+    /// Waits until the shell has made its VM and closed its cell.
+    async fn is_made(&mut self) -> Result<(), PlatformError> {
+        let prepared = self.prepared().await??;
+        self.parts = Parts::of(self.process.birth(), &prepared);
+        let Parts {
+            group,
+            fork,
+            enter,
+            vm,
+            cell,
+            ..
+        } = self.parts;
+        tracing::trace!(?group, ?fork, ?enter, ?vm, ?cell, "shell made");
+        Ok(())
     }
 
     /// Waits until the shell is ready for what comes next; the inner error says why it
     /// will not be.
-    async fn prepared(&mut self) -> Result<Result<(), PlatformError>, PlatformError> {
+    async fn prepared(&mut self) -> Result<Result<Prepared, PlatformError>, PlatformError> {
         let packet = self.receive().await?;
         match packet.kind() {
-            Some(Kind::Failed) => return Ok(Err(not_prepared(&packet))),
-            _ => packet.message::<Prepared>().map_err(protocol)?,
-        };
-        Ok(Ok(()))
+            Some(Kind::Failed) => Ok(Err(not_prepared(&packet))),
+            _ => packet.message().map(Ok).map_err(protocol),
+        }
     }
 
     /// Makes the shell an image of what functions descend from, and has its guest run
@@ -155,10 +172,11 @@ impl Shell {
         template: &Template,
     ) -> Result<Result<(), String>, PlatformError> {
         let done = self.prepared().await?.map_err(|error| error.to_string());
-        if done.is_ok() {
+        Ok(done.map(|prepared| {
             self.template = Some(template.clone());
-        }
-        Ok(done)
+            self.parts.preset = Duration::from_nanos(prepared.nanoseconds);
+            tracing::trace!(took = ?self.parts.preset, "shell preset");
+        }))
     }
 
     /// Whether it was preset, and not forked yet.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use faasw_abi::doorbell::Ring;
 use faasw_cell::Step;
 use faasw_fri::Packet;
-use faasw_fri::messages::{Failed, Failure, FriExtent, Parked, Rang, Used};
+use faasw_fri::messages::{Failed, Failure, FriExtent, Parked, Prepared, Rang, Used};
 use faasw_seedtree::Extent;
 
 use super::protocol;
 use crate::error::{PlatformError, errno_told};
 use crate::function::{Effort, ResetEffort};
+use crate::process::Birth;
 
 /// What comes from a shell.
 #[derive(Debug)]
@@ -36,6 +37,39 @@ pub struct Report {
     pub exits: u64,
     /// Page faults that KVM fixed for this request.
     pub page_faults: u64,
+}
+
+/// What it took to make a shell, part by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Its control group, found or made.
+    pub group: Duration,
+    /// The fork into its namespaces, on the spawner's side.
+    pub fork: Duration,
+    /// From there until it ran in its group.
+    pub enter: Duration,
+    /// Its VM, and what it looks at its own memory with.
+    pub vm: Duration,
+    /// Closing its cell.
+    pub cell: Duration,
+    /// Presetting it; zero for one that is bare.
+    pub preset: Duration,
+}
+
+impl Parts {
+    /// Those of a shell that has made its VM in a process of this birth.
+    pub fn of(birth: Birth, prepared: &Prepared) -> Self {
+        let closing = prepared.cell_nanoseconds;
+        let born = Duration::from_nanos(prepared.born_nanoseconds);
+        Self {
+            group: birth.group,
+            fork: birth.fork,
+            enter: born.saturating_sub(birth.fork),
+            vm: Duration::from_nanos(prepared.nanoseconds.saturating_sub(closing)),
+            cell: Duration::from_nanos(closing),
+            preset: Duration::ZERO,
+        }
+    }
 }
 
 /// The stretches of memory that an instance has used, in order.

@@ -39,6 +39,11 @@ impl Marks {
         self.wanted
     }
 
+    /// Fewest and most that can be wanted.
+    pub fn bounds(&self) -> (usize, usize) {
+        (self.low, self.high)
+    }
+
     /// One was taken, and `left` are left; nothing is left where none was ready.
     pub fn take(&mut self, left: Option<usize>, now: Instant) {
         self.decay(now);

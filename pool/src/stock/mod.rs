@@ -20,10 +20,13 @@ use self::marks::Marks;
 use crate::confinement::{Confinement, Maker};
 use crate::error::{PlatformError, StartError};
 use crate::frozen::Frozen;
+use crate::groups::Groups;
 use crate::mailbox::Mailbox;
+use crate::options::PoolOptions;
 use crate::preset::Template;
 use crate::shell::Shell;
 use crate::spawner::Spawner;
+use crate::stats::{GroupStats, StockStats};
 use crate::threads::Threads;
 use crate::wall_clock::WallClock;
 
@@ -84,9 +87,14 @@ pub struct Stock {
     /// What shells are instead of processes, where that was asked for.
     threads: Option<Arc<Threads>>,
     forbidden_calls: Arc<AtomicU64>,
+    groups: Arc<Groups>,
     wall_clock: WallClock,
     ready: Mutex<VecDeque<Ready>>,
     marks: Mutex<Marks>,
+    /// Instances that found a shell ready.
+    hits: AtomicU64,
+    /// Instances that had one made.
+    misses: AtomicU64,
     /// What shells are preset with, once it is there.
     template: Mutex<Option<Template>>,
     stopped: AtomicBool,
@@ -100,23 +108,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stock {
-    /// A stock that keeps at least `low` shells ready, whose guests get their time of day
-    /// from `wall_clock`. Must be called inside a tokio runtime.
+    /// A stock that keeps at least `options.shells_ready` shells. Must be called inside a
+    /// tokio runtime.
     ///
     /// The first shell is made at once: what this host does not allow is to be known
     /// then.
     ///
     /// # Errors
     /// When KVM does not answer, the spawner cannot be started, or no shell can be made.
-    pub async fn start(
-        confinement: Confinement,
-        low: usize,
-        wall_clock: WallClock,
-    ) -> Result<Arc<Self>, StartError> {
+    pub async fn start(options: &PoolOptions) -> Result<Arc<Self>, StartError> {
+        let (low, wall_clock) = (options.shells_ready, options.wall_clock);
         let forbidden_calls = Arc::new(AtomicU64::new(0));
-        let (spawner, threads) = match confinement {
+        let groups = Arc::new(Groups::new(options.groups_kept));
+        let (spawner, threads) = match options.confinement {
             Confinement::Jailed => {
-                let spawner = Spawner::start(forbidden_calls.clone());
+                let spawner = Spawner::start(forbidden_calls.clone(), groups.clone());
                 (Some(spawner.map_err(StartError::Spawner)?), None)
             }
             // Nothing but the compile helper needs a spawner then.
@@ -129,15 +135,18 @@ impl Stock {
             spawner: Mutex::new(spawner),
             threads,
             forbidden_calls,
+            groups,
             wall_clock,
             ready: Mutex::default(),
             marks: Mutex::new(Marks::new(low, Instant::now())),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
             template: Mutex::default(),
             stopped: AtomicBool::new(false),
             changed: Arc::new(Notify::new()),
             runtime: Handle::current(),
         });
-        let first = stock.make().await.map_err(StartError::Shell)?;
+        let first = stock.make_bare().await.map_err(StartError::Shell)?;
         match low {
             0 => first.shell.destroy().await,
             _ => lock(&stock.ready).push_back(first),
@@ -164,7 +173,7 @@ impl Stock {
             self.clear();
         }
         let _on_the_pools_own = self.runtime.enter();
-        let started = Spawner::start(self.forbidden_calls.clone());
+        let started = Spawner::start(self.forbidden_calls.clone(), self.groups.clone());
         let started = started.map_err(|error| PlatformError::System {
             what: "the spawner process could not be started",
             error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
@@ -198,7 +207,7 @@ impl Stock {
     /// When none can be made.
     pub async fn take(&self, seed: &Frozen) -> Result<(Ready, bool), PlatformError> {
         // Also replaces a spawner that is gone, and with it its dead shells.
-        let maker = self.maker()?;
+        self.maker()?;
         let (ready, left) = {
             let mut all = lock(&self.ready);
             // Those that are preset first: they are the sooner ready.
@@ -210,8 +219,11 @@ impl Stock {
         lock(&self.marks).take(left, Instant::now());
         self.changed.notify_one();
         match ready {
-            Some(ready) => Ok((ready, true)),
-            None => Ok((Ready::make(&maker, self.wall_clock).await?, false)),
+            Some(ready) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                Ok((ready, true))
+            }
+            None => Ok((self.make().await?, false)),
         }
     }
 
@@ -220,20 +232,25 @@ impl Stock {
     /// # Errors
     /// When none can be made.
     pub async fn take_bare(&self) -> Result<Ready, PlatformError> {
-        let maker = self.maker()?;
+        self.maker()?;
         let ready = pop(&mut lock(&self.ready), |shell| !shell.is_preset());
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok(ready),
-            None => Ready::make(&maker, self.wall_clock).await,
+            None => self.make_bare().await,
         }
     }
 
-    /// A bare shell that is made now.
+    /// A bare shell that is made now, for an instance that waits for it.
     ///
     /// # Errors
     /// When it cannot be made.
     pub async fn make(&self) -> Result<Ready, PlatformError> {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        self.make_bare().await
+    }
+
+    async fn make_bare(&self) -> Result<Ready, PlatformError> {
         Ready::make(&self.maker()?, self.wall_clock).await
     }
 
@@ -246,6 +263,26 @@ impl Stock {
     pub fn preset(&self) -> usize {
         let ready = lock(&self.ready);
         ready.iter().filter(|ready| ready.shell.is_preset()).count()
+    }
+
+    /// How many are wanted, and how often one was there.
+    pub fn stats(&self) -> StockStats {
+        let (wanted, (low, high)) = {
+            let marks = lock(&self.marks);
+            (marks.wanted(), marks.bounds())
+        };
+        StockStats {
+            wanted,
+            low,
+            high,
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How control groups are used.
+    pub fn groups(&self) -> GroupStats {
+        self.groups.stats()
     }
 
     /// How many processes were ended for a system call that their cell does not allow.

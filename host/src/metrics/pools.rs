@@ -1,0 +1,94 @@
+//! What is made ahead of requests or kept for the next: shells without a function, and
+//! the control groups of cells. How many there are, and how often one was there.
+
+use std::sync::atomic::Ordering;
+
+use faasw_pool::EngineStats;
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::{
+    labels::{Mark, Outcome, State},
+    whole,
+};
+
+/// Gauges and counters of both.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    shells: Family<State, Gauge>,
+    shells_wanted: Family<Mark, Gauge>,
+    shell_takes: Family<Outcome, Counter>,
+    groups: Family<State, Gauge>,
+    groups_free_max: Gauge,
+    group_takes: Family<Outcome, Counter>,
+}
+
+impl Pools {
+    /// Has them told.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "shells",
+            "Shells ready without a function: bare ones, and those that are preset to what functions have in common",
+            self.shells.clone(),
+        );
+        registry.register(
+            "shells_wanted",
+            "Shells that are to be ready: at least, now by demand, at most",
+            self.shells_wanted.clone(),
+        );
+        registry.register(
+            "shell_takes",
+            "Instances that took a shell: one that was ready (hit), or one made while they waited (miss)",
+            self.shell_takes.clone(),
+        );
+        registry.register(
+            "groups",
+            "Control groups of cells: free for the next, used by one",
+            self.groups.clone(),
+        );
+        registry.register(
+            "groups_free_max",
+            "Control groups that are kept free at most",
+            self.groups_free_max.clone(),
+        );
+        registry.register(
+            "group_takes",
+            "Cells that took a control group: one that was free (hit), or one made for it (miss)",
+            self.group_takes.clone(),
+        );
+    }
+
+    /// Takes what the pool tells of itself.
+    pub(super) fn set(&self, stats: &EngineStats) {
+        let EngineStats { stock, groups, .. } = stats;
+        let bare = stats.shells.saturating_sub(stats.preset);
+        for (state, count) in [("bare", bare), ("preset", stats.preset)] {
+            let of = State { state };
+            self.shells.get_or_create(&of).set(whole(count));
+        }
+        for (mark, count) in [
+            ("low", stock.low),
+            ("now", stock.wanted),
+            ("high", stock.high),
+        ] {
+            let of = Mark { mark };
+            self.shells_wanted.get_or_create(&of).set(whole(count));
+        }
+        for (state, count) in [("free", groups.free), ("used", groups.used)] {
+            let of = State { state };
+            self.groups.get_or_create(&of).set(whole(count));
+        }
+        self.groups_free_max.set(whole(groups.free_max));
+        for (takes, hits, misses) in [
+            (&self.shell_takes, stock.hits, stock.misses),
+            (&self.group_takes, groups.hits, groups.misses),
+        ] {
+            for (result, count) in [("hit", hits), ("miss", misses)] {
+                let counter = takes.get_or_create(&Outcome { result });
+                counter.inner().fetch_max(count, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Which groups are kept for the next cells, and how often that saved making one.
+
+use std::collections::BTreeSet;
+
+/// How the groups of one process are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// Groups that wait for a cell.
+    pub free: u64,
+    /// Groups that have one.
+    pub used: u64,
+    /// Most that may wait; others are removed when their cell has ended.
+    pub free_max: u64,
+    /// Cells that got a group that had waited, ever.
+    pub hits: u64,
+    /// Cells that had a group made for them, ever.
+    pub misses: u64,
+}
+
+/// The numbers of groups that wait, and the account.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    free: BTreeSet<u32>,
+    free_max: usize,
+    used: BTreeSet<u32>,
+    hits: u64,
+    misses: u64,
+}
+
+impl Kept {
+    /// None yet, and at most so many.
+    pub(crate) fn new(free_max: usize) -> Self {
+        Self {
+            free: BTreeSet::new(),
+            free_max,
+            used: BTreeSet::new(),
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// Keeps at most so many from now on; the numbers of those that are too many.
+    pub(crate) fn limit(&mut self, free_max: usize) -> Vec<u32> {
+        self.free_max = free_max;
+        let surplus = self.free.len().saturating_sub(free_max);
+        std::iter::from_fn(|| self.free.pop_last())
+            .take(surplus)
+            .collect()
+    }
+
+    /// The first that waits.
+    pub(crate) fn first(&self) -> Option<u32> {
+        self.free.first().copied()
+    }
+
+    /// A cell has this one now, whether it had waited or was made.
+    pub(crate) fn take(&mut self, number: u32) {
+        self.used.insert(number);
+        match self.free.remove(&number) {
+            true => self.hits += 1,
+            false => self.misses += 1,
+        }
+    }
+
+    /// Whether there is room for one more to wait.
+    pub(crate) fn has_room(&self) -> bool {
+        self.free.len() < self.free_max
+    }
+
+    /// The cell of one has ended; says whether it had one.
+    pub(crate) fn release(&mut self, number: u32) -> bool {
+        self.used.remove(&number)
+    }
+
+    /// One waits that no cell has.
+    pub(crate) fn add(&mut self, number: u32) {
+        self.free.insert(number);
+    }
+
+    pub(crate) fn counts(&self) -> GroupCounts {
+        GroupCounts {
+            free: self.free.len() as u64,
+            used: self.used.len() as u64,
+            free_max: self.free_max as u64,
+            hits: self.hits,
+            misses: self.misses,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(free: u64, used: u64, hits: u64, misses: u64) -> GroupCounts {
+        GroupCounts {
+            free,
+            used,
+            free_max: 2,
+            hits,
+            misses,
+        }
+    }
+
+    #[test]
+    fn a_group_that_waits_is_a_hit_and_any_other_a_miss() {
+        let mut kept = Kept::new(2);
+        kept.take(0);
+        kept.take(1);
+        assert_eq!(kept.counts(), counts(0, 2, 0, 2));
+        assert!(kept.release(1));
+        kept.add(1);
+        assert_eq!((kept.first(), kept.counts()), (Some(1), counts(1, 1, 0, 2)));
+        kept.take(1);
+        assert_eq!((kept.first(), kept.counts()), (None, counts(0, 2, 1, 2)));
+        // What is not clean is not kept, and is made again.
+        assert!(kept.release(1) && !kept.release(1));
+        kept.take(1);
+        assert_eq!(kept.counts(), counts(0, 2, 1, 3));
+    }
+
+    #[test]
+    fn no_more_are_kept_than_are_allowed() {
+        let mut kept = Kept::new(9);
+        for number in 0..5 {
+            kept.add(number);
+        }
+        assert_eq!(kept.limit(2), [4, 3, 2]);
+        assert_eq!(
+            (kept.has_room(), kept.counts()),
+            (false, counts(2, 0, 0, 0))
+        );
+        assert_eq!(kept.limit(2), []);
+        kept.take(0);
+        assert!(kept.has_room());
+    }
+}
