@@ -1,5 +1,5 @@
 //! `faasw-bench`: how a running node compares, over HTTP, its command line and
-//! /proc alone.
+//! /proc alone; but for `shells`, which asks a pool of its own.
 //!
 //! On a shared machine only ratios taken in one run mean anything, so every
 //! command measures its contestants in alternating rounds, takes a ratio from
@@ -11,6 +11,7 @@
 //!   `native` is the native side, `kernel` what both sides are asked and answer.
 //! - `floor`: what a node's way through a microVM costs beside the least that
 //!   two processes with a VM can do; `server_timing` is what the node tells.
+//! - `shells`: what it takes to get a shell, with pools of kernel resources and without.
 //! - `memory`, `soak`: what a node's processes hold, by `process`.
 //! - `report`: all of these in one run, with node and peer started by it.
 //! - `node`: the node's command line. `interrupt`: ending early in good order.
@@ -33,6 +34,7 @@ mod process;
 mod report;
 mod response;
 mod server_timing;
+mod shells;
 mod soak;
 mod stats;
 mod table;
@@ -60,6 +62,9 @@ enum Command {
     Compute(compute::Arguments),
     /// The least that a request through a microVM can cost here, and what it costs in a node
     Floor(floor::Arguments),
+    /// What it takes to get a shell: made ahead, or when asked for with control groups
+    /// that were kept or are new
+    Shells(shells::Arguments),
     /// What a parked instance holds
     Memory(memory::Arguments),
     /// Load for a long time, and whether anything grows
@@ -77,6 +82,7 @@ fn main() -> ExitCode {
         Command::Http(arguments) => http::run(&arguments),
         Command::Compute(arguments) => compute::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
+        Command::Shells(arguments) => shells::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -19,7 +19,7 @@
 //!   `holding`: what a function may keep in memory.
 //! - `mailbox`, `exchange`, `body`, `limits`, `pace`, `run`, `log_lines`: following an instance.
 //! - `compile`, `executable`: the compile helper.
-//! - `ablation`: what a benchmark may switch off.
+//! - `ablation`: what a benchmark may switch off; `measuring`: what one may look at.
 //! - `doctor`: what the host offers. `wall_clock`: the time of day.
 
 #![deny(unsafe_code)]
@@ -49,6 +49,9 @@ mod limits;
 mod log_lines;
 mod mailbox;
 mod making;
+#[cfg(feature = "measuring")]
+#[doc(hidden)]
+pub mod measuring;
 mod options;
 mod pace;
 mod parking;

@@ -447,6 +447,16 @@ impl Pool {
         }
     }
 
+    /// Where shells come from, and what they are preset with.
+    ///
+    /// # Errors
+    /// When a guest without a function does not start.
+    #[cfg(feature = "measuring")]
+    pub(crate) async fn shells(&self) -> Result<(Arc<Stock>, Arc<Frozen>), PlatformError> {
+        let linked = self.inner.tree.linked().await?.clone();
+        Ok((self.inner.stock.clone(), linked))
+    }
+
     /// Ends every process and thread of this pool, and waits until they are gone.
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();

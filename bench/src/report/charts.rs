@@ -4,7 +4,7 @@ use super::{
     measure::{Contest, Results},
     plot::{Bar, Chart, Group},
 };
-use crate::{contest::Summary, floor, soak};
+use crate::{contest::Summary, floor, shells, soak};
 
 /// All plots by the names of their files.
 pub fn of(results: &Results) -> Vec<(String, Chart)> {
@@ -39,6 +39,7 @@ pub fn of(results: &Results) -> Vec<(String, Chart)> {
         });
     }
     charts.extend(results.floor.as_ref().map(of_floor_chart));
+    charts.extend(results.shells.as_ref().map(of_shells_chart));
     charts.extend(results.soak.as_ref().map(of_soak_chart));
     charts
 }
@@ -78,6 +79,30 @@ fn of_floor_chart(found: &floor::Found) -> (String, Chart) {
         }],
     };
     ("floor.svg".to_owned(), chart)
+}
+
+fn of_shells_chart(found: &shells::Found) -> (String, Chart) {
+    let groups = found
+        .rows
+        .chunk_by(|one, next| one.at_once == next.at_once)
+        .map(|rows| Group {
+            label: rows
+                .first()
+                .map_or(String::new(), |row| format!("{} at once", row.at_once)),
+            bars: rows
+                .iter()
+                .map(|row| Bar {
+                    label: row.source.to_owned(),
+                    value: row.after.p50,
+                    whisker: Some(row.after.p99),
+                })
+                .collect(),
+        });
+    let chart = Chart {
+        title: "asking for a shell to having it, us, p50 / p99".to_owned(),
+        groups: groups.collect(),
+    };
+    ("shells.svg".to_owned(), chart)
 }
 
 fn of_soak_chart(found: &soak::Found) -> (String, Chart) {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     contest::{Contestant, Summary},
-    floor, memory, soak,
+    floor, memory, shells, soak,
 };
 
 /// The parked way to the floor.
@@ -24,6 +24,9 @@ pub fn of(results: &Results) -> Vec<Figure> {
     let mut figures = Vec::new();
     if let Some(found) = &results.floor {
         figures.extend(of_floor(found));
+    }
+    if let Some(found) = &results.shells {
+        figures.extend(of_shells(found));
     }
     for (function, contests) in &results.contests {
         for contest in contests {
@@ -63,6 +66,25 @@ fn of_floor(found: &floor::Found) -> Vec<Figure> {
         )
         .of(us(shell), us(parked)),
     ]
+}
+
+fn of_shells(found: &shells::Found) -> Vec<Figure> {
+    let us = |row: &shells::Row| Some(Unit::Microseconds.write(row.after.p50));
+    let new = |at_once| {
+        let mut rows = found.rows.iter();
+        rows.find(|row| row.at_once == at_once && row.new_to_these.is_none())
+    };
+    let pooled = found.rows.iter().filter(|row| row.new_to_these.is_some());
+    pooled
+        .map(|row| {
+            let what = format!(
+                "shell made when asked, new groups, {} at once: p50 to {}",
+                row.at_once, row.source
+            );
+            let new = new(row.at_once).and_then(us);
+            Figure::ratio(what, row.new_to_these, None).of(new, us(row))
+        })
+        .collect()
 }
 
 fn of_contest(function: &Function, contest: &Contest) -> Vec<Figure> {

@@ -15,7 +15,7 @@ use crate::{
     contest::{self, Contestant, Rounds},
     floor, interrupt,
     load::Until,
-    memory, soak,
+    memory, shells, soak,
 };
 
 /// What a node with many instances is told beside the given options.
@@ -32,6 +32,8 @@ pub enum Part {
     Latency,
     /// The way through a microVM against an empty one
     Floor,
+    /// Getting a shell, with pools of kernel resources and without
+    Shells,
     /// Nodes that do without one mechanism each, beside the whole one
     Ablation,
     /// Memory of parked instances
@@ -44,9 +46,10 @@ pub enum Part {
 
 impl Part {
     /// All, in order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Latency,
         Self::Floor,
+        Self::Shells,
         Self::Ablation,
         Self::Memory,
         Self::Crowd,
@@ -63,6 +66,8 @@ pub struct Plan {
     many: (u32, Duration),
     /// The floor.
     floor: floor::Plan,
+    /// Rounds of getting shells.
+    shells: u32,
     /// Instances of one function.
     instances: u32,
     /// Functions of the crowd.
@@ -81,6 +86,7 @@ impl Plan {
             trips: 200,
             burst: 24,
         },
+        shells: 20,
         instances: 500,
         crowd: 100,
         soak: soak::Plan {
@@ -89,6 +95,15 @@ impl Plan {
             window: Duration::from_secs(60),
         },
     };
+
+    fn of_shells(&self) -> shells::Plan {
+        shells::Plan {
+            rounds: self.shells,
+            at_once: shells::AT_ONCE.to_vec(),
+            shells: 24,
+            ready: 24,
+        }
+    }
 
     fn over_one_connection(&self) -> Rounds {
         Rounds {
@@ -117,6 +132,7 @@ impl Plan {
             trips: 40,
             burst: 12,
         },
+        shells: 3,
         instances: 20,
         crowd: 5,
         soak: soak::Plan {
@@ -191,6 +207,8 @@ pub struct Results {
     pub contests: Vec<(Function, Vec<Contest>)>,
     /// Of hello.
     pub floor: Option<floor::Found>,
+    /// Of no function.
+    pub shells: Option<shells::Found>,
     /// Of hello: the whole node, and without this and that.
     pub ablation: Vec<ablation::Found>,
     /// By function.
@@ -223,6 +241,10 @@ pub fn all(subjects: &Subjects) -> Result<Results> {
     }
     if wants(Part::Floor) {
         results.floor = results.try_part("floor".to_owned(), || subjects.floor())?;
+    }
+    if wants(Part::Shells) {
+        let plan = subjects.plan.of_shells();
+        results.shells = results.try_part("shells".to_owned(), || shells::measure(&plan))?;
     }
     for group in GROUPS.iter().filter(|_| wants(Part::Ablation)) {
         let found = results.try_part(group.name(), || subjects.ablation(group))?;

@@ -179,6 +179,12 @@ impl Shell {
         }))
     }
 
+    /// What it took to make it, as spawner and shell tell.
+    #[cfg(feature = "measuring")]
+    pub fn parts(&self) -> Parts {
+        self.parts
+    }
+
     /// Whether it was preset, and not forked yet.
     pub fn is_preset(&self) -> bool {
         self.template.is_some()

@@ -99,6 +99,9 @@ pub struct Stock {
     template: Mutex<Option<Template>>,
     stopped: AtomicBool,
     changed: Arc<Notify>,
+    /// Nothing is being made.
+    #[cfg(feature = "measuring")]
+    filled: Notify,
     /// Where the pool was started: whoever calls may have another.
     runtime: Handle,
 }
@@ -144,6 +147,8 @@ impl Stock {
             template: Mutex::default(),
             stopped: AtomicBool::new(false),
             changed: Arc::new(Notify::new()),
+            #[cfg(feature = "measuring")]
+            filled: Notify::new(),
             runtime: Handle::current(),
         });
         let first = stock.make_bare().await.map_err(StartError::Shell)?;
@@ -285,6 +290,17 @@ impl Stock {
         self.groups.stats()
     }
 
+    /// Waits until as many shells are ready as are wanted, or can be made, and no other is
+    /// being made.
+    #[cfg(feature = "measuring")]
+    pub async fn filled(&self) {
+        let mut filled = std::pin::pin!(self.filled.notified());
+        // Whoever refills looks once more, and says so.
+        filled.as_mut().enable();
+        self.changed.notify_one();
+        filled.await;
+    }
+
     /// How many processes were ended for a system call that their cell does not allow.
     pub fn forbidden_calls(&self) -> u64 {
         self.forbidden_calls.load(Ordering::Relaxed)
@@ -395,6 +411,8 @@ async fn refill(stock: Weak<Stock>) {
                 None
             }
         };
+        #[cfg(feature = "measuring")]
+        stock.filled.notify_waiters();
         // Waits without keeping the stock alive: whoever drops it notifies.
         let changed = stock.changed.clone();
         drop(stock);

@@ -1,0 +1,94 @@
+//! For benchmarks alone: getting shells as requests get them, without requests.
+
+use std::sync::Arc;
+
+use crate::error::{PlatformError, StartError};
+use crate::frozen::Frozen;
+use crate::options::PoolOptions;
+use crate::pool::Pool;
+pub use crate::shell::Parts;
+use crate::stats::EngineStats;
+use crate::stock::{Ready, Stock};
+
+/// A pool without functions, and what its shells are preset with.
+#[derive(Clone, Debug)]
+pub struct Shells {
+    pool: Pool,
+    stock: Arc<Stock>,
+    /// Functions' seeds descend from it.
+    linked: Arc<Frozen>,
+}
+
+/// A shell that was asked for: closed in its cell, and ready to be forked to a seed. It
+/// ends when it is dropped.
+#[derive(Debug)]
+pub struct Taken {
+    ready: Ready,
+    was_ready: bool,
+}
+
+impl Shells {
+    /// Starts the pool. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`Pool::start`], and when a guest without a function does not start.
+    pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
+        let pool = Pool::start(options).await?;
+        match pool.shells().await {
+            Ok((stock, linked)) => Ok(Self {
+                pool,
+                stock,
+                linked,
+            }),
+            Err(error) => {
+                pool.shutdown().await;
+                Err(StartError::Shell(error))
+            }
+        }
+    }
+
+    /// Waits until as many shells are ready as are wanted, or can be made, all of them
+    /// preset, and no other is being made.
+    pub async fn filled(&self) {
+        self.stock.filled().await;
+    }
+
+    /// A shell: one that is ready, or one that is made now.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub async fn take(&self) -> Result<Taken, PlatformError> {
+        let (ready, was_ready) = self.stock.take(&self.linked).await?;
+        Ok(Taken { ready, was_ready })
+    }
+
+    /// What the pool tells of itself.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        self.pool.stats()
+    }
+
+    /// Ends every process of the pool, and waits until they are gone.
+    pub async fn shutdown(&self) {
+        self.pool.shutdown().await;
+    }
+}
+
+impl Taken {
+    /// Whether it was made ahead.
+    #[must_use]
+    pub fn was_ready(&self) -> bool {
+        self.was_ready
+    }
+
+    /// What it took to make it, whenever that was, as spawner and shell tell.
+    #[must_use]
+    pub fn parts(&self) -> Parts {
+        self.ready.shell.parts()
+    }
+
+    /// Ends it and waits until its process is gone, and its control group has no cell.
+    pub async fn end(self) {
+        self.ready.shell.destroy().await;
+    }
+}
