@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use faasw_abi::isa::Isa;
 use faasw_cell::group::{Group, Share};
@@ -15,6 +15,16 @@ use crate::spawner::{close_from, unblock_signals};
 /// First of the descriptors that the helper finds its input, output and report at.
 const FIRST_FD: i32 = 3;
 
+/// The helper's program.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// Its file.
+    pub file: BorrowedFd<'a>,
+    /// What its environment has beside what the spawner gives it: for tests, whose own
+    /// program is a helper, too.
+    pub variables: &'a [CString],
+}
+
 /// Starts the helper with input, output and report at descriptors 3, 4 and 5, in the
 /// open cell that it closes itself once its libraries are loaded.
 ///
@@ -23,7 +33,7 @@ const FIRST_FD: i32 = 3;
 pub fn spawn(
     site: &Site,
     (number, group): (u32, Option<&Group>),
-    program: &OwnedFd,
+    program: Program<'_>,
     order: &SpawnHelper,
     fds: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
@@ -64,7 +74,7 @@ fn environment() -> io::Result<Vec<CString>> {
 }
 
 fn become_helper(
-    program: &OwnedFd,
+    Program { file, variables }: Program<'_>,
     order: &SpawnHelper,
     fds: [BorrowedFd<'_>; 3],
     isa: Isa,
@@ -82,7 +92,7 @@ fn become_helper(
     rustix::process::setrlimit(Resource::As, limit(order.memory_bytes))?;
     rustix::process::setrlimit(Resource::Core, limit(0))?;
     // Out of the way of the numbers they are to get, then into place.
-    let mut program = rustix::io::fcntl_dupfd_cloexec(program, FIRST_FD + 10)?;
+    let mut program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
     let mut parked = Vec::new();
     for fd in fds {
         parked.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
@@ -120,7 +130,8 @@ fn become_helper(
     unblock_signals();
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    let environment: Vec<CString> = environment()?;
+    let mut environment: Vec<CString> = environment()?;
+    environment.extend_from_slice(variables);
     let mut variables: Vec<*const libc::c_char> = environment.iter().map(|v| v.as_ptr()).collect();
     variables.push(std::ptr::null());
     // SAFETY: both arrays end with null and outlive the call.

@@ -6,7 +6,7 @@
 //! - [`arena`], [`guest_memory`], [`page_map`]: its memory as this process maps it.
 //! - [`fork`], [`preset`]: becoming an instance of a seed, at once or in two steps.
 //! - [`reset`]: giving an instance its seed's exact state back.
-//! - [`shell`], [`spawner`], `helper`: the processes.
+//! - [`shell`], [`spawner`], [`helper`]: the processes.
 //! - [`cell`]: what is round a shell. [`thread`]: a shell with nothing round it;
 //!   `signals`: how that is ended.
 
@@ -15,7 +15,7 @@ pub mod cell;
 mod clock;
 pub mod fork;
 pub mod guest_memory;
-mod helper;
+pub mod helper;
 pub mod page_map;
 pub mod prefault;
 pub mod preset;

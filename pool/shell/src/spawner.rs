@@ -224,8 +224,12 @@ impl Spawner {
             return;
         };
         let number = self.free_number();
+        let program = helper::Program {
+            file: self.helper_program.as_fd(),
+            variables: &[],
+        };
         let made = self.make(number, Self::group, |group| {
-            helper::spawn(site, (number, group), &self.helper_program, order, fds)
+            helper::spawn(site, (number, group), program, order, fds)
         });
         self.note(order.token, number, made);
     }

@@ -1,6 +1,5 @@
 //! The process that makes a cell, and has an attack run in it.
 
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use faasw_abi::mailbox::MAILBOX_BYTES;
@@ -14,52 +13,19 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, WaitOptions};
 
-use crate::attacks::{ATTACKS, Scene};
-
-/// How an attack ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A signal ended the process.
-    Signal(i32),
-    /// The kernel answered with this error number.
-    Refused(i32),
-    /// It did what it wanted.
-    Succeeded,
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Signal(signal) => write!(f, "signal {signal}"),
-            Self::Refused(errno) => write!(f, "errno {errno}"),
-            Self::Succeeded => write!(f, "succeeded 0"),
-        }
-    }
-}
-
-impl Outcome {
-    /// Reads what [`fmt::Display`] writes.
-    pub fn read(text: &str) -> Option<Self> {
-        let (what, number) = text.split_once(' ')?;
-        let number = number.parse().ok()?;
-        match what {
-            "signal" => Some(Self::Signal(number)),
-            "errno" => Some(Self::Refused(number)),
-            "succeeded" => Some(Self::Succeeded),
-            _ => None,
-        }
-    }
-}
+use crate::attacks::attacks;
+use crate::escape::{attack::Scene, outcome::Outcome, suite::Order};
 
 /// Every system call that there is, and some more.
 const CALLS: std::ops::Range<libc::c_long> = 0..600;
 
 /// Makes two cells, has the attack run in one of them, and tells how it ended.
-pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
-    let attack = ATTACKS.iter().find(|known| known.name == attack).unwrap();
+pub fn run(order: &Order) -> ! {
+    let mut attacks = attacks().into_iter();
+    let attack = attacks.find(|known| known.name == order.attack).unwrap();
     // As in the spawner, low numbers are for cells.
     let maker = Maker::prepare(|host| {
-        if is_filtered {
+        if order.is_filtered {
             cell::all_rules(host)
         } else {
             CALLS.map(|call| rule("anything", call, &[])).collect()
@@ -71,11 +37,10 @@ pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
             std::thread::park();
         }
     });
-    let (pid, socket) = inmate(&maker, 2, |socket| {
+    let (pid, socket) = inmate(&maker, 2, |_| {
         let scene = Scene {
             sibling: sibling.as_raw_nonzero().get(),
-            outside: outside.to_owned(),
-            socket: socket.as_raw_fd(),
+            outside: order.outside.clone(),
         };
         match (attack.run)(&scene) {
             0.. => 0,
@@ -92,11 +57,7 @@ pub fn run(attack: &str, is_filtered: bool, outside: &str) -> ! {
     let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::empty())
         .unwrap()
         .unwrap();
-    let outcome = match (status.terminating_signal(), status.exit_status()) {
-        (Some(signal), _) => Outcome::Signal(signal),
-        (None, Some(0)) => Outcome::Succeeded,
-        (None, code) => Outcome::Refused(code.unwrap()),
-    };
+    let outcome = Outcome::of(status);
     println!("{outcome}");
     rustix::process::kill_process(sibling, rustix::process::Signal::KILL).unwrap();
     rustix::process::waitpid(Some(sibling), WaitOptions::empty()).unwrap();
