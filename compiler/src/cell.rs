@@ -1,5 +1,6 @@
 //! The cell of the compile helper: three files, and the system calls that an
 //! allocator and threads need.
+#![allow(unsafe_code, reason = "descriptors are arranged by their numbers")]
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -25,29 +26,45 @@ const THREAD: u32 = (libc::CLONE_VM
     | libc::CLONE_CHILD_CLEARTID)
     .cast_unsigned();
 
-/// What the helper may do. Nothing can be made executable.
+/// Memory to read and write, or neither.
+const NOT_EXECUTABLE: Must = Must::Have(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
+
+/// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).
+const DROPPABLE: u64 = 0x08 | libc::MAP_ANONYMOUS as u64;
+
+/// `MADV_GUARD_INSTALL` (Linux 6.13).
+const GUARD_INSTALL: u32 = 102;
+
+/// What the helper may do, as far as compiling comes to it: a test takes each rule away.
+/// Nothing can be made executable.
+#[must_use]
 pub fn rules() -> Vec<Rule> {
     use Must::{Be, Have};
     let file = |name, call, fd: i32| rule(name, call, &[Be(0, fd.cast_unsigned())]);
-    let not_executable = Have(2, libc::PROT_EXEC as u64, 0);
-    let nameless = |name, call: libc::c_long| {
-        let anonymous = libc::MAP_ANONYMOUS as u64;
-        rule(name, call, &[not_executable, Have(3, anonymous, anonymous)])
-    };
     let free = |name, call| rule(name, call, &[]);
-    let prctl = |name, option: i32| rule(name, libc::SYS_prctl, &[Be(0, option.cast_unsigned())]);
+    // Not of a file, not shared, and no large pages that the host has set aside.
+    let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let idle = (libc::MAP_NORESERVE | libc::MAP_STACK) as u64;
     vec![
-        file("read the upload's size", libc::SYS_statx, INPUT_FD),
+        file("read the upload's size", libc::SYS_fstat, INPUT_FD),
         file("read the upload", libc::SYS_pread64, INPUT_FD),
         file("write the artifact", libc::SYS_pwrite64, OUTPUT_FD),
         file("write the report", libc::SYS_write, REPORT_FD),
-        nameless("take memory", libc::SYS_mmap),
-        rule("change protection", libc::SYS_mprotect, &[not_executable]),
+        rule(
+            "take memory",
+            libc::SYS_mmap,
+            &[NOT_EXECUTABLE, Have(3, !idle, own)],
+        ),
+        rule("change protection", libc::SYS_mprotect, &[NOT_EXECUTABLE]),
         free("give memory back", libc::SYS_munmap),
-        free("move memory", libc::SYS_mremap),
-        free("let pages go", libc::SYS_madvise),
+        rule(
+            "move memory",
+            libc::SYS_mremap,
+            &[Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
+        ),
         free("grow the heap", libc::SYS_brk),
-        free("wait for a thread", libc::SYS_futex),
+        futex("wake a thread", libc::FUTEX_WAKE),
+        futex("wait for a thread", libc::FUTEX_WAIT_BITSET),
         free("let others run", libc::SYS_sched_yield),
         free("count processors", libc::SYS_sched_getaffinity),
         rule("start a thread", libc::SYS_clone, &[Be(0, THREAD)]),
@@ -55,63 +72,103 @@ pub fn rules() -> Vec<Rule> {
         free("set up a thread's sequences", libc::SYS_rseq),
         free("set up a thread's signal stack", libc::SYS_sigaltstack),
         free("set up a thread's signals", libc::SYS_rt_sigprocmask),
-        free("end a thread", libc::SYS_exit),
-        free("end", libc::SYS_exit_group),
-        // For debuggers: the C library names each stack that it makes, the compiler its
-        // threads.
-        prctl("name memory", libc::PR_SET_VMA),
-        prctl("name a thread", libc::PR_SET_NAME),
-        free("seed hash tables", libc::SYS_getrandom),
-        free("read a clock", libc::SYS_clock_gettime),
-        free("close a file", libc::SYS_close),
+        free("handle a fault", libc::SYS_rt_sigaction),
         free("ask for a thread's number", libc::SYS_gettid),
+        free("seed hash tables", libc::SYS_getrandom),
+        clock("read its processor time", libc::CLOCK_PROCESS_CPUTIME_ID),
+        free("end", libc::SYS_exit_group),
     ]
 }
 
-/// Rules beside those of [`rules`] that come to use only when something is wrong.
+/// Rules beside those of [`rules`] that come to use only when something is wrong, or by
+/// chance: a test brings about what each is for.
+#[must_use]
 pub fn rare_rules() -> Vec<Rule> {
+    use Must::Be;
     let free = |name, call| rule(name, call, &[]);
     vec![
         // A panic and an abort say why, to the null device: they are an upload's fault
         // that is told, and no attempt to break out.
-        rule("say why", libc::SYS_write, &[Must::Be(0, 2)]),
-        // What the stack guard and the standard library's abort do.
-        free("handle a fault", libc::SYS_rt_sigaction),
+        rule("say why", libc::SYS_write, &[Be(0, 2)]),
+        // The stack guard, of a fault that is not its.
         free("return from a handler", libc::SYS_rt_sigreturn),
+        // What `abort` does: it sends itself a signal, the first process of its namespace.
         free("ask for the process's number", libc::SYS_getpid),
-        free("abort", libc::SYS_tgkill),
-        // A wait that was stopped and continued.
-        free("go on waiting", libc::SYS_restart_syscall),
+        rule(
+            "abort",
+            libc::SYS_tgkill,
+            &[Be(0, 1), Be(2, libc::SIGABRT.cast_unsigned())],
+        ),
+        // The allocator gives memory back, by chance of how threads share the work.
+        rule(
+            "let pages go",
+            libc::SYS_madvise,
+            &[Be(2, libc::MADV_DONTNEED.cast_unsigned())],
+        ),
+        // Two threads that want the allocator at once.
+        futex("wait for a lock", libc::FUTEX_WAIT),
+        // How glibc takes entropy from 2.41 on, without a call each time: in memory that
+        // the kernel may drop.
+        rule(
+            "take memory for entropy",
+            libc::SYS_mmap,
+            &[NOT_EXECUTABLE, Must::Have(3, u64::MAX, DROPPABLE)],
+        ),
+        // How glibc sets up a stack's guard from 2.42 on.
+        rule("guard a stack", libc::SYS_madvise, &[Be(2, GUARD_INSTALL)]),
+        // Where clocks cannot be read without a call: some hosts' clock sources.
+        clock("read the time of day", libc::CLOCK_REALTIME),
+        clock("read a clock", libc::CLOCK_MONOTONIC),
     ]
 }
 
-/// Calls that only look for what is not there.
-const REFUSED: [(Errno, &[libc::c_long]); 2] = [
-    (
-        Errno::NOENT,
-        &[
-            libc::SYS_openat,
-            libc::SYS_access,
-            libc::SYS_readlink,
-            libc::SYS_newfstatat,
-        ],
-    ),
-    // Whose flags a filter cannot see: the library uses `clone` then.
+/// On memory of the process's own.
+fn futex(name: &'static str, operation: i32) -> Rule {
+    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+    rule(
+        name,
+        libc::SYS_futex,
+        &[Must::Be(1, operation.cast_unsigned())],
+    )
+}
+
+fn clock(name: &'static str, clock: libc::clockid_t) -> Rule {
+    rule(
+        name,
+        libc::SYS_clock_gettime,
+        &[Must::Be(0, clock.cast_unsigned())],
+    )
+}
+
+/// Calls that fail with an error number, and the C library can do without.
+pub const REFUSED: [(Errno, &[libc::c_long]); 2] = [
+    // Its flags are where a filter cannot see them; `clone` is called then.
     (Errno::NOSYS, &[libc::SYS_clone3]),
+    // The allocator wants to read how the system counts memory before it gives some
+    // back, see "let pages go".
+    (Errno::NOENT, &[libc::SYS_openat]),
 ];
 
-/// Closes the cell that was handed to this process.
+/// Everything that the helper may do.
+///
+/// # Errors
+/// Why there is no such filter.
+pub fn filter() -> Result<Filter, String> {
+    let mut all = rules();
+    all.extend(rare_rules());
+    Filter::compile(&all, &REFUSED).map_err(|error| error.to_string())
+}
+
+/// Closes the cell that was handed to this process: from here on it has three files,
+/// and the calls of `filter`.
 ///
 /// # Errors
 /// Why it could not be closed; the process must end then.
-pub fn close(text: &str) -> Result<(), String> {
+pub fn close(text: &str, filter: &Filter) -> Result<(), String> {
     // SAFETY: whoever gives a cell gives this descriptor with it, and nothing else
     // owns it.
     let maker = unsafe { OwnedFd::from_raw_fd(CELL_FD) };
     let cell = Cell::take_over(text, maker).ok_or("the cell's description makes no sense")?;
-    let mut rules = rules();
-    rules.extend(rare_rules());
-    let filter = Filter::compile(&rules, &REFUSED).map_err(|error| error.to_string())?;
     let limits = Limits {
         descriptors: CELL_FD as u64,
         processes: THREADS,
@@ -122,7 +179,7 @@ pub fn close(text: &str) -> Result<(), String> {
     // allowed later.
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     silence().map_err(|errno| format!("standard error: {errno}"))?;
-    cell.close(limits, &filter)
+    cell.close(limits, filter)
         .map_err(|error| error.to_string())
 }
 

@@ -1,8 +1,10 @@
 //! The three descriptors that the helper is started with.
+#![allow(unsafe_code, reason = "descriptors are taken over by their numbers")]
 
 use std::{
     fs::File,
     io::Write,
+    mem::ManuallyDrop,
     os::{
         fd::{BorrowedFd, FromRawFd, OwnedFd},
         unix::fs::FileExt,
@@ -14,12 +16,13 @@ use faasw_compile_report::{
     contract::{INPUT_FD, INPUT_MAX, OUTPUT_FD, REPORT_FD},
 };
 
-/// Input, output and report.
+/// Input, output and report. The end of the process closes them: a cell need not allow
+/// it a call for that.
 #[derive(Debug)]
 pub struct Descriptors {
-    input: File,
-    output: File,
-    report: File,
+    input: ManuallyDrop<File>,
+    output: ManuallyDrop<File>,
+    report: ManuallyDrop<File>,
 }
 
 impl Descriptors {
@@ -35,11 +38,11 @@ impl Descriptors {
 
     /// The upload.
     pub fn read_input(&self) -> Result<Vec<u8>, Refusal> {
-        let bytes = self
-            .input
-            .metadata()
-            .map_err(failed("read the upload"))?
-            .len();
+        // By the descriptor alone. What `File::metadata` calls takes a path, too, and a
+        // filter cannot see into that.
+        let status = rustix::fs::fstat(&*self.input)
+            .map_err(|errno| failed("read the upload")(errno.into()))?;
+        let bytes = u64::try_from(status.st_size).unwrap_or(0);
         if bytes > INPUT_MAX {
             return Err(Refusal::new(
                 RefusalKind::Unsupported,
@@ -77,7 +80,7 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Refusal + '_ {
     move |error| Refusal::new(RefusalKind::Internal, format!("cannot {what}: {error}"))
 }
 
-fn take(number: i32) -> Result<File, String> {
+fn take(number: i32) -> Result<ManuallyDrop<File>, String> {
     // SAFETY: the number is not negative, and the borrow ends with the question
     // whether it is open at all.
     let open = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
@@ -86,5 +89,6 @@ fn take(number: i32) -> Result<File, String> {
     }
     // SAFETY: it is open, and nothing else owns it: it was open before this
     // process opened anything, and each number is taken once.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(number) }))
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
+    Ok(ManuallyDrop::new(file))
 }

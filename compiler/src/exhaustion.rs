@@ -4,12 +4,14 @@
 //! is what a hostile upload is expected to reach. The standard answer prints,
 //! aborts and may leave a core file of the tenant's data; unwinding would
 //! allocate again. So the allocator itself exits.
+#![allow(unsafe_code, reason = "an allocator is made of it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use faasw_compile_report::contract::EXIT_MEMORY;
 
 /// The system's allocator, whose failures end the process.
+#[derive(Debug)]
 pub struct ExitingAllocator;
 
 impl ExitingAllocator {

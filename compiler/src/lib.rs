@@ -12,11 +12,22 @@
 //!   starts with; `module` and `component` apply the rules of each.
 //! - `supported`: the imports that a function may have.
 //! - `artifact`: the compilation itself.
-#![forbid(unsafe_code)]
+//!
+//! The program is `faasw-compiler`. What it is made of beside that is here, too, so
+//! that tests can be a helper that does something else than compile:
+//!
+//! - [`helper`]: the process, from its arguments to its report.
+//! - [`cell`]: what is round it. [`exhaustion`]: what running out of memory does.
+//!   `descriptors`: the files that it is given.
+#![deny(unsafe_code)]
 
 mod advice;
 mod artifact;
+pub mod cell;
 mod component;
+mod descriptors;
+pub mod exhaustion;
+pub mod helper;
 mod inspect;
 mod interface;
 mod module;

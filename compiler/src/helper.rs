@@ -1,0 +1,109 @@
+//! The compile helper as a process.
+//!
+//! [`faasw_compile_report::contract`] says how it is started and how it ends.
+//! Exceeding a limit ends it on the spot and without a report, which is the
+//! reason for what is unusual here: the allocator that exits
+//! ([`crate::exhaustion`]), and writing the report last.
+
+use std::{
+    env,
+    panic::{self, AssertUnwindSafe},
+    process::ExitCode,
+};
+
+use faasw_abi::isa::Isa;
+use faasw_cell::filter::Filter;
+use faasw_compile_report::{
+    CompileReport, Compiled, Refusal, RefusalKind,
+    contract::{CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, UNCONFINED_FLAG},
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Artifact, cell, descriptors::Descriptors};
+
+/// What an upload is made an artifact by: [`crate::compile`], but for tests.
+pub type Compile = fn(&[u8], Isa) -> Result<Artifact, Refusal>;
+
+/// Everything that the process does; the calls that `filter` allows are all that it
+/// has from the moment on where its cell is closed.
+pub fn run(filter: Result<Filter, String>, compile: Compile) -> ExitCode {
+    let (isa, cell) = match arguments() {
+        Ok(arguments) => arguments,
+        Err(message) => return end(EXIT_USAGE, &message),
+    };
+    let mut descriptors = match Descriptors::take() {
+        Ok(descriptors) => descriptors,
+        Err(message) => return end(EXIT_USAGE, &message),
+    };
+    // Before anything is read that a tenant has written.
+    let closed = cell.map_or(Ok(()), |cell| {
+        filter
+            .and_then(|filter| cell::close(&cell, &filter))
+            .map_err(|error| internal(format!("its cell could not be closed: {error}")))
+    });
+    let report = CompileReport {
+        result: closed.and_then(|()| compiled(&descriptors, isa, compile)),
+    };
+    let written = report
+        .to_json()
+        .map_err(|error| error.to_string())
+        .and_then(|json| descriptors.write_report(&json));
+    match written {
+        Ok(()) => exit_code(EXIT_REPORTED),
+        Err(message) => end(EXIT_IO, &message),
+    }
+}
+
+fn arguments() -> Result<(Isa, Option<String>), String> {
+    let usage = || {
+        format!(
+            "usage: faasw-compiler {ISA_FLAG} LEVEL {CELL_FLAG} CELL | {UNCONFINED_FLAG}; the node starts it, people do not"
+        )
+    };
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (isa, cell) = match words.as_slice() {
+        [ISA_FLAG, isa, UNCONFINED_FLAG] => (isa, None),
+        [ISA_FLAG, isa, CELL_FLAG, cell] => (isa, Some((*cell).to_owned())),
+        _ => return Err(usage()),
+    };
+    let isa = isa.parse().map_err(|error| format!("{error}"))?;
+    Ok((isa, cell))
+}
+
+/// Compiles what is in the input and leaves the code in the output.
+fn compiled(descriptors: &Descriptors, isa: Isa, compile: Compile) -> Result<Compiled, Refusal> {
+    let upload = descriptors.read_input()?;
+    // A panic of a parser or of the compiler is this one upload's trouble.
+    let made = panic::catch_unwind(AssertUnwindSafe(|| compile(&upload, isa)));
+    let Artifact { mut compiled, code } = made.unwrap_or_else(|_| {
+        Err(internal(
+            "the compiler panicked; this is a bug worth a report",
+        ))
+    })?;
+    descriptors.write_output(&code)?;
+    compiled.cpu_milliseconds = processor_milliseconds();
+    Ok(compiled)
+}
+
+fn processor_milliseconds() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    let milliseconds = used
+        .tv_sec
+        .saturating_mul(1000)
+        .saturating_add(used.tv_nsec / 1_000_000);
+    milliseconds.try_into().unwrap_or(0)
+}
+
+fn internal(message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalKind::Internal, message)
+}
+
+fn end(code: i32, message: &str) -> ExitCode {
+    eprintln!("faasw-compiler: {message}");
+    exit_code(code)
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}

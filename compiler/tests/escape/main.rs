@@ -1,0 +1,130 @@
+//! What an upload can do that has taken over the compile helper: nothing.
+//!
+//! Each attack runs in a cell that is made and closed just as the helper's is, with its
+//! files, limits and environment, at the point where the helper would read the upload.
+//! Most are ended by the filter. A second round has a filter that lets everything
+//! through, and shows that what is round it holds by itself; what only the filter has
+//! something against must succeed there, or the attack would be none.
+//!
+//! The cell is made by a process of its own, this program started anew, since that
+//! leaves the host's namespaces and may have one thread only. It starts this program
+//! a third time, as the helper.
+//!
+//! Where the host allows no namespaces every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod attacks;
+#[path = "../../../pool/cell/tests/escape/mod.rs"]
+mod escape;
+#[path = "../support/jail.rs"]
+mod jail;
+
+use faasw_cell::filter::{Filter, rule};
+use faasw_compile_report::contract::REPORT_FD;
+use faasw_compiler::cell;
+use libtest_mimic::Arguments;
+
+use escape::{
+    attack::{Attack, Scene},
+    outcome::Outcome,
+    suite::{self, Order},
+};
+use jail::Jail;
+
+/// The part of the one that attacks nobody.
+const SIBLING: &str = "sibling";
+/// What an inmate says when its cell is closed.
+const CLOSED: &[u8] = b"closed";
+/// The upload of all.
+const UPLOAD: &[u8] = b"an upload";
+/// Processor time of each, which one tries to outlive.
+const CPU_SECONDS: u64 = 1;
+/// Every system call that there is, and some more.
+const CALLS: std::ops::Range<libc::c_long> = 0..600;
+/// What an inmate exits with that was not ready. No error number is so large.
+const NOT_READY: i32 = 255;
+
+fn main() {
+    if let Some((part, cell)) = jail::part() {
+        let code = play(&part, &cell).unwrap_or(NOT_READY);
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(code) }
+    }
+    if let Some(order) = Order::read() {
+        println!("{}", run(&order));
+        return;
+    }
+    let arguments = Arguments::from_args();
+    let skip = !jail::is_possible();
+    libtest_mimic::run(&arguments, suite::trials(attacks::attacks(), skip)).exit();
+}
+
+/// Makes two cells, has the attack run in one of them, and tells how it ended.
+fn run(order: &Order) -> Outcome {
+    let mut jail = Jail::prepare();
+    let sibling = jail.start(SIBLING, UPLOAD, CPU_SECONDS);
+    let Order {
+        attack,
+        is_filtered,
+        outside,
+    } = order;
+    let part = format!("{attack} {is_filtered} {} {outside}", sibling.pid());
+    let attacker = jail.start(&part, UPLOAD, CPU_SECONDS);
+    let status = attacker.wait();
+    // Whatever ended it, it was the attack.
+    assert!(
+        attacker.report().starts_with(CLOSED),
+        "it did not come to the attack: {status:?}"
+    );
+    sibling.end();
+    jail.remove();
+    Outcome::of(status)
+}
+
+/// Closes the cell and does as told; the exit code is the answer.
+fn play(part: &str, cell: &str) -> Option<i32> {
+    if part == SIBLING {
+        close(cell, &cell::filter().ok()?)?;
+        loop {
+            std::thread::park();
+        }
+    }
+    let words: Vec<&str> = part.split(' ').collect();
+    let [name, is_filtered, sibling, outside] = *words else {
+        return None;
+    };
+    let mut attacks = attacks::attacks().into_iter();
+    let Attack { run, .. } = attacks.find(|attack| attack.name == name)?;
+    let scene = Scene {
+        sibling: sibling.parse().ok()?,
+        outside: outside.to_owned(),
+    };
+    let filter = if is_filtered == "true" {
+        cell::filter().ok()?
+    } else {
+        let all: Vec<_> = CALLS.map(|call| rule("anything", call, &[])).collect();
+        Filter::compile(&all, &[]).ok()?
+    };
+    close(cell, &filter)?;
+    if is_filtered != "true" {
+        // Room for a descriptor: that there is none left would be the answer to much.
+        // SAFETY: nothing uses it.
+        unsafe { libc::close(1) };
+    }
+    Some(match run(&scene) {
+        0.. => 0,
+        refused => i32::try_from(-refused).ok()?,
+    })
+}
+
+fn close(cell: &str, filter: &Filter) -> Option<()> {
+    cell::close(cell, filter).ok()?;
+    // SAFETY: writes what lives.
+    let written = unsafe { libc::write(REPORT_FD, CLOSED.as_ptr().cast(), CLOSED.len()) };
+    (written == CLOSED.len().cast_signed()).then_some(())
+}

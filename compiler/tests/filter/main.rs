@@ -1,0 +1,228 @@
+//! No rule of the helper's filter is there for nothing: whichever is taken away, a
+//! compilation gets the helper ended. Rules that no compilation comes to are listed
+//! apart in [`faasw_compiler::cell::rare_rules`]; each has something in [`deeds`] that
+//! comes to it.
+//!
+//! This program is its own helper, with one rule less. It is started as the spawner
+//! starts the helper, by a process of its own with one thread.
+//!
+//! Where the host allows no namespaces every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod deeds;
+#[path = "../support/jail.rs"]
+mod jail;
+mod uploads;
+
+use std::{
+    fmt,
+    process::{Command, ExitCode, Stdio},
+};
+
+use faasw_cell::filter::Filter;
+use faasw_compile_report::CompileReport;
+use faasw_compiler::{
+    cell::{self, REFUSED},
+    compile,
+    exhaustion::ExitingAllocator,
+    helper,
+};
+use libtest_mimic::{Arguments, Trial};
+
+use deeds::{DEEDS, Deed, End};
+use jail::Jail;
+use uploads::BUSY;
+
+#[global_allocator]
+static ALLOCATOR: ExitingAllocator = ExitingAllocator;
+
+/// The word that has this program start a helper; after it come the work and the rule
+/// that the filter lacks.
+const JAIL: &str = "--jail";
+/// The rule that no filter has: none is taken away.
+const NONE: &str = "none";
+/// In a rule's place, the answers of [`REFUSED`] in their order: whichever is taken
+/// away, the call ends the process.
+const ANSWERS: [&str; REFUSED.len()] = ["use another call", "find no file"];
+/// Processor time of each helper, in seconds.
+const CPU_SECONDS: u64 = 60;
+
+fn main() -> ExitCode {
+    if let Some((part, _)) = jail::part() {
+        return play(&part);
+    }
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, jail, work, missing] = words.as_slice()
+        && jail == JAIL
+    {
+        println!("{}", run(work, missing));
+        return ExitCode::SUCCESS;
+    }
+    let skip = !jail::is_possible();
+    let trials = trials().into_iter();
+    let trials = trials.map(|trial| trial.with_ignored_flag(skip)).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for upload in BUSY {
+        let name = format!("every_rule_is_enough::{upload}");
+        trials.push(Trial::test(name, move || {
+            assert_eq!(attempt(upload, NONE), Ended::Compiled.to_string());
+            Ok(())
+        }));
+    }
+    trials.push(Trial::test("no_fixture_is_taken_for_an_attack", || {
+        let right = [Ended::Compiled, Ended::Refused].map(|ended| ended.to_string());
+        for fixture in uploads::fixtures() {
+            let ended = attempt(&fixture, NONE);
+            assert!(right.contains(&ended), "{fixture}: {ended}");
+        }
+        Ok(())
+    }));
+    let names = cell::rules().into_iter().map(|rule| rule.name);
+    for missing in names.chain([ANSWERS[0]]) {
+        trials.push(Trial::test(named("needed", missing), move || {
+            let is_missed = |upload: &&str| attempt(upload, missing) == forbidden();
+            assert!(BUSY.iter().any(is_missed), "nothing comes to use it");
+            Ok(())
+        }));
+    }
+    for Deed { name, rules, .. } in DEEDS {
+        trials.push(Trial::test(name, move || {
+            assert_eq!(attempt(name, NONE), RIGHT);
+            Ok(())
+        }));
+        for missing in rules {
+            let test = format!("{}::{name}", named("needed", missing));
+            trials.push(Trial::test(test, move || {
+                assert_eq!(attempt(name, missing), forbidden());
+                Ok(())
+            }));
+        }
+    }
+    trials.push(Trial::test("every_rare_rule_has_a_deed", || {
+        let names = cell::rare_rules().into_iter().map(|rule| rule.name);
+        for name in names.chain([ANSWERS[1]]) {
+            let is_used = DEEDS.iter().any(|deed| deed.rules.contains(&name));
+            assert!(is_used, "{name}");
+        }
+        Ok(())
+    }));
+    trials
+}
+
+fn named(kind: &str, rule: &str) -> String {
+    format!("{kind}::{}", rule.replace(' ', "_"))
+}
+
+/// Has a helper do the work without the rule, in a process of its own.
+fn attempt(work: &str, missing: &str) -> String {
+    let output = Command::new("/proc/self/exe")
+        .args([JAIL, work, missing])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "the jail failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let told = String::from_utf8(output.stdout).unwrap();
+    told.trim().to_owned()
+}
+
+/// How a helper ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    /// With a report and an artifact.
+    Compiled,
+    /// With a report that refuses the upload.
+    Refused,
+    /// As the deed should.
+    Rightly,
+    /// Its filter ended it.
+    Forbidden,
+    Otherwise(String),
+}
+
+/// Shown of a deed that ended as it should.
+const RIGHT: &str = "rightly";
+
+fn forbidden() -> String {
+    Ended::Forbidden.to_string()
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compiled => f.write_str("compiled"),
+            Self::Refused => f.write_str("refused"),
+            Self::Rightly => f.write_str(RIGHT),
+            Self::Forbidden => f.write_str("forbidden"),
+            Self::Otherwise(how) => write!(f, "otherwise: {how}"),
+        }
+    }
+}
+
+fn deed(name: &str) -> Option<Deed> {
+    DEEDS.into_iter().find(|deed| deed.name == name)
+}
+
+/// Starts the helper and sees how it ends.
+fn run(work: &str, missing: &str) -> Ended {
+    let deed = deed(work);
+    let upload = match deed {
+        Some(_) => Vec::new(),
+        None => uploads::read(work),
+    };
+    let mut jail = Jail::prepare();
+    let helper = jail.start(&format!("{work} {missing}"), &upload, CPU_SECONDS);
+    let status = helper.wait();
+    let (artifact, report) = (helper.artifact(), helper.report());
+    jail.remove();
+    if status.terminating_signal() == Some(libc::SIGSYS) {
+        return Ended::Forbidden;
+    }
+    let result = CompileReport::parse(&report).map(|report| report.result);
+    let told = || Ended::Otherwise(format!("{status:?}, {result:?}"));
+    let is_right = match deed.map(|deed| deed.end) {
+        None => {
+            return match &result {
+                Ok(Ok(compiled)) if compiled.code_bytes == artifact.len() as u64 => Ended::Compiled,
+                Ok(Err(_)) if artifact.is_empty() => Ended::Refused,
+                _ => told(),
+            };
+        }
+        Some(End::Told(what)) => {
+            let said = matches!(&result, Ok(Err(refusal)) if refusal.message.contains(what));
+            status.exit_status() == Some(0) && said && artifact.is_empty()
+        }
+        Some(End::Signal(signals)) => {
+            let signal = status.terminating_signal();
+            signal.is_some_and(|signal| signals.contains(&signal)) && report.is_empty()
+        }
+        Some(End::Code(code)) => status.exit_status() == Some(code) && report.is_empty(),
+    };
+    if is_right { Ended::Rightly } else { told() }
+}
+
+/// The helper: all that is different is the filter, and for a deed what compiles.
+fn play(part: &str) -> ExitCode {
+    let (work, missing) = part.split_once(' ').unwrap();
+    let mut rules = cell::rules();
+    rules.extend(cell::rare_rules());
+    rules.retain(|rule| rule.name != missing);
+    let answers: Vec<_> = ANSWERS.into_iter().zip(REFUSED).collect();
+    let answers = answers.into_iter().filter(|(name, _)| *name != missing);
+    let answers: Vec<_> = answers.map(|(_, answer)| answer).collect();
+    let filter = Filter::compile(&rules, &answers).map_err(|error| error.to_string());
+    helper::run(filter, deed(work).map_or(compile, |deed| deed.act))
+}

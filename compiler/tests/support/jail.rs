@@ -1,0 +1,192 @@
+//! Cells with a test's own program in them as the helper, started as the spawner does.
+
+use std::{
+    ffi::CString,
+    fs::File,
+    io::Write,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    process::Command,
+};
+
+use faasw_abi::isa::Isa;
+use faasw_cell::{
+    Site,
+    group::{Groups, Place, Share},
+    out_of_the_way,
+};
+use faasw_compile_report::contract::CELL_FLAG;
+use faasw_fri::messages::SpawnHelper;
+use faasw_shell::helper::{self, Program};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid},
+};
+
+/// The word that has this program see whether it can make cells.
+const PROBE: &str = "--can-make-cells";
+
+/// The variable that tells a helper which part it plays.
+const PART: &str = "FAASW_TEST_PART";
+
+/// Address space of each helper, in bytes: the node's default.
+const MEMORY: u64 = 2 << 30;
+
+/// The part that this process plays in a cell, and the cell that it was handed; nothing
+/// where it is no helper. To be called first.
+pub fn part() -> Option<(String, String)> {
+    if std::env::args().nth(1).is_some_and(|word| word == PROBE) {
+        Jail::prepare().remove();
+        std::process::exit(0);
+    }
+    let mut words = std::env::args().skip_while(|word| word != CELL_FLAG);
+    let cell = words.nth(1)?;
+    Some((std::env::var(PART).ok()?, cell))
+}
+
+/// Whether this host lets cells be made; if not, says so.
+pub fn is_possible() -> bool {
+    let probe = Command::new("/proc/self/exe").arg(PROBE).output().unwrap();
+    let is_possible = probe.status.success();
+    if !is_possible {
+        eprintln!(
+            "WITHOUT NAMESPACES: the tests of this file are ignored: {}",
+            String::from_utf8_lossy(&probe.stderr)
+        );
+    }
+    is_possible
+}
+
+/// Where cells are made: a process with one thread that has left the host's namespaces.
+pub struct Jail {
+    site: Site,
+    groups: Option<Groups>,
+    program: OwnedFd,
+    cells: u32,
+}
+
+impl Jail {
+    pub fn prepare() -> Self {
+        // Nothing is to stay when a test is stopped.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+        let program = File::open("/proc/self/exe").unwrap();
+        let share = Share {
+            memory: 1 << 30,
+            processes: 64,
+            weight: 100,
+        };
+        Self {
+            program: out_of_the_way(program).unwrap(),
+            // Before the site, as in the spawner.
+            groups: Place::find()
+                .and_then(|place| Groups::prepare(&place, share))
+                .ok(),
+            site: Site::prepare().unwrap(),
+            cells: 0,
+        }
+    }
+
+    /// Starts this program as a helper, with so much processor time.
+    pub fn start(&mut self, part: &str, upload: &[u8], cpu_seconds: u64) -> Inmate {
+        self.cells += 1;
+        let group = self.groups.as_ref();
+        let group = group.map(|groups| groups.group(self.cells).unwrap());
+        let inmate = Inmate {
+            pid: Pid::INIT,
+            input: upload_file(upload),
+            output: file(),
+            report: file(),
+        };
+        let variables = [CString::new(format!("{PART}={part}")).unwrap()];
+        let program = Program {
+            file: self.program.as_fd(),
+            variables: &variables,
+        };
+        let order = SpawnHelper {
+            token: 0,
+            cpu_seconds,
+            memory_bytes: MEMORY,
+            isa: Isa::V3 as u64,
+        };
+        let files = [
+            inmate.input.as_fd(),
+            inmate.output.as_fd(),
+            inmate.report.as_fd(),
+        ];
+        let cell = (self.cells, group.as_ref());
+        let pid = helper::spawn(&self.site, cell, program, &order, files).unwrap();
+        Inmate { pid, ..inmate }
+    }
+
+    /// Leaves nothing; all inmates must have ended.
+    pub fn remove(self) {
+        if let Some(groups) = self.groups {
+            groups.remove();
+        }
+    }
+}
+
+/// A helper in its cell.
+pub struct Inmate {
+    pid: Pid,
+    #[allow(dead_code, reason = "it stays open, as the node's does")]
+    input: File,
+    output: File,
+    report: File,
+}
+
+impl Inmate {
+    #[allow(dead_code, reason = "not every suite has something against it")]
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Waits until it ends.
+    pub fn wait(&self) -> WaitStatus {
+        let ended = waitpid(Some(self.pid), WaitOptions::empty()).unwrap();
+        ended.unwrap().1
+    }
+
+    /// Ends it, which must not have ended by itself.
+    #[allow(dead_code, reason = "not every suite has one that stays")]
+    pub fn end(self) {
+        let ended = waitpid(Some(self.pid), WaitOptions::NOHANG).unwrap();
+        assert!(ended.is_none(), "it is gone: {ended:?}");
+        kill_process(self.pid, Signal::KILL).unwrap();
+        self.wait();
+    }
+
+    /// What it has written as its report.
+    pub fn report(&self) -> Vec<u8> {
+        contents(&self.report)
+    }
+
+    /// What it has written as its artifact.
+    #[allow(dead_code, reason = "not every suite makes one")]
+    pub fn artifact(&self) -> Vec<u8> {
+        contents(&self.output)
+    }
+}
+
+/// As the node makes them.
+fn file() -> File {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("helper", flags).unwrap();
+    File::from(out_of_the_way(file).unwrap())
+}
+
+fn upload_file(upload: &[u8]) -> File {
+    let mut file = file();
+    file.write_all(upload).unwrap();
+    let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, all).unwrap();
+    file
+}
+
+fn contents(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.metadata().unwrap().len().try_into().unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
