@@ -2,10 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
+use faasw_seedtree::memory_file;
 
 use crate::huge;
 
@@ -21,10 +22,7 @@ pub struct Code {
 /// # Errors
 /// The system's.
 pub fn writable() -> Result<OwnedFd, Errno> {
-    rustix::fs::memfd_create(
-        "faasw-code",
-        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-    )
+    memory_file("faasw-code")
 }
 
 impl Code {

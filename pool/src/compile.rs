@@ -8,7 +8,8 @@ use faasw_abi::isa::Isa;
 use faasw_compile_report::contract::{EXIT_MEMORY, EXIT_REPORTED, INPUT_MAX};
 use faasw_compile_report::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind};
 use faasw_fri::messages::SpawnHelper;
-use rustix::fs::{MemfdFlags, SealFlags};
+use faasw_seedtree::memory_file;
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use crate::code::{self, Code};
@@ -56,7 +57,7 @@ pub async fn compile(
     let input = sealed_input(&wasm).map_err(system)?;
     drop(wasm);
     let output = code::writable().map_err(system)?;
-    let report = rustix::fs::memfd_create("faasw-report", MemfdFlags::CLOEXEC).map_err(system)?;
+    let report = memory_file("faasw-report").map_err(system)?;
     let order = SpawnHelper {
         token: 0,
         cpu_seconds: limits.cpu.as_secs().max(1),
@@ -106,10 +107,7 @@ fn ended_well(exit: Exit, limits: Limits) -> Result<(), CompileError> {
 }
 
 fn sealed_input(wasm: &[u8]) -> Result<std::os::fd::OwnedFd, Errno> {
-    let input = rustix::fs::memfd_create(
-        "faasw-input",
-        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-    )?;
+    let input = memory_file("faasw-input")?;
     let mut rest = wasm;
     while !rest.is_empty() {
         let written = rustix::io::write(&input, rest)?;

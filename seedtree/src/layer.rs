@@ -2,10 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
+use rustix::fs::{Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::extent::{Extent, coalesce};
+use crate::file::memory_file;
 
 /// Extents are widened to this, so that both sides can map them huge.
 const EXTENT_UNIT: u64 = 2 << 20;
@@ -23,7 +24,7 @@ impl LayerBuilder {
     /// # Errors
     /// The system's, when it has no memory or descriptors.
     pub fn new(name: &str, bytes: u64) -> Result<Self, Errno> {
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = memory_file(name)?;
         rustix::fs::ftruncate(&file, bytes)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok(Self { file, bytes })

@@ -10,6 +10,7 @@
 
 mod eviction;
 mod extent;
+mod file;
 mod layer;
 mod overlay;
 mod seed;
@@ -17,6 +18,7 @@ mod view;
 
 pub use eviction::{Candidate, Yielding, victims, yielding};
 pub use extent::{Extent, coalesce, sound};
+pub use file::memory_file;
 pub use layer::{Layer, LayerBuilder};
 pub use overlay::{Window, overlay};
 pub use seed::{Level, Seed};

@@ -18,7 +18,8 @@ use faasw_abi::mailbox::{
 };
 use faasw_abi::ring::{pieces, used};
 use faasw_abi::wire::{Pair, ResponseHead, decode_fields, encode_fields};
-use rustix::fs::{MemfdFlags, SealFlags};
+use faasw_seedtree::memory_file;
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -68,11 +69,7 @@ impl Mailbox {
     /// # Errors
     /// The system's.
     pub fn new() -> Result<Self, PlatformError> {
-        let file = rustix::fs::memfd_create(
-            "faasw-mailbox",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )
-        .map_err(system)?;
+        let file = memory_file("faasw-mailbox").map_err(system)?;
         rustix::fs::ftruncate(&file, MAILBOX_BYTES).map_err(system)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(system)?;
