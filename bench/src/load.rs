@@ -288,8 +288,9 @@ mod tests {
     const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
 
     #[test]
-    fn every_connection_has_its_share_and_all_answers_count() {
-        let url = server(vec![vec![FINE; 30]; 5]);
+    fn connections_share_the_requests_and_all_answers_count() {
+        // Whichever is faster may have more than its share, and all of it.
+        let url = server(vec![vec![FINE; 40]; 5]);
         let mut generator = Generator::new(&url, Connections::Keep, 5);
         let outcome = generator.run(Until::Requests(30)).unwrap();
         assert_eq!((outcome.latencies.len(), outcome.errors), (30, 0));
