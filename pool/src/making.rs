@@ -72,7 +72,7 @@ impl Making {
     pub async fn boot(stock: &Stock, ram_bytes: u64, log: LogLines) -> Result<Self, PlatformError> {
         let ram = LayerBuilder::new("faasw-level-0", ram_bytes).map_err(system)?;
         let state = boot_image::write(&ram).map_err(system)?;
-        let Ready { shell, mailbox } = stock.take_bare().await?;
+        let Ready { mut shell, mailbox } = stock.take_bare().await?;
         shell.boot(&ram, &mailbox, &state).await?;
         shell.activate(0, 0).await?;
         Ok(Self {

@@ -3,6 +3,7 @@
 mod orders;
 mod told;
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,7 +155,7 @@ impl Shell {
     }
 
     async fn order_preset(
-        &self,
+        &mut self,
         template: &Template,
         mailbox: &Mailbox,
     ) -> Result<(), PlatformError> {
@@ -201,7 +202,7 @@ impl Shell {
     /// # Errors
     /// When the shell is gone.
     pub async fn boot(
-        &self,
+        &mut self,
         ram: &LayerBuilder,
         mailbox: &Mailbox,
         state: &VcpuState,
@@ -255,7 +256,7 @@ impl Shell {
     /// # Errors
     /// When the shell is gone.
     pub async fn activate(
-        &self,
+        &mut self,
         instance: u64,
         monotonic_nanoseconds: u64,
     ) -> Result<(), PlatformError> {
@@ -271,19 +272,21 @@ impl Shell {
     ///
     /// # Errors
     /// When the shell is gone.
-    pub async fn resume(&self) -> Result<(), PlatformError> {
+    pub async fn resume(&mut self) -> Result<(), PlatformError> {
         self.tell(&Resume { reserved: 0 }, &[]).await
     }
 
     /// Ends the guest's wait, if it is in one.
     ///
     /// # Errors
-    /// When the shell is gone.
+    /// The system's.
     pub fn wake(&self) -> Result<(), PlatformError> {
         let socket = self.socket.get_ref();
         match send(socket, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT) {
             // A guest that asks for it and never waits has filled the socket with them.
             Ok(()) | Err(FriError::System(Errno::AGAIN)) => Ok(()),
+            // Whoever listens to it learns that, and why.
+            Err(FriError::System(Errno::PIPE | Errno::CONNRESET)) => Ok(()),
             Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
         }
     }
@@ -413,21 +416,35 @@ impl Shell {
     }
 
     async fn tell<M: Message>(
-        &self,
+        &mut self,
         message: &M,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), PlatformError> {
-        self.socket
+        let sent = self
+            .socket
             .async_io(Interest::WRITABLE, |socket| {
                 send(socket, message, fds, SendFlags::empty()).map_err(into_io)
             })
-            .await
-            .map_err(|error| PlatformError::ShellEnded(error.to_string()))
+            .await;
+        match sent {
+            Ok(()) => Ok(()),
+            // Why it has ended says more.
+            Err(error) if is_end(&error) => Err(PlatformError::ShellEnded(
+                self.process.ended().await?.to_string(),
+            )),
+            Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
+        }
     }
 
     async fn receive(&mut self) -> Result<Packet, PlatformError> {
         receive(&self.socket, &mut self.process).await
     }
+}
+
+/// Whether an error of a socket says that the other side has ended.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
 /// A packet from the shell. It may send no descriptors: there is no room for them.
