@@ -55,7 +55,8 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
         requests += 1;
         assert!(requests < COUNT_EVERY * 8, "{} pages", written_pages(bench));
     }
-    assert!(requests > COUNT_EVERY * 2, "after {requests} requests");
+    // Three counts in a row say so; the first may have been at one of the two before.
+    assert!(requests + 2 > COUNT_EVERY * 2, "after {requests} requests");
     // The next is forked without a set and asked; the one after it has what it said.
     let process = park_one(bench, &seed, small).await;
     let (little, few) = (private_memory(), written_pages(bench));
