@@ -178,6 +178,7 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[layers],
         ),
         advise("ask for large pages", libc::MADV_HUGEPAGE),
+        advise("ask for small pages", libc::MADV_NOHUGEPAGE),
         advise("make pages private", libc::MADV_POPULATE_WRITE),
         advise("let pages go", libc::MADV_DONTNEED),
         rule("read a layer", libc::SYS_pread64, &[Lie(0, LAYERS, END)]),

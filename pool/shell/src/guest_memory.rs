@@ -325,12 +325,21 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
         MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
         None,
     )?;
-    let large_from = start.max(FRAMES + SMALL_FRAME_WINDOW);
-    let large_bytes = ram.bytes.saturating_sub(large_from) as usize;
-    if let Some(large) = ram.at(large_from, large_bytes) {
-        // A host without huge pages serves small ones: slower, not wrong.
-        // SAFETY: advice on a mapping made above.
-        let _ = unsafe { rustix::mm::madvise(large.cast(), large_bytes, Advice::LinuxHugepage) };
+    let large_from = start.max(FRAMES + SMALL_FRAME_WINDOW).min(ram.bytes);
+    for (from, end, advice) in [
+        // Where a host gives large pages unasked, the first page that is written here
+        // would make each instance 2 MiB larger.
+        (start, large_from, Advice::LinuxNoHugepage),
+        (large_from, ram.bytes, Advice::LinuxHugepage),
+    ] {
+        let bytes = end.saturating_sub(from) as usize;
+        if bytes > 0
+            && let Some(stretch) = ram.at(from, bytes)
+        {
+            // A host without huge pages serves small ones: slower, not wrong.
+            // SAFETY: advice on a mapping made above.
+            let _ = unsafe { rustix::mm::madvise(stretch.cast(), bytes, advice) };
+        }
     }
     Ok(())
 }
