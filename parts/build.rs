@@ -65,6 +65,7 @@ const PARTS: [Part; 3] = [
         sources: &[
             "compiler/src",
             "compiler/report",
+            "text",
             "compiler/Cargo.toml",
             "pool/cell",
             "guest-vm/abi",

@@ -5,7 +5,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _},
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
@@ -154,15 +154,45 @@ impl Connection {
     /// # Errors
     /// The system's.
     pub fn open(url: &Url) -> Result<Self> {
-        let stream = TcpStream::connect(&url.authority)
+        let mut connection = Self {
+            stream: connect(url, None)?,
+            unread: Vec::with_capacity(16 << 10),
+        };
+        connection.made()?;
+        Ok(connection)
+    }
+
+    /// Begins to connect, from an address of this machine if one is given; whether that
+    /// is done. If not, it is when the socket can be written to, and [`Self::made`] follows.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn begin(url: &Url, from: Option<Ipv4Addr>) -> Result<(Self, bool)> {
+        let (stream, is_made) = begin_to_connect(&url.authority, from)
             .with_context(|| format!("cannot connect to {}", url.authority))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self {
+        let mut connection = Self {
             stream,
             unread: Vec::with_capacity(16 << 10),
-        })
+        };
+        if is_made {
+            connection.made()?;
+        }
+        Ok((connection, is_made))
+    }
+
+    /// It is connected, or not at all.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn made(&mut self) -> Result<()> {
+        if let Some(error) = self.stream.take_error()? {
+            return Err(error).context("cannot connect");
+        }
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_nodelay(true)?;
+        self.stream.set_read_timeout(Some(PATIENCE))?;
+        self.stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(())
     }
 
     /// Sends a request.
@@ -214,6 +244,44 @@ impl Connection {
             }
         }
     }
+}
+
+/// A socket that is connected, from an address of this machine if one is given.
+///
+/// # Errors
+/// The system's.
+pub fn connect(url: &Url, from: Option<Ipv4Addr>) -> Result<TcpStream> {
+    let authority = &url.authority;
+    let connected = match from {
+        None => TcpStream::connect(authority).map_err(anyhow::Error::from),
+        Some(_) => begin_to_connect(authority, from).and_then(|(stream, _)| {
+            stream.set_nonblocking(false)?;
+            Ok(stream)
+        }),
+    };
+    connected.with_context(|| format!("cannot connect to {authority}"))
+}
+
+/// A socket that connects without waiting, and whether it has.
+fn begin_to_connect(authority: &str, from: Option<Ipv4Addr>) -> Result<(TcpStream, bool)> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+    let mut addresses = authority.to_socket_addrs()?;
+    let target = addresses.next().context("no address")?;
+    let family = match target {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    if let Some(from) = from {
+        bind(&socket, &SocketAddr::from((from, 0)))?;
+    }
+    let is_made = match connect(&socket, &target) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::INPROGRESS) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok((socket.into(), is_made))
 }
 
 impl AsFd for Connection {

@@ -140,7 +140,7 @@ fn ask(client: &mut Client, url: &Url) -> Result<Stages> {
     let response = client.get(&url.path)?;
     let value = response.server_timing.with_context(|| {
         format!(
-            "http://{}{} answered without Server-Timing: is it a function on a faasw node?",
+            "http://{}{} answered without Server-Timing: is it a function on a faasw node, of `up` or of `serve --timing`?",
             url.authority, url.path
         )
     })?;

@@ -12,7 +12,9 @@
 //! - `floor`: what a node's way through a microVM costs beside the least that
 //!   two processes with a VM can do; `server_timing` is what the node tells.
 //! - `shells`: what it takes to get a shell, with pools of kernel resources and without.
-//! - `memory`, `soak`: what a node's processes hold, by `process`.
+//! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
+//!   the load.
+//! - `overload`: what is served when more is asked than can be, by an `open_loop`.
 //! - `report`: all of these in one run, with node and peer started by it.
 //! - `node`: the node's command line. `interrupt`: ending early in good order.
 //! - `client`, `response`: an HTTP client that adds as little of its own as it can.
@@ -23,6 +25,7 @@ mod client;
 mod compute;
 mod contest;
 mod floor;
+mod hostile;
 mod http;
 mod interrupt;
 mod kernel;
@@ -30,6 +33,8 @@ mod load;
 mod memory;
 mod native;
 mod node;
+mod open_loop;
+mod overload;
 mod process;
 mod report;
 mod response;
@@ -69,6 +74,8 @@ enum Command {
     Memory(memory::Arguments),
     /// Load for a long time, and whether anything grows
     Soak(soak::Arguments),
+    /// What is served when more is asked than can be
+    Overload(overload::Arguments),
     /// Every figure that the node is held to, in one run that starts node and peer itself
     Report(report::Arguments),
     /// The other process of `floor`'s round trips
@@ -85,6 +92,7 @@ fn main() -> ExitCode {
         Command::Shells(arguments) => shells::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Overload(arguments) => overload::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::FloorPartner(arguments) => floor::serve_partner(&arguments),
     };

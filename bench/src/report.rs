@@ -8,11 +8,12 @@
 //! - `function`: what is measured, and the goals.
 //! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which uses another
 //!   of this program's benchmarks. `ablation`: what each mechanism is worth.
-//! - `figure`, `figures`: numbers beside their goals. `plot`, `charts`: plots.
+//! - `figure`, `figures`: numbers beside their goals. `plot`, `curve`, `charts`: plots.
 //!   `document`: the page, with the `host` that it was made on.
 
 mod ablation;
 mod charts;
+mod curve;
 mod document;
 mod figure;
 mod figures;
@@ -159,7 +160,7 @@ fn write(file: &PathBuf, text: &str, results: &Results) -> Result<()> {
         }
     }
     for (name, chart) in charts::of(results) {
-        fs::write(plots.join(name), chart.to_string())?;
+        fs::write(plots.join(name), chart)?;
     }
     fs::write(file, text).with_context(|| file.display().to_string())
 }

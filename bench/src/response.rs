@@ -16,6 +16,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// `Server-Timing`, from the head or from behind the body.
     pub server_timing: Option<String>,
+    /// Whether it says when to come again (`Retry-After`).
+    pub says_when_to_retry: bool,
     /// Whether another request may follow on the connection.
     pub keeps_connection: bool,
 }
@@ -67,6 +69,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Response, Framing, usize)>> {
         status,
         body: Vec::new(),
         server_timing: None,
+        says_when_to_retry: false,
         keeps_connection: head.version == Some(1),
     };
     let mut framing = match status {
@@ -84,6 +87,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Response, Framing, usize)>> {
             framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("connection") {
             response.keeps_connection &= !value.eq_ignore_ascii_case("close");
+        } else if header.name.eq_ignore_ascii_case("retry-after") {
+            response.says_when_to_retry = true;
         } else if header.name.eq_ignore_ascii_case("server-timing") {
             response.server_timing = Some(value.to_owned());
         }

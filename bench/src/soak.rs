@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     client::{Connections, Url},
+    hostile,
     load::{Generator, Outcome, Until},
     memory::kibibytes,
     process::{self, Pid, Tree},
@@ -32,6 +33,11 @@ pub struct Arguments {
     /// Connections, each of which has one request under way at a time
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
+    /// Have hostile clients ask for this address of the node meanwhile, such as one that
+    /// answers a megabyte: windows of HTTP/2 that stay closed, responses that are not read,
+    /// bodies that do not come, connections without a request, requests cancelled at once
+    #[arg(long, value_name = "URL")]
+    attack: Option<Url>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -85,12 +91,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         windows: arguments.minutes,
         window: Duration::from_secs(60),
     };
-    let found = measure(
-        arguments.node_pid,
-        &arguments.function,
-        plan,
-        !arguments.json,
-    )?;
+    let (node, function) = (arguments.node_pid, &arguments.function);
+    let work = || measure(node, function, plan, !arguments.json);
+    let found = match &arguments.attack {
+        None => work()?,
+        Some(url) => {
+            let (found, connections) = hostile::beside(url, work)?;
+            eprintln!("hostile clients made {connections} connections");
+            found
+        }
+    };
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&found)?);
     } else {

@@ -6,7 +6,7 @@ use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig,
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind};
 use faasw_fri::Message;
 use faasw_fri::messages::{
-    Activate, Ended, Failed, Failure, Fork, Introduced, KeepGroups, Kill, Limit, MAGIC,
+    Activate, Ended, Failed, Failure, Fork, Introduced, KeepGroups, Kill, Launch, Limit, MAGIC,
     PacketHeader, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed,
     SpawnHelper, SpawnShell, Spawned, Survey, Used, Wake,
 };
@@ -129,6 +129,7 @@ fn packets() -> Vec<Seed> {
         ("fri", "introduced", packet(&Introduced::new_zeroed())),
         ("fri", "keep-groups", packet(&KeepGroups::new_zeroed())),
         ("fri", "kill", packet(&Kill::new_zeroed())),
+        ("fri", "launch", packet(&Launch::new_zeroed())),
         ("fri", "limit", packet(&Limit::new_zeroed())),
         ("fri", "preset", packet(&Preset::new_zeroed())),
         ("fri", "reset", packet(&Reset::new_zeroed())),

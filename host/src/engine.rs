@@ -10,7 +10,7 @@ use std::{fmt, future::Future, io, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InvokeError,
+    Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InvokeError, Known,
     PlatformError, Pool, Reply, SeedError, SeedInfo,
 };
 
@@ -68,12 +68,39 @@ pub trait Code: fmt::Debug + Send + Sync {
 
     /// Makes the code ready to serve requests.
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult>;
+
+    /// Takes the code up as ready, of which a seed was made before: this one's may be
+    /// made later, but a request can come at once.
+    fn adopt<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        known: Known,
+    ) -> Running<'a, Result<Arc<dyn Seed>, SeedError>> {
+        let _ = known;
+        Box::pin(async move { Ok(self.seed(spec).await?.0) })
+    }
 }
 
 /// A function that is ready to serve requests.
 pub trait Seed: fmt::Debug + Send + Sync {
     /// Runs one request in an instance of its own.
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>>;
+
+    /// Whether it is in memory. It may not be made yet, or have given way to others.
+    fn is_in_memory(&self) -> bool {
+        true
+    }
+
+    /// Whether a request would have a place now.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Cuts the request that has waited longest for its client, if one has waited at all;
+    /// says whether it did.
+    fn evict(&self) -> bool {
+        false
+    }
 }
 
 impl Engine for Pool {
@@ -125,6 +152,16 @@ struct PoolCode {
     compiled: Compiled,
 }
 
+impl PoolCode {
+    /// The seam's view of the pool's seed.
+    fn ready(&self, seed: faasw_pool::Seed) -> Arc<dyn Seed> {
+        Arc::new(PoolSeed {
+            pool: self.pool.clone(),
+            seed,
+        })
+    }
+}
+
 impl Code for PoolCode {
     fn kind(&self) -> FunctionKind {
         self.compiled.kind
@@ -141,11 +178,18 @@ impl Code for PoolCode {
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
         Box::pin(async move {
             let (seed, report) = self.pool.make_seed(spec, &self.compiled).await?;
-            let seed = PoolSeed {
-                pool: self.pool.clone(),
-                seed,
-            };
-            Ok((Arc::new(seed) as Arc<dyn Seed>, report))
+            Ok((self.ready(seed), report))
+        })
+    }
+
+    fn adopt<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        known: Known,
+    ) -> Running<'a, Result<Arc<dyn Seed>, SeedError>> {
+        Box::pin(async move {
+            let seed = self.pool.adopt(spec, &self.compiled, known)?;
+            Ok(self.ready(seed))
         })
     }
 }
@@ -164,6 +208,18 @@ struct PoolSeed {
 impl Seed for PoolSeed {
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
         Box::pin(self.pool.invoke(&self.seed, call))
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.pool.has_frozen(&self.seed)
+    }
+
+    fn has_room(&self) -> bool {
+        self.pool.has_room(&self.seed)
+    }
+
+    fn evict(&self) -> bool {
+        self.pool.evict(&self.seed)
     }
 }
 

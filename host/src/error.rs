@@ -8,7 +8,13 @@ use std::{io, net::SocketAddr, path::PathBuf};
 use faasw_pool::{CompileError, SeedError};
 use thiserror::Error;
 
-use crate::{name::NameError, options::OptionsError, registry::RegistryError};
+use crate::{
+    host_name::HostName,
+    name::{FunctionName, NameError},
+    options::OptionsError,
+    registry::RegistryError,
+    server::TlsError,
+};
 
 /// Why a node did not start.
 #[derive(Debug, Error)]
@@ -57,6 +63,14 @@ pub enum StartError {
     /// The registry cannot be read.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// A certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// There is nothing to redirect to.
+    #[error(
+        "a redirect to https needs a gateway with TLS: a certificate and an address to listen on"
+    )]
+    RedirectNeedsTls,
 }
 
 /// Why a deployment failed. What was deployed under the name before stays.
@@ -69,6 +83,24 @@ pub enum DeployError {
     /// The options make no sense.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// Another function has a host that was asked for.
+    #[error("the host {host} belongs to the function {function}; deploy that one without it first")]
+    HostTaken {
+        /// The host.
+        host: HostName,
+        /// Whose it is.
+        function: FunctionName,
+    },
+    /// A host that was asked for is in the node's domain.
+    #[error(
+        "the host {host} is in the node's domain: there, NAME.{domain} is the function NAME, without being asked for"
+    )]
+    HostOfDomain {
+        /// The host.
+        host: HostName,
+        /// The node's domain.
+        domain: HostName,
+    },
     /// The module is larger than the node takes.
     #[error("the module is {size} bytes; at most {limit} are taken")]
     TooLarge {

@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     BodyUnreadable(String),
     #[error("the request's body did not arrive within {} s", .0.as_secs_f64())]
     BodyTimeout(Duration),
+    #[error("the node has no room for a request whose body is still to come")]
+    NoRoom,
     #[error("the function is at its limit of {0} requests at once")]
     FunctionBusy(usize),
     #[error(transparent)]
@@ -57,7 +59,10 @@ pub(crate) enum Fault {
 
 impl Failure {
     pub(crate) fn fault(&self) -> Fault {
-        if let Self::FunctionBusy(_) = self {
+        if let Self::FunctionBusy(_)
+        | Self::NoRoom
+        | Self::Invoke(InvokeError::OverCapacity(_) | InvokeError::Evicted) = self
+        {
             // The limit does what its owner wants, possibly very often.
             return Fault::Caller;
         }
@@ -88,6 +93,7 @@ impl Failure {
                 "request-body-timeout",
                 "The request's body came too slowly",
             ),
+            Self::NoRoom => OVER_CAPACITY,
             Self::FunctionBusy(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "over-capacity",
@@ -123,12 +129,22 @@ impl DeployError {
         let (status, slug, title) = match self {
             Self::Name(_) => (StatusCode::BAD_REQUEST, "bad-name", "Not a function name"),
             Self::Options(_) => (StatusCode::BAD_REQUEST, "bad-options", "Not valid options"),
+            Self::HostTaken { .. } | Self::HostOfDomain { .. } => (
+                StatusCode::CONFLICT,
+                "host-taken",
+                "The host belongs to another function",
+            ),
             Self::TooLarge { .. } => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "module-too-large",
                 "The module is too large",
             ),
             Self::Registry(RegistryError::NoSpace) => NO_SPACE,
+            Self::Compile(CompileError::Platform(PlatformError::OutOfMemory))
+            | Self::Seed(
+                SeedError::Platform(PlatformError::OutOfMemory)
+                | SeedError::Function(InvokeError::Platform(PlatformError::OutOfMemory)),
+            ) => OUT_OF_MEMORY,
             Self::Compile(CompileError::Platform(_)) | Self::Registry(_) => platform_failure(),
             Self::Compile(error) => (
                 StatusCode::UNPROCESSABLE_ENTITY,
@@ -202,6 +218,18 @@ const OVER_CAPACITY: Kind = (
     "The node is busy",
 );
 
+const OUT_OF_MEMORY: Kind = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    "out-of-memory",
+    "Memory for microVMs is short",
+);
+
+const EVICTED: Kind = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    "evicted",
+    "The node is busy, and this client was slow",
+);
+
 const NO_SPACE: Kind = (
     StatusCode::INSUFFICIENT_STORAGE,
     "no-space",
@@ -244,6 +272,7 @@ fn of_invocation(error: &InvokeError) -> Kind {
     let (slug, title) = match error {
         InvokeError::RequestTooLarge { part, .. } => return request_too_large(part),
         InvokeError::OverCapacity(_) => return OVER_CAPACITY,
+        InvokeError::Platform(PlatformError::OutOfMemory) => return OUT_OF_MEMORY,
         InvokeError::Platform(_) => return platform_failure(),
         InvokeError::TimedOut(_) => {
             return took_too_long("timed-out");
@@ -258,7 +287,15 @@ fn of_invocation(error: &InvokeError) -> Kind {
                 "The client was too slow",
             );
         }
+        InvokeError::Evicted => return EVICTED,
         InvokeError::Client(ClientError::TooLarge(_)) => return request_too_large("body"),
+        InvokeError::Client(ClientError::TooSlow(_)) => {
+            return (
+                StatusCode::REQUEST_TIMEOUT,
+                "request-body-timeout",
+                "The request's body came too slowly",
+            );
+        }
         InvokeError::Client(ClientError::Broken(_)) | InvokeError::ClientGone => {
             return (
                 StatusCode::BAD_REQUEST,
@@ -332,11 +369,15 @@ mod tests {
             ),
             (
                 InvokeError::OverCapacity(4).into(),
-                (503, "over-capacity", Fault::Platform),
+                (503, "over-capacity", Fault::Caller),
             ),
             (
                 Failure::FunctionBusy(3),
                 (503, "over-capacity", Fault::Caller),
+            ),
+            (
+                PlatformError::OutOfMemory.into(),
+                (503, "out-of-memory", Fault::Platform),
             ),
             (
                 PlatformError::SpawnerGone.into(),

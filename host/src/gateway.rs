@@ -1,57 +1,115 @@
-//! The gateway: `http://ADDRESS/NAME/…` becomes a request to the function `NAME`.
+//! The gateway: `http://ADDRESS/NAME/…` or `http://NAME.DOMAIN/…` becomes a request to
+//! the function `NAME`.
 //!
-//! It refuses what no function should be asked, finds the name and takes it off
-//! the path; everything else is the node's. The admin API and metrics are never here.
+//! It refuses what no function should be asked, finds the function, and holds what a
+//! browser keeps of the answer to that function; everything else is the node's. The
+//! admin API and metrics are never here.
 
+mod confine;
+mod host;
+mod redirect;
 mod refusal;
+mod route;
+
+pub(crate) use redirect::Redirect;
+pub(crate) use route::Sites;
 
 use http::StatusCode;
-use http::{HeaderValue, Method, Request, Response, Uri, Version, header, uri::PathAndQuery};
-use hyper::body::Incoming;
+use http::{HeaderValue, Method, Request, Response, Version, header, uri::Scheme};
 
-use self::refusal::refusal;
+use self::{
+    refusal::refusal,
+    route::{Place, Route},
+};
 use crate::{
     message::{self, Body},
     node::Node,
     problem::Problem,
-    server::Handler,
+    server::{Handler, Received},
 };
+
+/// Path that says whether the node is there.
+pub(crate) const HEALTH: &str = "/healthz";
 
 /// Answers the requests of the public listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
     node: Node,
+    /// That of the listener, whatever a request's target says.
+    scheme: Scheme,
 }
 
 impl Gateway {
-    pub(crate) fn new(node: Node) -> Self {
-        Self { node }
+    pub(crate) fn new(node: Node, scheme: Scheme) -> Self {
+        Self { node, scheme }
     }
 }
 
 impl Handler for Gateway {
-    async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
+    async fn answer(self, request: Request<Received>) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
         if let Some(problem) = refusal(&request) {
-            return answer_here(request, problem.response(head_only), Afterwards::Close).await;
+            let response = problem.response(head_only);
+            return Box::pin(answer_here(request, response, Afterwards::Close)).await;
         }
-        let response = match route(request.uri()) {
-            Route::Function { name, uri } => {
-                *request.uri_mut() = uri;
-                let may_close = may_close(&request);
-                let asks_first = message::asks_first(&request);
-                let mut response = self.node.invoke(&name, request).await;
-                if may_close && asks_first && response.status().as_u16() >= 400 {
-                    close(&mut response);
-                }
-                return response;
+        let route = self
+            .node
+            .sites()
+            .route(&request, |host| self.node.function_of_host(host));
+        let response = match route {
+            Route::Function {
+                place: Place::Path { is_bare: true, .. },
+                ..
+            } if request.headers().contains_key(SERVICE_WORKER) => {
+                no_service_worker().response(head_only)
             }
+            Route::Function { name, place } => return self.ask(&name, place, request).await,
             Route::Health => health(),
             Route::Asterisk => no_content(),
-            Route::Nothing => no_function().response(head_only),
+            Route::Nothing(detail) => no_function(detail).response(head_only),
         };
-        answer_here(request, response, Afterwards::GoOn).await
+        Box::pin(answer_here(request, response, Afterwards::GoOn)).await
     }
+}
+
+impl Gateway {
+    /// Answers with a function.
+    async fn ask(self, name: &str, place: Place, mut request: Request<Received>) -> Response<Body> {
+        let may_close = may_close(&request);
+        let asks_first = message::asks_first(&request);
+        let has_host = matches!(place, Place::Host);
+        if let Place::Path { uri, .. } = place {
+            *request.uri_mut() = uri;
+        }
+        request.extensions_mut().insert(message::Arrival {
+            scheme: self.scheme,
+            has_host,
+        });
+        let mut response = self.node.invoke(name, request).await;
+        if has_host {
+            confine::to_host(response.headers_mut());
+        } else {
+            confine::to_path(response.headers_mut(), name);
+        }
+        if may_close && asks_first && response.status().as_u16() >= 400 {
+            close(&mut response);
+        }
+        response
+    }
+}
+
+/// The field of requests for the script of a service worker.
+const SERVICE_WORKER: &str = "service-worker";
+
+/// One from `/NAME` would be let work on all that is beside it, `/`: browsers go by
+/// the last slash. `/NAME/` has its own.
+fn no_service_worker() -> Problem {
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "service-worker-scope",
+        "Not for service workers",
+        "a service worker from here would work on other functions' pages; its script has to be below /NAME/",
+    )
 }
 
 /// What becomes of an HTTP/1 connection.
@@ -63,7 +121,7 @@ enum Afterwards {
 
 /// Answers without a function, once the client listens.
 async fn answer_here(
-    request: Request<Incoming>,
+    request: Request<Received>,
     mut response: Response<Body>,
     afterwards: Afterwards,
 ) -> Response<Body> {
@@ -88,59 +146,8 @@ fn close(response: &mut Response<Body>) {
     response.headers_mut().insert(header::CONNECTION, close);
 }
 
-/// Where a request goes.
-#[derive(Debug, PartialEq, Eq)]
-enum Route {
-    /// To the node itself.
-    Health,
-    /// To the node as a whole (RFC 9112, section 3.2.4).
-    Asterisk,
-    /// To a function, which sees another URI.
-    Function { name: String, uri: Uri },
-    /// Nowhere: the path has no name.
-    Nothing,
-}
-
-/// The first segment of the path is the name. A valid name has nothing that need
-/// be percent-encoded, but may be (RFC 3986, section 2.3).
-fn route(uri: &Uri) -> Route {
-    if uri.path() == "*" {
-        return Route::Asterisk;
-    }
-    let Some(path) = uri.path().strip_prefix('/').filter(|path| !path.is_empty()) else {
-        return Route::Nothing;
-    };
-    let (name, rest) = match path.find('/') {
-        Some(slash) => path.split_at(slash),
-        None => (path, "/"),
-    };
-    match name {
-        "" => Route::Nothing,
-        "healthz" if rest == "/" => Route::Health,
-        name => match without_name(uri, rest) {
-            Some(uri) => Route::Function {
-                name: percent_encoding::percent_decode_str(name)
-                    .decode_utf8_lossy()
-                    .into_owned(),
-                uri,
-            },
-            None => Route::Nothing,
-        },
-    }
-}
-
-/// The URI with another path: scheme, authority and query stay.
-fn without_name(uri: &Uri, path: &str) -> Option<Uri> {
-    let path_and_query = match uri.query() {
-        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
-        None => PathAndQuery::try_from(path),
-    };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(path_and_query.ok()?);
-    Uri::from_parts(parts).ok()
-}
-
-fn health() -> Response<Body> {
+/// Says that the node is there.
+pub(crate) fn health() -> Response<Body> {
     let mut response = Response::new(Body::from("ok\n"));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
@@ -155,53 +162,11 @@ fn no_content() -> Response<Body> {
     response
 }
 
-fn no_function() -> Problem {
+fn no_function(detail: &'static str) -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
         "unknown-function",
         "No such function",
-        "the path names no function: it begins with /NAME/",
+        detail,
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn function(name: &str, uri: &str) -> Route {
-        Route::Function {
-            name: name.into(),
-            uri: uri.parse().unwrap(),
-        }
-    }
-
-    #[test]
-    fn the_name_is_taken_off_the_path() {
-        for (uri, expected) in [
-            ("/hello", function("hello", "/")),
-            ("/hello/", function("hello", "/")),
-            ("/hello?a=b", function("hello", "/?a=b")),
-            ("/hello//x/../y?a?b/c", function("hello", "//x/../y?a?b/c")),
-            ("/hello/%2e%2e/x", function("hello", "/%2e%2e/x")),
-            (
-                "http://host:1/hello/x",
-                function("hello", "http://host:1/x"),
-            ),
-            ("/healthz/x", function("healthz", "/x")),
-            ("/%68ello/%68", function("hello", "/%68")),
-            ("/a%2Fb/x", function("a/b", "/x")),
-        ] {
-            assert_eq!(route(&uri.parse().unwrap()), expected, "{uri}");
-        }
-    }
-
-    #[test]
-    fn paths_without_a_name_lead_nowhere() {
-        for uri in ["/", "//", "//hello", "host:1", "/?q"] {
-            assert_eq!(route(&uri.parse().unwrap()), Route::Nothing, "{uri}");
-        }
-        assert_eq!(route(&"*".parse().unwrap()), Route::Asterisk);
-        assert_eq!(route(&"/healthz".parse().unwrap()), Route::Health);
-        assert_eq!(route(&"/healthz/".parse().unwrap()), Route::Health);
-    }
 }

@@ -36,6 +36,8 @@ pub mod admin;
 #[doc(hidden)]
 pub mod engine;
 pub mod spelling;
+#[doc(hidden)]
+pub mod stamp;
 
 /// What this host offers to a node.
 pub mod host {
@@ -50,6 +52,7 @@ mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
+mod host_name;
 mod limits;
 mod log;
 mod message;
@@ -61,8 +64,12 @@ mod problem;
 mod registry;
 mod server;
 
+/// A range of addresses, as [`NodeBuilder::trusted_proxy`] takes it.
+pub use ipnet::IpNet;
+
 pub use digest::{Digest, DigestError};
 pub use error::{DeployError, FunctionError, RollbackError, StartError};
+pub use host_name::{HostName, HostNameError};
 pub use limits::{Limits, RequestLimits};
 pub use log::{LogLine, LogPage};
 pub use message::{Body, BodyError, RemoteAddress};
@@ -72,9 +79,10 @@ pub use node::{
 };
 pub use options::{FunctionOptions, OptionsError};
 pub use registry::RegistryError;
+pub use server::TlsError;
 
 pub use faasw_abi::wire::FunctionKind;
 pub use faasw_pool::{
-    CompileError, Confinement, FreezePolicy, InvokeError, Isa, LogStream, PlatformError, SeedError,
-    SeedInfo, Served, StartError as PoolStartError, Timing,
+    CompileError, Confinement, FreezePolicy, InvokeError, Isa, Launcher, LogStream, PlatformError,
+    SeedError, SeedInfo, Served, StartError as PoolStartError, Timing,
 };

@@ -33,8 +33,22 @@ pub struct Limits {
     pub request_head: usize,
     /// Header fields of a request.
     pub request_fields: usize,
-    /// Time for a client to send its request's head.
+    /// Time for a client to send a request's head, from its first byte on, or from the
+    /// connection's begin. A body has as much time, and more by its size.
     pub request_read: Duration,
+    /// Time without a request after which a connection is closed.
+    pub idle_connection: Duration,
+    /// Bytes of a request's body that must come in a second, on average, once it is behind
+    /// by more than `request_read` while somebody waits for it. 0 is no limit.
+    pub body_rate: u64,
+    /// Bytes that wait for clients to take them, or for an instance to take them from a
+    /// client, in the memory of the node. Beyond it they wait where they are: in
+    /// instances, or with clients.
+    pub undelivered: u64,
+    /// The same for the responses of one function.
+    pub undelivered_function: u64,
+    /// The same for one connection.
+    pub undelivered_connection: u64,
     /// A module given to `deploy`, in bytes.
     pub module: usize,
     /// CPU time that compiling a module may take.
@@ -43,8 +57,11 @@ pub struct Limits {
     pub compile_memory: u64,
     /// Wall time that instantiating a function may take while it is deployed.
     pub instantiation: Duration,
-    /// Connections that a listener serves at once; further ones wait.
+    /// Connections that a listener serves at once. A further one takes the place of the
+    /// oldest that has no request under way, if there is one.
     pub connections: usize,
+    /// Connections of one address, or of one /64 of IPv6, at once; likewise.
+    pub connections_per_address: usize,
     /// How long [`crate::Node::shutdown`] waits for requests under way.
     pub shutdown: Duration,
 }
@@ -63,12 +80,18 @@ impl Default for Limits {
             // the lengths between fields.
             request_head: 32 << 10,
             request_fields: 100,
-            request_read: Duration::from_secs(30),
+            request_read: Duration::from_secs(5),
+            idle_connection: Duration::from_secs(30),
+            body_rate: 500,
+            undelivered: 128 << 20,
+            undelivered_function: 64 << 20,
+            undelivered_connection: 2 << 20,
             module: 64 << 20,
             compile_cpu: Duration::from_secs(120),
             compile_memory: 2 << 30,
             instantiation: Duration::from_secs(60),
             connections: 4096,
+            connections_per_address: 1024,
             shutdown: Duration::from_secs(10),
         }
     }

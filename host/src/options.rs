@@ -1,12 +1,16 @@
 //! What a deployment may choose about its function.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use faasw_pool::FreezePolicy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    host_name::HostName,
     limits::{Limits, RequestLimits, TimeLimit},
     spelling,
 };
@@ -41,6 +45,8 @@ pub struct FunctionOptions {
     #[serde(with = "spelling::freeze")]
     freeze: FreezePolicy,
     concurrency: Option<usize>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    hosts: BTreeSet<HostName>,
 }
 
 /// Why options were refused.
@@ -137,6 +143,18 @@ impl FunctionOptions {
         self
     }
 
+    /// Gives the function a host of its own: the gateway's requests for it are the
+    /// function's, with their whole paths. No two functions can have the same.
+    #[must_use]
+    pub fn host(mut self, host: HostName) -> Self {
+        self.hosts.insert(host);
+        self
+    }
+
+    pub(crate) fn hosts(&self) -> &BTreeSet<HostName> {
+        &self.hosts
+    }
+
     pub(crate) fn environment(&self) -> &[(String, String)] {
         &self.environment
     }
@@ -228,6 +246,21 @@ mod tests {
         assert_eq!(options.check(), Ok(()));
         let read: FunctionOptions = serde_json::from_str("{}").unwrap();
         assert_eq!(read, options);
+    }
+
+    #[test]
+    fn hosts_survive_the_registry_and_need_not_be_there() {
+        let host = |name| HostName::new(name).unwrap();
+        let options = FunctionOptions::default()
+            .host(host("B.test"))
+            .host(host("a.test"))
+            .host(host("b.test."));
+        let json = serde_json::to_string(&options).unwrap();
+        assert!(json.contains(r#""hosts":["a.test","b.test"]"#), "{json}");
+        let read: FunctionOptions = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, options);
+        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
+        assert!(!none.contains("hosts"), "{none}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use faasw_text::{Indented, Json};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
@@ -67,18 +68,20 @@ impl Problem {
 
     /// The problem as a response; `head_only` leaves the body out, as HEAD wants it.
     pub(crate) fn response(&self, head_only: bool) -> Response<Body> {
+        let detail = Indented(&self.detail).to_string();
         let members = Members {
             r#type: format!("urn:faasw:problem:{}", self.slug),
             title: self.title,
             status: self.status.as_u16(),
-            detail: &self.detail,
+            detail: &detail,
             function: self.function.as_deref(),
             instance: self
                 .instance
                 .map(|number| format!("urn:faasw:instance:{number}")),
         };
         // Strings and numbers always serialise.
-        let mut text = serde_json::to_vec(&members).unwrap_or_default();
+        let json = serde_json::to_string(&members).unwrap_or_default();
+        let mut text = Json(json).to_string().into_bytes();
         text.push(b'\n');
         let length = text.len();
         let body = if head_only {

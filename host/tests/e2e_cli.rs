@@ -62,6 +62,21 @@ fn up_prints_one_line_to_paste_and_that_works() {
             .starts_with("Hello from a microVM")
     );
     assert_eq!(get(address, "/healthz").status, 200);
+    // The words to add to other commands are there to paste, too.
+    up.said("--data-dir ");
+    let said = up.stderr();
+    let words = said
+        .lines()
+        .find_map(|line| line.strip_prefix("  faasw logs hello -f "));
+    let words: Vec<&str> = words.unwrap().split(' ').collect();
+    let run = |command: &str| {
+        let command: Vec<&str> = [command].into_iter().chain(words.iter().copied()).collect();
+        good(faasw(&command).output().unwrap())
+    };
+    assert!(run("ls").contains("\nhello "), "{}", run("ls"));
+    assert!(run("stats").contains("hello"));
+    let folder = Path::new(words[1]);
+    assert!(folder.join("faasw.sock").exists());
     for text in [
         "hello: compiling ",
         "hello: making its seed",
@@ -70,7 +85,9 @@ fn up_prints_one_line_to_paste_and_that_works() {
     ] {
         up.said(text);
     }
+    let folder = folder.to_owned();
     assert_eq!(up.stop("TERM"), Some(0));
+    assert!(!folder.exists());
 }
 
 fn up_shows_the_functions_logs() {

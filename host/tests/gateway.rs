@@ -179,10 +179,17 @@ async fn functions_cannot_touch_the_framing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timing_is_for_those_who_ask() {
-    let node = common::node().await;
+async fn timing_is_for_those_who_ask_where_the_operator_lets_them() {
+    let ask = async |address| request(address, "GET", "/f/", "X-Faasw-Timing: 1\r\n", "").await;
+    let closed = common::node().await;
+    let answer = ask(closed.address().unwrap()).await;
+    assert_eq!((answer.status, answer.header("server-timing")), (200, None));
+    assert!(!answer.body.contains("x-faasw-timing"), "{}", answer.body);
+    closed.shutdown().await;
+
+    let node = common::start(common::builder().timing(true)).await;
     let address = node.address().unwrap();
-    let asked = request(address, "GET", "/f/", "X-Faasw-Timing: 1\r\n", "").await;
+    let asked = ask(address).await;
     let timing = asked.header("server-timing").unwrap();
     assert!(timing.starts_with("queue;dur=0.0"), "{timing}");
     assert!(
@@ -200,6 +207,7 @@ async fn timing_is_for_those_who_ask() {
 async fn slow_clients_are_not_waited_for() {
     let mut limits = Limits::default();
     limits.request_read = Duration::from_millis(200);
+    limits.idle_connection = Duration::from_millis(200);
     let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
     // A head that never ends is no request, nor is silence or half of HTTP/2's

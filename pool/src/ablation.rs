@@ -64,7 +64,7 @@ mod switches {
         }
 
         /// Switches `these` off, and all others on.
-        pub(crate) fn switch_off(these: &[Self]) {
+        pub fn switch_off(these: &[Self]) {
             OFF.store(bits(these), Ordering::Relaxed);
         }
 

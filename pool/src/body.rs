@@ -22,6 +22,9 @@ pub enum ClientError {
     /// It is larger than it may be.
     #[error("the request's body is larger than the {0} bytes that are taken")]
     TooLarge(u64),
+    /// It comes too slowly.
+    #[error("the request's body came with less than {0} bytes a second")]
+    TooSlow(u64),
     /// The connection broke, or what came on it is not HTTP.
     #[error("the request's body could not be read: {0}")]
     Broken(String),
@@ -117,7 +120,10 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     pub(crate) fn new(body: RequestBody) -> Self {
-        Self { body: Some(body) }
+        let is_whole = http_body::Body::is_end_stream(&body);
+        Self {
+            body: (!is_whole).then_some(body),
+        }
     }
 
     /// Whether the end has been received.

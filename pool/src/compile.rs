@@ -99,6 +99,7 @@ pub async fn compile(
 fn ended_well(exit: Exit, limits: Limits) -> Result<(), CompileError> {
     let code = i32::try_from(exit.code).unwrap_or(-1);
     match exit.signal {
+        _ if exit.out_of_memory => Err(PlatformError::from(exit).into()),
         SIGKILL => Err(CompileError::CpuLimit(limits.cpu)),
         0 if code == EXIT_REPORTED => Ok(()),
         0 if code == EXIT_MEMORY => Err(CompileError::MemoryLimit(limits.memory)),

@@ -185,6 +185,9 @@ pub enum InvokeError {
     /// No room for another instance right now.
     #[error("the node is at its capacity of {0} instances")]
     OverCapacity(usize),
+    /// Others wanted its place, and no exchange had waited longer for its client.
+    #[error("the node was full, and no other request had waited longer for its client")]
+    Evicted,
     /// The platform failed.
     #[error(transparent)]
     Platform(#[from] PlatformError),
@@ -196,6 +199,11 @@ pub enum PlatformError {
     /// A shell ended by itself.
     #[error("the shell ended unexpectedly: {0}")]
     ShellEnded(String),
+    /// The system ended a shell for want of memory.
+    #[error(
+        "memory is short: the system ended the microVM, whose own limit or that of all microVMs was reached"
+    )]
+    OutOfMemory,
     /// A shell or the spawner said something that has no meaning.
     #[error("protocol violation: {0}")]
     Protocol(String),

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
 use serde::{Deserialize, Serialize};
 
+use crate::backlog::Account;
 use crate::body::{ReplyBody, RequestBody};
 use crate::error::InvokeError;
 use crate::limits::CallLimits;
@@ -51,6 +52,15 @@ pub struct FreezeReport {
     pub layer_bytes: u64,
 }
 
+/// What an earlier making of a function's seed found out.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Whether the seed was frozen after instantiation.
+    pub after_init: bool,
+    /// What instantiation took.
+    pub instantiation: Duration,
+}
+
 /// A request as the pool takes it.
 #[derive(Debug)]
 pub struct Call {
@@ -62,6 +72,18 @@ pub struct Call {
     pub limits: CallLimits,
     /// Where log lines go.
     pub log: Arc<dyn LogSink>,
+    /// Who sends it.
+    pub client: Client,
+}
+
+/// What the pool has to know of who sends a request.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// Whom the bytes of the response count for until they are taken; nobody unless set.
+    pub account: Account,
+    /// The request begins before its body is there, as far as that is waited for: it is
+    /// the first to be cut when others want its place.
+    pub is_early: bool,
 }
 
 /// A function's response.
@@ -78,7 +100,7 @@ pub struct Reply {
 /// Where the time of a request went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// The instance's number.
+    /// The instance's number: unlike any other's of the pool, in no order.
     pub instance: u64,
     /// Waiting for a shell.
     pub queue: Duration,
@@ -226,7 +248,15 @@ pub trait LogSink: Send + Sync + std::fmt::Debug {
         let _ = (instance, effort);
     }
 
-    /// An instance whose response had begun has come to its end.
+    /// CPU time that an instance has used for the request, bringing it back or ending it
+    /// included. Comes when that is over, so after the response, also after a request that
+    /// failed or whose client went away.
+    fn charged(&self, instance: u64, cpu: Duration) {
+        let _ = (instance, cpu);
+    }
+
+    /// An instance whose response had begun has come to its end; or it has misbehaved
+    /// after that, and was ended.
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
         let _ = result;
     }

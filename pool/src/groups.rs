@@ -1,16 +1,19 @@
 //! How the control groups of a pool's cells are used: what its spawners tell, one spawner
 //! after the other. They make and keep the groups; see [`faasw_cell::group`].
 
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use faasw_fri::messages::FriGroups;
+use faasw_cell::group::read_usage;
+use faasw_fri::messages::{FriGroups, KeepGroups};
 
-use crate::stats::GroupStats;
+use crate::stats::{GroupStats, MemoryStats};
 
 /// The account.
 #[derive(Debug)]
 pub struct Groups {
     free_max: u64,
+    memory_max: u64,
     told: Mutex<Told>,
 }
 
@@ -20,20 +23,39 @@ struct Told {
     before: (u64, u64),
     /// By the one that lives.
     now: FriGroups,
+    /// What tells the memory that all cells of the living spawner take.
+    usage: Option<OwnedFd>,
+    /// Processes, ever, that the system ended for want of memory.
+    out_of_memory: u64,
 }
 
 impl Groups {
-    /// Nothing was told yet; spawners are to keep `free_max` groups at most.
-    pub fn new(free_max: usize) -> Self {
+    /// Nothing was told yet; spawners are to keep `free_max` groups at most, and all
+    /// their cells to `memory_max` bytes.
+    pub fn new(free_max: usize, memory_max: u64) -> Self {
         Self {
             free_max: u64::try_from(free_max).unwrap_or(u64::MAX),
+            memory_max,
             told: Mutex::default(),
         }
     }
 
-    /// Most groups that are to wait for a cell.
-    pub fn free_max(&self) -> u64 {
-        self.free_max
+    /// What a spawner is told first of all.
+    pub fn order(&self) -> KeepGroups {
+        KeepGroups {
+            free_max: self.free_max,
+            memory_bytes: self.memory_max,
+        }
+    }
+
+    /// The spawner has introduced itself, with what tells the memory that its cells take.
+    pub fn introduced(&self, usage: Option<OwnedFd>) {
+        self.lock().usage = usage;
+    }
+
+    /// The system has ended a process for want of memory.
+    pub fn out_of_memory(&self) {
+        self.lock().out_of_memory += 1;
     }
 
     /// The spawner has told this.
@@ -46,6 +68,18 @@ impl Groups {
         let mut told = self.lock();
         told.before = told.ever();
         told.now = FriGroups::default();
+        told.usage = None;
+    }
+
+    /// The memory of all cells.
+    pub fn memory(&self) -> MemoryStats {
+        let told = self.lock();
+        let usage = told.usage.as_ref().map(read_usage);
+        MemoryStats {
+            used: usage.and_then(Result::ok),
+            max: self.memory_max,
+            out_of_memory: told.out_of_memory,
+        }
     }
 
     /// All of it.
@@ -84,7 +118,7 @@ mod tests {
 
     #[test]
     fn hits_and_misses_outlive_a_spawner_and_its_groups_do_not() {
-        let groups = Groups::new(9);
+        let groups = Groups::new(9, 1 << 30);
         assert_eq!(groups.stats(), GroupStats::default());
         let told = FriGroups {
             free: 1,
@@ -105,5 +139,20 @@ mod tests {
             ..told
         });
         assert_eq!(groups.stats().hits, u64::MAX);
+    }
+
+    #[test]
+    fn memory_is_as_the_living_spawners_file_tells_it() {
+        let groups = Groups::new(9, 1 << 30);
+        assert_eq!(groups.memory().used, None);
+        let usage = crate::code::writable().unwrap();
+        rustix::io::write(&usage, b"12345\n").unwrap();
+        groups.introduced(Some(usage));
+        groups.out_of_memory();
+        let memory = groups.memory();
+        assert_eq!((memory.used, memory.max), (Some(12_345), 1 << 30));
+        groups.spawner_ended();
+        let memory = groups.memory();
+        assert_eq!((memory.used, memory.out_of_memory), (None, 1));
     }
 }

@@ -12,22 +12,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use faasw_seedtree::{Candidate, Yielding, yielding};
 
 use crate::parking::Rest;
+use crate::places::FunctionNumber;
 use crate::seed::Function;
 
 /// The account of a function, whatever its version.
 #[derive(Debug)]
 pub struct Holding {
+    number: FunctionNumber,
     budget: u64,
     versions: Mutex<Vec<Weak<Function>>>,
 }
 
 impl Holding {
-    /// An account of nothing, that may grow to `budget` bytes.
-    pub fn new(budget: u64) -> Self {
+    /// An account of nothing of the function `number`, that may grow to `budget` bytes.
+    pub fn new(number: FunctionNumber, budget: u64) -> Self {
         Self {
+            number,
             budget,
             versions: Mutex::default(),
         }
+    }
+
+    /// The function's number among those of the pool.
+    pub fn number(&self) -> FunctionNumber {
+        self.number
     }
 
     /// Takes a version up.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::error::PlatformError;
 use crate::frozen::Frozen;
-use crate::function::Effort;
+use crate::function::{Effort, LogSink};
 use crate::mailbox::Mailbox;
 use crate::seed::Function;
+use crate::settle::{Settling, Unsettled};
 use crate::shell::Shell;
 use crate::stock::Ready;
 
@@ -20,8 +21,6 @@ pub struct Instance {
     pub mailbox: Mailbox,
     /// Requests that it has served.
     pub uses: u32,
-    /// CPU time that its process had used when the last of them was over.
-    pub cpu_before: Duration,
     /// What it is or will be forked from: its function's seed, or an ancestor.
     pub from: Arc<Frozen>,
     /// Generation of the working set that it was forked with.
@@ -36,7 +35,6 @@ impl Instance {
             shell,
             mailbox,
             uses: 0,
-            cpu_before: Duration::ZERO,
             from,
             generation: 0,
         }
@@ -66,25 +64,45 @@ impl Instance {
         self.from.seed.monotonic_nanoseconds
     }
 
+    /// From now on its CPU time is charged to `sink`, whose request it serves as instance
+    /// `number`.
+    ///
+    /// # Errors
+    /// The system's, when the process is gone.
+    pub fn is_charged_to(&self, sink: Arc<dyn LogSink>, number: u64) -> Result<(), PlatformError> {
+        let account = self.shell.account();
+        if self.uses == 0 {
+            // What it was made with is nobody's.
+            account.close(self.shell.cpu_time()?);
+        }
+        account.open(sink, number);
+        Ok(())
+    }
+
     /// CPU time that this request has taken so far.
     ///
     /// # Errors
     /// The system's, when the process is gone.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         let used = self.shell.cpu_time()?;
-        Ok(used.saturating_sub(self.cpu_before))
+        Ok(used.saturating_sub(self.shell.account().closed_at()))
     }
 
     /// Brings it back to its seed's state after a request; with `count_unused` the
-    /// effort says what of its write set it did not use.
+    /// effort says what of its write set it did not use. What the guest still does
+    /// meanwhile is held to what `settling` leaves it.
     ///
     /// # Errors
-    /// When it cannot be brought back; it has ended then.
-    pub async fn reset(&mut self, count_unused: bool) -> Result<Effort, PlatformError> {
-        let effort = self.shell.reset(count_unused).await?;
+    /// When it cannot be brought back, and is to be ended.
+    pub async fn reset(
+        &mut self,
+        settling: &mut Settling,
+        count_unused: bool,
+    ) -> Result<Effort, Unsettled> {
+        let effort = settling.reset(self, count_unused).await?;
         self.mailbox.was_wiped();
         self.uses += 1;
-        self.cpu_before = self.shell.cpu_time()?;
+        self.shell.account().close(self.shell.cpu_time()?);
         Ok(effort)
     }
 }

@@ -9,8 +9,9 @@
 //! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
 //!
 //! - `pool`: what the node calls; `options`: how it is set up; `stats`: what it tells of
-//!   itself; `capacity`: whom it has room for. `error`, `function`: its words.
-//! - `confinement`: what is round a microVM. `spawner`, `threads`, `process`, `shell`, `progress`,
+//!   itself; `admission`, `places`, `waits`: whom it has room for; `backlog`: what clients have not taken yet;
+//!   `memory`: what there is for all instances. `error`, `function`: its words.
+//! - `confinement`: what is round a microVM. `launcher`, `spawner`, `threads`, `process`, `shell`, `progress`,
 //!   `stock`, `watch`: processes, and threads in their place, from this side. `groups`: what
 //!   spawners tell of control groups.
 //! - `tree`, `seed`, `frozen`, `making`: seeds. `boot_image`, `code`, `huge`: what
@@ -25,9 +26,11 @@
 #![deny(unsafe_code)]
 
 mod ablation;
+mod account;
+mod admission;
+mod backlog;
 mod body;
 mod boot_image;
-mod capacity;
 mod code;
 mod compile;
 mod confinement;
@@ -45,6 +48,8 @@ mod groups;
 mod holding;
 mod huge;
 mod instance;
+mod instance_numbers;
+mod launcher;
 mod limits;
 mod log_lines;
 mod mailbox;
@@ -52,9 +57,11 @@ mod making;
 #[cfg(feature = "measuring")]
 #[doc(hidden)]
 pub mod measuring;
+mod memory;
 mod options;
 mod pace;
 mod parking;
+mod places;
 mod pool;
 mod preset;
 mod process;
@@ -62,6 +69,7 @@ mod progress;
 mod retire;
 mod run;
 mod seed;
+mod settle;
 mod shell;
 mod spawner;
 mod stats;
@@ -71,12 +79,14 @@ mod tree;
 #[cfg(feature = "trial")]
 #[doc(hidden)]
 pub mod trial;
+mod waits;
 mod wall_clock;
 mod watch;
 mod working_set;
 
 #[cfg(feature = "ablation")]
 pub use ablation::Mechanism;
+pub use backlog::{Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease};
 pub use body::{ClientError, Part, ReplyBody, RequestBody, ResponseStream};
 pub use confinement::Confinement;
 pub use doctor::{Finding, State, check_kvm, findings};
@@ -84,12 +94,14 @@ pub use error::{CompileError, InvokeError, PlatformError, SeedError, StartError}
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use function::{
-    Call, Effort, FreezePolicy, FreezeReport, FunctionSpec, LogSink, LogStream, Reply, ResetEffort,
-    SeedInfo, Served, Timing,
+    Call, Client, Effort, FreezePolicy, FreezeReport, FunctionSpec, Known, LogSink, LogStream,
+    Reply, ResetEffort, SeedInfo, Served, Timing,
 };
+pub use launcher::Launcher;
 pub use limits::CallLimits;
+pub use memory::for_instances as memory_for_instances;
 pub use options::PoolOptions;
 pub use pool::{Compiled, Pool};
 pub use seed::Seed;
-pub use stats::{EngineStats, GroupStats, StockStats};
+pub use stats::{EngineStats, GroupStats, MemoryStats, StockStats};
 pub use wall_clock::WallClock;

@@ -1,5 +1,6 @@
 //! What a pool is told when it starts.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::isa::Isa;
@@ -8,6 +9,8 @@ use faasw_cell::group::FREE_MAX;
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
 use crate::confinement::Confinement;
+use crate::launcher::Launcher;
+use crate::memory;
 use crate::wall_clock::WallClock;
 
 /// How a pool is set up.
@@ -48,6 +51,15 @@ pub struct PoolOptions {
     /// account of what shells tell, not a measurement: what the kernel has for each VM
     /// and process comes on top. Over it parked instances end, then seeds give way.
     pub function_memory: u64,
+    /// Bytes that the processes of all microVMs and compilations may take together, seeds
+    /// included; `None` for what the machine has, or the control groups that this process
+    /// is in allow, less a reserve for this process. What each instance can take at most
+    /// is its function's memory and
+    /// [`VM_OVERHEAD`](faasw_cell::group::VM_OVERHEAD). Where the host has control groups,
+    /// the kernel holds them to it.
+    pub instance_memory: Option<u64>,
+    /// What starts spawners; `None` for this process itself.
+    pub launcher: Option<Arc<Launcher>>,
     /// What guests take for the time of day, read each time that one is let run; must not
     /// block. Tests inject one.
     pub wall_clock: WallClock,
@@ -76,9 +88,20 @@ impl Default for PoolOptions {
             max_reuse: 10_000,
             seed_memory: 4 << 30,
             function_memory: 1 << 30,
+            instance_memory: None,
+            launcher: None,
             wall_clock: SystemTime::now,
             #[cfg(feature = "ablation")]
             without: Vec::new(),
         }
+    }
+}
+
+impl PoolOptions {
+    /// Bytes that all microVMs may take together: what was asked for, or what this
+    /// machine has for them.
+    #[must_use]
+    pub fn instance_memory_bytes(&self) -> u64 {
+        self.instance_memory.unwrap_or_else(memory::for_instances)
     }
 }

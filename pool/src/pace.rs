@@ -19,6 +19,8 @@ const LOOK: u64 = 20;
 const LOG_BYTES: u64 = 1 << 10;
 /// What a guest can use at once: no small exchange is ever slowed down.
 const BURST: u64 = 8 << 10;
+/// How often it is heard at once when it has said that it is done.
+const LAST_LOOKS: u64 = 8;
 /// What it gets for each second: 5 thousand looks, 100 MB of log, or 100 thousand
 /// lines of it.
 const PER_SECOND: u64 = 100_000;
@@ -49,6 +51,21 @@ impl Pace {
             1 + lines as u64 + record.bytes.len() as u64 / LOG_BYTES
         });
         self.use_up(Instant::now(), LOOK + log.sum::<u64>());
+    }
+
+    /// The guest has rung, and that was all that it was heard for.
+    pub fn rang(&mut self) {
+        self.use_up(Instant::now(), LOOK);
+    }
+
+    /// The guest has said that it is done: what it may still use at once is little. Ringing
+    /// once or twice is all that it has to do.
+    #[must_use]
+    pub fn at_the_end(self) -> Self {
+        let used_up = Instant::now() + time_for(BURST - LAST_LOOKS * LOOK);
+        Self {
+            whole_at: self.whole_at.max(used_up),
+        }
     }
 
     /// When the guest is to be heard again; `None` when that is now.
@@ -101,6 +118,34 @@ mod tests {
         }
         let allowed = (BURST + 2 * PER_SECOND) / LOOK;
         assert!((allowed..=allowed + 2).contains(&looks), "{looks}");
+    }
+
+    #[test]
+    fn rings_that_nothing_is_looked_at_for_count_too() {
+        let mut pace = Pace::new();
+        let rings = (0..).take_while(|_| {
+            pace.rang();
+            pace.rests_until().is_none()
+        });
+        // And a few more, for the time that this takes.
+        let most = 2 * BURST / LOOK;
+        assert!((BURST / LOOK - 1..most).contains(&(rings.count() as u64)));
+    }
+
+    #[test]
+    fn a_guest_that_is_done_is_heard_a_few_times() {
+        let mut pace = Pace::new().at_the_end();
+        let rings = (0..).take_while(|_| {
+            pace.rang();
+            pace.rests_until().is_none()
+        });
+        let rings = rings.count() as u64;
+        assert!((LAST_LOOKS - 1..4 * LAST_LOOKS).contains(&rings), "{rings}");
+        // What was used up before stays so.
+        let mut used = Pace::new();
+        used.use_up(Instant::now(), 2 * BURST);
+        let rests_until = used.rests_until();
+        assert_eq!(used.at_the_end().rests_until(), rests_until);
     }
 
     #[test]

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use faasw_abi::memory_map::RAM_MAX;
 use tokio::sync::{Notify, oneshot};
 
+use crate::groups::Groups;
 use crate::instance::Instance;
+use crate::memory::{Memory, SHORT};
 
 /// How often parked instances are looked after, while there are any.
 const ROUND: Duration = Duration::from_secs(1);
-/// Parked instances yield when less than this part of memory is available.
-const AVAILABLE_PART: u64 = 16;
 
 /// How many instances are parked, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -263,6 +263,7 @@ impl Drop for Coming {
 #[derive(Debug)]
 pub struct Keeper {
     rules: ParkingRules,
+    account: Arc<Groups>,
     all: Mutex<Vec<Weak<Parking>>>,
     count: AtomicUsize,
     begun: Arc<Notify>,
@@ -276,10 +277,12 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Starts looking. Must be called inside a tokio runtime.
-    pub fn start(rules: ParkingRules) -> Arc<Self> {
+    /// Starts looking, at the machine's memory and at what all microVMs take by
+    /// `account`. Must be called inside a tokio runtime.
+    pub fn start(rules: ParkingRules, account: Arc<Groups>) -> Arc<Self> {
         let keeper = Arc::new(Self {
             rules,
+            account,
             all: Mutex::default(),
             count: AtomicUsize::new(0),
             begun: Arc::default(),
@@ -344,7 +347,7 @@ impl Keeper {
                 parking.expire(before, self.rules.least);
             }
         }
-        if memory_is_short() {
+        if machine_is_short() || self.account.memory().is_short() {
             let half = self.count().div_ceil(2);
             tracing::warn!(count = half, "memory is short: parked instances are ended");
             for _ in 0..half {
@@ -376,16 +379,6 @@ async fn look_after(keeper: Weak<Keeper>) {
     }
 }
 
-fn memory_is_short() -> bool {
-    let Ok(told) = std::fs::read_to_string("/proc/meminfo") else {
-        return false;
-    };
-    let kibibytes = |field: &str| -> Option<u64> {
-        let line = told.lines().find_map(|line| line.strip_prefix(field))?;
-        line.split_whitespace().next()?.parse().ok()
-    };
-    match (kibibytes("MemAvailable:"), kibibytes("MemTotal:")) {
-        (Some(available), Some(total)) => available < total / AVAILABLE_PART,
-        _ => false,
-    }
+fn machine_is_short() -> bool {
+    Memory::now().is_some_and(|memory| memory.available < memory.total / SHORT)
 }

@@ -1,27 +1,28 @@
 //! The pool: what the node calls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_abi::isa::Isa;
-use faasw_abi::wire::FunctionKind;
+use faasw_abi::wire::{FunctionKind, ResponseHead};
 use faasw_seedtree::Level;
+use faasw_text::Line;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::ablation::Mechanism;
+use crate::admission::{Admission, wanted};
 use crate::body::{self, Incoming, ReplyBody};
-use crate::capacity::{self, Capacity};
 use crate::code::{self, Code};
 use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
-use crate::exchange::{Begun, Ended, Exchange, Rest};
+use crate::exchange::{Begun, Done, Ended, Exchange, Rest, Terms};
 use crate::frozen::Frozen;
-use crate::function::{Call, FreezeReport, FunctionSpec, Reply, SeedInfo, Served, Timing};
+use crate::function::{Call, FreezeReport, FunctionSpec, Known, Reply, SeedInfo, Served, Timing};
 use crate::instance::Instance;
+use crate::instance_numbers::InstanceNumbers;
 use crate::log_lines::LogLines;
 use crate::options::PoolOptions;
 use crate::parking::{Keeper, ParkingRules};
@@ -65,11 +66,10 @@ struct Inner {
     tree: Arc<Tree>,
     options: PoolOptions,
     isa: Isa,
-    capacity: Capacity,
+    admission: Admission,
     compiling: Semaphore,
-    next_instance: AtomicU64,
+    instance_numbers: InstanceNumbers,
     processors: usize,
-    turns: Arc<Semaphore>,
 }
 
 /// Shells, seeds and instances of one node. Clones share it.
@@ -85,8 +85,9 @@ const TURNS: usize = 2;
 /// as long as a fork takes.
 const RESET_WAIT: Duration = Duration::from_millis(2);
 
-/// Compilations at once: each uses all CPUs by itself.
-const COMPILATIONS: usize = 1;
+/// Compilations at once. Each uses all CPUs by itself; but one that nobody waits for,
+/// of which a node has one at a time, is not to be in the way of one that somebody does.
+const COMPILATIONS: usize = 2;
 
 impl Pool {
     /// Starts a pool. Must be called inside a tokio runtime.
@@ -100,32 +101,34 @@ impl Pool {
         let isa = doctor::choose_isa(options.isa)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let turns = match Mechanism::Turns.is_off() {
-            true => Semaphore::MAX_PERMITS,
+            true => usize::MAX,
             false => TURNS * processors,
         };
         let stock = Stock::start(&options).await?;
-        let keeper = Keeper::start(ParkingRules {
+        let admission = Admission::new(options.max_instances, stock.memory(), turns);
+        let rules = ParkingRules {
             keep_alive: options.keep_alive,
             least: options.min_parked,
             most: options.max_parked,
             max_reuse: options.max_reuse,
-        });
+        };
+        let keeper = Keeper::start(rules, stock.account());
         Ok(Self {
             inner: Arc::new(Inner {
                 tree: Arc::new(Tree::new(
                     stock.clone(),
                     keeper.clone(),
+                    processors,
                     options.seed_memory,
                     options.function_memory,
                 )),
                 stock,
                 keeper,
                 isa,
-                capacity: Capacity::new(options.max_instances, capacity::PATIENCE),
+                admission,
                 compiling: Semaphore::new(COMPILATIONS),
-                next_instance: AtomicU64::new(1),
+                instance_numbers: InstanceNumbers::new(),
                 processors,
-                turns: Arc::new(Semaphore::new(turns)),
                 options,
             }),
         })
@@ -211,6 +214,34 @@ impl Pool {
         .await
     }
 
+    /// Takes up a function of which a seed was made before, by this pool or another:
+    /// requests can come at once, and the seed is made when they ask for it or nothing
+    /// else is to be made.
+    ///
+    /// # Errors
+    /// When its memory or configuration is more than a guest can have.
+    pub fn adopt(
+        &self,
+        spec: &FunctionSpec,
+        function: &Compiled,
+        known: Known,
+    ) -> Result<Seed, SeedError> {
+        seed::adopt(
+            &self.inner.tree,
+            spec,
+            function.kind,
+            &function.code,
+            self.inner.options.instantiation_time,
+            known,
+        )
+    }
+
+    /// Whether a function's seed is in memory.
+    #[must_use]
+    pub fn has_frozen(&self, seed: &Seed) -> bool {
+        seed.frozen().is_some()
+    }
+
     /// Runs one request in an instance that is exactly as its seed: one that is
     /// parked, one that is just being reset, or a shell that is forked now.
     ///
@@ -220,16 +251,29 @@ impl Pool {
     /// Why there is no response.
     pub async fn invoke(&self, seed: &Seed, call: Call) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
-        let room = self.inner.capacity.place().await?;
+        // Before it takes a place: others may have work for that.
+        let tree = &self.inner.tree;
+        let waited_for = seed.worth_waiting_for(tree, &call.limits).await?;
+        let wanted = wanted(seed);
+        let room = self.inner.admission.place(wanted).await?;
         let head = call.head.encode();
         self.make_ahead(seed, seed.missing());
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
-        let turn = self.inner.turns.clone().acquire_owned().await;
-        let (instance, served) = self.take(seed).await?;
+        let turn = self.inner.admission.turn(wanted).await;
+        // Steps that few requests have to take are boxed: each future in this one is moved
+        // with it, whether it runs or not.
+        let (mut instance, served) = match Self::parked(seed) {
+            Some(parked) => parked,
+            None => Box::pin(self.take(seed, waited_for)).await?,
+        };
         let busy = seed.begin(served);
-        instance.mailbox.put_head(&head, self.is_quiet())?;
-        let number = self.inner.next_instance.fetch_add(1, Ordering::Relaxed);
+        let incoming = Incoming::new(call.body);
+        let is_whole = incoming.has_ended();
+        instance
+            .mailbox
+            .put_head(&head, self.is_quiet(), is_whole)?;
+        let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,
             queue: arrived.elapsed(),
@@ -240,33 +284,35 @@ impl Pool {
             instance,
             seed.clone(),
             LogLines::new(call.log, number),
-            Incoming::new(call.body),
-            call.limits,
+            incoming,
+            Terms {
+                limits: call.limits,
+                client: call.client,
+                waits: self.inner.admission.waits(),
+            },
             timing,
             (room, busy),
         );
-        if let Ok(turn) = turn {
-            exchange.has_turn(turn);
-        }
+        exchange.has_turn(turn);
         let mut begun = exchange.start().await;
         if let Err(InvokeError::Platform(error)) = &begun
-            && exchange.can_start_again().await
+            && Box::pin(exchange.can_start_again()).await
         {
+            let error = Line(error);
             tracing::debug!(number, %error, "a request begins again in another microVM");
-            begun = self.start_again(&mut exchange, seed, &head).await;
+            begun = Box::pin(self.start_again(&mut exchange, seed, &head)).await;
         }
         let followed = match begun {
-            Ok(Begun::Streams(head)) => {
-                let (sender, stream) = body::channel();
-                let timing = exchange.timing();
-                tokio::spawn(exchange.stream(sender));
-                return Ok(Reply {
-                    head,
-                    body: ReplyBody::Stream(stream),
-                    timing,
-                });
-            }
-            Ok(Begun::Done(report)) => Ok(report),
+            Ok(Begun::Streams(head)) => return Ok(stream(exchange, head, None)),
+            Ok(Begun::Done(done)) => match exchange.room_for_rest(&done) {
+                Ok(Some(room)) => Ok((done, room)),
+                // The client has enough to take: it gets the rest as it takes it.
+                Ok(None) => match exchange.head() {
+                    Ok(head) => return Ok(stream(exchange, head, Some(done))),
+                    Err(error) => Err(error),
+                },
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         let Ended {
@@ -295,33 +341,57 @@ impl Pool {
         }
     }
 
+    /// Whether a request of the function would have a place now.
+    #[must_use]
+    pub fn has_room(&self, seed: &Seed) -> bool {
+        self.inner.admission.has_room(seed)
+    }
+
+    /// Cuts the exchange of this function that has waited longest for its client; says
+    /// whether there was one.
+    #[must_use]
+    pub fn evict(&self, seed: &Seed) -> bool {
+        self.inner.admission.evict(seed)
+    }
+
     /// Whether there are processors to spare, so that an answer may cost more work
     /// to be sooner.
     fn is_quiet(&self) -> bool {
-        !Mechanism::EarlyEnd.is_off() && self.inner.capacity.taken() <= self.inner.processors
+        !Mechanism::EarlyEnd.is_off() && self.inner.admission.taken() <= self.inner.processors
     }
 
-    /// The best microVM that there is for a function: a parked one, one that is
-    /// about to be, a shell that is to be forked from its seed or an ancestor.
-    async fn take(&self, seed: &Seed) -> Result<(Instance, Served), PlatformError> {
-        let served = |instance: &Instance| match instance.uses {
+    /// A microVM that waits for a request of this function.
+    fn parked(seed: &Seed) -> Option<(Instance, Served)> {
+        seed.parking().take().map(Self::rested)
+    }
+
+    fn rested(instance: Instance) -> (Instance, Served) {
+        let served = match instance.uses {
             0 => Served::Ready,
             _ => Served::Parked,
         };
-        if let Some(instance) = seed.parking().take() {
-            let served = served(&instance);
-            return Ok((instance, served));
-        }
+        (instance, served)
+    }
+
+    /// The best microVM that there is for a function of which none is parked: one that is
+    /// about to be, a shell that is to be forked from its seed or an ancestor.
+    async fn take(
+        &self,
+        seed: &Seed,
+        frozen: Option<Arc<Frozen>>,
+    ) -> Result<(Instance, Served), PlatformError> {
         if !Mechanism::ResetWait.is_off()
             && let Some(coming) = seed.parking().wait()
         {
             self.make_more(seed);
             if let Ok(Ok(instance)) = timeout(RESET_WAIT, coming).await {
-                let served = served(&instance);
-                return Ok((instance, served));
+                return Ok(Self::rested(instance));
             }
         }
-        let from = self.origin(seed).await?;
+        let from = match frozen {
+            Some(frozen) => frozen,
+            None => self.origin(seed).await?,
+        };
         let (ready, was_ready) = self.inner.stock.take(&from).await?;
         let served = match (from.seed.level, was_ready) {
             (Level::Function, true) => Served::Shell,
@@ -364,8 +434,8 @@ impl Pool {
             Level::Function => Served::Made,
             _ => Served::Ancestor,
         };
-        let ready = self.inner.stock.make().await?;
-        ready.mailbox.put_head(head, self.is_quiet())?;
+        let mut ready = self.inner.stock.make().await?;
+        ready.mailbox.put_head(head, self.is_quiet(), false)?;
         exchange.go_over_to(Self::instance(seed, ready, from)?, served)?;
         exchange.start().await
     }
@@ -413,7 +483,7 @@ impl Pool {
                         seed.holding().fit();
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "no instance could be made ahead");
+                        tracing::debug!(error = %Line(error), "no instance could be made ahead");
                         break;
                     }
                 }
@@ -441,8 +511,12 @@ impl Pool {
             preset: self.inner.stock.preset(),
             stock: self.inner.stock.stats(),
             groups: self.inner.stock.groups(),
+            memory: self.inner.stock.memory(),
             parked: self.inner.keeper.count(),
-            busy: self.inner.capacity.taken(),
+            busy: self.inner.admission.taken(),
+            waiting: self.inner.admission.waiting(),
+            evicted: self.inner.admission.evicted(),
+            memory_taken: self.inner.admission.memory_taken(),
             forbidden_calls: self.inner.stock.forbidden_calls(),
         }
     }
@@ -461,5 +535,17 @@ impl Pool {
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
         self.inner.stock.stop().await;
+    }
+}
+
+/// Has an exchange go on by itself, and its body handed out part by part.
+fn stream(exchange: Exchange, head: ResponseHead, done: Option<Done>) -> Reply {
+    let (sender, stream) = body::channel();
+    let timing = exchange.timing();
+    tokio::spawn(exchange.stream(sender, done));
+    Reply {
+        head,
+        body: ReplyBody::Stream(stream),
+        timing,
     }
 }

@@ -4,7 +4,7 @@
 //! a timeout, a dropped future), its process goes with it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use faasw_fri::messages::Spawned;
@@ -12,6 +12,7 @@ use faasw_shell::thread::Thread;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
+use crate::account::Account;
 use crate::error::PlatformError;
 use crate::spawner::Spawner;
 
@@ -22,6 +23,17 @@ pub struct Exit {
     pub signal: u64,
     /// Exit code, where no signal ended it.
     pub code: u64,
+    /// The system ended it for want of memory.
+    pub out_of_memory: bool,
+}
+
+impl From<Exit> for PlatformError {
+    fn from(exit: Exit) -> Self {
+        match exit.out_of_memory {
+            true => Self::OutOfMemory,
+            false => Self::ShellEnded(exit.to_string()),
+        }
+    }
 }
 
 /// `SIGSYS`: what a system-call filter ends a process with.
@@ -30,7 +42,13 @@ pub const FORBIDDEN_CALL: u64 = 31;
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self { signal: 0, code } => write!(f, "it exited with code {code}"),
+            Self {
+                out_of_memory: true,
+                ..
+            } => f.write_str("the system ended it for want of memory"),
+            Self {
+                signal: 0, code, ..
+            } => write!(f, "it exited with code {code}"),
             Self { signal, .. } if *signal == FORBIDDEN_CALL => {
                 f.write_str("it made a system call that its cell does not allow")
             }
@@ -47,6 +65,8 @@ enum Body {
         spawner: Arc<Spawner>,
         token: u64,
         pid: libc::pid_t,
+        /// Its CPU time's, once that was asked for.
+        clock: OnceLock<libc::clockid_t>,
         birth: Birth,
     },
     /// A thread of this one.
@@ -66,31 +86,45 @@ pub struct Birth {
 #[derive(Debug)]
 pub struct Process {
     body: Body,
+    account: Arc<Account>,
     ended: oneshot::Receiver<Exit>,
     /// How it ended, once that is known; the inner `None` says that nobody knows.
     exit: Option<Option<Exit>>,
 }
 
 impl Process {
-    /// One that the spawner was asked for, and knows by `token`.
-    pub fn spawned(spawner: Arc<Spawner>, token: u64, ended: oneshot::Receiver<Exit>) -> Self {
+    /// One that the spawner was asked for, and knows by `token`. Whoever reaps it closes
+    /// `account`.
+    pub fn spawned(
+        spawner: Arc<Spawner>,
+        token: u64,
+        account: Arc<Account>,
+        ended: oneshot::Receiver<Exit>,
+    ) -> Self {
         let body = Body::Spawned {
             spawner,
             token,
             pid: 0,
+            clock: OnceLock::new(),
             birth: Birth::default(),
         };
         Self {
             body,
+            account,
             ended,
             exit: None,
         }
     }
 
-    /// A thread that was started.
-    pub fn thread(thread: Arc<Thread>, ended: oneshot::Receiver<Exit>) -> Self {
+    /// A thread that was started; it closes `account` at its end.
+    pub fn thread(
+        thread: Arc<Thread>,
+        account: Arc<Account>,
+        ended: oneshot::Receiver<Exit>,
+    ) -> Self {
         Self {
             body: Body::Thread(thread),
+            account,
             ended,
             exit: None,
         }
@@ -152,13 +186,18 @@ impl Process {
         }
     }
 
+    /// Whom its CPU time is charged to.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
     /// CPU time that it has used so far.
     ///
     /// # Errors
     /// The system's, when it has ended.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         let time = match &self.body {
-            Body::Spawned { pid, .. } => cpu_time(*pid),
+            Body::Spawned { pid, clock, .. } => cpu_time(*pid, clock),
             Body::Thread(thread) => thread.cpu_time(),
         };
         time.map_err(|error| PlatformError::System {
@@ -180,21 +219,25 @@ impl Process {
 }
 
 #[expect(unsafe_code, reason = "no safe interface takes a process's number")]
-fn cpu_time(pid: libc::pid_t) -> Result<Duration, Errno> {
-    let mut clock = 0;
+fn cpu_time(pid: libc::pid_t, clock: &OnceLock<libc::clockid_t>) -> Result<Duration, Errno> {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: both calls write one value of the type they are given.
-    unsafe {
-        match libc::clock_getcpuclockid(pid, &raw mut clock) {
-            0 => {}
-            error => return Err(Errno::from_raw_os_error(error)),
+    let clock = match clock.get() {
+        Some(clock) => *clock,
+        None => {
+            let mut found = 0;
+            // SAFETY: the call writes one value of the type it is given.
+            match unsafe { libc::clock_getcpuclockid(pid, &raw mut found) } {
+                0 => *clock.get_or_init(|| found),
+                error => return Err(Errno::from_raw_os_error(error)),
+            }
         }
-        if libc::clock_gettime(clock, &raw mut time) != 0 {
-            return Err(Errno::SRCH);
-        }
+    };
+    // SAFETY: as above.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(Errno::SRCH);
     }
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Ok(Duration::new(

@@ -8,7 +8,6 @@ use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
 
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until};
 
@@ -45,14 +44,8 @@ impl Progress {
         let Self::Watched(eventfd) = self else {
             return std::future::pending().await;
         };
-        let taken = eventfd
-            .async_io(Interest::READABLE, |eventfd| {
-                let mut count = [0; size_of::<u64>()];
-                Ok(rustix::io::read(eventfd, &mut count)?)
-            })
-            .await;
-        if taken.is_err() {
-            // An eventfd of our own cannot fail; if it does, the socket tells the end.
+        // An eventfd of our own cannot fail; if it does, the socket tells the end.
+        if take(eventfd).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -69,6 +62,22 @@ impl Progress {
             Self::Resting(eventfd) => watch(eventfd).map_or(Self::Lost, Self::Watched),
             other => other,
         };
+    }
+}
+
+/// Waits for a signal and takes it. Nothing is left then, so the next one to come is waited
+/// for at once, without looking.
+async fn take(eventfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
+    loop {
+        let mut ready = eventfd.readable().await?;
+        let taken = ready.try_io(|eventfd| {
+            let mut count = [0; size_of::<u64>()];
+            Ok(rustix::io::read(eventfd, &mut count)?)
+        });
+        if let Ok(taken) = taken {
+            ready.clear_ready();
+            return taken.map(|_| ());
+        }
     }
 }
 

@@ -5,20 +5,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::PAGE;
 use faasw_seedtree::Level;
-use tokio::sync::OwnedSemaphorePermit;
+use faasw_text::Line;
 use tokio::time::timeout;
 
-use crate::error::PlatformError;
+use crate::error::InvokeError;
 use crate::function::{Effort, LogSink};
 use crate::instance::Instance;
 use crate::parking::Coming;
+use crate::places;
 use crate::seed::{Busy, Seed};
-use crate::shell::{Event, Report};
+use crate::settle::{Settling, Unsettled};
+use crate::shell::Report;
 
-/// How long a guest that said it is done may take to stand still, and each step after.
+/// How long a shell may take to say what its instance has used.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An instance whose request is over.
@@ -29,6 +30,8 @@ pub struct Retiring {
     pub seed: Seed,
     /// What the shell said when the guest stopped; nothing while it has not.
     pub report: Option<Report>,
+    /// What it has left until it stops.
+    pub settling: Settling,
     /// It did nothing that speaks against using it again.
     pub is_good: bool,
     /// Who is told what it took, and its number.
@@ -42,20 +45,22 @@ pub struct Retiring {
 
 /// The place that an instance has until its process is free or gone, among all of
 /// the pool and among those of its function.
-pub type Place = (OwnedSemaphorePermit, Busy);
+pub type Place = (places::Place, Busy);
 
 impl Retiring {
     /// Does it in the background.
     pub fn start(self) {
         let seed = self.seed.clone();
+        // Its futures are moved with what they hold.
+        let this = Box::new(self);
         tokio::spawn(async move {
-            self.run().await;
+            this.run().await;
             // One more may be parked now, or a seed free that was in use.
             seed.holding().fit();
         });
     }
 
-    async fn run(mut self) {
+    async fn run(self: Box<Self>) {
         // Its place is given back with the rest of it, at the end.
         // An instance of an ancestor has become the function on its own.
         let is_of_function = self.instance.from.seed.level == Level::Function;
@@ -75,14 +80,20 @@ impl Retiring {
             return self.park(coming).await;
         }
         drop(coming);
+        Box::pin(self.end(is_asked)).await;
+    }
+
+    /// Ends the instance when the guest stands still, and learns from it if that `is_asked`.
+    async fn end(mut self: Box<Self>, is_asked: bool) {
         let stopped = match self.report {
-            Some(report) => Ok(report),
-            None => stopped(&mut self.instance).await,
+            Some(report) => Some(report),
+            None => self.stopped().await,
         };
-        if let Ok(report) = stopped {
+        if let Some(report) = stopped {
             if is_asked && let Ok(Ok(used)) = timeout(PATIENCE, self.instance.shell.survey()).await
             {
                 let generation = self.instance.generation;
+                let working_set = &self.instance.from.working_set;
                 working_set.learn(generation, &used, self.seed.ram_bytes());
             }
             // Last, so that whoever waits for it finds what was learnt.
@@ -97,13 +108,10 @@ impl Retiring {
 
     /// Resets the instance, without waiting for the guest to stand still: the shell
     /// finds the order when it does.
-    async fn park(mut self, coming: Coming) {
+    async fn park(mut self: Box<Self>, coming: Coming) {
         let from = self.instance.from.clone();
         let count_unused = from.working_set.is_count_due();
-        let reset = timeout(PATIENCE, self.instance.reset(count_unused))
-            .await
-            .unwrap_or_else(|_| Err(PlatformError::Protocol("it takes too long".to_owned())));
-        match reset {
+        match self.instance.reset(&mut self.settling, count_unused).await {
             Ok(effort) => {
                 tracing::trace!(number = self.number, ?effort, "instance reset");
                 let reset = effort.reset.unwrap_or_default();
@@ -116,13 +124,30 @@ impl Retiring {
                 }
                 // That was what made the set be forgotten.
                 drop(coming);
-                self.instance.shell.destroy().await;
+                Box::pin(self.instance.shell.destroy()).await;
             }
             Err(error) => {
-                tracing::debug!(number = self.number, %error, "an instance was not reset");
+                self.failed(&error);
                 drop(coming);
-                self.instance.shell.destroy().await;
+                Box::pin(self.instance.shell.destroy()).await;
             }
+        }
+    }
+
+    /// Waits until a guest that has said that it is done stands still.
+    async fn stopped(&mut self) -> Option<Report> {
+        let stopped = self.settling.stopped(&mut self.instance).await;
+        stopped.inspect_err(|error| self.failed(error)).ok()
+    }
+
+    /// It is not to be used again.
+    fn failed(&self, error: &Unsettled) {
+        let told = Line(error);
+        tracing::debug!(number = self.number, error = %told, "an instance was not reset");
+        if let Unsettled::WentOn = error {
+            // Its answer counts; whoever follows the function is to know all the same.
+            let error = InvokeError::GuestFailed(error.to_string());
+            self.sink.stream_ended(Err(&error));
         }
     }
 
@@ -130,21 +155,4 @@ impl Retiring {
         self.seed.count_faults(effort.page_faults);
         self.sink.retired(self.number, effort);
     }
-}
-
-/// Waits until a guest that has said that it is done stands still.
-async fn stopped(instance: &mut Instance) -> Result<Report, PlatformError> {
-    let wait = async {
-        loop {
-            match instance.shell.event().await? {
-                Event::Progress => {}
-                Event::Rang(report) if report.ring == Some(Ring::Done) => return Ok(report),
-                Event::Rang(_) => return Err(PlatformError::Protocol("it went on".to_owned())),
-                Event::Failed(why) => return Err(PlatformError::ShellEnded(why)),
-            }
-        }
-    };
-    timeout(PATIENCE, wait)
-        .await
-        .unwrap_or_else(|_| Err(PlatformError::Protocol("it does not stop".to_owned())))
 }

@@ -6,37 +6,34 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use faasw_cell::Step;
 use faasw_fri::messages::{
-    Ended, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
+    Ended, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
 };
-use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
+use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::PidfdFlags;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
 use tokio::time::timeout;
 
-#[cfg(feature = "ablation")]
-use crate::ablation::Mechanism;
+use crate::account::Account;
 use crate::error::{PlatformError, errno_told};
-use crate::executable;
 use crate::groups::Groups;
+use crate::launcher::{self, Launcher, Running};
 use crate::process::{Exit, FORBIDDEN_CALL, Process};
-use crate::watch::{into_io, watch};
+use crate::watch::{into_io, send_when_there_is_room, watch};
 
 /// What is known of a process that was asked for.
 struct Expected {
     spawned: Option<oneshot::Sender<Result<Spawned, PlatformError>>>,
     ended: Option<oneshot::Sender<Exit>>,
+    account: Arc<Account>,
 }
 
 /// An order without an answer. None is lost: where the socket is full, they wait in
@@ -69,22 +66,25 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts one. Must be called inside a tokio runtime. Processes that make a system
+    /// Starts one, by `launcher` if there is one, else as a child of this process. Must be
+    /// called inside a tokio runtime. Processes that make a system
     /// call that their cell does not allow are counted in `forbidden_calls`; how control
     /// groups are used is told to `groups`, which says how many are to be kept.
     ///
     /// # Errors
     /// The system's.
-    pub fn start(forbidden_calls: Arc<AtomicU64>, groups: Arc<Groups>) -> io::Result<Arc<Self>> {
-        let (program, argument) = program()?;
-        let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
+    pub fn start(
+        launcher: Option<&Launcher>,
+        forbidden_calls: Arc<AtomicU64>,
+        groups: Arc<Groups>,
+    ) -> io::Result<Arc<Self>> {
         let (ours, theirs) = faasw_fri::pair()?;
-        let keep = KeepGroups {
-            free_max: groups.free_max(),
-        };
         // It finds this when it begins.
-        send(&ours, &keep, &[], SendFlags::DONTWAIT).map_err(into_io)?;
-        let child = start_program(&program, argument, &theirs, &helper)?;
+        send(&ours, &groups.order(), &[], SendFlags::DONTWAIT).map_err(into_io)?;
+        let running = match launcher {
+            Some(launcher) => launcher.launch(&theirs)?,
+            None => Running::Child(launcher::execute(SPAWNER, &theirs)?),
+        };
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
         let (orders, to_give) = mpsc::unbounded_channel();
@@ -98,7 +98,7 @@ impl Spawner {
             groups,
             reaped,
         });
-        tokio::spawn(listen(Arc::downgrade(&spawner), child, reaped_sender));
+        tokio::spawn(listen(Arc::downgrade(&spawner), running, reaped_sender));
         tokio::spawn(give(Arc::downgrade(&spawner), to_give));
         Ok(spawner)
     }
@@ -169,15 +169,17 @@ impl Spawner {
     ) -> Result<Process, PlatformError> {
         let (spawned_sender, spawned) = oneshot::channel();
         let (ended_sender, ended) = oneshot::channel();
+        let account = Arc::<Account>::default();
         self.expected().insert(
             token,
             Expected {
                 spawned: Some(spawned_sender),
                 ended: Some(ended_sender),
+                account: account.clone(),
             },
         );
         // From here on dropping this ends whatever was made of the request.
-        let mut process = Process::spawned(self.clone(), token, ended);
+        let mut process = Process::spawned(self.clone(), token, account, ended);
         self.tell(message, fds).await?;
         match spawned.await {
             Ok(Ok(spawned)) => {
@@ -201,12 +203,11 @@ impl Spawner {
         if self.is_gone() {
             return Err(PlatformError::SpawnerGone);
         }
-        self.socket
-            .async_io(Interest::WRITABLE, |socket| {
-                send(socket, message, fds, SendFlags::empty()).map_err(into_io)
-            })
-            .await
-            .map_err(|_| PlatformError::SpawnerGone)
+        send_when_there_is_room(&self.socket, |socket| {
+            send(socket, message, fds, SendFlags::empty()).map_err(into_io)
+        })
+        .await
+        .map_err(|_| PlatformError::SpawnerGone)
     }
 
     /// Asks for a process's end, without waiting.
@@ -221,7 +222,7 @@ impl Spawner {
     }
 
     /// Takes what the spawner said.
-    fn hear(&self, packet: &Packet) -> Result<(), FriError> {
+    fn hear(&self, packet: &mut Packet) -> Result<(), FriError> {
         match packet.kind() {
             Some(Kind::Spawned) => {
                 let spawned: Spawned = packet.message()?;
@@ -232,6 +233,8 @@ impl Spawner {
             }
             Some(Kind::Introduced) => {
                 let Introduced { own_users, groups } = packet.message()?;
+                let [usage, ..] = packet.take_fds();
+                self.groups.introduced(usage);
                 if own_users == 0 {
                     tracing::warn!(
                         "without root all cells share this user: one kind of protection less"
@@ -263,9 +266,22 @@ impl Spawner {
                     token,
                     signal,
                     code,
+                    out_of_memory,
+                    cpu_nanoseconds,
                     groups,
                 } = packet.message()?;
                 self.groups.told(groups);
+                let out_of_memory = out_of_memory != 0;
+                if out_of_memory {
+                    self.groups.out_of_memory();
+                    let memory = self.groups.memory();
+                    tracing::warn!(
+                        token,
+                        used = memory.used,
+                        max = memory.max,
+                        "the system ended a process for want of memory"
+                    );
+                }
                 if signal == FORBIDDEN_CALL {
                     self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(
@@ -274,8 +290,15 @@ impl Spawner {
                     );
                 }
                 let expected = self.expected().remove(&token);
-                if let Some(waiting) = expected.and_then(|expected| expected.ended) {
-                    let _ = waiting.send(Exit { signal, code });
+                if let Some(Expected { ended, account, .. }) = expected {
+                    account.close(Duration::from_nanos(cpu_nanoseconds));
+                    if let Some(waiting) = ended {
+                        let _ = waiting.send(Exit {
+                            signal,
+                            code,
+                            out_of_memory,
+                        });
+                    }
                 }
             }
             _ => return Err(FriError::Malformed),
@@ -316,7 +339,7 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
 }
 
 /// Listens to the spawner until it ends, then reaps it.
-async fn listen(spawner: Weak<Spawner>, mut child: Child, _reaped: signal::Sender<()>) {
+async fn listen(spawner: Weak<Spawner>, running: Running, _reaped: signal::Sender<()>) {
     loop {
         let Some(listening) = spawner.upgrade() else {
             break;
@@ -324,11 +347,15 @@ async fn listen(spawner: Weak<Spawner>, mut child: Child, _reaped: signal::Sende
         let heard = listening
             .socket
             .async_io(Interest::READABLE, |socket| {
-                receive_from_untrusted(socket, RecvFlags::DONTWAIT).map_err(into_io)
+                receive(socket, RecvFlags::DONTWAIT).map_err(into_io)
             })
             .await
             .map_err(|error| error.to_string())
-            .and_then(|packet| listening.hear(&packet).map_err(|error| error.to_string()));
+            .and_then(|mut packet| {
+                listening
+                    .hear(&mut packet)
+                    .map_err(|error| error.to_string())
+            });
         if let Err(error) = heard {
             tracing::debug!(%error, "the spawner is gone");
             listening.end();
@@ -336,73 +363,15 @@ async fn listen(spawner: Weak<Spawner>, mut child: Child, _reaped: signal::Sende
         }
     }
     // Its socket is closed, so it ends its processes, clears up after them and ends.
-    let _ = timeout(CLEARING_UP, ended(&child)).await;
-    let _ = tokio::task::spawn_blocking(move || {
-        let _ = child.kill();
-        child.wait()
-    })
-    .await;
+    let _ = timeout(CLEARING_UP, running.ended()).await;
+    running.reap().await;
 }
 
 /// How long a spawner may take to end once nobody wants it any more.
 const CLEARING_UP: Duration = Duration::from_secs(5);
 
-/// Waits until a child has ended, without reaping it.
-async fn ended(child: &Child) -> io::Result<()> {
-    let number = i32::try_from(child.id()).map_err(io::Error::other)?;
-    let number = rustix::process::Pid::from_raw(number).ok_or(io::ErrorKind::NotFound)?;
-    let process = rustix::process::pidfd_open(number, PidfdFlags::NONBLOCK)?;
-    watch(process)?.readable().await.map(|_| ())
-}
-
-/// The spawner's program, and what it is started with.
-fn program() -> io::Result<(OwnedFd, Option<String>)> {
-    #[cfg(feature = "trial")]
-    if let Some((program, argument)) = crate::trial::spawner()? {
-        return Ok((program, Some(argument)));
-    }
-    let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
-    #[cfg(feature = "ablation")]
-    if Mechanism::Cell.is_off() {
-        return Ok((program, Some(faasw_cell::WITHOUT_CELL.to_owned())));
-    }
-    Ok((program, None))
-}
-
-#[expect(
-    unsafe_code,
-    reason = "the child's descriptors must be at fixed numbers before exec"
-)]
-fn start_program(
-    program: &OwnedFd,
-    argument: Option<String>,
-    socket: &OwnedFd,
-    helper: &OwnedFd,
-) -> io::Result<Child> {
-    /// Where the spawner looks for its socket; the helper's program is next to it.
-    const FIRST_FD: i32 = 3;
-    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
-    // Numbers that the moves below cannot overwrite.
-    let socket = rustix::io::fcntl_dupfd_cloexec(socket, FIRST_FD + 10)?;
-    let helper = rustix::io::fcntl_dupfd_cloexec(helper, FIRST_FD + 10)?;
-    let sources = [socket.as_raw_fd(), helper.as_raw_fd()];
-    let mut command = Command::new(path);
-    command
-        .arg0("faasw-spawner")
-        .args(argument)
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    // SAFETY: between fork and exec only dup2 is called, which is safe there.
-    unsafe {
-        command.pre_exec(move || {
-            for (number, source) in (FIRST_FD..).zip(sources) {
-                if libc::dup2(source, number) < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            Ok(())
-        });
-    }
-    command.spawn()
-}
+/// What a spawner's program is called.
+const SPAWNER: launcher::Program = launcher::Program {
+    name: "faasw-spawner",
+    argument: None,
+};

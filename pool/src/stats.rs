@@ -1,5 +1,7 @@
 //! What a pool tells of itself.
 
+use crate::memory::SHORT;
+
 /// How many microVMs there are, by what they do, and what functions hold in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
@@ -11,10 +13,19 @@ pub struct EngineStats {
     pub stock: StockStats,
     /// Control groups of cells.
     pub groups: GroupStats,
+    /// Memory of all microVMs and compilations together.
+    pub memory: MemoryStats,
     /// Instances that wait for a request of their function.
     pub parked: usize,
     /// Instances at work, being reset or being ended.
     pub busy: usize,
+    /// Requests that wait for a place.
+    pub waiting: usize,
+    /// Exchanges, ever, that were cut while they waited for their clients, because others
+    /// wanted their places.
+    pub evicted: u64,
+    /// Bytes of memory that instances at work may come to at worst.
+    pub memory_taken: u64,
     /// Processes that were ended, ever, for a system call that their cell does not
     /// allow: somebody broke out of a microVM or of the compiler.
     pub forbidden_calls: u64,
@@ -64,4 +75,47 @@ pub struct GroupStats {
     pub hits: u64,
     /// Cells, ever, that had a group made for them.
     pub misses: u64,
+}
+
+/// What the processes of all microVMs and compilations take of memory together, seeds
+/// included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Bytes, by the kernel's account; `None` where there are no control groups.
+    pub used: Option<u64>,
+    /// Bytes that they may take ([`PoolOptions::instance_memory`]).
+    ///
+    /// [`PoolOptions::instance_memory`]: crate::PoolOptions::instance_memory
+    pub max: u64,
+    /// Processes, ever, that the system ended for want of memory, as far as control
+    /// groups tell.
+    pub out_of_memory: u64,
+}
+
+impl MemoryStats {
+    /// Whether there is hardly any left.
+    pub(crate) fn is_short(&self) -> bool {
+        self.used
+            .is_some_and(|used| used > self.max - self.max / SHORT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_short_when_it_is_nearly_used_up_and_somebody_says_so() {
+        let is_short = |used, max| {
+            let stats = MemoryStats {
+                used,
+                max,
+                out_of_memory: 0,
+            };
+            stats.is_short()
+        };
+        assert!(!is_short(Some(1500), 1600) && is_short(Some(1501), 1600));
+        assert!(!is_short(Some(u64::MAX / 2), u64::MAX) && is_short(Some(9), 5));
+        assert!(!is_short(None, 0));
+    }
 }

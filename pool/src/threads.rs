@@ -6,12 +6,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use faasw_shell::thread::{Host, Thread};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
+use crate::account::Account;
 use crate::error::PlatformError;
 use crate::process::{Exit, Process};
 
@@ -65,7 +68,10 @@ impl Threads {
         };
         let progress = progress.try_clone().map_err(system)?;
         let (over_sender, over) = oneshot::channel();
+        let account = Arc::<Account>::default();
+        let charged = account.clone();
         let ended = move |code| {
+            charged.close(own_cpu_time());
             // Nobody waits where the runtime is gone.
             let _ = over_sender.send(code);
         };
@@ -89,7 +95,7 @@ impl Threads {
             let _ = ended_sender.send(exit);
             threads.count.send_modify(|count| *count -= 1);
         });
-        Ok(Process::thread(thread, ended))
+        Ok(Process::thread(thread, account, ended))
     }
 
     /// Ends them all and waits until they are gone. There will be no others.
@@ -110,6 +116,12 @@ impl Threads {
     }
 }
 
+/// CPU time of the thread that asks.
+fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Waits for a thread that says when it is over, until the system has it no more either.
 async fn joined_after(over: oneshot::Receiver<i32>, thread: JoinHandle<()>) -> Exit {
     let code = over.await.unwrap_or_default();
@@ -117,6 +129,7 @@ async fn joined_after(over: oneshot::Receiver<i32>, thread: JoinHandle<()>) -> E
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     Exit {
         signal: 0,
+        out_of_memory: false,
         code: u64::try_from(code).unwrap_or_default(),
     }
 }

@@ -6,12 +6,14 @@
 //! steps (best-effort fork, AFaaS §4.1), and its seed is made again meanwhile, once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::{PAGE, ram_bytes};
 use faasw_seedtree::{Candidate, Level, victims};
+use faasw_text::Line;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -23,7 +25,7 @@ use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::making::Making;
 use crate::parking::{Keeper, Parking};
-use crate::seed::Function;
+use crate::seed::{Function, Makings};
 use crate::stock::Stock;
 
 /// How long a level that has no tenant's code may take.
@@ -34,6 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Tree {
     stock: Arc<Stock>,
     keeper: Arc<Keeper>,
+    makings: Arc<Makings>,
     budget: u64,
     function_budget: u64,
     booted: OnceCell<Arc<Frozen>>,
@@ -41,6 +44,8 @@ pub struct Tree {
     functions: Mutex<Vec<Weak<Function>>>,
     /// By function name, of whatever version.
     holdings: Mutex<BTreeMap<String, Weak<Holding>>>,
+    /// Number of the next function.
+    next_number: AtomicU64,
 }
 
 /// Takes what a guest without a function says, which is nothing.
@@ -49,7 +54,7 @@ struct OwnLog;
 
 impl LogSink for OwnLog {
     fn line(&self, _: u64, _: LogStream, line: &[u8]) {
-        tracing::warn!(line = %String::from_utf8_lossy(line), "a guest without a function speaks");
+        tracing::warn!(line = %Line(String::from_utf8_lossy(line)), "a guest without a function speaks");
     }
 }
 
@@ -81,17 +86,30 @@ async fn patiently<T>(
 impl Tree {
     /// A tree without seeds, whose functions' seeds may take `budget` bytes; each
     /// function may hold `function_budget` bytes, parked instances included.
-    pub fn new(stock: Arc<Stock>, keeper: Arc<Keeper>, budget: u64, function_budget: u64) -> Self {
+    pub fn new(
+        stock: Arc<Stock>,
+        keeper: Arc<Keeper>,
+        processors: usize,
+        budget: u64,
+        function_budget: u64,
+    ) -> Self {
         Self {
             stock,
             keeper,
+            makings: Arc::new(Makings::new(processors)),
             budget,
             function_budget,
             booted: OnceCell::new(),
             linked: OnceCell::new(),
             functions: Mutex::default(),
             holdings: Mutex::default(),
+            next_number: AtomicU64::new(0),
         }
+    }
+
+    /// Whose turn it is to make a seed of a function that is known.
+    pub fn makings(&self) -> &Arc<Makings> {
+        &self.makings
     }
 
     /// Where shells come from.
@@ -111,7 +129,8 @@ impl Tree {
             return holding;
         }
         holdings.retain(|_, holding| holding.strong_count() > 0);
-        let holding = Arc::new(Holding::new(self.function_budget));
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let holding = Arc::new(Holding::new(number, self.function_budget));
         holdings.insert(name.to_owned(), Arc::downgrade(&holding));
         holding
     }

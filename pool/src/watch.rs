@@ -7,18 +7,39 @@ use faasw_fri::FriError;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Makes a socket non-blocking and has the runtime watch it.
+/// Makes a socket non-blocking and has the runtime watch it for what it brings. Not for
+/// room: the system tells of that each time the other end takes anything, which would wake
+/// the runtime for nothing ([`send_when_there_is_room`]).
 ///
 /// # Errors
 /// The system's.
-#[expect(unsafe_code, reason = "tokio cannot check who owns a descriptor")]
 pub fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     rustix::io::ioctl_fionbio(&socket, true)?;
+    register(socket, Interest::READABLE)
+}
+
+#[expect(unsafe_code, reason = "tokio cannot check who owns a descriptor")]
+fn register(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` always answers with the same open descriptor, which
     // is closed only after it was taken out of the runtime.
-    let watched =
-        unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE | Interest::WRITABLE) };
+    let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
     Ok(watched?)
+}
+
+/// Sends by a watched socket as soon as that has room: almost always at once.
+///
+/// # Errors
+/// What `send` says, but that there is no room; the system's.
+pub async fn send_when_there_is_room(
+    socket: &AsyncFd<OwnedFd>,
+    send: impl Fn(&OwnedFd) -> io::Result<()>,
+) -> io::Result<()> {
+    match send(socket.get_ref()) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        sent => return sent,
+    }
+    let room = register(socket.get_ref().try_clone()?, Interest::WRITABLE)?;
+    room.async_io(Interest::WRITABLE, send).await
 }
 
 /// A non-blocking socket's "not now" becomes what [`AsyncFd`] waits on.
@@ -27,5 +48,33 @@ pub fn into_io(error: FriError) -> io::Error {
         FriError::System(errno) => errno.into(),
         FriError::Closed => io::ErrorKind::BrokenPipe.into(),
         FriError::Malformed => io::ErrorKind::InvalidData.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::pin::pin;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn what_has_no_room_is_sent_when_there_is() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let ours = watch(ours).unwrap();
+        let send = |socket: &OwnedFd| Ok(rustix::io::write(socket, b"order").map(|_| ())?);
+        while send(ours.get_ref()).is_ok() {}
+        let mut sending = pin!(send_when_there_is_room(&ours, send));
+        let soon = timeout(Duration::from_millis(10), sending.as_mut()).await;
+        assert!(soon.is_err());
+        while rustix::io::read(&theirs, &mut [0; 16]).is_ok() {}
+        sending.await.unwrap();
+        assert_eq!(rustix::io::read(&theirs, &mut [0; 16]), Ok(5));
+        drop(theirs);
+        let error = send_when_there_is_room(&ours, send).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

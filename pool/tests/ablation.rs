@@ -29,15 +29,7 @@ async fn serve(bench: &Bench) -> SeedInfo {
     for _ in 0..3 {
         bench.through(&seed, call("/hello")).await;
     }
-    let asked: Vec<_> = (0..6)
-        .map(|_| {
-            let (pool, seed) = (bench.pool.clone(), seed.clone());
-            tokio::spawn(async move { pool.invoke(&seed, call("/count")).await })
-        })
-        .collect();
-    for asked in asked {
-        let reply = asked.await.unwrap().unwrap();
-        let body = support::bytes_of(reply.body).await.unwrap();
+    for body in bench.at_once(&seed, 6, "/count").await {
         assert_eq!(body.trim_ascii(), b"1");
     }
     let tree = bench.pool.tree();
@@ -64,11 +56,17 @@ async fn without_its_read_set_a_function_is_served(bench: &Bench) {
     assert!(seed.written_pages > 0 && seed.read_pages == 0, "{seed:?}");
 }
 
-/// Of each shell, whether a filter is over it.
+/// Of each shell, whether its own filter is over it, beside the spawner's that it inherits.
 fn are_filtered() -> Vec<bool> {
-    let status = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let told = |pid: u32, key: &str| -> u32 {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        value.unwrap().trim().parse().unwrap()
+    };
+    let filters = |pid| told(pid, "Seccomp_filters");
     let shells = support::processes::shells();
-    let filtered = |pid: u32| status(pid).contains("\nSeccomp:\t2\n");
+    let filtered = |pid| filters(pid) > filters(told(pid, "PPid"));
     shells.into_iter().map(filtered).collect()
 }
 

@@ -65,8 +65,9 @@ async fn what_the_first_instance_wrote_is_filled_in_for_the_next(bench: &Bench) 
         faults.push(log.effort().await.page_faults);
     }
     if has_page_scan() {
-        // The second may have come before the first was asked.
-        assert!(faults[5] < faults[0], "{faults:?}");
+        // The second may have come before the first was asked, and any may be served by
+        // another than a parked one, when the machine has other things to do.
+        assert!(faults[2..].iter().min() < faults.first(), "{faults:?}");
     }
     // What was filled in is the seed's, not the first instance's.
     let probe = bench

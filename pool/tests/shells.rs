@@ -222,16 +222,7 @@ async fn groups_are_used_again_when_their_shells_have_ended(bench: &Bench) {
 
 async fn no_more_groups_are_kept_than_are_allowed(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-    let asking: Vec<_> = (0..8)
-        .map(|_| {
-            let (pool, seed) = (bench.pool.clone(), seed.clone());
-            tokio::spawn(async move { pool.invoke(&seed, call("/count")).await })
-        })
-        .collect();
-    for asked in asking {
-        let reply = asked.await.unwrap().unwrap();
-        support::bytes_of(reply.body).await.unwrap();
-    }
+    bench.at_once(&seed, 8, "/count").await;
     bench
         .settles("all end", |stats| stats.busy == 0 && stats.groups.used == 0)
         .await;

@@ -122,15 +122,8 @@ async fn many_that_wait_for_a_seed_have_it_made_once(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     eventually("the seed gives way", bench, |all| !all[0].is_in_memory).await;
     let before = bench.pool.tree()[1].forks;
-    let asking: Vec<_> = (0..8)
-        .map(|_| {
-            let (pool, seed) = (bench.pool.clone(), seed.clone());
-            tokio::spawn(async move { pool.invoke(&seed, call("/count")).await })
-        })
-        .collect();
-    for asked in asking {
-        let body = bytes_of(asked.await.unwrap().unwrap().body).await.unwrap();
-        assert_eq!(String::from_utf8(body).unwrap().trim(), "1");
+    for body in bench.at_once(&seed, 8, "/count").await {
+        assert_eq!(body.trim_ascii(), b"1");
     }
     bench
         .settles("all instances end", |stats| stats.busy == 0)
@@ -179,14 +172,8 @@ async fn load(bench: &Bench, seed: &Seed) {
     for _ in 0..3 {
         bench.through(seed, call("/hello")).await;
     }
-    let asked = (0..4).map(|_| {
-        let (pool, seed) = (bench.pool.clone(), seed.clone());
-        let path = format!("/sleep/{}", 30 * slowness());
-        tokio::spawn(async move { pool.invoke(&seed, call(&path)).await })
-    });
-    for asked in asked.collect::<Vec<_>>() {
-        bytes_of(asked.await.unwrap().unwrap().body).await.unwrap();
-    }
+    let path = format!("/sleep/{}", 30 * slowness());
+    bench.at_once(seed, 4, &path).await;
     bench
         .settles("all requests end", |stats| stats.busy == 0)
         .await;

@@ -1,13 +1,14 @@
 //! What the parts came to, as plots.
 
 use super::{
+    curve::{Curve, Curves},
     measure::{Contest, Results},
     plot::{Bar, Chart, Group},
 };
-use crate::{contest::Summary, floor, shells, soak};
+use crate::{contest::Summary, floor, overload, shells, soak};
 
 /// All plots by the names of their files.
-pub fn of(results: &Results) -> Vec<(String, Chart)> {
+pub fn of(results: &Results) -> Vec<(String, String)> {
     let mut charts = Vec::new();
     for (function, contests) in &results.contests {
         let title = function.title();
@@ -23,7 +24,7 @@ pub fn of(results: &Results) -> Vec<(String, Chart)> {
                 title: format!("{title}: {said}"),
                 groups: groups.collect(),
             };
-            charts.push((format!("{kind}-{}.svg", function.name), chart));
+            charts.push((format!("{kind}-{}.svg", function.name), chart.to_string()));
         };
         let all: Vec<&Contest> = contests.iter().collect();
         let one: Vec<&Contest> = contests.iter().filter(|c| c.connections == 1).collect();
@@ -41,6 +42,7 @@ pub fn of(results: &Results) -> Vec<(String, Chart)> {
     charts.extend(results.floor.as_ref().map(of_floor_chart));
     charts.extend(results.shells.as_ref().map(of_shells_chart));
     charts.extend(results.soak.as_ref().map(of_soak_chart));
+    charts.extend(results.overload.as_ref().map(of_overload_curves));
     charts
 }
 
@@ -56,7 +58,7 @@ fn bar(summary: &Summary, value: Value) -> Option<Bar> {
     })
 }
 
-fn of_floor_chart(found: &floor::Found) -> (String, Chart) {
+fn of_floor_chart(found: &floor::Found) -> (String, String) {
     let plain = |label: &str, value: f64| Bar {
         label: label.to_owned(),
         value,
@@ -78,10 +80,10 @@ fn of_floor_chart(found: &floor::Found) -> (String, Chart) {
             bars,
         }],
     };
-    ("floor.svg".to_owned(), chart)
+    ("floor.svg".to_owned(), chart.to_string())
 }
 
-fn of_shells_chart(found: &shells::Found) -> (String, Chart) {
+fn of_shells_chart(found: &shells::Found) -> (String, String) {
     let groups = found
         .rows
         .chunk_by(|one, next| one.at_once == next.at_once)
@@ -102,10 +104,10 @@ fn of_shells_chart(found: &shells::Found) -> (String, Chart) {
         title: "asking for a shell to having it, us, p50 / p99".to_owned(),
         groups: groups.collect(),
     };
-    ("shells.svg".to_owned(), chart)
+    ("shells.svg".to_owned(), chart.to_string())
 }
 
-fn of_soak_chart(found: &soak::Found) -> (String, Chart) {
+fn of_soak_chart(found: &soak::Found) -> (String, String) {
     let bars = found.windows.iter().enumerate().map(|(index, window)| Bar {
         label: format!("{:.0} s", found.window_seconds * (index + 1) as f64),
         value: window.per_second,
@@ -119,5 +121,25 @@ fn of_soak_chart(found: &soak::Found) -> (String, Chart) {
         title: "long load: answers per second".to_owned(),
         groups: groups.collect(),
     };
-    ("soak.svg".to_owned(), chart)
+    ("soak.svg".to_owned(), chart.to_string())
+}
+
+fn of_overload_curves(found: &overload::Found) -> (String, String) {
+    let curve = |label: &str, of: fn(&overload::Step) -> f64| Curve {
+        label: label.to_owned(),
+        points: found
+            .steps
+            .iter()
+            .map(|step| (step.offered, of(step)))
+            .collect(),
+    };
+    let curves = Curves {
+        title: "goodput under overload, requests per second".to_owned(),
+        across: "offered".to_owned(),
+        curves: vec![
+            curve("answered", |step| step.goodput),
+            curve("refused with 503", |step| step.refused),
+        ],
+    };
+    ("overload.svg".to_owned(), curves.to_string())
 }

@@ -90,6 +90,17 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
         text.push_str(&plot("soak"));
         text.push_str(&format!("\n{}", found.table().markdown()));
     }
+    if let Some(found) = &results.overload {
+        text.push_str("\n## More than can be done\n");
+        text.push_str(&plot("overload"));
+        text.push_str(&format!(
+            "\nRequests come at fixed times, whatever becomes of those before, to a function that \
+             computes for some milliseconds; the load is to the {:.0} answers/s that it gives to \
+             connections that wait. Latency counts from when a request was due.\n\n{}",
+            found.capacity,
+            found.table().markdown()
+        ));
+    }
     text
 }
 

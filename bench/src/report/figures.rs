@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     contest::{Contestant, Summary},
-    floor, memory, shells, soak,
+    floor, memory, overload, shells, soak,
 };
 
 /// The parked way to the floor.
@@ -18,6 +18,10 @@ const SHELL_OVER_PARKED: Goal = Goal::AtMost(120.0);
 const STEADY: Goal = Goal::AtLeast(0.95);
 const FLAT: Goal = Goal::AtMost(1.05);
 const NONE: Goal = Goal::AtMost(0.0);
+/// What is served of three times of what can be, to the most that is.
+const KEPT: Goal = Goal::AtLeast(0.9);
+/// How long that may take, in microseconds.
+const BOUNDED: Goal = Goal::AtMost(1_000_000.0);
 
 /// Every figure, in the order of the report.
 pub fn of(results: &Results) -> Vec<Figure> {
@@ -39,6 +43,9 @@ pub fn of(results: &Results) -> Vec<Figure> {
     figures.extend(results.crowd.as_ref().map(of_crowd));
     if let Some(found) = &results.soak {
         figures.extend(of_soak(found));
+    }
+    if let Some(found) = &results.overload {
+        figures.extend(of_overload(found));
     }
     figures
 }
@@ -240,6 +247,39 @@ fn of_soak(found: &soak::Found) -> Vec<Figure> {
         figure("processes", |window| window.processes as f64, count, FLAT),
         Figure::number(
             "long load: errors".to_owned(),
+            Some(found.errors() as f64),
+            Unit::Count,
+            Some(NONE),
+        )
+        .of(Some(found.errors().to_string()), None),
+    ]
+}
+
+fn of_overload(found: &overload::Found) -> Vec<Figure> {
+    let per_second = |value: f64| Some(format!("{value:.0}/s"));
+    let largest = found.largest();
+    let tail = largest.and_then(|step| Some(step.accepted?.p99));
+    let load = largest.map_or(0.0, |step| step.load);
+    vec![
+        Figure::number(
+            format!("{load} times what can be done: answered, to the peak"),
+            found.kept().ok(),
+            Unit::Times,
+            Some(KEPT),
+        )
+        .of(
+            largest.and_then(|step| per_second(step.goodput)),
+            per_second(found.peak()),
+        ),
+        Figure::number(
+            format!("{load} times what can be done: p99 of what is answered"),
+            tail,
+            Unit::Microseconds,
+            Some(BOUNDED),
+        )
+        .of(tail.map(|tail| Unit::Microseconds.write(tail)), None),
+        Figure::number(
+            "overload: neither answered nor refused".to_owned(),
             Some(found.errors() as f64),
             Unit::Count,
             Some(NONE),

@@ -15,13 +15,15 @@ use crate::{
     contest::{self, Contestant, Rounds},
     floor, interrupt,
     load::Until,
-    memory, shells, soak,
+    memory, overload, shells, soak,
 };
 
 /// What a node with many instances is told beside the given options.
 const ROOMY: [&str; 2] = ["--timeout", "60s"];
 /// Answers that a warm peer has to give to be one: some fail late.
 const WARM_TRIES: u32 = 300;
+/// A function whose answers cost so much that asking for them costs little beside it.
+const BUSY: &str = include_str!("busy.wat");
 /// Requests to each function of the crowd at once, and so instances of each.
 const OF_EACH: u32 = 3;
 
@@ -42,11 +44,13 @@ pub enum Part {
     Crowd,
     /// Load for a long time
     Soak,
+    /// More load than can be served
+    Overload,
 }
 
 impl Part {
     /// All, in order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Latency,
         Self::Floor,
         Self::Shells,
@@ -54,6 +58,7 @@ impl Part {
         Self::Memory,
         Self::Crowd,
         Self::Soak,
+        Self::Overload,
     ];
 }
 
@@ -74,6 +79,8 @@ pub struct Plan {
     crowd: u32,
     /// The soak.
     soak: soak::Plan,
+    /// How long each load of the overload is offered.
+    overload: Duration,
 }
 
 impl Plan {
@@ -94,6 +101,7 @@ impl Plan {
             windows: 10,
             window: Duration::from_secs(60),
         },
+        overload: Duration::from_secs(10),
     };
 
     fn of_shells(&self) -> shells::Plan {
@@ -140,6 +148,7 @@ impl Plan {
             windows: 3,
             window: Duration::from_secs(1),
         },
+        overload: Duration::from_secs(1),
     };
 }
 
@@ -217,6 +226,8 @@ pub struct Results {
     pub crowd: Option<Crowd>,
     /// Of hello.
     pub soak: Option<soak::Found>,
+    /// Of a function that computes.
+    pub overload: Option<overload::Found>,
     /// What a peer cannot do.
     pub notes: Vec<String>,
     /// What could not be measured, and why.
@@ -264,6 +275,9 @@ pub fn all(subjects: &Subjects) -> Result<Results> {
     }
     if wants(Part::Soak) {
         results.soak = results.try_part("soak".to_owned(), || subjects.soak())?;
+    }
+    if wants(Part::Overload) {
+        results.overload = results.try_part("overload".to_owned(), || subjects.overload())?;
     }
     Ok(results)
 }
@@ -445,5 +459,17 @@ impl Subjects<'_> {
     fn soak(&self) -> Result<soak::Found> {
         let node = Node::start(self.faasw, self.hello()?, self.setting)?;
         soak::measure(node.pid(), node.url(), self.plan.soak, true)
+    }
+    fn overload(&self) -> Result<overload::Found> {
+        let folder = tempfile::TempDir::with_prefix("faasw-bench-")?;
+        let file = folder.path().join("busy.wat");
+        std::fs::write(&file, BUSY)?;
+        let function = Function {
+            name: "busy".to_owned(),
+            file,
+            freeze: None,
+        };
+        let node = Node::start(self.faasw, &function, self.setting)?;
+        overload::measure(node.url(), self.plan.overload, &overload::LOADS, true)
     }
 }

@@ -3,8 +3,9 @@
 use std::fmt::{self, Write as _};
 
 /// Colours of the series, apart also for the colour-blind (Okabe and Ito).
-const COLOURS: [&str; 4] = ["#0072b2", "#e69f00", "#999999", "#009e73"];
-const WIDTH: f64 = 760.0;
+pub const COLOURS: [&str; 4] = ["#0072b2", "#e69f00", "#999999", "#009e73"];
+/// Width of every plot.
+pub const WIDTH: f64 = 760.0;
 /// Where bars begin, and where the longest may end.
 const LEFT: f64 = 210.0;
 const RIGHT: f64 = 670.0;
@@ -103,7 +104,15 @@ fn draw(shapes: &mut String, bar: &Bar, colour: &str, y: f64, scale: f64) -> fmt
     text(shapes, end + 6.0, y + 13.0, "start", "normal", &label)
 }
 
-fn text(to: &mut String, x: f64, y: f64, anchor: &str, weight: &str, said: &str) -> fmt::Result {
+/// A word or more at a place.
+pub fn text(
+    to: &mut String,
+    x: f64,
+    y: f64,
+    anchor: &str,
+    weight: &str,
+    said: &str,
+) -> fmt::Result {
     let said = said.replace('&', "&amp;").replace('<', "&lt;");
     writeln!(
         to,
@@ -112,7 +121,7 @@ fn text(to: &mut String, x: f64, y: f64, anchor: &str, weight: &str, said: &str)
 }
 
 /// Three digits that count.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")
     } else if value >= 10.0 {

@@ -3,6 +3,8 @@
 //! Names come from a tenant's binary and end on terminals and in logs, so they
 //! are cut and cleaned in one place, on sending and again on reading.
 
+use faasw_text::{Line, Lines};
+
 /// Most bytes of a whole report.
 pub const REPORT_MAX: usize = 64 << 10;
 /// Most imports of a report. Real functions use about a hundred.
@@ -24,20 +26,22 @@ const _: () = assert!(
     "a message of nothing but escapes must leave room for the rest of a report"
 );
 
-/// Keeps the first [`IMPORTS_MAX`] names, each cleaned and cut to [`NAME_MAX`].
+/// Keeps the first [`IMPORTS_MAX`] names, each escaped to one line and cut to [`NAME_MAX`].
 pub fn bound_names(names: &mut Vec<String>) {
     names.truncate(IMPORTS_MAX);
     for name in names {
-        bound_text(name, NAME_MAX);
+        *name = Line(&name).to_string();
+        cut(name, NAME_MAX);
     }
 }
 
-/// Replaces control characters but line breaks, then cuts `text` to `limit` bytes.
+/// Escapes what a terminal or a log may not get but line breaks, then cuts `text` to `limit` bytes.
 pub fn bound_text(text: &mut String, limit: usize) {
-    let hostile = |c: char| c.is_control() && c != '\n';
-    if text.contains(hostile) {
-        *text = text.replace(hostile, "\u{fffd}");
-    }
+    *text = Lines(&text).to_string();
+    cut(text, limit);
+}
+
+fn cut(text: &mut String, limit: usize) {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit - CUT.len_utf8()));
         text.push(CUT);

@@ -253,7 +253,7 @@ mod tests {
     fn a_lying_helper_cannot_put_control_characters_on_a_terminal() {
         let json = br#"{"version":1,"result":{"Err":{"kind":"malformed","message":"a\u001b[2Jb\nc","imports":["\u0007"]}}}"#;
         let refusal = CompileReport::parse(json).unwrap().result.unwrap_err();
-        assert_eq!(refusal.message, "a\u{fffd}[2Jb\nc");
-        assert_eq!(refusal.imports, ["\u{fffd}"]);
+        assert_eq!(refusal.message, "a\\u{1b}[2Jb\nc");
+        assert_eq!(refusal.imports, ["\\u{7}"]);
     }
 }

@@ -34,7 +34,7 @@ fn read(bytes: &[u8]) -> bool {
     };
     assert!(imports.len() <= IMPORTS_MAX);
     assert!(message.len() <= MESSAGE_MAX);
-    let hostile = |c: char| c.is_control() && c != '\n';
+    let hostile = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     for text in imports.iter().map(String::as_str).chain([message]) {
         assert!(!text.contains(hostile), "{text:?}");
     }

@@ -4,9 +4,9 @@
 use std::os::fd::OwnedFd;
 
 use faasw_fri::messages::{
-    Activate, Ended, Failed, Fork, Introduced, KeepGroups, Kill, Limit, MAGIC, PacketHeader,
-    Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed, SpawnHelper,
-    SpawnShell, Spawned, Survey, Used, Wake,
+    Activate, Ended, Failed, Fork, Introduced, KeepGroups, Kill, Launch, Limit, MAGIC,
+    PacketHeader, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed,
+    SpawnHelper, SpawnShell, Spawned, Survey, Used, Wake,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, pair, receive, receive_from_untrusted};
 use faasw_pool::fuzzing::{extents, failure, not_prepared};
@@ -90,6 +90,7 @@ fn taken(packet: &Packet, bytes: &[u8]) -> bool {
         Introduced,
         KeepGroups,
         Kill,
+        Launch,
         Limit,
         Parked,
         Prepared,

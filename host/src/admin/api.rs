@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, time::Duration};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
-use hyper::body::Incoming;
 use serde::Serialize;
 
 use super::{NodeInfo, query};
@@ -14,7 +13,7 @@ use crate::{
     metrics,
     node::Node,
     problem::Problem,
-    server::Handler,
+    server::{Handler, Received},
 };
 
 /// Time for a client to send a module. It is the node's own user: patience
@@ -35,7 +34,7 @@ pub(crate) struct Api {
 type Answer = Result<Response<Body>, Problem>;
 
 impl Handler for Api {
-    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(self, request: Request<Received>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let head_only = parts.method == Method::HEAD;
         self.dispatch(&parts, body)
@@ -50,7 +49,7 @@ impl Api {
         Self { node, gateway }
     }
 
-    async fn dispatch(&self, parts: &Parts, body: Incoming) -> Answer {
+    async fn dispatch(&self, parts: &Parts, body: Received) -> Answer {
         if (&parts.method, parts.uri.path()) == (&Method::GET, "/metrics") {
             return Ok(metrics::response(self.node.metrics()));
         }
@@ -99,7 +98,7 @@ impl Api {
         })
     }
 
-    async fn deploy(&self, name: &str, uri: &Uri, body: Incoming) -> Answer {
+    async fn deploy(&self, name: &str, uri: &Uri, body: Received) -> Answer {
         let options = query::read_options(uri.query()).map_err(bad_query)?;
         let limit = self.node.limits().module;
         let module = message::collect(body, limit, MODULE_TIME, false)
@@ -128,7 +127,7 @@ impl Api {
     }
 
     /// The response is the function's own, also where it is a problem.
-    async fn invoke(&self, name: &str, parts: &Parts, body: Incoming) -> Answer {
+    async fn invoke(&self, name: &str, parts: &Parts, body: Received) -> Answer {
         let asked = query::read_invocation(parts.uri.query()).map_err(bad_query)?;
         let mut request = Request::builder()
             .method(asked.method.as_str())
@@ -136,6 +135,7 @@ impl Api {
             .body(body)
             .map_err(|error| bad_query(error.to_string()))?;
         *request.headers_mut() = parts.headers.clone();
+        request.extensions_mut().insert(message::FromOperator);
         Ok(self.node.invoke(name, request).await)
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use form_urlencoded::Serializer;
 
-use crate::{limits::TimeLimit, options::FunctionOptions, spelling};
+use crate::{host_name::HostName, limits::TimeLimit, options::FunctionOptions, spelling};
 
 /// Lines of a log that are given unless a number is asked for.
 const LOG_LINES: usize = 100;
@@ -40,6 +40,8 @@ pub(super) fn read_options(query: Option<&str>) -> Result<FunctionOptions, Strin
                 let words = spelling::freeze::WORDS.join(", ");
                 format!("freeze={value} is not one of {words}")
             })?),
+            "host" => options
+                .host(HostName::new(&value).map_err(|error| format!("host={value}: {error}"))?),
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -69,6 +71,9 @@ pub(super) fn write_options(options: &FunctionOptions) -> String {
     }
     for (limit, value) in options.own_times() {
         query.append_pair(limit.word(), &format!("{}us", value.as_micros()));
+    }
+    for host in options.hosts() {
+        query.append_pair("host", host.as_str());
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));

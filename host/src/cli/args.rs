@@ -1,12 +1,12 @@
 //! What the commands take.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use faasw::{FreezePolicy, FunctionName, FunctionOptions, Limits, spelling};
+use faasw::{FreezePolicy, FunctionName, FunctionOptions, HostName, Limits, spelling};
 use http::{HeaderName, HeaderValue, Method};
 
-use super::exit;
+use super::{exit, serving::Serving};
 
 /// A serverless node: every request runs as WebAssembly in a microVM of its own.
 #[derive(Debug, Parser)]
@@ -30,7 +30,8 @@ Examples:
 Examples:
   faasw serve                          then: faasw deploy hello.wasm
   faasw serve --listen 0.0.0.0:80 --data-dir /var/lib/faasw --metrics 127.0.0.1:9090
-  faasw serve --log-format json --timeout 2s --memory 64")]
+  faasw serve --log-format json --timeout 2s --memory 64
+  faasw serve --listen 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --redirect-http 0.0.0.0:80")]
     Serve(Serve),
     /// Make a function of a file, or a new version of one, on the running node
     #[command(after_help = "\
@@ -39,7 +40,8 @@ on the one before, and `faasw rollback` goes back to it.
 
 Examples:
   faasw deploy hello.wasm
-  faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20")]
+  faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
+  faasw deploy shop.wasm --host shop.example.org --host www.example.org")]
     Deploy(Deploy),
     /// Send a request to a function and print its response
     Invoke(Invoke),
@@ -99,6 +101,10 @@ pub struct Up {
 pub struct Serve {
     #[command(flatten)]
     pub serving: Serving,
+    /// Tell clients that ask with X-Faasw-Timing: 1 where their requests' time went,
+    /// which shows how busy others keep the node; `up` does
+    #[arg(long, help_heading = "Node")]
+    pub timing: bool,
     #[command(flatten)]
     pub node: DataDir,
     #[command(
@@ -237,62 +243,6 @@ pub struct Doctor {
     pub format: Format,
 }
 
-#[derive(Debug, Args)]
-#[group(skip)]
-#[command(next_help_heading = "Node")]
-pub struct Serving {
-    /// Serve functions on this address; port 0 takes any free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub listen: SocketAddr,
-    /// Serve Prometheus metrics on this address too, at /metrics; they are
-    /// always on the admin socket and never on the address of functions
-    #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<SocketAddr>,
-    /// Run at most this many requests at once; others are answered with 503
-    #[arg(long, value_name = "REQUESTS", default_value = "256", value_parser = at_least_one)]
-    pub max_instances: usize,
-    /// Keep this many microVMs made ahead of requests, and up to eight times as many
-    /// while they are needed
-    #[arg(long, value_name = "VMS", default_value_t = 4)]
-    pub shells_ready: usize,
-    /// Keep an instance that no request takes for this long
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
-    pub keep_alive: Duration,
-    /// Keep this many instances of each function all the same, once it was called
-    #[arg(long, value_name = "VMS", default_value_t = 0)]
-    pub min_parked: usize,
-    /// Keep at most this many instances of all functions waiting for requests
-    #[arg(long, value_name = "VMS", default_value_t = 512)]
-    pub max_parked: usize,
-    /// Let the seeds of functions take this many MiB together; those worth least
-    /// give way and are made again when they are used
-    #[arg(long, value_name = "MIB", default_value_t = 4096)]
-    pub seed_memory: u64,
-    /// Let one function hold this many MiB between requests, in seeds and pages of
-    /// waiting instances; over it instances end, then seeds give way
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
-    pub function_memory: u64,
-    /// Serve at most this many requests with one microVM, each from the exact
-    /// state of its seed; 1 forks a new one for every request
-    #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]
-    pub max_reuse: u32,
-    /// Serve without this mechanism, any number of times: for a benchmark
-    #[cfg(feature = "ablation")]
-    #[arg(long, value_name = "MECHANISM")]
-    pub without: Vec<faasw_pool::Mechanism>,
-    /// How the node's own events are written to standard error; FAASW_LOG
-    /// chooses which, such as debug or faasw=debug,warn
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
-}
-
-/// How the node's own events look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Node")]
@@ -328,6 +278,10 @@ pub struct Options {
     /// answered with 503 [default: as many as the node runs]
     #[arg(long, value_name = "REQUESTS", value_parser = at_least_one)]
     pub concurrency: Option<usize>,
+    /// Give the function this host for its own, any number of times: it is served there
+    /// with the whole path
+    #[arg(long = "host", value_name = "HOST", value_parser = host)]
+    pub hosts: Vec<HostName>,
     /// Freeze the seed before or after initialisation; after-init shares the
     /// randomness that it drew between all requests
     #[arg(long, value_name = "auto|before-init|after-init", default_value = "auto", value_parser = freeze)]
@@ -400,6 +354,9 @@ impl From<Options> for FunctionOptions {
         if let Some(requests) = given.concurrency {
             options = options.concurrency(requests);
         }
+        for host in given.hosts {
+            options = options.host(host);
+        }
         for (name, value) in given.environment {
             options = options.env(name, value);
         }
@@ -411,7 +368,11 @@ fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn host(text: &str) -> Result<HostName, faasw::HostNameError> {
+    HostName::new(text)
+}
+
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time < Duration::from_millis(1) {
         return Err("shorter than 1ms".into());
@@ -419,17 +380,12 @@ fn time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
     if number == 0 {
         return Err("it takes at least 1".into());
     }
     Ok(number)
-}
-
-fn at_least_one_use(text: &str) -> Result<u32, String> {
-    let number = at_least_one(text)?;
-    u32::try_from(number).map_err(|_| "too many".to_owned())
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -543,6 +499,12 @@ mod tests {
             "logs f -n many",
             "rollback f last",
             "serve --log-format yaml",
+            "serve --paths",
+            "serve --domain *.example.com",
+            "deploy f --host h:80",
+            "serve --tls-cert c.pem",
+            "serve --tls-key k.pem",
+            "serve --redirect-http 127.0.0.1:80",
             "serve --timeout 0s",
             "serve --max-instances 0",
             "deploy f --concurrency 0",

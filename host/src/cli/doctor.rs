@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{
     args::Doctor,
+    confine,
     exit::Exit,
     output::{duration, print, print_json},
 };
@@ -48,7 +49,11 @@ pub async fn doctor(args: Doctor) -> Result<(), Exit> {
     let mut stages = Vec::new();
     let failure = self_test(&mut stages).await.err();
     let report = Report {
-        findings: findings().into_iter().map(Found::from).collect(),
+        findings: findings()
+            .into_iter()
+            .chain([confine::finding()])
+            .map(Found::from)
+            .collect(),
         stages,
         failure,
     };

@@ -3,6 +3,7 @@
 use std::{fmt::Display, io::Write as _, process::ExitCode};
 
 use faasw::{FunctionName, PoolStartError, StartError, admin::ClientError};
+use faasw_text::Indented;
 
 /// What `--help` says about exit codes.
 pub const HELP: &str = "\
@@ -82,10 +83,10 @@ impl Exit {
         let mut stderr = std::io::stderr().lock();
         // Nobody is left to tell if standard error is closed.
         if let Some(message) = &self.message {
-            let _ = writeln!(stderr, "faasw: {message}");
+            let _ = writeln!(stderr, "faasw: {}", Indented(message));
         }
         if let Some(hint) = &self.hint {
-            let _ = writeln!(stderr, "  {hint}");
+            let _ = writeln!(stderr, "  {}", Indented(hint));
         }
         ExitCode::from(self.code)
     }
@@ -135,7 +136,7 @@ impl From<ClientError> for Exit {
                 ..exit
             }
             .hint(format_args!(
-                "start one with: faasw serve --data-dir {}",
+                "start one with: faasw serve --data-dir {}\n  `faasw up` prints the --data-dir of its node",
                 data_dir.display()
             )),
             ClientError::Refused { status, .. } if status == http::StatusCode::NOT_FOUND => exit

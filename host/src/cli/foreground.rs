@@ -1,20 +1,24 @@
 //! `up` and `serve`: a node in the foreground, until it is told to stop.
 
 use std::{
-    io::IsTerminal as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use faasw::{Deployed, Event, FunctionName, FunctionOptions, Limits, Node, NodeBuilder, spelling};
+use faasw_text::{Indented, TabbedLine};
 use serde::Serialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use super::{
-    args::{Format, LogFormat, Serve, Serving, Up},
+    admin_folder::AdminFolder,
+    args::{Format, Serve, Up},
+    confine::{Confinement, Needs},
+    events::start_tracing,
     exit::Exit,
     output::{data_dir, deployed, patiently, print, print_json, read_module, say, size},
+    serving::{LogFormat, Serving},
+    signals::{Hangup, Stop},
+    trim,
     watch::Watch,
 };
 
@@ -24,23 +28,99 @@ struct Ready<'a> {
     address: SocketAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirect: Option<SocketAddr>,
+    /// Where other commands find the node.
+    data_dir: &'a Path,
     functions: &'a [Deployed],
 }
 
+/// What `up` has read and made before it is confined.
+pub struct Prepared {
+    modules: Vec<Module>,
+    /// Where its admin socket is to be, without a data directory; until the node has ended.
+    folder: Option<AdminFolder>,
+}
+
+impl Prepared {
+    /// Reads the files, and makes the folder.
+    ///
+    /// # Errors
+    /// What is wrong with the command line, or cannot be read or made.
+    pub fn new(args: &Up) -> Result<Self, Exit> {
+        Ok(Self {
+            modules: modules(args)?,
+            folder: match args.data_dir {
+                Some(_) => None,
+                None => Some(AdminFolder::new()?),
+            },
+        })
+    }
+}
+
+/// What `up` needs of the system once it runs.
+pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
+    let mut needs = needs(&args.serving, args.data_dir.clone());
+    let folder = prepared.folder.as_ref();
+    needs.files.passing = folder.map(|folder| folder.path().to_owned());
+    if args.watch {
+        needs.files.read.extend(args.files.iter().cloned());
+        needs.others_files = true;
+    }
+    needs
+}
+
+/// What `serve` needs of the system once it runs.
+///
+/// # Errors
+/// When no data directory is known.
+pub fn needs_of_serve(args: &Serve) -> Result<Needs, Exit> {
+    let data_dir = data_dir(args.node.clone())?;
+    Ok(needs(&args.serving, Some(data_dir)))
+}
+
+fn needs(serving: &Serving, data_dir: Option<PathBuf>) -> Needs {
+    let addresses = [Some(serving.listen), serving.redirect_http, serving.metrics];
+    let ports = addresses.iter().flatten().map(SocketAddr::port);
+    #[cfg(feature = "ablation")]
+    faasw_pool::Mechanism::switch_off(&serving.without);
+    let mut needs = Needs::new(data_dir, ports);
+    let certificates = serving.tls_cert.iter().chain(&serving.tls_key);
+    needs.files.read.extend(certificates.cloned());
+    needs
+}
+
 /// Runs a node with the given functions.
-pub async fn up(args: Up) -> Result<(), Exit> {
+pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Result<(), Exit> {
+    let Prepared { modules, folder } = prepared;
     let log = args.serving.log_format;
     start_tracing(log, "warn,faasw::progress=info");
-    let modules = modules(&args)?;
-    let mut builder = builder(&args.serving).observe(move |event| log.show(event));
-    if let Some(data_dir) = &args.data_dir {
-        builder = builder.data_dir(data_dir).admin(true);
-    }
+    let mut builder = builder(&args.serving, Limits::default())?
+        .timing(true)
+        .launcher(confinement.launcher.clone())
+        .observe(move |event| log.show(event));
+    let admin = match (&args.data_dir, &folder) {
+        (Some(data_dir), _) => {
+            builder = builder.data_dir(data_dir).admin(true);
+            data_dir.as_path()
+        }
+        (None, Some(folder)) => {
+            builder = builder.admin_in(folder.path());
+            folder.path()
+        }
+        (None, None) => return Err(Exit::failure("there is no folder for the admin socket")),
+    };
     let mut stop = Stop::new()?;
+    let hangup = hangup(&args.serving)?;
     let node = tokio::select! {
         node = builder.start() => node?,
         () = stop.asked() => return Ok(()),
     };
+    confinement.complete()?;
+    if let Some(hangup) = hangup {
+        hangup.reload(node.clone());
+    }
+    tokio::spawn(trim::follow());
     let options = FunctionOptions::from(args.options);
     let deploying = deploy_all(&node, &modules, &options, log);
     let deployed = tokio::select! {
@@ -51,7 +131,7 @@ pub async fn up(args: Up) -> Result<(), Exit> {
         }
     };
     let result = match deployed {
-        Ok(deployed) => ready(&node, &deployed, &args.format, log),
+        Ok(deployed) => ready(&node, &deployed, &args.serving, &args.format, admin),
         Err(exit) => Err(exit),
     };
     if let Err(exit) = result {
@@ -67,27 +147,45 @@ pub async fn up(args: Up) -> Result<(), Exit> {
         tokio::select! {
             () = redeploy(&node, watch, &options, &args.format, log) => {}
             () = stop.asked() => {}
+            broken = confinement.broken() => {
+                node.shutdown().await;
+                return Err(broken);
+            }
         }
         return stop_node(&node, stop, log).await;
     }
-    run_until_asked(&node, stop, log).await
+    run_until_asked(&node, stop, log, &confinement).await
 }
 
 /// Runs a node with the functions that its data directory has.
-pub async fn serve(args: Serve) -> Result<(), Exit> {
+pub async fn serve(args: Serve, confinement: Confinement) -> Result<(), Exit> {
     let log = args.serving.log_format;
     start_tracing(log, "info");
     let mut stop = Stop::new()?;
-    let builder = builder(&args.serving)
-        .limits(Limits::from(args.own))
+    let hangup = hangup(&args.serving)?;
+    let builder = builder(&args.serving, Limits::from(args.own))?
+        .timing(args.timing)
+        .launcher(confinement.launcher.clone())
         .data_dir(data_dir(args.node)?)
         .admin(true);
     let node = tokio::select! {
         node = builder.start() => node?,
         () = stop.asked() => return Ok(()),
     };
-    ready(&node, &[], &args.format, log)?;
-    run_until_asked(&node, stop, log).await
+    confinement.complete()?;
+    if let Some(hangup) = hangup {
+        hangup.reload(node.clone());
+    }
+    tokio::spawn(trim::follow());
+    let data_dir = node.data_dir().unwrap_or("".as_ref());
+    ready(&node, &[], &args.serving, &args.format, data_dir)?;
+    run_until_asked(&node, stop, log, &confinement).await
+}
+
+/// Before the node starts: a signal that comes early must not end it.
+fn hangup(serving: &Serving) -> Result<Option<Hangup>, Exit> {
+    let has_certificates = !serving.tls_cert.is_empty();
+    has_certificates.then(Hangup::new).transpose()
 }
 
 /// Takes as many descriptors as the system gives: an instance takes three, and many
@@ -104,9 +202,18 @@ fn raise_descriptors() {
     }
 }
 
-fn builder(serving: &Serving) -> NodeBuilder {
+fn builder(serving: &Serving, limits: Limits) -> Result<NodeBuilder, Exit> {
+    let (certificates, keys) = (&serving.tls_cert, &serving.tls_key);
+    if certificates.len() != keys.len() {
+        return Err(Exit::usage(format_args!(
+            "there are {} --tls-cert and {} --tls-key: each certificate has one key",
+            certificates.len(),
+            keys.len()
+        )));
+    }
     raise_descriptors();
-    let builder = Node::builder()
+    let builder = serving.clients.apply(Node::builder(), limits);
+    let builder = builder
         .listen(serving.listen)
         .max_instances(serving.max_instances)
         .shells_ready(serving.shells_ready)
@@ -118,12 +225,31 @@ fn builder(serving: &Serving) -> NodeBuilder {
         .function_memory(serving.function_memory.saturating_mul(1 << 20));
     #[cfg(feature = "ablation")]
     let builder = builder.without(serving.without.clone());
-    match serving.metrics {
+    let builder = certificates
+        .iter()
+        .zip(keys)
+        .fold(builder, |builder, (certificate, key)| {
+            builder.tls(certificate, key)
+        });
+    let builder = match serving.redirect_http {
+        Some(address) => builder.redirect_http(address),
+        None => builder,
+    };
+    let builder = match serving.instance_memory {
+        Some(mib) => builder.instance_memory(mib.saturating_mul(1 << 20)),
+        None => builder,
+    };
+    let builder = match &serving.domain {
+        Some(domain) => builder.domain(domain.clone()).paths(serving.paths),
+        None => builder,
+    };
+    Ok(match serving.metrics {
         Some(address) => builder.metrics(address),
         None => builder,
-    }
+    })
 }
 
+/// A function's name, its file, and what that has.
 type Module = (FunctionName, PathBuf, bytes::Bytes);
 
 /// Names and contents of all files, before anything starts.
@@ -189,45 +315,88 @@ async fn redeploy(
                 }
             }
             Err(error) => log.say(format_args!(
-                "{name} was not redeployed, the version before serves on: {error}"
+                "{name} was not redeployed, the version before serves on: {}",
+                Indented(error)
             )),
         }
     }
 }
 
 /// Says that requests can come; with functions, by a line to paste.
-fn ready(node: &Node, deployed: &[Deployed], format: &Format, log: LogFormat) -> Result<(), Exit> {
+fn ready(
+    node: &Node,
+    deployed: &[Deployed],
+    serving: &Serving,
+    format: &Format,
+    data_dir: &Path,
+) -> Result<(), Exit> {
+    let log = serving.log_format;
     let Some(address) = node.address() else {
         return Err(Exit::failure("the gateway has no address"));
     };
     let metrics = node.metrics_address();
+    let redirect = node.redirect_address();
     if format.json {
         return print_json(&Ready {
             address,
             metrics,
+            redirect,
+            data_dir,
             functions: deployed,
         });
     }
     if let Some(metrics) = metrics {
         log.say(format_args!("metrics on http://{metrics}/metrics"));
     }
+    if let Some(redirect) = redirect {
+        log.say(format_args!("redirects to https on {redirect}"));
+    }
     match deployed.first() {
         Some(first) => {
+            let name = &first.function.name;
+            log.say(format_args!(
+                "other commands find this node by its directory, such as\n  faasw logs {name} -f --data-dir {}",
+                quoted(data_dir)
+            ));
             log.say(format_args!("ready on {address}; Ctrl-C stops it"));
-            print(format!(
-                "  curl http://{}/{}/\n",
-                reachable(address),
-                first.function.name
-            ))
+            print(format!("  {}\n", curl(serving, reachable(address), name)))
         }
         None => {
             let count = node.list().len();
-            let data_dir = node.data_dir().unwrap_or("".as_ref()).display();
             log.say(format_args!(
-                "ready on {address} with {count} functions of {data_dir}; Ctrl-C stops it"
+                "ready on {address} with {count} functions of {}; Ctrl-C stops it",
+                data_dir.display()
             ));
             Ok(())
         }
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A command that asks a function.
+fn curl(serving: &Serving, address: SocketAddr, name: &FunctionName) -> String {
+    // The certificate is for a name, and hardly for this machine's address.
+    let (options, scheme) = if serving.tls_cert.is_empty() {
+        ("", "http")
+    } else {
+        (" -k", "https")
+    };
+    let (ip, port) = (address.ip(), address.port());
+    match &serving.domain {
+        Some(domain) => {
+            let host = format!("{name}.{domain}:{port}");
+            format!("curl{options} --resolve {host}:{ip} {scheme}://{host}/")
+        }
+        None => format!("curl{options} {scheme}://{address}/{name}/"),
     }
 }
 
@@ -241,9 +410,19 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-async fn run_until_asked(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
-    stop.asked().await;
-    stop_node(node, stop, log).await
+async fn run_until_asked(
+    node: &Node,
+    mut stop: Stop,
+    log: LogFormat,
+    confinement: &Confinement,
+) -> Result<(), Exit> {
+    tokio::select! {
+        () = stop.asked() => stop_node(node, stop, log).await,
+        broken = confinement.broken() => {
+            node.shutdown().await;
+            Err(broken)
+        }
+    }
 }
 
 /// Lets requests under way finish; asked once more, does not.
@@ -252,32 +431,6 @@ async fn stop_node(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Ex
     tokio::select! {
         () = node.shutdown() => Ok(()),
         () = stop.asked() => Err(Exit::failure("stopped at once")),
-    }
-}
-
-/// SIGINT and SIGTERM: both ask the node to stop.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Self, Exit> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Exit::failure(format_args!("signals cannot be had: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }
 
@@ -303,7 +456,9 @@ impl LogFormat {
                 "{}",
                 line.text
             ),
-            Event::Log { function, line } => say(format_args!("{function} | {}", line.text)),
+            Event::Log { function, line } => {
+                say(TabbedLine(format_args!("{function} | {}", line.text)))
+            }
             _ => {}
         }
     }
@@ -314,18 +469,5 @@ impl LogFormat {
             Self::Text => say(line),
             Self::Json => tracing::info!(target: "faasw::progress", "{line}"),
         }
-    }
-}
-
-/// Sends the node's own events to standard error; `FAASW_LOG` chooses which.
-fn start_tracing(format: LogFormat, default: &str) {
-    let filter = EnvFilter::try_from_env("FAASW_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let events = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => events.init(),
-        LogFormat::Json => events.json().flatten_event(true).init(),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use faasw::{FunctionDetails, FunctionInfo, RequestLimits, admin::Client, spelling};
+use faasw::{FunctionDetails, FunctionInfo, HostName, RequestLimits, admin::Client, spelling};
+use faasw_text::Line;
 
 use super::{
     args::Inspect,
@@ -69,6 +70,7 @@ fn text(details: &FunctionDetails) -> String {
         "at once",
         format!("{at_once}; {} under way", details.under_way),
     );
+    line("hosts", list(function.hosts.iter().map(HostName::as_str)));
     line(
         "environment",
         list(function.environment.iter().map(String::as_str)),
@@ -111,7 +113,7 @@ fn times(limits: &RequestLimits) -> String {
 }
 
 fn list<'a>(values: impl Iterator<Item = &'a str>) -> String {
-    let values: Vec<_> = values.collect();
+    let values: Vec<_> = values.map(|value| Line(value).to_string()).collect();
     if values.is_empty() {
         "nothing".into()
     } else {

@@ -1,6 +1,6 @@
 //! `invoke`: a request to a function, without the gateway.
 
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _};
 
 use bytes::Bytes;
 use faasw::admin::Client;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     args::Invoke,
     exit::Exit,
-    output::{data_dir, print, print_json, say},
+    output::{data_dir, print, print_bytes, print_json, say},
 };
 
 /// Asks the node where the request's time goes.
@@ -39,7 +39,7 @@ pub async fn invoke(args: Invoke) -> Result<(), Exit> {
     if json {
         print_json(&printed(&response))?;
     } else {
-        print(response.body())?;
+        show_body(response.body())?;
     }
     if status.as_u16() < 400 {
         Ok(())
@@ -94,6 +94,15 @@ fn read_data(data: &str) -> Result<Bytes, Exit> {
     bytes
         .map(Bytes::from)
         .map_err(|error| Exit::failure(format_args!("{file} cannot be read: {error}")))
+}
+
+/// As it is into a file or another program; a terminal would obey what it says.
+fn show_body(body: &Bytes) -> Result<(), Exit> {
+    if std::io::stdout().is_terminal() {
+        print(String::from_utf8_lossy(body))
+    } else {
+        print_bytes(body)
+    }
 }
 
 fn show_head(response: &Response<Bytes>) {

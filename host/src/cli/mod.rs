@@ -4,8 +4,12 @@
 //! running one through its admin socket. Data goes to standard output,
 //! everything else to standard error.
 
+mod admin_folder;
 mod args;
+mod clients;
+mod confine;
 mod doctor;
+mod events;
 mod exit;
 mod foreground;
 mod functions;
@@ -13,25 +17,35 @@ mod inspect;
 mod invoke;
 mod logs;
 mod output;
+mod serving;
+mod signals;
 mod stats;
 mod tree;
+mod trim;
 mod watch;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use args::{Cli, Command};
+use args::{Cli, Command, Serve, Up};
+use confine::Confinement;
 use exit::Exit;
+use foreground::Prepared;
 
 /// Runs the command line that this process was given.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
+    // While there is one thread.
+    let task = match begin(cli.command) {
+        Ok(task) => task,
+        Err(exit) => return exit.report(),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(dispatch(cli)),
+        Ok(runtime) => runtime.block_on(dispatch(task)),
         Err(error) => Err(Exit::failure(format!(
             "the runtime does not start: {error}"
         ))),
@@ -42,10 +56,40 @@ pub fn run() -> ExitCode {
     }
 }
 
-async fn dispatch(cli: Cli) -> Result<(), Exit> {
-    match cli.command {
-        Command::Up(args) => foreground::up(args).await,
-        Command::Serve(args) => foreground::serve(args).await,
+/// What is to be done.
+enum Task {
+    Up(Up, Prepared, Confinement),
+    Serve(Serve, Confinement),
+    Other(Command),
+}
+
+/// Has commands that serve confine themselves, once they have read what they are given.
+fn begin(command: Command) -> Result<Task, Exit> {
+    Ok(match command {
+        Command::Up(args) => {
+            let prepared = Prepared::new(&args)?;
+            let needs = foreground::needs_of_up(&args, &prepared);
+            Task::Up(args, prepared, Confinement::begin(&needs)?)
+        }
+        Command::Serve(args) => {
+            let confinement = Confinement::begin(&foreground::needs_of_serve(&args)?)?;
+            Task::Serve(args, confinement)
+        }
+        other => Task::Other(other),
+    })
+}
+
+async fn dispatch(task: Task) -> Result<(), Exit> {
+    let command = match task {
+        Task::Up(args, prepared, confinement) => {
+            return foreground::up(args, prepared, confinement).await;
+        }
+        Task::Serve(args, confinement) => return foreground::serve(args, confinement).await,
+        Task::Other(command) => command,
+    };
+    match command {
+        // They are tasks of their own.
+        Command::Up(_) | Command::Serve(_) => Ok(()),
         Command::Deploy(args) => functions::deploy(args).await,
         Command::Invoke(args) => invoke::invoke(args).await,
         Command::Ls(args) => functions::list(args).await,

@@ -1,6 +1,7 @@
 //! Writing results and progress.
 
 use std::{
+    fmt::Display,
     io::{self, Write as _},
     path::{Path, PathBuf},
     time::Duration,
@@ -8,12 +9,18 @@ use std::{
 
 use bytes::Bytes;
 use faasw::{Deployed, FreezePolicy, FunctionInfo, Limits, LogLine, spelling};
+use faasw_text::{Json, Line, Lines, TabbedLine};
 use serde::Serialize;
 
 use super::{args::DataDir, exit::Exit};
 
-/// Writes to standard output. A reader that has gone away is no failure.
-pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Exit> {
+/// Writes text to standard output, escaped where it could play with a terminal.
+pub fn print(text: impl Display) -> Result<(), Exit> {
+    print_bytes(Lines(text).to_string())
+}
+
+/// Writes to standard output as it is. A reader that has gone away is no failure.
+pub fn print_bytes(bytes: impl AsRef<[u8]>) -> Result<(), Exit> {
     let mut stdout = io::stdout().lock();
     match stdout
         .write_all(bytes.as_ref())
@@ -28,22 +35,21 @@ pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Exit> {
 
 /// Writes a value as a line of JSON to standard output.
 pub fn print_json(value: &impl Serialize) -> Result<(), Exit> {
-    let mut text = serde_json::to_vec(value).map_err(Exit::failure)?;
-    text.push(b'\n');
-    print(text)
+    let json = serde_json::to_string(value).map_err(Exit::failure)?;
+    print_bytes(format!("{}\n", Json(json)))
 }
 
-/// Writes a line to standard error, for people to follow.
-pub fn say(line: impl std::fmt::Display) {
+/// Writes a line to standard error, for people to follow, escaped as all text is.
+pub fn say(line: impl Display) {
     // Progress that nobody can see is no reason to stop.
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", Lines(line));
 }
 
 /// How often long work says that it goes on.
 const REMINDER: Duration = Duration::from_secs(5);
 
 /// Waits for work that may take minutes, and says now and then that it goes on.
-pub async fn patiently<T>(name: &impl std::fmt::Display, work: impl Future<Output = T>) -> T {
+pub async fn patiently<T>(name: &impl Display, work: impl Future<Output = T>) -> T {
     let begun = tokio::time::Instant::now();
     let mut reminders = tokio::time::interval_at(begun + REMINDER, REMINDER);
     let mut work = std::pin::pin!(work);
@@ -97,7 +103,7 @@ pub fn deployed(deployed: &Deployed) -> String {
         duration(deployed.seed_time)
     );
     if let Some(notice) = &deployed.notice {
-        text.push_str(&format!("\n{name}: note: {notice}"));
+        text.push_str(&format!("\n{name}: note: {}", Line(notice)));
     }
     text
 }
@@ -136,7 +142,8 @@ pub fn functions(functions: &[FunctionInfo]) -> String {
 
 /// Log lines, one a line.
 pub fn log_lines(lines: &[LogLine]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    let line = |line: &LogLine| format!("{}\n", TabbedLine(line));
+    lines.iter().map(line).collect()
 }
 
 /// Reads a module; one that no node takes is not even read.

@@ -25,19 +25,24 @@ pub async fn stats(args: Stats) -> Result<(), Exit> {
 
 fn text(summary: &Summary) -> String {
     let mut text = format!(
-        "functions    {}; deployments: {}\nmicroVMs     {}\nshells       {}\ngroups       {}\nmemory       {}\nunder way    {}\n",
+        "functions    {}; deployments: {}\nmicroVMs     {}\nshells       {}\ngroups       {}\nmemory       {}\n             {}\nunder way    {}\n",
         summary.functions,
         counts(&summary.deployments),
         counts(&summary.microvms),
         shells(&summary.shells),
         groups(&summary.groups),
         memory(summary),
+        instance_memory(summary),
         summary.under_way,
     );
     // Writing to a string does not fail, here and below.
     if summary.forbidden_calls > 0 {
         let count = summary.forbidden_calls;
         let _ = writeln!(text, "processes ended for a forbidden system call {count}");
+    }
+    if summary.out_of_memory > 0 {
+        let count = summary.out_of_memory;
+        let _ = writeln!(text, "processes ended for want of memory {count}");
     }
     if summary.unknown > 0 {
         let _ = writeln!(text, "no such name {}", summary.unknown);
@@ -134,6 +139,18 @@ fn memory(summary: &Summary) -> String {
     )
 }
 
+/// What all microVMs take together, and what they may.
+fn instance_memory(summary: &Summary) -> String {
+    let max = match of(&summary.instance_memory, "max") {
+        0 => return "no limit of all microVMs is told".to_owned(),
+        max => size(max),
+    };
+    match of(&summary.instance_memory, "used") {
+        0 => format!("all microVMs at most {max}; what they take is not told here"),
+        used => format!("all microVMs {} of {max}", size(used)),
+    }
+}
+
 fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
@@ -168,11 +185,16 @@ mod tests {
             "faasw_groups{state=\"free\"} 2\n",
             "faasw_groups{state=\"used\"} 9\n",
             "faasw_groups_free_max 256\n",
+            "faasw_instance_memory_used_bytes 1048576\n",
+            "faasw_instance_memory_max_bytes 4194304\n",
+            "faasw_out_of_memory_total 2\n",
         ));
         let text = text(&summary);
         for line in [
             "shells       1 bare, 3 preset ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses (75.0 %)",
             "groups       2 free, 9 used; at most 256 kept free; none taken",
+            "             all microVMs 1.0 MiB of 4.0 MiB",
+            "processes ended for want of memory 2",
         ] {
             assert!(text.lines().any(|other| other == line), "{text}");
         }

@@ -1,15 +1,15 @@
 //! `--watch`: which file has changed.
 //!
-//! Files are looked at a few times a second rather than subscribed to: that
-//! works for editors that write a new file and rename it over the old one, for
-//! links, and on file systems that send no events; for a handful of files it
-//! costs nothing. A change counts once the file has stayed as it is for one
-//! look, so that a compiler can finish writing.
+//! Files are looked at a few times a second. A change counts once the file has
+//! stayed as it is for one look, so that a compiler can finish writing.
 
-use std::{fs, io, os::unix::fs::MetadataExt as _, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use bytes::Bytes;
-use faasw::{Digest, FunctionName};
+use faasw::{
+    Digest, FunctionName,
+    stamp::{Settling, Stamp},
+};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::output::{read_module, say};
@@ -30,18 +30,7 @@ struct Watched {
     name: FunctionName,
     path: PathBuf,
     digest: Digest,
-    seen: Option<Stamp>,
-    /// What the last look found, where that was new.
-    settling: Option<Stamp>,
-}
-
-/// What changes when a file does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
+    stamp: Settling<Stamp>,
 }
 
 impl Watch {
@@ -64,8 +53,7 @@ impl Watch {
             digest: Digest::of(module),
             // Not stamped: should it have changed since it was read, the first
             // looks notice.
-            seen: None,
-            settling: None,
+            stamp: Settling::new(None),
         });
     }
 
@@ -84,16 +72,9 @@ impl Watched {
     fn look(&mut self) -> Option<(FunctionName, Bytes)> {
         // In the middle of a rename there is no file for a moment.
         let now = Stamp::of(&self.path).ok()?;
-        if self.seen == Some(now) {
-            self.settling = None;
+        if !self.stamp.look(now) {
             return None;
         }
-        if self.settling != Some(now) {
-            self.settling = Some(now);
-            return None;
-        }
-        self.seen = Some(now);
-        self.settling = None;
         let module = match read_module(&self.path) {
             Ok(module) => module,
             Err(exit) => {
@@ -110,21 +91,10 @@ impl Watched {
     }
 }
 
-impl Stamp {
-    fn of(path: &PathBuf) -> io::Result<Self> {
-        let metadata = fs::metadata(path)?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// A file that was deployed, and whose stamp is known.
     fn watched(folder: &tempfile::TempDir) -> Watched {
@@ -134,8 +104,7 @@ mod tests {
             name: FunctionName::new("f").unwrap(),
             path,
             digest: Digest::of(b"one"),
-            seen: None,
-            settling: None,
+            stamp: Settling::new(None),
         };
         assert_eq!((watched.look(), watched.look()), (None, None));
         watched

@@ -1,8 +1,9 @@
 //! One line of a function's log.
 
-use std::{fmt::Write as _, time::SystemTime};
+use std::time::SystemTime;
 
 use faasw_pool::LogStream;
+use faasw_text::TabbedLine;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::spelling;
@@ -22,8 +23,9 @@ pub struct LogLine {
     /// The stream that it came from.
     #[serde(with = "spelling::stream")]
     pub stream: LogStream,
-    /// The text, without a line break. Control characters are spelled out, so
-    /// that a function cannot play with the terminal of who reads its log.
+    /// The text, without a line break. What could play with the terminal or the
+    /// tools of who reads the log is escaped: control characters but tabs, line
+    /// and paragraph separators, bidirectional controls.
     pub text: String,
 }
 
@@ -34,7 +36,7 @@ impl LogLine {
             time,
             instance,
             stream,
-            text: printable(&String::from_utf8_lossy(bytes)),
+            text: TabbedLine(String::from_utf8_lossy(bytes)).to_string(),
         }
     }
 
@@ -67,19 +69,6 @@ impl std::fmt::Display for LogLine {
             self.text
         )
     }
-}
-
-fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() && character != '\t' {
-            // Writing to a string does not fail.
-            let _ = write!(shown, "{}", character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }
 
 fn write_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {

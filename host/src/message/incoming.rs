@@ -1,32 +1,63 @@
-//! A request's body on its way to the function, up to a limit.
+//! A request's body on its way to the function, up to a limit, and not too slowly.
 
 use std::{
     fmt::Display,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::{Buf as _, Bytes};
 use faasw_pool::{ClientError, RequestBody};
 use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, Empty};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// How much of a body that is too large is read and thrown away before it is
 /// refused, so that a client that sends before it listens still gets its answer
 /// instead of a reset connection. The time for it is the exchange's.
 const DRAIN_BYTES: u64 = 16 << 20;
 
-/// The body as the pool takes it; it fails beyond `limit` bytes.
-pub(crate) fn limited<B>(body: B, limit: u64) -> RequestBody
+/// What a body is held to.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyLimits {
+    /// Most bytes of it.
+    pub(crate) bytes: u64,
+    /// Bytes that must come in a second, on average; 0 is no limit.
+    pub(crate) rate: u64,
+    /// How far it may be behind.
+    pub(crate) grace: Duration,
+    /// Its response has begun: from then on both sides may take their time.
+    pub(crate) is_answered: Arc<AtomicBool>,
+}
+
+/// The body as the pool takes it; it fails where it breaks a limit.
+pub(crate) fn limited<B>(body: B, limits: BodyLimits) -> RequestBody
 where
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Display,
 {
+    if body.is_end_stream() {
+        // Most requests have none, and nothing of it is to be kept in memory.
+        return RequestBody::new(Empty::new().map_err(|never| match never {}));
+    }
     RequestBody::new(Limited {
         body: Box::pin(body),
-        limit,
-        left: limit,
+        limit: limits.bytes,
+        left: limits.bytes,
         surplus: None,
+        pace: Pace {
+            limits,
+            received: 0,
+            owed: Duration::ZERO,
+            since: None,
+            late: None,
+        },
     })
 }
 
@@ -36,6 +67,50 @@ struct Limited<B> {
     left: u64,
     /// Once it was too large: how much more is thrown away.
     surplus: Option<u64>,
+    pace: Pace,
+}
+
+/// How fast a body comes, by the time that somebody waited for it.
+struct Pace {
+    limits: BodyLimits,
+    received: u64,
+    owed: Duration,
+    /// Since when somebody waits.
+    since: Option<Instant>,
+    /// When it will be too late.
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pace {
+    /// Something has come.
+    fn receives(&mut self, bytes: u64) {
+        self.received = self.received.saturating_add(bytes);
+        if let Some(since) = self.since.take() {
+            self.owed += since.elapsed();
+        }
+        self.late = None;
+    }
+
+    /// Somebody waits; ready when that was too long.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<ClientError> {
+        let rate = self.limits.rate;
+        if rate == 0 {
+            return Poll::Pending;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let late = self.late.get_or_insert_with(|| {
+            // At least a millisecond's worth at a time keeps this exact enough.
+            let earned = Duration::from_millis(self.received.saturating_mul(1000) / rate);
+            let left = (self.limits.grace + earned).saturating_sub(self.owed);
+            Box::pin(sleep_until(since + left))
+        });
+        ready!(late.as_mut().poll(context));
+        if self.limits.is_answered.load(Ordering::Acquire) {
+            self.limits.rate = 0;
+            return Poll::Pending;
+        }
+        Poll::Ready(ClientError::TooSlow(rate))
+    }
 }
 
 impl<B> Body for Limited<B>
@@ -51,7 +126,10 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         loop {
-            let frame = ready!(self.body.as_mut().poll_frame(context));
+            let Poll::Ready(frame) = self.body.as_mut().poll_frame(context) else {
+                let late = ready!(self.pace.poll_late(context));
+                return Poll::Ready(Some(Err(late)));
+            };
             let too_large = ClientError::TooLarge(self.limit);
             let frame = match frame {
                 Some(Ok(frame)) => frame,
@@ -72,6 +150,7 @@ where
                 }
             };
             let size = data.remaining() as u64;
+            self.pace.receives(size);
             if let Some(surplus) = self.surplus {
                 match surplus.checked_sub(size) {
                     Some(rest) => self.surplus = Some(rest),
@@ -95,7 +174,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::{BodyExt as _, Full};
+    use http_body_util::Full;
     use std::collections::VecDeque;
 
     /// Frames that are there already.
@@ -113,12 +192,66 @@ mod tests {
         }
     }
 
+    fn at_most(bytes: u64) -> BodyLimits {
+        BodyLimits {
+            bytes,
+            rate: 1000,
+            grace: Duration::from_secs(5),
+            is_answered: Arc::default(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_too_slowly_is_given_up_unless_it_is_answered() {
+        for is_answered in [false, true] {
+            let (mut sender, body) = http_body_util::Channel::<Bytes, &str>::new(1);
+            let limits = at_most(1 << 30);
+            limits.is_answered.store(is_answered, Ordering::Release);
+            let mut body = limited(body, limits);
+            let begun = Instant::now();
+            let sending = tokio::spawn(async move {
+                for _ in 0..30 {
+                    if sender.send_data(Bytes::from(vec![0; 500])).await.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            });
+            let end = loop {
+                match body.frame().await {
+                    Some(Ok(_)) => {}
+                    end => break end,
+                }
+            };
+            let took = begun.elapsed();
+            if is_answered {
+                assert!(end.is_none() && took == Duration::from_secs(30), "{took:?}");
+            } else {
+                // Half as fast as it must be: what was granted lasts twice as long.
+                assert!(matches!(end, Some(Err(ClientError::TooSlow(1000)))));
+                assert!((9..12).contains(&took.as_secs()), "{took:?}");
+            }
+            sending.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_nobody_waits_does_not_count() {
+        let (mut sender, body) = http_body_util::Channel::<Bytes, &str>::new(1);
+        let mut body = limited(body, at_most(1 << 30));
+        for _ in 0..10 {
+            sender.send_data(Bytes::from_static(b"x")).await.unwrap();
+            assert!(body.frame().await.unwrap().is_ok());
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+    }
+
     #[tokio::test]
     async fn what_fits_passes_and_what_does_not_is_refused_after_it_was_read() {
-        let fits = limited(Full::new(Bytes::from_static(b"12345")), 5);
+        let fits = limited(Full::new(Bytes::from_static(b"12345")), at_most(5));
         assert_eq!(fits.collect().await.unwrap().to_bytes(), "12345");
         let frames = (0..4).map(|_| Ok(Frame::data(Bytes::from("12"))));
-        let mut large = limited(Frames(frames.collect()), 5);
+        let mut large = limited(Frames(frames.collect()), at_most(5));
         for _ in 0..2 {
             assert!(large.frame().await.unwrap().unwrap().is_data());
         }
@@ -132,12 +265,12 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_breaks_off_says_so_and_trailers_pass() {
         let broken = [Ok(Frame::data(Bytes::from("x"))), Err("gone")];
-        let broken = limited(Frames(broken.into()), 5);
+        let broken = limited(Frames(broken.into()), at_most(5));
         let error = broken.collect().await.unwrap_err();
         assert!(error.to_string().contains("gone"), "{error}");
         let mut fields = http::HeaderMap::new();
         fields.insert("x-t", http::HeaderValue::from_static("1"));
-        let whole = limited(Frames([Ok(Frame::trailers(fields))].into()), 0);
+        let whole = limited(Frames([Ok(Frame::trailers(fields))].into()), at_most(0));
         let whole = whole.collect().await.unwrap();
         assert_eq!(whole.trailers().unwrap()["x-t"], "1");
     }

@@ -7,6 +7,8 @@
 mod body;
 mod collect;
 mod fields;
+mod forwarded;
+mod gather;
 mod incoming;
 mod request;
 mod response;
@@ -16,7 +18,9 @@ pub use body::{Body, BodyError};
 pub use request::RemoteAddress;
 
 pub(crate) use collect::{asks_first, collect, refuse};
-pub(crate) use incoming::limited;
-pub(crate) use request::{check_size, request_head};
+pub(crate) use forwarded::{forwarded_for, too_many_requests};
+pub(crate) use gather::{Gathered, gather};
+pub(crate) use incoming::{BodyLimits, limited};
+pub(crate) use request::{Arrival, Connection, FromOperator, check_size, head_cost, request_head};
 pub(crate) use response::{Asked, response};
 pub(crate) use timing::add_server_timing;

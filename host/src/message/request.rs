@@ -5,10 +5,11 @@
 //! those that talk to the node are removed, and `Content-Length` says what the
 //! body really is, where that is known before it comes.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use faasw_abi::wire::{Pair, RequestHead};
-use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts};
+use faasw_pool::ConnectionBacklog;
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme};
 
 use super::{fields::ConnectionFields, timing};
 use crate::{failure::Failure, limits::Limits};
@@ -17,6 +18,26 @@ use crate::{failure::Failure, limits::Limits};
 /// sees none. The gateway sets it; a program that embeds the library may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress(pub IpAddr);
+
+/// Whoever made this request runs the node, as an extension of it: what a node tells
+/// nobody else unless it was told to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromOperator;
+
+/// How a request came to the gateway, as an extension of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// The connection's. A target that names a scheme is the client's word only, and
+    /// does not count then.
+    pub(crate) scheme: Scheme,
+    /// The function has the host for itself: its paths begin at the root.
+    pub(crate) has_host: bool,
+}
+
+/// The connection that a request came on, as an extension of it: whom its response counts
+/// for until it is taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(pub(crate) Arc<ConnectionBacklog>);
 
 /// Refuses a head that is larger than the node takes.
 pub(crate) fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Failure> {
@@ -42,6 +63,16 @@ pub(crate) fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Fai
     Ok(())
 }
 
+/// What the fields of a head take in memory, at least.
+pub(crate) fn head_cost(headers: &HeaderMap) -> u64 {
+    /// What a field takes beside its name and value.
+    const FIELD: usize = 110;
+    let each = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + FIELD);
+    each.sum::<usize>() as u64
+}
+
 /// The head of a request to the function `name`, whose body is `length` bytes
 /// long where that is known.
 pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> RequestHead {
@@ -57,6 +88,15 @@ pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> Re
         // A query alone, as `Uri` allows it, or the `*` of OPTIONS.
         Some(path) => format!("/{path}"),
     };
+    let arrival = parts.extensions.get::<Arrival>();
+    let scheme = match arrival {
+        Some(arrival) => arrival.scheme.as_str(),
+        None => uri.scheme_str().unwrap_or("http"),
+    };
+    let script_name = match arrival {
+        Some(Arrival { has_host: true, .. }) => String::new(),
+        _ => format!("/{name}"),
+    };
     let remote_address = parts
         .extensions
         .get::<RemoteAddress>()
@@ -64,10 +104,10 @@ pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> Re
         .unwrap_or_default();
     RequestHead {
         method: parts.method.as_str().into(),
-        scheme: uri.scheme_str().unwrap_or("http").into(),
+        scheme: scheme.into(),
         authority: authority.into(),
         path_and_query: path_and_query.into_bytes(),
-        script_name: format!("/{name}").into_bytes(),
+        script_name: script_name.into_bytes(),
         remote_address: remote_address.into_bytes(),
         protocol: format!("{:?}", parts.version).into_bytes(),
         headers: visible_fields(parts, length),
@@ -188,6 +228,37 @@ mod tests {
         let head = request_head("f", &absolute, None);
         assert_eq!(head.authority, b"one");
         assert_eq!(head.headers, [(b"host".to_vec(), b"one".to_vec())]);
+    }
+
+    #[test]
+    fn the_scheme_is_the_connections_where_there_is_one() {
+        let scheme = |target: &str, connection: Option<Scheme>| {
+            let mut request = Request::get(target);
+            if let Some(scheme) = connection {
+                let has_host = false;
+                request = request.extension(Arrival { scheme, has_host });
+            }
+            request_head("f", &parts(request), None).scheme
+        };
+        assert_eq!(scheme("/", None), b"http");
+        assert_eq!(scheme("https://h/", None), b"https");
+        assert_eq!(scheme("https://h/", Some(Scheme::HTTP)), b"http");
+        assert_eq!(scheme("http://h/", Some(Scheme::HTTPS)), b"https");
+        assert_eq!(scheme("/", Some(Scheme::HTTPS)), b"https");
+    }
+
+    #[test]
+    fn at_a_host_of_its_own_a_functions_paths_begin_at_the_root() {
+        let arrival = Arrival {
+            scheme: Scheme::HTTP,
+            has_host: true,
+        };
+        let own = parts(Request::get("/f/x").extension(arrival));
+        let head = request_head("f", &own, None);
+        assert_eq!(
+            (&*head.script_name, &*head.path_and_query),
+            (&b""[..], &b"/f/x"[..])
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! functions. Series are bounded: statuses, problems and kinds are fixed sets,
 //! and a function's series go with the function.
 
+mod crowd;
 mod labels;
 mod page;
 mod pools;
@@ -16,9 +17,10 @@ mod trap;
 use std::{
     collections::BTreeSet,
     sync::{Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
-use faasw_pool::{Effort, EngineStats, InvokeError, Served, Timing};
+use faasw_pool::{Backlog, Effort, EngineStats, InvokeError, Served, Timing};
 use http::StatusCode;
 use prometheus_client::{
     encoding::text::encode,
@@ -30,6 +32,7 @@ pub(crate) use page::{Page, response};
 pub use summary::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
 
 use crate::{failure::Failure, name::FunctionName, problem::Problem};
+use crowd::Crowd;
 use labels::{
     Function, MemoryOf, OfFunction, Outcome, ProblemOf, ServedOf, Stage, State, Status, TrapOf,
 };
@@ -54,6 +57,7 @@ pub(crate) struct Metrics {
     traps: Family<TrapOf, Counter>,
     page_faults: Family<OfFunction, Counter>,
     exits: Family<OfFunction, Counter>,
+    cpu: Family<OfFunction, Counter<f64>>,
     served: Family<ServedOf, Counter>,
     /// As [`STAGES`].
     stages: [Histogram; 6],
@@ -62,6 +66,7 @@ pub(crate) struct Metrics {
     under_way: Gauge,
     microvms: Family<State, Gauge>,
     pools: Pools,
+    crowd: Crowd,
     forbidden_calls: Counter,
     memory_held: Family<MemoryOf, Gauge>,
     memory_budget: Family<MemoryOf, Gauge>,
@@ -116,6 +121,14 @@ impl Metrics {
         if let (Some(reset), [.., resets]) = (effort.reset, &self.stages) {
             resets.observe(reset.took.as_secs_f64());
         }
+    }
+
+    /// An instance has used CPU time for a request, however that ended.
+    pub(crate) fn charged(&self, function: &FunctionName, cpu: Duration) {
+        let of = OfFunction {
+            function: function.clone(),
+        };
+        self.cpu.get_or_create(&of).inc_by(cpu.as_secs_f64());
     }
 
     /// A request was answered by the node, with a problem.
@@ -189,6 +202,7 @@ impl Metrics {
         };
         self.page_faults.remove(&of);
         self.exits.remove(&of);
+        self.cpu.remove(&of);
         for by in Served::ALL.map(Served::name) {
             let function = function.clone();
             self.served.remove(&ServedOf { function, by });
@@ -196,7 +210,13 @@ impl Metrics {
     }
 
     /// Everything as OpenMetrics text, given what is only known now.
-    pub(crate) fn text(&self, functions: usize, under_way: usize, vms: EngineStats) -> String {
+    pub(crate) fn text(
+        &self,
+        functions: usize,
+        under_way: usize,
+        vms: EngineStats,
+        backlog: &Backlog,
+    ) -> String {
         self.functions.set(whole(functions));
         self.under_way.set(whole(under_way));
         for (state, count) in [
@@ -209,11 +229,15 @@ impl Metrics {
                 .set(whole(count));
         }
         self.pools.set(&vms);
+        self.crowd.set(&vms, backlog);
         let counted = self.forbidden_calls.inner();
         counted.fetch_max(vms.forbidden_calls, Ordering::Relaxed);
         for (family, of, bytes) in [
             (&self.memory_held, "seeds", vms.seed_bytes),
             (&self.memory_held, "parked", vms.parked_bytes),
+            (&self.memory_held, "busy", vms.memory_taken),
+            (&self.memory_held, "undelivered", backlog.held()),
+            (&self.memory_budget, "undelivered", backlog.limits().node),
             (&self.memory_budget, "seeds", vms.seed_budget),
             (&self.memory_budget, "function", vms.function_budget),
         ] {
@@ -260,6 +284,7 @@ impl Default for Metrics {
             traps: Family::default(),
             page_faults: Family::default(),
             exits: Family::default(),
+            cpu: Family::default(),
             served: Family::default(),
             stages: STAGES.map(|stage| stages.get_or_create_owned(&Stage { stage })),
             deployments: Family::default(),
@@ -267,6 +292,7 @@ impl Default for Metrics {
             under_way: Gauge::default(),
             microvms: Family::default(),
             pools: Pools::default(),
+            crowd: Crowd::default(),
             forbidden_calls: Counter::default(),
             memory_held: Family::default(),
             memory_budget: Family::default(),
@@ -315,12 +341,19 @@ impl Default for Metrics {
             "Exits of instances to their shells, over answered requests",
             metrics.exits.clone(),
         );
+        registry.register_with_unit(
+            "instance_cpu",
+            "CPU time that instances used for requests, by the system's account: answered ones, failed ones and those that their clients left, with what bringing an instance back or ending it took",
+            Unit::Seconds,
+            metrics.cpu.clone(),
+        );
         registry.register(
             "microvms",
             "VMs by state: a shell without a function, parked for a request, busy with one",
             metrics.microvms.clone(),
         );
         metrics.pools.register(registry);
+        metrics.crowd.register(registry);
         registry.register_with_unit(
             "memory_held",
             "What functions hold between requests, by account: layers of their seeds, private pages of their parked instances",
@@ -355,8 +388,7 @@ impl Default for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faasw_pool::{GroupStats, ResetEffort, StockStats};
-    use std::time::Duration;
+    use faasw_pool::{BacklogLimits, GroupStats, MemoryStats, ResetEffort, StockStats};
 
     fn name(name: &str) -> FunctionName {
         FunctionName::new(name).unwrap()
@@ -387,6 +419,8 @@ mod tests {
             }),
         };
         metrics.retired(&name("f"), &effort);
+        metrics.charged(&name("f"), Duration::from_millis(250));
+        metrics.charged(&name("f"), Duration::from_millis(500));
         metrics.answered(&name("f"), StatusCode::IM_A_TEAPOT, None);
         let trap = Failure::Invoke(InvokeError::Trap {
             report: "wasm trap: wasm `unreachable` instruction executed in function 'x'".into(),
@@ -416,15 +450,26 @@ mod tests {
                 hits: 80,
                 misses: 18,
             },
+            memory: MemoryStats {
+                used: Some(5000),
+                max: 6000,
+                out_of_memory: 2,
+            },
             parked: 4,
             busy: 1,
+            waiting: 6,
+            evicted: 5,
+            memory_taken: 700,
             forbidden_calls: 3,
             seed_bytes: 300,
             parked_bytes: 200,
             seed_budget: u64::MAX,
             function_budget: 1000,
         };
-        let text = recorded().text(2, 1, stats);
+        let backlog = Backlog::new(BacklogLimits::default());
+        let connection = backlog.connection();
+        connection.take(42);
+        let text = recorded().text(2, 1, stats, &backlog);
         for line in [
             r#"faasw_requests_total{function="f",status="200"} 1"#,
             r#"faasw_requests_total{function="f",status="418"} 1"#,
@@ -437,6 +482,7 @@ mod tests {
             r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="reset"} 1"#,
             r#"faasw_page_faults_total{function="f"} 7"#,
             r#"faasw_vm_exits_total{function="f"} 2"#,
+            r#"faasw_instance_cpu_seconds_total{function="f"} 0.75"#,
             r#"faasw_served_total{function="f",by="parked"} 1"#,
             r#"faasw_microvms{state="parked"} 4"#,
             r#"faasw_shells{state="bare"} 1"#,
@@ -451,8 +497,17 @@ mod tests {
             "faasw_groups_free_max 256",
             r#"faasw_group_takes_total{result="hit"} 80"#,
             r#"faasw_group_takes_total{result="miss"} 18"#,
+            "faasw_instance_memory_used_bytes 5000",
+            "faasw_instance_memory_max_bytes 6000",
+            "faasw_out_of_memory_total 2",
             r#"faasw_memory_held_bytes{of="seeds"} 300"#,
             r#"faasw_memory_held_bytes{of="parked"} 200"#,
+            r#"faasw_memory_held_bytes{of="busy"} 700"#,
+            r#"faasw_memory_held_bytes{of="undelivered"} 42"#,
+            r#"faasw_memory_budget_bytes{of="undelivered"} 134217728"#,
+            "faasw_requests_waiting 6",
+            "faasw_evicted_total 5",
+            "faasw_slow_connections_closed_total 0",
             r#"faasw_memory_budget_bytes{of="seeds"} 9223372036854775807"#,
             r#"faasw_memory_budget_bytes{of="function"} 1000"#,
             r#"faasw_deployments_total{result="done"} 1"#,
@@ -470,7 +525,8 @@ mod tests {
         let metrics = recorded();
         metrics.forget(&name("f"));
         metrics.forget(&name("g"));
-        let text = metrics.text(0, 0, EngineStats::default());
+        let backlog = Backlog::new(BacklogLimits::default());
+        let text = metrics.text(0, 0, EngineStats::default(), &backlog);
         assert!(
             !text.contains(r#"function="f""#) && !text.contains(r#"function="g""#),
             "{text}"

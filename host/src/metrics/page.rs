@@ -1,15 +1,20 @@
 //! The metrics' own listener.
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
 
-use crate::{message::Body, node::Node, problem::Problem, server::Handler};
+use crate::{
+    gateway::{HEALTH, health},
+    message::Body,
+    node::Node,
+    problem::Problem,
+    server::{Handler, Received},
+};
 
 /// The media type of OpenMetrics text.
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Answers `GET /metrics`, and nothing else.
+/// Answers `GET /metrics` and whether the node is there, and nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     node: Node,
@@ -22,10 +27,13 @@ impl Page {
 }
 
 impl Handler for Page {
-    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(self, request: Request<Received>) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
+        if request.uri().path() == HEALTH {
+            return health();
+        }
         if request.uri().path() != "/metrics" {
-            let only = "this address has /metrics only";
+            let only = "this address has /metrics and /healthz only";
             return Problem::new(StatusCode::NOT_FOUND, "unknown-path", "No such path", only)
                 .response(head_only);
         }

@@ -1,5 +1,6 @@
 //! What is made ahead of requests or kept for the next: shells without a function, and
-//! the control groups of cells. How many there are, and how often one was there.
+//! the control groups of cells; how many there are, and how often one was there. And
+//! what all of them take of memory.
 
 use std::sync::atomic::Ordering;
 
@@ -23,6 +24,9 @@ pub(super) struct Pools {
     groups: Family<State, Gauge>,
     groups_free_max: Gauge,
     group_takes: Family<Outcome, Counter>,
+    memory_used: Gauge,
+    memory_max: Gauge,
+    out_of_memory: Counter,
 }
 
 impl Pools {
@@ -58,11 +62,31 @@ impl Pools {
             "Cells that took a control group: one that was free (hit), or one made for it (miss)",
             self.group_takes.clone(),
         );
+        registry.register(
+            "instance_memory_used_bytes",
+            "Memory that the processes of all microVMs and compilations take, seeds included; 0 where no control group tells",
+            self.memory_used.clone(),
+        );
+        registry.register(
+            "instance_memory_max_bytes",
+            "Memory that they may take together",
+            self.memory_max.clone(),
+        );
+        registry.register(
+            "out_of_memory",
+            "MicroVMs and compilations that the system ended for want of memory",
+            self.out_of_memory.clone(),
+        );
     }
 
     /// Takes what the pool tells of itself.
     pub(super) fn set(&self, stats: &EngineStats) {
-        let EngineStats { stock, groups, .. } = stats;
+        let EngineStats {
+            stock,
+            groups,
+            memory,
+            ..
+        } = stats;
         let bare = stats.shells.saturating_sub(stats.preset);
         for (state, count) in [("bare", bare), ("preset", stats.preset)] {
             let of = State { state };
@@ -81,6 +105,11 @@ impl Pools {
             self.groups.get_or_create(&of).set(whole(count));
         }
         self.groups_free_max.set(whole(groups.free_max));
+        self.memory_used.set(whole(memory.used.unwrap_or(0)));
+        self.memory_max.set(whole(memory.max));
+        self.out_of_memory
+            .inner()
+            .fetch_max(memory.out_of_memory, Ordering::Relaxed);
         for (takes, hits, misses) in [
             (&self.shell_takes, stock.hits, stock.misses),
             (&self.group_takes, groups.hits, groups.misses),

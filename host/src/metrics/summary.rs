@@ -29,6 +29,11 @@ pub struct Summary {
     pub memory: BTreeMap<String, u64>,
     /// Bytes that they may hold: `seeds` of all functions, and one `function` in all.
     pub memory_budget: BTreeMap<String, u64>,
+    /// Bytes that the processes of all microVMs and compilations take together: `used`,
+    /// 0 where no control group tells, and `max`.
+    pub instance_memory: BTreeMap<String, u64>,
+    /// Processes that the system ended for want of memory.
+    pub out_of_memory: u64,
     /// Deployments by how they ended.
     pub deployments: BTreeMap<String, u64>,
     /// What functions answered, by name.
@@ -134,6 +139,13 @@ impl Summary {
                 "faasw_memory_budget_bytes" => {
                     summary.memory_budget.insert(label("of"), count);
                 }
+                "faasw_instance_memory_used_bytes" => {
+                    summary.instance_memory.insert("used".to_owned(), count);
+                }
+                "faasw_instance_memory_max_bytes" => {
+                    summary.instance_memory.insert("max".to_owned(), count);
+                }
+                "faasw_out_of_memory_total" => summary.out_of_memory = count,
                 "faasw_deployments_total" => {
                     summary.deployments.insert(label("result"), count);
                 }
@@ -237,9 +249,13 @@ impl<'a> Sample<'a> {
 mod tests {
     use super::*;
     use crate::{metrics::Metrics, name::FunctionName};
-    use faasw_pool::{Effort, EngineStats, GroupStats, StockStats, Timing};
+    use faasw_pool::{Effort, EngineStats, GroupStats, MemoryStats, StockStats, Timing};
     use http::StatusCode;
     use std::time::Duration;
+
+    fn nothing_held() -> std::sync::Arc<faasw_pool::Backlog> {
+        faasw_pool::Backlog::new(faasw_pool::BacklogLimits::default())
+    }
 
     #[test]
     fn the_summary_says_what_the_metrics_say() {
@@ -277,11 +293,16 @@ mod tests {
                 ..GroupStats::default()
             },
             forbidden_calls: 1,
+            memory: MemoryStats {
+                used: Some(40),
+                max: 50,
+                out_of_memory: 3,
+            },
             seed_bytes: 9 << 30,
             function_budget: 7,
             ..EngineStats::default()
         };
-        let summary = Summary::read(&metrics.text(5, 2, stats));
+        let summary = Summary::read(&metrics.text(5, 2, stats, &nothing_held()));
         assert_eq!(
             (summary.functions, summary.under_way, summary.unknown),
             (5, 2, 1)
@@ -294,6 +315,9 @@ mod tests {
         } = &summary.shells;
         assert_eq!((ready["preset"], ready["bare"], wanted["now"]), (1, 0, 5));
         assert_eq!((takes["hit"], takes["miss"]), (3, 0));
+        let memory = &summary.instance_memory;
+        assert_eq!((memory["used"], memory["max"]), (40, 50));
+        assert_eq!(summary.out_of_memory, 3);
         let groups = &summary.groups;
         assert_eq!((groups.count["used"], groups.free_max), (6, 8));
         assert_eq!(groups.takes["miss"], 4);
@@ -320,7 +344,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing() {
-        let text = Metrics::default().text(0, 0, EngineStats::default());
+        let text = Metrics::default().text(0, 0, EngineStats::default(), &nothing_held());
         let summary = Summary::read(&text);
         assert_eq!((summary.stages[0].count, summary.stages[0].p99), (0, 0.0));
         assert_eq!(Summary::read("\n# nonsense\nx y z\n"), Summary::default());

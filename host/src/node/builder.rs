@@ -2,7 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use faasw_pool::{Confinement, Isa, Pool, PoolOptions};
+use faasw_pool::{Confinement, Isa, Launcher, Pool, PoolOptions};
+use http::uri::Scheme;
+use ipnet::IpNet;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::{
@@ -10,8 +12,16 @@ use super::{
     core::{Core, Storage},
 };
 use crate::{
-    admin, data_dir::DataDir, engine::Engine, error::StartError, gateway, limits::Limits, metrics,
-    registry::Registry, server::Servers,
+    admin,
+    data_dir::{self, DataDir},
+    engine::Engine,
+    error::StartError,
+    gateway::{self, Sites},
+    host_name::HostName,
+    limits::Limits,
+    metrics,
+    registry::Registry,
+    server::{Servers, Tls, tls::Pair},
 };
 
 /// Options of a node that is about to start.
@@ -21,10 +31,16 @@ pub struct NodeBuilder {
     data_dir: Option<PathBuf>,
     listen: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
+    tls: Vec<Pair>,
+    redirect: Option<SocketAddr>,
+    sites: Sites,
+    timing: bool,
     admin: bool,
+    admin_folder: Option<PathBuf>,
     limits: Limits,
     pool: PoolOptions,
     observer: Observer,
+    proxies: Vec<IpNet>,
 }
 
 impl NodeBuilder {
@@ -41,6 +57,51 @@ impl NodeBuilder {
         self
     }
 
+    /// Serves `https://ADDRESS/NAME/…` instead, by TLS 1.2 and 1.3, with a certificate
+    /// chain and its key in files of PEM. Called several times, clients choose among
+    /// the certificates by the name that they ask for, and the first is for all others.
+    ///
+    /// The files are read again when they change, and by [`Node::reload_certificates`].
+    pub fn tls(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.push(Pair {
+            certificate: certificate.into(),
+            key: key.into(),
+        });
+        self
+    }
+
+    /// Answers plain HTTP on another address with a redirect to https on the gateway's
+    /// port, for hosts that a certificate names. Needs [`NodeBuilder::tls`].
+    pub fn redirect_http(mut self, address: SocketAddr) -> Self {
+        self.redirect = Some(address);
+        self
+    }
+
+    /// Serves the function `NAME` at `http://NAME.DOMAIN/…`, with the whole path: each
+    /// has an origin of its own then. It is not at `/NAME/…` any more, at no host, unless
+    /// [`NodeBuilder::paths`] asks for that.
+    pub fn domain(mut self, domain: HostName) -> Self {
+        self.sites.domain = Some(domain);
+        self
+    }
+
+    /// Sets whether functions are at `/NAME/…`, too, at hosts that are no function's own:
+    /// they are where there is no domain, unless set. All of them share an origin there:
+    /// in a browser the pages of each can do what they like with those of others.
+    pub fn paths(mut self, on: bool) -> Self {
+        self.sites.paths = Some(on);
+        self
+    }
+
+    /// Sets whether requests that ask with `X-Faasw-Timing: 1`, the gateway's and those
+    /// of [`Node::invoke`], are told by `Server-Timing` where their time went: not,
+    /// unless set, since it shows how busy others keep the node. The program itself
+    /// finds a [`crate::Timing`] among a short response's extensions either way.
+    pub fn timing(mut self, on: bool) -> Self {
+        self.timing = on;
+        self
+    }
+
     /// Serves Prometheus metrics at `http://ADDRESS/metrics`, and nothing else
     /// there. Who can reach the address can read the names of all functions.
     pub fn metrics(mut self, address: SocketAddr) -> Self {
@@ -52,6 +113,22 @@ impl NodeBuilder {
     /// command line and [`crate::admin::Client`].
     pub fn admin(mut self, on: bool) -> Self {
         self.admin = on;
+        self
+    }
+
+    /// Trusts the proxies at these addresses to say in `X-Forwarded-For` whom they speak
+    /// for: that address is the client's then, for functions and for the limit of
+    /// connections, which counts its requests. May be called more than once.
+    pub fn trusted_proxy(mut self, addresses: IpNet) -> Self {
+        self.proxies.push(addresses);
+        self
+    }
+
+    /// Serves the admin API on a Unix socket in this folder instead, which has to be
+    /// there and should be its user's alone. For a node that keeps nothing: clients take
+    /// the folder for its data directory.
+    pub fn admin_in(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.admin_folder = Some(folder.into());
         self
     }
 
@@ -116,6 +193,15 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets how many bytes the processes of all microVMs and compilations may take
+    /// together, seeds included: what the machine has, or the control groups that this
+    /// process is in allow, less an eighth for the node (256 MiB to 2 GiB), unless set.
+    /// Where there are control groups the kernel holds them to it.
+    pub fn instance_memory(mut self, bytes: u64) -> Self {
+        self.pool.instance_memory = Some(bytes);
+        self
+    }
+
     /// Sets how many requests one microVM serves at most, each from the exact
     /// state of its function's seed: 10,000, unless set. 1 forks a new one for
     /// every request.
@@ -128,6 +214,13 @@ impl NodeBuilder {
     /// with 503.
     pub fn max_instances(mut self, count: usize) -> Self {
         self.pool.max_instances = count;
+        self
+    }
+
+    /// Has spawners started by `launcher`, which was started before this process gave up
+    /// what that takes: as a child of this process, unless set.
+    pub fn launcher(mut self, launcher: Arc<Launcher>) -> Self {
+        self.pool.launcher = Some(launcher);
         self
     }
 
@@ -185,30 +278,46 @@ impl NodeBuilder {
 
     /// Takes everything that can be refused, before processes start.
     async fn prepare(&self) -> Result<Prepared, StartError> {
-        if self.admin && self.data_dir.is_none() {
+        if self.admin && self.data_dir.is_none() && self.admin_folder.is_none() {
             return Err(StartError::AdminNeedsDataDir);
         }
+        if self.redirect.is_some() && (self.tls.is_empty() || self.listen.is_none()) {
+            return Err(StartError::RedirectNeedsTls);
+        }
+        let tls = if self.tls.is_empty() {
+            None
+        } else {
+            Some(Arc::new(Tls::new(self.tls.clone())?))
+        };
         let gateway = bind(self.listen).await?;
+        let redirect = bind(self.redirect).await?;
         let metrics = bind(self.metrics).await?;
         let directory = self.data_dir.as_deref().map(DataDir::open).transpose()?;
-        let admin = match &directory {
-            Some(directory) if self.admin => Some(admin::listen(&directory.admin_socket())?),
-            _ => None,
+        let admin = match (&self.admin_folder, &directory) {
+            (Some(folder), _) => Some(data_dir::admin_socket(folder)),
+            (None, Some(directory)) if self.admin => Some(directory.admin_socket()),
+            (None, _) => None,
         };
+        let admin = admin.as_deref().map(admin::listen).transpose()?;
         let registry = match &directory {
             Some(directory) => Registry::open(directory)?,
             None => Registry::in_memory()?,
         };
         Ok(Prepared {
             gateway,
+            tls,
+            redirect,
             metrics,
             admin,
+            sites: self.sites.clone(),
+            timing: self.timing,
             storage: Storage {
                 registry,
                 directory,
             },
             limits: self.limits.clone(),
             observer: self.observer.clone(),
+            proxies: self.proxies.clone(),
         })
     }
 }
@@ -226,16 +335,29 @@ async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartE
 /// A node that lacks only its engine.
 struct Prepared {
     gateway: Option<TcpListener>,
+    tls: Option<Arc<Tls>>,
+    redirect: Option<TcpListener>,
+    sites: Sites,
+    timing: bool,
     metrics: Option<TcpListener>,
     admin: Option<UnixListener>,
     storage: Storage,
     limits: Limits,
     observer: Observer,
+    proxies: Vec<IpNet>,
 }
 
 impl Prepared {
     async fn run(self, engine: Arc<dyn Engine>) -> Result<Node, StartError> {
-        let core = match Core::new(engine.clone(), self.limits, self.observer, self.storage) {
+        let core = Core::new(
+            engine.clone(),
+            self.limits,
+            self.observer,
+            self.storage,
+            self.sites,
+            self.timing,
+        );
+        let core = match core {
             Ok(core) => Arc::new(core),
             Err(error) => {
                 engine.shutdown().await;
@@ -248,9 +370,17 @@ impl Prepared {
             core: core.clone(),
             servers: Arc::default(),
         };
-        let mut servers = Servers::default();
+        let mut servers = Servers::new(core.backlog.clone());
         if let Some(listener) = self.gateway {
-            servers.gateway(listener, gateway::Gateway::new(inner.clone()), &core.limits);
+            let scheme = match self.tls {
+                Some(_) => Scheme::HTTPS,
+                None => Scheme::HTTP,
+            };
+            let gateway = gateway::Gateway::new(inner.clone(), scheme);
+            servers.gateway(listener, self.tls, gateway, &core.limits, &self.proxies);
+        }
+        if let Some(listener) = self.redirect {
+            servers.redirect(listener, &core.limits);
         }
         if let Some(listener) = self.metrics {
             let page = metrics::Page::new(inner.clone());

@@ -5,26 +5,28 @@
 //! keep the one they began with.
 
 use std::{
-    collections::BTreeMap,
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use faasw_pool::{FunctionSpec, SeedInfo};
+use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, SeedInfo};
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 
 use super::{
     FunctionDetails, FunctionInfo, Observer,
     function::{Function, UnderWay},
+    table::Table,
 };
 use crate::{
     data_dir::DataDir,
     engine::Engine,
-    error::FunctionError,
+    error::{DeployError, FunctionError},
+    gateway::Sites,
     limits::Limits,
     log::{FunctionLog, LogLine, LogPage},
     metrics::Metrics,
     name::FunctionName,
+    options::FunctionOptions,
     registry::{Registry, RegistryError, VersionRecord},
 };
 
@@ -46,13 +48,15 @@ pub(crate) struct Core {
     pub(super) observer: Observer,
     pub(super) storage: Arc<Storage>,
     pub(super) metrics: Arc<Metrics>,
-    functions: RwLock<BTreeMap<FunctionName, Arc<Function>>>,
+    table: RwLock<Table>,
+    sites: Sites,
+    /// Clients may ask where their requests' time goes.
+    pub(super) timing: bool,
+    /// What clients have not taken yet.
+    pub(super) backlog: Arc<Backlog>,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Semaphore,
-    /// One seed at a time after a restart: requests that wait for theirs
-    /// should not wait for everybody's at once.
-    pub(super) waking: Semaphore,
     ended: watch::Sender<bool>,
 }
 
@@ -62,17 +66,26 @@ impl Core {
         limits: Limits,
         observer: Observer,
         storage: Storage,
+        sites: Sites,
+        timing: bool,
     ) -> Result<Self, RegistryError> {
+        let backlog = Backlog::new(BacklogLimits {
+            node: limits.undelivered,
+            function: limits.undelivered_function,
+            connection: limits.undelivered_connection,
+        });
         let core = Self {
             engine,
             limits,
+            backlog,
             observer,
             storage: Arc::new(storage),
             metrics: Arc::default(),
-            functions: RwLock::default(),
+            table: RwLock::default(),
+            sites,
+            timing,
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
-            waking: Semaphore::new(1),
             ended: watch::Sender::new(false),
         };
         core.read_registry()?;
@@ -82,12 +95,16 @@ impl Core {
     fn read_registry(&self) -> Result<(), RegistryError> {
         for (name, version, record) in self.storage.registry.functions()? {
             let log = self.log_of(&name);
+            if let Err(error) = self.check_hosts(&name, &record.options) {
+                tracing::warn!(function = %name, %error, "a host that it was deployed with is not its own");
+            }
             self.put(Arc::new(Function {
                 name,
                 version,
                 record,
                 log,
                 under_way: Arc::default(),
+                backlog: self.backlog.function(),
                 seed: OnceCell::new(),
             }));
         }
@@ -109,22 +126,53 @@ impl Core {
     }
 
     pub(super) fn function(&self, name: &str) -> Option<Arc<Function>> {
-        let functions = self.functions.read();
-        // A panic cannot leave the table half changed: it changes by one call.
-        let functions = functions.unwrap_or_else(PoisonError::into_inner);
-        functions.get(name).cloned()
+        self.table().get(name).cloned()
+    }
+
+    /// The function that has a host of its own.
+    pub(super) fn function_of_host(&self, host: &str) -> Option<FunctionName> {
+        self.table().of_host(host).cloned()
+    }
+
+    pub(super) fn sites(&self) -> &Sites {
+        &self.sites
+    }
+
+    /// Checks that a function may have the hosts that its options ask for.
+    pub(super) fn check_hosts(
+        &self,
+        name: &FunctionName,
+        options: &FunctionOptions,
+    ) -> Result<(), DeployError> {
+        if let Some(domain) = &self.sites.domain {
+            let mut hosts = options.hosts().iter();
+            let inside = hosts.find(|host| domain.part_below(host.as_str()).is_some());
+            if let Some(host) = inside.cloned() {
+                let domain = domain.clone();
+                return Err(DeployError::HostOfDomain { host, domain });
+            }
+        }
+        match self.table().taken(name, options) {
+            Some((host, function)) => Err(DeployError::HostTaken { host, function }),
+            None => Ok(()),
+        }
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        // It changes by calls that do not panic.
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Function>> {
-        let functions = self.functions.read();
-        let functions = functions.unwrap_or_else(PoisonError::into_inner);
-        functions.values().cloned().collect()
+        self.table().all().cloned().collect()
     }
 
     pub(super) fn put(&self, function: Arc<Function>) {
-        let functions = self.functions.write();
-        let mut functions = functions.unwrap_or_else(PoisonError::into_inner);
-        functions.insert(function.name.clone(), function);
+        self.table_mut().put(function);
     }
 
     pub(super) fn list(&self) -> Vec<FunctionInfo> {
@@ -136,7 +184,7 @@ impl Core {
     }
 
     pub(super) fn info(&self, function: &Function) -> FunctionInfo {
-        let ready = function.seed.initialized();
+        let ready = function.is_ready();
         let (name, version) = (&function.name, function.version);
         FunctionInfo::of(name, version, &function.record, &self.limits, ready)
     }
@@ -154,7 +202,7 @@ impl Core {
         // Looked up again: the registry was read at a later moment.
         let function = self.function(name.as_str()).ok_or_else(unknown)?;
         let of = |(number, record): (&u64, &VersionRecord)| {
-            let ready = *number == function.version && function.seed.initialized();
+            let ready = *number == function.version && function.is_ready();
             FunctionInfo::of(&name, *number, record, &self.limits, ready)
         };
         Ok(FunctionDetails {
@@ -199,6 +247,7 @@ impl Core {
         if let Some(other) = self.function(function.name.as_str()) {
             function.log = other.log.clone();
             function.under_way = other.under_way.clone();
+            function.backlog = other.backlog.clone();
         } else {
             // The name may have been removed, and its log with it, meanwhile.
             if function.log.is_deleted() {
@@ -231,10 +280,7 @@ impl Core {
             Ok(name)
         })
         .await?;
-        self.functions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&name);
+        self.table_mut().remove(&name);
         function.log.delete_files();
         self.metrics.forget(&name);
         tracing::info!(function = %name, "function removed");
@@ -248,8 +294,12 @@ impl Core {
             .iter()
             .map(|function| function.under_way.count())
             .sum();
-        self.metrics
-            .text(functions.len(), under_way, self.engine.stats())
+        self.metrics.text(
+            functions.len(),
+            under_way,
+            self.engine.stats(),
+            &self.backlog,
+        )
     }
 
     /// The seeds of now.

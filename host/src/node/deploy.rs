@@ -10,6 +10,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use faasw_pool::Known;
+use faasw_text::Line;
 use tokio::sync::OnceCell;
 
 use super::{
@@ -53,7 +55,7 @@ impl Core {
                 tracing::info!(function = %name, version, %digest, "deployed");
             }
             Err(error) => {
-                tracing::warn!(function = %name, %error, "deployment failed");
+                tracing::warn!(function = %name, error = %Line(error), "deployment failed");
                 if self.function(name.as_str()).is_none() {
                     log.delete_files();
                 }
@@ -70,6 +72,7 @@ impl Core {
         log: Arc<FunctionLog>,
     ) -> Result<Deployed, DeployError> {
         options.check()?;
+        self.check_hosts(name, &options)?;
         let (size, limit) = (module.len(), self.limits.module);
         if size > limit {
             return Err(DeployError::TooLarge { size, limit });
@@ -112,6 +115,7 @@ impl Core {
             record,
             log,
             under_way: Arc::default(),
+            backlog: self.backlog.function(),
             seed: OnceCell::new_with(Some(seed)),
         };
         // Not dropped with this future: the registry's thread would go on, and
@@ -139,6 +143,8 @@ impl Core {
         let _committing = self.committing.lock().await;
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
         let (name, record) = (function.name.clone(), function.record.clone());
+        // Once more: another deployment may have got the hosts since.
+        self.check_hosts(&name, &record.options)?;
         let stored = blocking(move || {
             let new = NewArtifact {
                 generation: &generation,
@@ -191,10 +197,28 @@ impl Core {
                 compile_time: None,
             })),
             Err(error) => {
-                tracing::warn!(%digest, %error, "stored code was not taken; it is compiled again");
+                tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is compiled again");
                 Ok(None)
             }
         }
+    }
+
+    /// The code of a version that the registry has.
+    async fn code_again(
+        &self,
+        name: &FunctionName,
+        record: &VersionRecord,
+    ) -> Result<Ready, DeployError> {
+        let digest = record.digest;
+        if let Some(ready) = self.stored_code(digest).await? {
+            return Ok(ready);
+        }
+        // Another version of faasw compiled it, or the code is damaged.
+        let storage = self.storage.clone();
+        let module = blocking(move || storage.registry.module(digest)).await?;
+        let ready = self.compile(name, module.into()).await?;
+        self.store_code(digest, ready.artifact.clone()).await;
+        Ok(ready)
     }
 
     /// Makes the seed of a version that the registry has.
@@ -204,18 +228,7 @@ impl Core {
         record: &VersionRecord,
         log: &Arc<FunctionLog>,
     ) -> Result<Arc<dyn Seed>, DeployError> {
-        let digest = record.digest;
-        let ready = match self.stored_code(digest).await? {
-            Some(ready) => ready,
-            // Another version of faasw compiled it, or the code is damaged.
-            None => {
-                let storage = self.storage.clone();
-                let module = blocking(move || storage.registry.module(digest)).await?;
-                let ready = self.compile(name, module.into()).await?;
-                self.store_code(digest, ready.artifact.clone()).await;
-                ready
-            }
-        };
+        let ready = self.code_again(name, record).await?;
         self.observer.tell(Event::MakingSeed { function: name });
         let (seed, _) = ready.code.seed(&self.spec(name, record, log)).await?;
         Ok(seed)
@@ -237,24 +250,34 @@ impl Core {
         }
     }
 
-    /// Makes the seed of a function that the registry had at the start.
+    /// Makes a function serve that the registry had at the start: its code is there
+    /// then, its seed when the engine has made it.
     pub(super) async fn wake(&self, function: &Function) -> Result<Arc<dyn Seed>, DeployError> {
-        let _turn = self.waking.acquire().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
-        self.stored_seed(&function.name, &function.record, &function.log)
-            .await
+        let Function {
+            name, record, log, ..
+        } = function;
+        let ready = self.code_again(name, record).await?;
+        self.observer.tell(Event::MakingSeed { function: name });
+        let known = Known {
+            after_init: record.freeze.after_init,
+            instantiation: record.freeze.instantiation,
+        };
+        let spec = self.spec(name, record, log);
+        Ok(ready.code.adopt(&spec, known).await?)
     }
 
-    /// Makes the seeds that are missing, one after the other.
+    /// Makes all functions serve, one after the other: a request does not wait for its
+    /// function's turn.
     pub(super) async fn wake_all(&self) {
         for function in self.all() {
             let woken = function.seed.get_or_try_init(|| self.wake(&function)).await;
             if let Err(error) = woken {
                 tracing::error!(
-                    function = %function.name, %error,
-                    "no seed; the next request for it tries again"
+                    function = %function.name, error = %Line(error),
+                    "it was not made ready; the next request for it tries again"
                 );
             }
         }

@@ -1,16 +1,24 @@
 //! A function as the node has it: the version that serves, and what all its
 //! versions share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::OnceCell;
+use faasw_pool::FunctionBacklog;
+use tokio::{
+    sync::{Notify, OnceCell},
+    time::timeout,
+};
 
 use crate::{
     engine::Seed, failure::Failure, log::FunctionLog, name::FunctionName, registry::VersionRecord,
 };
+
+/// How long a request that was cut may take to end.
+const EVICTING: Duration = Duration::from_millis(200);
 
 /// A function's current version.
 #[derive(Debug)]
@@ -22,37 +30,112 @@ pub(super) struct Function {
     pub(super) log: Arc<FunctionLog>,
     /// Outlives versions: a limit holds across a change of them.
     pub(super) under_way: Arc<UnderWay>,
-    /// Empty after a restart, until somebody makes it; others wait.
+    /// Outlives versions: what clients have not taken yet of its responses.
+    pub(super) backlog: Arc<FunctionBacklog>,
+    /// Empty after a restart, until its code is there again; whoever comes meanwhile
+    /// waits for that.
     pub(super) seed: OnceCell<Arc<dyn Seed>>,
 }
 
 impl Function {
+    /// Whether its seed exists now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.seed.get().is_some_and(|seed| seed.is_in_memory())
+    }
+
     /// Takes one of the places that the function's concurrency has; it is
     /// given back when dropped, which is when the request's instance has ended.
-    pub(super) fn place(&self) -> Result<Place, Failure> {
-        let limit = self.record.options.own_concurrency();
-        UnderWay::enter(&self.under_way, limit.unwrap_or(usize::MAX))
-            .ok_or(Failure::FunctionBusy(limit.unwrap_or(usize::MAX)))
+    ///
+    /// Where there is none, the request that has waited longest for its client is cut, and
+    /// this one has its place as soon as that has ended.
+    pub(super) async fn place(&self) -> Result<Place, Failure> {
+        let most = self.record.options.own_concurrency().unwrap_or(usize::MAX);
+        let busy = Failure::FunctionBusy(most);
+        if let Some(place) = UnderWay::enter(&self.under_way, most) {
+            return Ok(place);
+        }
+        // Before it is cut: nobody else is to have its place.
+        let reserved = UnderWay::reserve(&self.under_way);
+        let is_evicted = self.seed.get().is_some_and(|seed| seed.evict());
+        if !is_evicted {
+            return Err(busy);
+        }
+        let entering = reserved.enter_soon(most);
+        timeout(EVICTING, entering).await.map_err(|_| busy)
     }
 }
 
 /// Counts the requests of one function that are under way.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(AtomicUsize);
+pub(super) struct UnderWay {
+    counts: Mutex<Counts>,
+    left: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    under_way: usize,
+    /// Requests for which others are cut: their places are nobody else's.
+    reserved: usize,
+}
 
 impl UnderWay {
     pub(super) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.lock().under_way
     }
 
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place, if there is one more than are reserved.
     fn enter(counter: &Arc<Self>, limit: usize) -> Option<Place> {
-        counter
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-                (count < limit).then_some(count + 1)
-            })
-            .ok()
-            .map(|_| Place(counter.clone()))
+        let mut counts = counter.lock();
+        if counts.under_way.saturating_add(counts.reserved) >= limit {
+            return None;
+        }
+        counts.under_way += 1;
+        Some(Place(counter.clone()))
+    }
+
+    /// The next place that is given back, before those that come later.
+    fn reserve(counter: &Arc<Self>) -> Reserved {
+        counter.lock().reserved += 1;
+        Reserved(counter.clone())
+    }
+}
+
+/// A request's right to the next place. Dropping it gives the right up.
+#[derive(Debug)]
+struct Reserved(Arc<UnderWay>);
+
+impl Reserved {
+    /// A place, if one has been given back.
+    fn enter(&self, limit: usize) -> Option<Place> {
+        let mut counts = self.0.lock();
+        if counts.under_way >= limit {
+            return None;
+        }
+        counts.under_way += 1;
+        Some(Place(self.0.clone()))
+    }
+
+    /// As [`Reserved::enter`], as soon as there is a place.
+    async fn enter_soon(self, limit: usize) -> Place {
+        loop {
+            let mut left = pin!(self.0.left.notified());
+            left.as_mut().enable();
+            if let Some(place) = self.enter(limit) {
+                return place;
+            }
+            left.await;
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.lock().reserved -= 1;
     }
 }
 
@@ -63,7 +146,8 @@ pub(super) struct Place(Arc<UnderWay>);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.lock().under_way -= 1;
+        self.0.left.notify_one();
     }
 }
 
@@ -82,5 +166,21 @@ mod tests {
         let third = UnderWay::enter(&counter, 2).unwrap();
         drop((second, third));
         assert_eq!(counter.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_others_were_cut_for_is_theirs() {
+        let counter = Arc::new(UnderWay::default());
+        let cut = UnderWay::enter(&counter, 1).unwrap();
+        let reserved = UnderWay::reserve(&counter);
+        assert!(reserved.enter(1).is_none());
+        drop(cut);
+        assert!(UnderWay::enter(&counter, 1).is_none());
+        let place = reserved.enter_soon(1).await;
+        assert_eq!(counter.count(), 1);
+        // Whoever gives up keeps it from nobody.
+        drop(UnderWay::reserve(&counter));
+        drop(place);
+        assert!(UnderWay::enter(&counter, 1).is_some());
     }
 }

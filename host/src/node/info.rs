@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     digest::Digest,
+    host_name::HostName,
     limits::{Limits, RequestLimits},
     name::FunctionName,
     registry::VersionRecord,
@@ -36,6 +37,9 @@ pub struct FunctionInfo {
     pub limits: RequestLimits,
     /// Most requests at once; nothing where only the node's limit holds.
     pub concurrency: Option<usize>,
+    /// Hosts that are its own, but for the one in the node's domain.
+    #[serde(default)]
+    pub hosts: Vec<HostName>,
     /// Names of its environment variables. Values may be secrets and stay.
     pub environment: Vec<String>,
     /// Full names of its module's imports.
@@ -56,8 +60,8 @@ pub struct FunctionInfo {
     pub instantiation: Duration,
     /// Size of its seed's memory layer in bytes.
     pub layer_bytes: u64,
-    /// Whether its seed exists now. After a restart it is made in the
-    /// background, or when the first request comes.
+    /// Whether its seed exists now. After a restart it is made in the background, or
+    /// when a request comes, which is served from what all functions share meanwhile.
     pub ready: bool,
 }
 
@@ -107,6 +111,7 @@ impl FunctionInfo {
             memory: options.memory_or(limits.memory),
             limits: options.request_limits(limits),
             concurrency: options.own_concurrency(),
+            hosts: options.hosts().iter().cloned().collect(),
             environment: options
                 .environment()
                 .iter()

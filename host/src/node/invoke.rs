@@ -9,15 +9,18 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use faasw_pool::{
-    Call, CallLimits, ClientError, Effort, InvokeError, LogSink, LogStream, ReplyBody, Timing,
+    Account, Call, CallLimits, Client, ClientError, Effort, InvokeError, LogSink, LogStream,
+    ReplyBody, Timing,
 };
-use http::{HeaderMap, Method, Request, Response};
+use faasw_text::{Indented, Line};
+use http::{Method, Request, Response};
+use http_body::Body as _;
 
 use super::{
     core::Core,
@@ -26,7 +29,7 @@ use super::{
 use crate::{
     engine::Seed,
     failure::{Failure, Fault},
-    message::{self, Body},
+    message::{self, Body, BodyLimits, Connection, FromOperator, Gathered},
     metrics::Metrics,
 };
 
@@ -39,7 +42,7 @@ impl Core {
     {
         let head_only = request.method() == Method::HEAD;
         let Some(function) = self.function(name) else {
-            message::refuse(request).await;
+            Box::pin(message::refuse(request)).await;
             self.metrics.unknown();
             return Failure::UnknownFunction(name.into())
                 .problem()
@@ -76,16 +79,46 @@ impl Core {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let announced = request.body().size_hint().lower();
-        let (place, seed, waited) = match self.admit(function, request.headers(), announced).await {
+        if let Err(failure) = self.check(&request) {
+            Box::pin(message::refuse(request)).await;
+            return Err(failure);
+        }
+        let asks_first = message::asks_first(&request);
+        let (parts, body) = request.into_parts();
+        let length = body.size_hint().exact();
+        let is_answered = Arc::<AtomicBool>::default();
+        let body = message::limited(body, self.body_limits(is_answered.clone()));
+        let account = self.account(function, &parts);
+        let has_room = || function.seed.get().is_none_or(|seed| seed.has_room());
+        let is_whole = body.is_end_stream();
+        // Heads of requests that wait are as much in memory as bodies.
+        let head_room = account.try_lease(message::head_cost(&parts.headers));
+        if !is_whole && (head_room.is_none() || asks_first && !has_room()) {
+            Box::pin(message::refuse(Request::from_parts(parts, body))).await;
+            return Err(Failure::NoRoom);
+        }
+        let gathered = match is_whole || asks_first {
+            // Whoever waits for a word is not to be told to send in vain.
+            true => Gathered {
+                is_early: !is_whole,
+                body,
+            },
+            // Most requests have no body: the futures for what they need not are boxed,
+            // for each that is part of this one is moved with it.
+            false => Box::pin(message::gather(body, &account, has_room))
+                .await
+                .map_err(InvokeError::from)?,
+        };
+        let Gathered { body, is_early } = gathered;
+        let (place, seed, waited) = match self.admit(function).await {
             Ok(admitted) => admitted,
             Err(failure) => {
-                message::refuse(request).await;
+                Box::pin(message::refuse(Request::from_parts(parts, body))).await;
                 return Err(failure);
             }
         };
-        let (parts, body) = request.into_parts();
-        let asked = message::Asked::of(&parts);
+        let mut asked = message::Asked::of(&parts);
+        asked.timing &= self.timing || parts.extensions.get::<FromOperator>().is_some();
         let limits = function.record.options.request_limits(&self.limits);
         let log = Arc::new(Follower {
             function: function.clone(),
@@ -95,8 +128,8 @@ impl Core {
         });
         *instance = Some(log.clone());
         let call = Call {
-            head: message::request_head(function.name.as_str(), &parts, body.size_hint().exact()),
-            body: message::limited(body, self.limits.request_body),
+            head: message::request_head(function.name.as_str(), &parts, length),
+            body,
             limits: CallLimits {
                 cpu: limits.cpu_time,
                 first_byte: limits.first_byte,
@@ -105,8 +138,11 @@ impl Core {
                 total: limits.total_time,
             },
             log,
+            client: Client { account, is_early },
         };
         let reply = seed.invoke(call).await?;
+        drop(head_room);
+        is_answered.store(true, Ordering::Release);
         let is_whole = matches!(reply.body, ReplyBody::Whole { .. });
         let mut response = message::response(asked, &reply.head, reply.body)?;
         // A stream's time is known at its end only.
@@ -121,39 +157,63 @@ impl Core {
         Ok(response)
     }
 
-    /// Lets a request in whose body is at least `announced` bytes: a place, a
-    /// seed, and how long that took to be there.
-    async fn admit(
-        &self,
-        function: &Function,
-        headers: &HeaderMap,
-        announced: u64,
-    ) -> Result<(Place, Arc<dyn Seed>, Duration), Failure> {
+    /// What can be told of a request before anything is taken for it.
+    fn check<B: http_body::Body>(&self, request: &Request<B>) -> Result<(), Failure> {
         if self.has_ended() {
             return Err(Failure::ShuttingDown);
         }
-        message::check_size(headers, &self.limits)?;
+        message::check_size(request.headers(), &self.limits)?;
         let limit = self.limits.request_body;
-        if announced > limit {
+        if request.body().size_hint().lower() > limit {
             return Err(InvokeError::from(ClientError::TooLarge(limit)).into());
         }
-        let place = function.place()?;
+        Ok(())
+    }
+
+    fn body_limits(&self, is_answered: Arc<AtomicBool>) -> BodyLimits {
+        BodyLimits {
+            bytes: self.limits.request_body,
+            rate: self.limits.body_rate,
+            grace: self.limits.request_read,
+            is_answered,
+        }
+    }
+
+    /// Whom a request and its response count for: its connection, where it has one.
+    fn account(&self, function: &Function, parts: &http::request::Parts) -> Account {
+        let connection = match parts.extensions.get() {
+            Some(Connection(connection)) => connection.clone(),
+            None => self.backlog.connection(),
+        };
+        Account::new(function.backlog.clone(), connection)
+    }
+
+    /// Lets a request in: a place, a seed, and how long that took to be there.
+    async fn admit(
+        &self,
+        function: &Function,
+    ) -> Result<(Place, Arc<dyn Seed>, Duration), Failure> {
         let begun = Instant::now();
-        let seed = function
-            .seed
-            .get_or_try_init(|| self.wake(function))
-            .await
-            .map_err(Failure::NotReady)?;
+        let place = function.place().await?;
+        let seed = match function.seed.get() {
+            Some(seed) => seed,
+            None => Box::pin(function.seed.get_or_try_init(|| self.wake(function)))
+                .await
+                .map_err(Failure::NotReady)?,
+        };
         Ok((place, seed.clone(), begun.elapsed()))
     }
 }
 
 /// Says in the function's log and in the node's own what happened.
 fn report(function: &Function, failure: &Failure, instance: u64) {
-    let text = failure.to_string();
-    for line in text.lines() {
+    // Lines of their own in the function's log, and none of them can be taken for one
+    // that the node begins.
+    let lines = Indented(failure).to_string();
+    for line in lines.lines() {
         function.log.add(instance, LogStream::Node, line.as_bytes());
     }
+    let text = Line(failure);
     let name = function.name.as_str();
     match failure.fault() {
         Fault::Platform => tracing::error!(function = name, instance, "request failed: {text}"),
@@ -190,6 +250,10 @@ impl LogSink for Follower {
 
     fn retired(&self, _: u64, effort: &Effort) {
         self.metrics.retired(&self.function.name, effort);
+    }
+
+    fn charged(&self, _: u64, cpu: Duration) {
+        self.metrics.charged(&self.function.name, cpu);
     }
 
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {

@@ -13,6 +13,7 @@ mod invoke;
 mod observer;
 mod rollback;
 mod service;
+mod table;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -30,11 +31,13 @@ pub(crate) use observer::Observer;
 use self::core::Core;
 use crate::{
     error::{DeployError, FunctionError, RollbackError},
+    gateway::Sites,
     limits::Limits,
     log::{LogLine, LogPage},
     message::Body,
+    name::FunctionName,
     options::FunctionOptions,
-    server::Servers,
+    server::{Servers, TlsError},
 };
 
 /// A node: it deploys functions and runs each request in a microVM of its own.
@@ -161,6 +164,16 @@ impl Node {
         self.core.log_page(name, 0, Some(place)).await
     }
 
+    /// The function that has this host, in lower case, for its own.
+    pub(crate) fn function_of_host(&self, host: &str) -> Option<FunctionName> {
+        self.core.function_of_host(host)
+    }
+
+    /// How the gateway finds functions.
+    pub(crate) fn sites(&self) -> &Sites {
+        self.core.sites()
+    }
+
     pub(crate) async fn log_page(
         &self,
         name: &str,
@@ -188,6 +201,25 @@ impl Node {
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.servers.gateway_address()
+    }
+
+    /// The address that redirects to https, if there is one; with the real port.
+    #[must_use]
+    pub fn redirect_address(&self) -> Option<SocketAddr> {
+        self.servers.redirect_address()
+    }
+
+    /// Reads the certificates of [`NodeBuilder::tls`] again, as their files are now.
+    /// A node without any has nothing to do.
+    ///
+    /// # Errors
+    /// When one cannot be used: then all those before stay in use.
+    pub async fn reload_certificates(&self) -> Result<(), TlsError> {
+        let Some(tls) = self.servers.tls() else {
+            return Ok(());
+        };
+        let reloading = tokio::task::spawn_blocking(move || tls.reload());
+        reloading.await.unwrap_or(Err(TlsError::Interrupted))
     }
 
     /// The address of the listener for metrics, if it has one; with the real port.

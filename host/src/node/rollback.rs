@@ -61,6 +61,7 @@ impl Core {
             record,
             log: current.log.clone(),
             under_way: current.under_way.clone(),
+            backlog: current.backlog.clone(),
             seed: OnceCell::new_with(Some(seed)),
         };
         // Not dropped with this future: table and registry would disagree.
@@ -74,6 +75,8 @@ impl Core {
     async fn commit_rollback(&self, function: Function) -> Result<Arc<Function>, RollbackError> {
         let _committing = self.committing.lock().await;
         let (name, version) = (function.name.clone(), function.version);
+        // Another function may have got the hosts of this version since.
+        self.check_hosts(&name, &function.record.options)?;
         let record = function.record.clone();
         let storage = self.storage.clone();
         if !blocking(move || storage.registry.roll_back(&name, version, &record)).await? {

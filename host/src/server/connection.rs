@@ -1,30 +1,28 @@
 //! One connection: HTTP/1 or HTTP/2 in, responses out.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{convert::Infallible, future::Future, net::IpAddr, pin::pin, sync::Arc};
 
-use http::{Request, Version};
+use faasw_text::Line;
+use http::{HeaderMap, Request, Response, Version};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::conn::auto,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_io_timeout::TimeoutStream;
 
 use super::{
     Handler,
-    activity::{Activity, Watched},
+    bodies::{Received, Sent},
+    client::Client,
+    connections::{Connections, Place},
     linger::Kept,
+    metered::Metered,
 };
-use crate::{limits::Limits, message::RemoteAddress};
+use crate::{
+    limits::Limits,
+    message::{Connection, RemoteAddress, forwarded_for, too_many_requests},
+};
 
 /// Bytes and fields of a request's head that hyper reads. Both are beyond the
 /// node's own limits, so that most heads that are too large get a problem body
@@ -34,83 +32,122 @@ const HEAD_FIELDS: usize = 256;
 
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 100;
+/// Bytes that a client may send on a stream of HTTP/2, and on all of its connection,
+/// before somebody has read them.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 512 << 10;
+/// Bytes of a response that HTTP/2 takes beyond what its client's window allows.
+const SEND_BUFFER: usize = 64 << 10;
 
-/// Serves a connection until either side ends it. HTTP/2 is spoken by those who
-/// begin with it (RFC 9113, section 3.3); offers to upgrade to it are ignored.
+/// Serves a connection until either side ends it, or its place is wanted. HTTP/2 is spoken
+/// by those who begin with it (RFC 9113, section 3.3); offers to upgrade to it are ignored.
 pub(super) fn serve<S, H>(
     stream: S,
     peer: Option<IpAddr>,
+    place: Place,
     handler: H,
     limits: &Limits,
-    graceful: &GracefulShutdown,
 ) -> impl Future<Output = ()> + Send + 'static
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
 {
-    let begun = Arc::new(AtomicBool::new(false));
-    let has_begun = begun.clone();
-    let activity = Activity::new();
-    let watching = activity.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        begun.store(true, Ordering::Relaxed);
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(RemoteAddress(peer));
-        }
-        let watched = (request.version() == Version::HTTP_2).then(|| activity.begin());
-        let answer = handler.clone().answer(request);
-        async {
-            let answer = answer.await;
-            Ok::<_, Infallible>(answer.map(|body| Watched::new(body, watched)))
-        }
-    });
+    let client = place.client().clone();
+    let service = {
+        let (client, connections) = (client.clone(), place.connections().clone());
+        service_fn(move |request: Request<Incoming>| {
+            let (handler, client) = (handler.clone(), client.clone());
+            let connections = connections.clone();
+            async move {
+                let answer = answer(handler, request, &client, peer, &connections).await;
+                Ok::<_, Infallible>(answer)
+            }
+        })
+    };
     let mut builder = auto::Builder::new(TokioExecutor::new());
+    // A head's time is the sweep's to watch: this would count idle time, too.
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.request_read)
+        .header_read_timeout(None)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEAD_FIELDS);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(limits.request_read)
+        .keep_alive_interval(limits.idle_connection)
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD_BYTES as u32);
-    // A client that takes nothing must not hold a response for ever.
     let stream = Kept::new(stream);
-    let mut served = TimeoutStream::new(stream.handle());
-    served.set_write_timeout(Some(limits.idle_client));
+    let served = Metered::new(stream.handle(), client.clone());
     let connection = builder
-        .serve_connection(TokioIo::new(Box::pin(served)), service)
+        .serve_connection(TokioIo::new(served), service)
         .into_owned();
-    let connection = graceful.watch(connection);
-    let (patience, stalled) = (limits.request_read, limits.idle_client);
-    let serving = async move {
-        let mut connection = std::pin::pin!(connection);
-        // Which version a client speaks is read without a time limit of hyper's.
-        let first = tokio::time::timeout(patience, connection.as_mut()).await;
-        let ended = match first {
-            Ok(ended) => ended,
-            Err(_) if has_begun.load(Ordering::Relaxed) => tokio::select! {
-                ended = connection => ended,
-                () = watching.rest(stalled, patience) => {
-                    tracing::debug!("a client neither takes nor asks");
-                    return;
+    async move {
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = client.closed() => return,
+            () = client.finished() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection => ended,
+                    () = client.closed() => return,
                 }
-            },
-            Err(_) => {
-                tracing::debug!("a client said nothing for too long");
-                return;
             }
         };
         if let Err(error) = ended {
             // Clients that go away or break the protocol are daily business.
-            tracing::debug!(%error, "a connection failed");
+            tracing::debug!(error = %Line(error), "a connection failed");
         }
-    };
-    async move {
-        serving.await;
-        stream.close().await;
+        tokio::select! {
+            () = stream.close() => {}
+            () = client.closed() => {}
+        }
+        drop(place);
     }
+}
+
+/// Answers one request, when its client has taken enough of what it was answered before.
+async fn answer<H: Handler>(
+    handler: H,
+    request: Request<Incoming>,
+    client: &Arc<Client>,
+    peer: Option<IpAddr>,
+    connections: &Arc<Connections>,
+) -> Response<Sent> {
+    let is_http2 = request.version() == Version::HTTP_2;
+    let under_way = client.begin(!is_http2, head_bytes(request.headers()));
+    let mut request = request.map(|body| Received::new(body, &under_way));
+    client.backlog.has_room().await;
+    let mut forwarded = None;
+    if let Some(mut peer) = peer {
+        if connections.is_proxy(peer)
+            && let Some(address) =
+                forwarded_for(request.headers(), |address| connections.is_proxy(address))
+        {
+            peer = address;
+            forwarded = connections.forwarded(address);
+            if forwarded.is_none() {
+                let refused = Box::pin(too_many_requests(request)).await;
+                return refused.map(|body| Sent::new(body, under_way, None, is_http2));
+            }
+        }
+        request.extensions_mut().insert(RemoteAddress(peer));
+    }
+    let connection = Connection(client.backlog.clone());
+    request.extensions_mut().insert(connection);
+    let answer = handler.answer(request).await;
+    client.is_answered(answer.headers()).await;
+    answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
+}
+
+fn head_bytes(headers: &HeaderMap) -> u64 {
+    let each = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len());
+    each.sum::<usize>() as u64
 }

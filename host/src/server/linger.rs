@@ -10,7 +10,6 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
-    time::Duration,
 };
 
 use tokio::{
@@ -18,8 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a client has to hear of the end: some round trips around the world.
-const PATIENCE: Duration = Duration::from_secs(1);
+use super::client::FAREWELL;
 
 /// A stream that whoever serves it cannot close by dropping it: hyper does so
 /// without a word after CONNECT, for one.
@@ -44,7 +42,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Kept<S> {
                 while matches!(self.read(&mut scratch).await, Ok(count) if count > 0) {}
             }
         };
-        let _ = timeout(PATIENCE, closing).await;
+        let _ = timeout(FAREWELL, closing).await;
     }
 
     fn stream(&self) -> MutexGuard<'_, S> {

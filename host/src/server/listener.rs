@@ -2,20 +2,26 @@
 
 use std::{future::Future, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
-use hyper_util::server::graceful::GracefulShutdown;
+use faasw_pool::Backlog;
+use ipnet::IpNet;
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
+    time::{MissedTickBehavior, interval},
 };
 
-use super::{Handler, connection};
+use super::{Handler, connection, connections::Connections};
 use crate::limits::Limits;
 
 /// How long accepting rests after it failed: the reason is almost always that
 /// descriptors have run out, which trying again at once does not change.
 const REST: Duration = Duration::from_millis(50);
+
+/// Bytes that the system takes of a response beyond what is on its way.
+const UNSENT: u32 = 256 << 10;
 
 /// Something that accepts connections.
 pub(super) trait Listener: Send + Sync + 'static {
@@ -33,6 +39,9 @@ impl Listener for TcpListener {
         let (connection, peer) = Self::accept(self).await?;
         // Responses are written in one piece; waiting for more only delays them.
         connection.set_nodelay(true)?;
+        // Else a system that holds megabytes for a slow client says for minutes that it
+        // takes nothing more, and the client is taken for a stalled one.
+        SockRef::from(&connection).set_tcp_notsent_lowat(UNSENT)?;
         Ok((connection, Some(peer.ip().to_canonical())))
     }
 }
@@ -46,30 +55,46 @@ impl Listener for UnixListener {
     }
 }
 
+/// How often connections are looked at: often enough for the shortest of their limits.
+fn sweep_interval(limits: &Limits) -> Duration {
+    const FEWEST: Duration = Duration::from_millis(10);
+    const MOST: Duration = Duration::from_millis(500);
+    let shortest = limits
+        .request_read
+        .min(limits.idle_connection)
+        .min(limits.idle_client);
+    (shortest / 4).clamp(FEWEST, MOST)
+}
+
 /// Serves every connection until told to stop, then lets requests under way finish.
 pub(super) async fn serve<L: Listener, H: Handler>(
     listener: L,
     handler: H,
-    limits: Limits,
+    (limits, proxies): (Limits, Vec<IpNet>),
+    backlog: Arc<Backlog>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Connections::new(&limits, &proxies, &backlog);
     let mut connections = JoinSet::new();
+    let mut sweeps = interval(sweep_interval(&limits));
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let asked_to_stop = async move {
         // An error says that the node is gone.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let mut asked_to_stop = pin!(asked_to_stop);
     loop {
-        let accepted = async {
-            // A place first: connections that wait do so in the kernel's queue.
-            let place = places.clone().acquire_owned().await;
-            listener.accept().await.map(|accepted| (accepted, place))
-        };
-        let ((stream, peer), place) = tokio::select! {
+        let (stream, peer) = tokio::select! {
             () = &mut asked_to_stop => break,
-            accepted = accepted => match accepted {
+            _ = sweeps.tick(), if !places.is_empty() => {
+                places.sweep();
+                continue;
+            }
+            // What has ended is forgotten at once: until then it keeps its memory, and the
+            // next connection may be long in coming. What has panicked was reported by the
+            // runtime.
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
@@ -78,15 +103,21 @@ pub(super) async fn serve<L: Listener, H: Handler>(
                 }
             },
         };
-        let serving = connection::serve(stream, peer, handler.clone(), &limits, &graceful);
-        connections.spawn(async move {
-            serving.await;
-            drop(place);
-        });
-        // What has ended is forgotten; what has panicked was reported by the runtime.
-        while connections.try_join_next().is_some() {}
+        // Where everybody has something to do, who is new does not even hear of it: an
+        // answer would take what there is not.
+        let Some(place) = places.admit(peer) else {
+            tracing::debug!("a connection was refused: there are too many");
+            continue;
+        };
+        let handler = handler.clone();
+        connections.spawn(connection::serve(stream, peer, place, handler, &limits));
     }
     drop(listener);
-    graceful.shutdown().await;
-    while connections.join_next().await.is_some() {}
+    places.finish();
+    loop {
+        tokio::select! {
+            ended = connections.join_next() => if ended.is_none() { break },
+            _ = sweeps.tick() => places.sweep(),
+        }
+    }
 }

@@ -3,33 +3,48 @@
 //! A listener accepts, each connection is a task of its own, and all of them
 //! end together: gracefully by [`Servers::stop`], or at once when dropped.
 
-mod activity;
+mod bodies;
+mod client;
 mod connection;
+mod connections;
 mod linger;
 mod listener;
+mod metered;
+pub(crate) mod tls;
 
 use std::{
     future::Future,
     net::SocketAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use faasw_pool::{Backlog, BacklogLimits};
 use http::{Request, Response};
-use hyper::body::Incoming;
+use ipnet::IpNet;
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::watch,
     task::JoinSet,
 };
 
-use self::listener::Listener;
-use crate::{admin::Api, gateway::Gateway, limits::Limits, message::Body, metrics::Page};
+pub(crate) use self::bodies::Received;
+use self::{listener::Listener, tls::TlsListener};
+use crate::{
+    admin::Api,
+    gateway::{Gateway, Redirect},
+    limits::Limits,
+    message::Body,
+    metrics::Page,
+};
+
+pub(crate) use self::tls::Tls;
+pub use self::tls::TlsError;
 
 /// What answers the requests of a listener.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
     /// Answers one request; failures are answers, too.
-    fn answer(self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+    fn answer(self, request: Request<Received>) -> impl Future<Output = Response<Body>> + Send;
 }
 
 /// Listeners and background work of one node.
@@ -37,8 +52,12 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
 pub(crate) struct Servers {
     gateway_address: Option<SocketAddr>,
     metrics_address: Option<SocketAddr>,
+    redirect_address: Option<SocketAddr>,
+    tls: Option<Arc<Tls>>,
     /// Tells the listeners to stop; dropping it does, too.
     stop: watch::Sender<bool>,
+    /// What waits for the clients of all listeners.
+    backlog: Arc<Backlog>,
     tasks: Mutex<Tasks>,
 }
 
@@ -54,23 +73,66 @@ impl Default for Servers {
         Self {
             gateway_address: None,
             metrics_address: None,
+            redirect_address: None,
+            tls: None,
             stop: watch::Sender::new(false),
+            backlog: Backlog::new(BacklogLimits::default()),
             tasks: Mutex::default(),
         }
     }
 }
 
 impl Servers {
-    /// Serves functions.
-    pub(crate) fn gateway(&mut self, listener: TcpListener, gateway: Gateway, limits: &Limits) {
+    /// Servers whose clients count in `backlog`.
+    pub(crate) fn new(backlog: Arc<Backlog>) -> Self {
+        Self {
+            backlog,
+            ..Self::default()
+        }
+    }
+
+    /// Serves functions, by TLS where there is one, also through `proxies`, which say whom
+    /// they speak for.
+    pub(crate) fn gateway(
+        &mut self,
+        listener: TcpListener,
+        tls: Option<Arc<Tls>>,
+        gateway: Gateway,
+        limits: &Limits,
+        proxies: &[IpNet],
+    ) {
         self.gateway_address = listener.local_addr().ok();
-        self.serve(listener, gateway, limits);
+        match tls {
+            Some(tls) => {
+                self.background(tls.clone().follow());
+                self.tls = Some(tls.clone());
+                self.serve(TlsListener { listener, tls }, gateway, limits, proxies);
+            }
+            None => self.serve(listener, gateway, limits, proxies),
+        }
+    }
+
+    /// Serves redirects to the gateway, which has TLS.
+    pub(crate) fn redirect(&mut self, listener: TcpListener, limits: &Limits) {
+        self.redirect_address = listener.local_addr().ok();
+        if let (Some(tls), Some(gateway)) = (&self.tls, self.gateway_address) {
+            let redirect = Redirect::new(tls.clone(), gateway.port());
+            self.serve(listener, redirect, limits, &[]);
+        }
+    }
+
+    pub(crate) fn redirect_address(&self) -> Option<SocketAddr> {
+        self.redirect_address
+    }
+
+    pub(crate) fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone()
     }
 
     /// Serves metrics.
     pub(crate) fn metrics(&mut self, listener: TcpListener, page: Page, limits: &Limits) {
         self.metrics_address = listener.local_addr().ok();
-        self.serve(listener, page, limits);
+        self.serve(listener, page, limits, &[]);
     }
 
     pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
@@ -79,11 +141,19 @@ impl Servers {
 
     /// Serves the admin API.
     pub(crate) fn admin(&self, listener: UnixListener, api: Api, limits: &Limits) {
-        self.serve(listener, api, limits);
+        self.serve(listener, api, limits, &[]);
     }
 
-    fn serve<L: Listener, H: Handler>(&self, listener: L, handler: H, limits: &Limits) {
-        let serving = listener::serve(listener, handler, limits.clone(), self.stop.subscribe());
+    fn serve<L: Listener, H: Handler>(
+        &self,
+        listener: L,
+        handler: H,
+        limits: &Limits,
+        proxies: &[IpNet],
+    ) {
+        let limits = (limits.clone(), proxies.to_vec());
+        let (backlog, stop) = (self.backlog.clone(), self.stop.subscribe());
+        let serving = listener::serve(listener, handler, limits, backlog, stop);
         self.tasks().listeners.spawn(serving);
     }
 

@@ -170,6 +170,7 @@ impl Seed for FakeSeed {
                 body,
                 limits,
                 log,
+                ..
             } = call;
             // The pool's limit is on each part; so is this, where one part is all.
             let body = tokio::time::timeout(limits.idle_client, body.collect())

@@ -13,6 +13,8 @@ use super::patience;
 
 pub type Sent = BoxBody<Bytes, std::convert::Infallible>;
 
+const WINDOW: u32 = 65_535;
+
 /// A connection; it ends when this is dropped.
 pub struct Connection {
     pub requests: http2::SendRequest<Sent>,
@@ -24,13 +26,17 @@ pub struct Connection {
 impl Connection {
     pub async fn open(address: SocketAddr) -> Self {
         // Small windows, so that what is not taken is soon held back.
-        const WINDOW: u32 = 65_535;
+        Self::with_window(address, WINDOW).await
+    }
+
+    /// One whose streams may be sent so many bytes before they are taken.
+    pub async fn with_window(address: SocketAddr, window: u32) -> Self {
         let socket = std::net::TcpStream::connect(address).unwrap();
         socket.set_nonblocking(true).unwrap();
         socket.set_nodelay(true).unwrap();
         let stream = TcpStream::from_std(socket.try_clone().unwrap()).unwrap();
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(WINDOW)
+            .initial_stream_window_size(window)
             .initial_connection_window_size(4 * WINDOW)
             .handshake(TokioIo::new(stream))
             .await

@@ -4,6 +4,7 @@
 pub mod fake;
 pub mod h2;
 pub mod raw;
+pub mod tls;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

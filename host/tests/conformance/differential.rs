@@ -56,6 +56,7 @@ async fn functions_see_what_plain_hyper_sees() {
 
     let mut limits = Limits::default();
     limits.request_read = WAIT;
+    limits.idle_connection = WAIT;
     limits.connections = 2 * AT_ONCE;
     let engine = FakeEngine::default();
     let node = common::start_on(common::builder().limits(limits), &engine).await;

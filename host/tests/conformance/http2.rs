@@ -1,5 +1,7 @@
 //! HTTP/2 with prior knowledge.
 
+use std::time::Duration;
+
 use faasw::Limits;
 use http::Version;
 use http_body_util::BodyExt as _;
@@ -168,6 +170,7 @@ async fn what_is_not_taken_is_held_back() {
 async fn a_first_word_that_breaks_off_is_not_waited_for() {
     let mut limits = Limits::default();
     limits.request_read = std::time::Duration::from_millis(200);
+    limits.idle_connection = std::time::Duration::from_millis(200);
     let node = common::start(common::builder().limits(limits)).await;
     for begun in [
         &b"PRI * HTTP/2.0\r\n\r\nSM"[..],
@@ -188,6 +191,7 @@ async fn a_first_word_that_breaks_off_is_not_waited_for() {
 async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() {
     let mut limits = Limits::default();
     limits.request_read = std::time::Duration::from_millis(200);
+    limits.idle_connection = std::time::Duration::from_millis(200);
     limits.idle_client = std::time::Duration::from_millis(300);
     let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
@@ -199,5 +203,62 @@ async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() 
     let mut idle = Connection::open(address).await;
     assert_eq!(idle.get("/f/").await.status(), 200);
     idle.ended().await;
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_nobody_takes_does_not_end_the_others() {
+    let mut limits = Limits::default();
+    limits.idle_client = Duration::from_millis(300);
+    let node = common::start(common::builder().limits(limits)).await;
+    let mut connection = Connection::open(node.address().unwrap()).await;
+    let held = connection.get("/f/huge").await;
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..30 {
+        ticks.tick().await;
+        let response = connection.get("/f/").await;
+        assert_eq!(response.status(), 200);
+        assert!(!read(response).await.0.is_empty());
+    }
+    // Now nothing moves any more.
+    connection.ended().await;
+    drop(held);
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_nothing_gives_way_to_who_is_new() {
+    const MOST: usize = 6;
+    let hour = Duration::from_secs(3600);
+    let mut limits = Limits::default();
+    limits.connections = MOST;
+    (limits.idle_client, limits.idle_connection) = (hour, hour);
+    let node = common::start(common::builder().limits(limits)).await;
+    let address = node.address().unwrap();
+    let mut stalled = Vec::new();
+    for _ in 0..MOST {
+        let mut connection = Connection::with_window(address, 0).await;
+        stalled.push((connection.get("/f/").await, connection));
+    }
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    let served = async {
+        loop {
+            ticks.tick().await;
+            let Ok(mut stream) = TcpStream::connect(address).await else {
+                continue;
+            };
+            let request = b"GET /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            let mut received = Vec::new();
+            // One that is refused is closed without a word.
+            if stream.write_all(request).await.is_ok()
+                && stream.read_to_end(&mut received).await.is_ok()
+                && received.starts_with(b"HTTP/1.1 200")
+            {
+                return;
+            }
+        }
+    };
+    timeout(patience(30), served).await.expect("one gives way");
+    drop(stalled);
     node.shutdown().await;
 }

@@ -51,6 +51,7 @@ async fn read_all(mut reader: OwnedReadHalf) -> Vec<u8> {
 async fn a_head_in_drips_is_not_waited_for() {
     let mut limits = Limits::default();
     limits.request_read = Duration::from_millis(300);
+    limits.idle_connection = Duration::from_millis(300);
     limits.idle_client = LONG;
     let engine = FakeEngine::default();
     let node = common::start_on(common::builder().limits(limits), &engine).await;
@@ -76,6 +77,7 @@ async fn a_head_in_drips_is_not_waited_for() {
 async fn a_connection_that_is_not_used_is_closed() {
     let mut limits = Limits::default();
     limits.request_read = Duration::from_millis(200);
+    limits.idle_connection = Duration::from_millis(200);
     let node = common::start(common::builder().limits(limits)).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
     let request = b"GET /f/ HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -90,6 +92,7 @@ async fn a_connection_that_is_not_used_is_closed() {
 async fn the_body_of_a_refused_request_is_not_read_for_ever() {
     let mut limits = Limits::default();
     limits.request_read = LONG;
+    limits.idle_connection = LONG;
     let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
     for (target, status) in [("/nothere/", 404), ("/f/", 400)] {
@@ -121,6 +124,7 @@ async fn a_response_that_nobody_takes_is_not_kept() {
     let mut limits = Limits::default();
     limits.idle_client = Duration::from_millis(200);
     limits.request_read = LONG;
+    limits.idle_connection = LONG;
     let engine = FakeEngine::default();
     let node = common::start_on(common::builder().limits(limits), &engine).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
@@ -140,5 +144,39 @@ async fn a_response_that_nobody_takes_is_not_kept() {
         .await
         .expect("the node gives up");
     assert_eq!(engine.take_seen().len(), 1);
+    node.shutdown().await;
+}
+
+/// All of it was made long before it is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_is_taken_slowly_is_not_cut() {
+    let mut limits = Limits::default();
+    limits.idle_client = LONG;
+    limits.request_read = LONG;
+    limits.idle_connection = Duration::from_millis(200);
+    let node = common::start(common::builder().limits(limits)).await;
+    let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
+    let request = b"GET /f/huge HTTP/1.1\r\nHost: h\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut ticks = interval(DRIP * 2);
+    let mut received = vec![0; 1 << 20];
+    let mut length = 0;
+    let begun = Instant::now();
+    while length < 32 << 20 {
+        ticks.tick().await;
+        let read = stream.read(&mut received);
+        let count = timeout(patience(30), read).await.unwrap().unwrap();
+        assert_ne!(
+            count,
+            0,
+            "cut after {length} bytes and {:?}",
+            begun.elapsed()
+        );
+        length += count;
+    }
+    assert!(begun.elapsed() > Duration::from_secs(1), "it was not slow");
+    // The end of its connection is told when it asks for nothing more.
+    let (reader, _writer) = stream.into_split();
+    timeout(patience(30), read_all(reader)).await.unwrap();
     node.shutdown().await;
 }

@@ -48,7 +48,7 @@ pub struct Bench {
 /// where KVM is emulated.
 pub static BENCH: LazyLock<Bench> = LazyLock::new(|| {
     SHARED.store(true, Ordering::Relaxed);
-    Bench::start(Node::builder(), limits())
+    Bench::start(Node::builder().timing(true), limits())
 });
 
 /// Whether there is a shared node to end.

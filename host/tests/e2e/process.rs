@@ -22,6 +22,8 @@ pub fn faasw(words: &[&str]) -> Command {
     command
         .args(words)
         .current_dir(root())
+        // A killed `up` leaves the folder of its socket.
+        .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
         .env_remove("FAASW_DATA_DIR");
     command
 }
@@ -40,7 +42,12 @@ pub struct Running {
 
 impl Running {
     pub fn start(words: &[&str]) -> Self {
-        let mut child = faasw(words)
+        Self::start_command(faasw(words))
+    }
+
+    /// The same by a command that becomes the program.
+    pub fn start_command(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

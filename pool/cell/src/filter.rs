@@ -1,7 +1,9 @@
 //! System-call filters, as tables of rules.
 //!
-//! What no rule names ends the process (`SECCOMP_RET_KILL_PROCESS`). Filters are
-//! compiled once and installed by each child.
+//! In a cell what no rule names ends the process (`SECCOMP_RET_KILL_PROCESS`). Filters are
+//! compiled once and installed by each child. Round the programs that serve and make
+//! cells, which live with libraries of the system, what no rule names fails, unless it is
+//! dangerous ([`Filter::compile_lenient`]).
 
 use std::collections::BTreeMap;
 
@@ -80,20 +82,7 @@ impl Filter {
         rules: &[Rule],
         refused: &[(Errno, &[libc::c_long])],
     ) -> Result<Self, seccompiler::BackendError> {
-        let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-        let mut free: Vec<libc::c_long> = Vec::new();
-        for Rule { call, must, .. } in rules {
-            let mut conditions = Vec::new();
-            for must in must {
-                conditions.extend(must.conditions()?);
-            }
-            if conditions.is_empty() {
-                free.push(*call);
-            } else {
-                let ways = allowed.entry(*call).or_default();
-                ways.push(SeccompRule::new(conditions)?);
-            }
-        }
+        let (mut allowed, mut free) = ways(rules)?;
         let mut programs = Vec::new();
         for (errno, calls) in refused {
             // The kernel takes the most severe answer of all filters, and ending the
@@ -116,20 +105,86 @@ impl Filter {
         Ok(Self(programs))
     }
 
+    /// Compiles a filter that lets through what one of `rules` describes, ends the process
+    /// at the calls of `dangerous`, and has all others fail with `ENOSYS`: who tries a newer
+    /// call first takes the older one then, as C libraries do.
+    ///
+    /// # Errors
+    /// As [`Filter::compile`].
+    pub fn compile_lenient(
+        rules: &[Rule],
+        dangerous: &[libc::c_long],
+    ) -> Result<Self, seccompiler::BackendError> {
+        let (mut allowed, free) = ways(rules)?;
+        allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
+        let ended = dangerous.iter().map(|call| (*call, Vec::new()));
+        // Of several answers the kernel takes the most severe. The first lets the second be
+        // installed.
+        Ok(Self(vec![
+            program(
+                ended.collect(),
+                SeccompAction::Allow,
+                SeccompAction::KillProcess,
+            )?,
+            program(
+                allowed,
+                SeccompAction::Errno(Errno::NOSYS.raw_os_error().unsigned_abs()),
+                SeccompAction::Allow,
+            )?,
+        ]))
+    }
+
     /// Installs it in the calling thread, for good. Nothing is allocated.
     ///
     /// # Errors
     /// The kernel's.
     pub fn install(&self) -> Result<(), Errno> {
-        self.0.iter().try_for_each(|program| {
-            seccompiler::apply_filter(program).map_err(|error| match error {
-                seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
-                    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
-                }
-                _ => Errno::INVAL,
-            })
-        })
+        self.0
+            .iter()
+            .try_for_each(|program| seccompiler::apply_filter(program))
+            .map_err(errno)
     }
+
+    /// Installs it in all threads of this process, for good.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn install_in_all_threads(&self) -> Result<(), Errno> {
+        self.0
+            .iter()
+            .try_for_each(|program| seccompiler::apply_filter_all_threads(program))
+            .map_err(errno)
+    }
+}
+
+fn errno(error: seccompiler::Error) -> Errno {
+    match error {
+        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
+            Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+        }
+        _ => Errno::INVAL,
+    }
+}
+
+/// Calls with the ways in which they may be made, and those that may be made freely.
+type Ways = (BTreeMap<i64, Vec<SeccompRule>>, Vec<libc::c_long>);
+
+fn ways(rules: &[Rule]) -> Result<Ways, seccompiler::BackendError> {
+    let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let mut free: Vec<libc::c_long> = Vec::new();
+    for Rule { call, must, .. } in rules {
+        let mut conditions = Vec::new();
+        for must in must {
+            conditions.extend(must.conditions()?);
+        }
+        if conditions.is_empty() {
+            free.push(*call);
+        } else {
+            let ways = allowed.entry(*call).or_default();
+            ways.push(SeccompRule::new(conditions)?);
+        }
+    }
+    Ok((allowed, free))
 }
 
 fn program(

@@ -10,14 +10,15 @@
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
+//! - [`confine_daemon`], [`dangerous`]: what the node gives up, which is no cell.
 //! - [`filter`]: which system calls are left, with which arguments.
 //!
 //! Nothing here is done for each request: cells are closed ahead of need.
 
 mod close;
+pub mod dangerous;
 pub mod filter;
 pub mod group;
-mod kept;
 mod privileges;
 mod site;
 
@@ -26,5 +27,6 @@ mod site;
 pub const WITHOUT_CELL: &str = "--without-cell";
 
 pub use close::{Cell, CellError, Limits, Step};
-pub use privileges::without_privilege;
+pub use privileges::{confine_daemon, without_privilege};
+pub use rustix::thread::CapabilitySet;
 pub use site::{Born, Site, has_privilege, out_of_the_way};

@@ -149,15 +149,45 @@ pub fn without_privilege<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     Ok(done)
 }
 
-/// Gives up every capability, and every way to get one.
-pub fn drop_all() -> Result<(), Errno> {
-    for capability in CapabilitySet::all().iter() {
+/// Gives up what a daemon has no use for once what makes its cells runs elsewhere: all
+/// capabilities but those of `kept` that it has, every way to get one, and that others of
+/// its user may look into it. The calling process must have one thread: others would keep
+/// what they have.
+///
+/// # Errors
+/// The system's.
+pub fn confine_daemon(kept: CapabilitySet) -> Result<(), Errno> {
+    let held = rustix::thread::capabilities(None)?;
+    // Who is not privileged cannot, and gets nothing by executing a program: see below.
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        empty_bounding_set()?;
+        no_way_back()?;
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let kept = held.permitted.intersection(kept);
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+}
+
+fn empty_bounding_set() -> Result<(), Errno> {
+    CapabilitySet::all().iter().try_for_each(|capability| {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             // One that this kernel does not know.
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(errno) => return Err(errno),
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(errno),
         }
-    }
+    })
+}
+
+fn no_way_back() -> Result<(), Errno> {
     rustix::thread::set_capabilities_secure_bits(
         CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -166,7 +196,13 @@ pub fn drop_all() -> Result<(), Errno> {
             | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
-    )?;
+    )
+}
+
+/// Gives up every capability, and every way to get one.
+pub fn drop_all() -> Result<(), Errno> {
+    empty_bounding_set()?;
+    no_way_back()?;
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     rustix::thread::set_capabilities(

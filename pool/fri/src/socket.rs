@@ -1,5 +1,6 @@
 //! Packets over sockets: sending, receiving, and telling good ones from bad.
 
+use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -153,44 +154,63 @@ pub fn send<M: Message>(
     Ok(())
 }
 
+/// Room for the largest packet of all.
+const ROOM: usize = if PACKET_MAX > REPLY_MAX {
+    PACKET_MAX
+} else {
+    REPLY_MAX
+};
+
+thread_local! {
+    /// Where packets are received before their size is known: most are small, and most
+    /// calls find none.
+    static RECEIVED: RefCell<Box<[u8; ROOM]>> = RefCell::new(Box::new([0; ROOM]));
+}
+
+/// Receives a packet of up to `most` bytes.
 fn receive_into(
     socket: impl AsFd,
-    buffer: Vec<u8>,
+    most: usize,
     flags: RecvFlags,
     ancillary: &mut RecvAncillaryBuffer<'_>,
 ) -> Result<Packet, FriError> {
-    let mut packet = Packet {
-        bytes: buffer,
-        fds: Default::default(),
-    };
-    let received = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut packet.bytes)],
-        ancillary,
-        flags | RecvFlags::CMSG_CLOEXEC,
-    )?;
-    if received.bytes == 0 {
-        return Err(FriError::Closed);
-    }
-    if received
-        .flags
-        .intersects(rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC)
-    {
-        return Err(FriError::Malformed);
-    }
-    packet.bytes.truncate(received.bytes);
-    let mut slots = packet.fds.iter_mut();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            for fd in rights {
-                // A surplus descriptor is closed right here by being dropped.
-                if let Some(slot) = slots.next() {
-                    *slot = Some(fd);
+    RECEIVED.with_borrow_mut(|buffer| {
+        let buffer = buffer.get_mut(..most).ok_or(FriError::Malformed)?;
+        let received = rustix::net::recvmsg(
+            socket,
+            &mut [IoSliceMut::new(buffer)],
+            ancillary,
+            flags | RecvFlags::CMSG_CLOEXEC,
+        )?;
+        if received.bytes == 0 {
+            return Err(FriError::Closed);
+        }
+        if received
+            .flags
+            .intersects(rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC)
+        {
+            return Err(FriError::Malformed);
+        }
+        let mut packet = Packet {
+            bytes: buffer
+                .get(..received.bytes)
+                .ok_or(FriError::Malformed)?
+                .to_vec(),
+            fds: Default::default(),
+        };
+        let mut slots = packet.fds.iter_mut();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                for fd in rights {
+                    // A surplus descriptor is closed right here by being dropped.
+                    if let Some(slot) = slots.next() {
+                        *slot = Some(fd);
+                    }
                 }
             }
         }
-    }
-    Ok(packet)
+        Ok(packet)
+    })
 }
 
 /// Receives a packet and its descriptors from a side that is trusted to send some.
@@ -202,7 +222,7 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     receive_into(
         socket,
-        vec![0; PACKET_MAX],
+        PACKET_MAX,
         flags,
         &mut RecvAncillaryBuffer::new(&mut space),
     )
@@ -216,7 +236,7 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
 pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
     receive_into(
         socket,
-        vec![0; REPLY_MAX],
+        REPLY_MAX,
         flags,
         &mut RecvAncillaryBuffer::default(),
     )

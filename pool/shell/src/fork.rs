@@ -8,7 +8,9 @@ use rustix::io::Errno;
 
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
-use crate::reset::{self, Manner, Restored, Source, Tables, Trouble};
+use crate::reset::{self, Manner, Restored, Tables, Trouble};
+use crate::source::Source;
+use crate::stretches::{split, union};
 use crate::vm::Vm;
 
 /// What a shell has once it is an instance.
@@ -174,7 +176,7 @@ impl Instance {
             counts_unused,
         };
         let restored = reset::memory(page_map, source, self.ram, manner)?;
-        reset::settle(source, self.ram)?;
+        source.settle(self.ram)?;
         vm.check(state, restored.ring_0_entered)?;
         reset::translations(vm, state, self.mailbox, &restored.tables)?;
         reset::mailbox(&self.mailbox_file, self.mailbox)?;
@@ -193,14 +195,14 @@ impl Instance {
         let Some((source, _)) = self.seed.as_deref() else {
             return private.collect();
         };
-        let ahead = reset::union(&source.copied, &source.lent);
+        let ahead = union(&source.copied, &source.lent);
         let mut written = Vec::new();
-        for (piece, is_ahead) in private.flat_map(|stretch| reset::split(stretch, &ahead)) {
+        for (piece, is_ahead) in private.flat_map(|stretch| split(stretch, &ahead)) {
             if !is_ahead {
                 written.push(piece);
                 continue;
             }
-            let changes = reset::changes(source, self.ram, piece).unwrap_or_default();
+            let changes = source.changes(self.ram, piece).unwrap_or_default();
             written.extend(
                 changes
                     .iter()

@@ -2,6 +2,7 @@
 //! that no system call is needed to allocate, and nothing that a guest does makes a
 //! shell grow beyond it.
 
+use faasw_shell::ending::Ending;
 use spinning_top::RawSpinlock;
 use talc::TalcLock;
 use talc::source::Claim;
@@ -13,5 +14,5 @@ static mut HEAP: [u8; BYTES] = [0; BYTES];
 
 // SAFETY: the stretch has this one user.
 #[global_allocator]
-static ALLOCATOR: TalcLock<RawSpinlock, Claim> =
-    TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
+static ALLOCATOR: Ending<TalcLock<RawSpinlock, Claim>> =
+    Ending(TalcLock::new(unsafe { Claim::array(&raw mut HEAP) }));

@@ -2,20 +2,26 @@
 //! this library exists so that tests can drive a VM without a process round it, and
 //! programs that ask for it can have shells as threads of their own.
 //!
-//! - [`vm`], [`state`], [`prefault`]: one KVM VM with one vCPU, and its state.
+//! - [`vm`], [`state`], [`prefault`]: one KVM VM with one vCPU, and its state; `cpuid`:
+//!   what it is told of the CPU, `keys`: what a guest may reach of it all the same.
 //! - [`arena`], [`guest_memory`], [`page_map`]: its memory as this process maps it.
 //! - [`fork`], [`preset`]: becoming an instance of a seed, at once or in two steps.
 //! - [`reset`]: giving an instance its seed's exact state back.
 //! - [`shell`], [`spawner`], [`helper`]: the processes.
 //! - [`cell`]: what is round a shell. [`thread`]: a shell with nothing round it;
-//!   `signals`: how that is ended.
+//!   `signals`: how that is ended. [`ending`]: how a shell ends that has no memory left.
 
 pub mod arena;
 pub mod cell;
 mod clock;
+mod cpuid;
+pub mod ending;
 pub mod fork;
 pub mod guest_memory;
 pub mod helper;
+mod keys;
+pub mod launcher;
+pub mod outer;
 pub mod page_map;
 pub mod prefault;
 pub mod preset;
@@ -24,9 +30,11 @@ pub mod reset;
 pub mod seal;
 pub mod shell;
 mod signals;
+pub mod source;
 pub mod spawner;
 pub mod state;
 mod statistics;
+pub mod stretches;
 pub mod thread;
 pub mod vm;
 

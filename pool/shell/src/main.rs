@@ -1,4 +1,4 @@
-//! The spawner, and the shells that it forks.
+//! The spawner, and the shells that it forks; or the launcher, which forks spawners.
 //!
 //! The node starts this program once. It stays single-threaded and does nothing
 //! but make processes: shells by forking itself, the compile helper by
@@ -15,11 +15,18 @@ mod heap;
 
 use std::process::ExitCode;
 
+use faasw_shell::{cell, launcher, outer, spawner};
+
 fn main() -> ExitCode {
-    match faasw_shell::spawner::run(faasw_shell::cell::all_rules) {
+    let is_launcher = std::env::args().any(|word| word == launcher::ARGUMENT);
+    let (name, run): (_, fn(_) -> _) = match is_launcher {
+        true => ("launcher", launcher::run),
+        false => ("spawner", spawner::run),
+    };
+    match outer::install().and_then(|()| run(cell::all_rules as fn(_) -> _)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("faasw spawner: {error}");
+            eprintln!("faasw {name}: {error}");
             ExitCode::FAILURE
         }
     }

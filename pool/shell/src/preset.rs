@@ -28,7 +28,9 @@ use rustix::io::Errno;
 use crate::fork::{Attached, Difference, Instance, Sets};
 use crate::guest_memory::{self, Mapping, RoomyRam};
 use crate::page_map::PageMap;
-use crate::reset::{self, Source, Trouble};
+use crate::reset::Trouble;
+use crate::source::Source;
+use crate::stretches::{union, without};
 use crate::vm::{Slot, Vm};
 
 /// The parts of a mailbox whose first page a request is likely to use.
@@ -136,15 +138,15 @@ impl Preset {
             };
             guest_memory::map_window(ram, &layers, &window)?;
         }
-        let gone = reset::union(difference.mapped, difference.filled);
+        let gone = union(difference.mapped, difference.filled);
         let mut source = Source::new(layers, sets.windows, sets.written);
         source.copied = difference.filled.to_vec();
-        source.lent = reset::without(&self.private, &gone);
+        source.lent = without(&self.private, &gone);
         for extent in difference.filled {
-            reset::fill(&source, ram, *extent)?;
+            source.fill(ram, *extent)?;
         }
-        let ahead = reset::union(&source.copied, &source.lent);
-        guest_memory::make_private(ram, &reset::without(sets.written, &ahead));
+        let ahead = union(&source.copied, &source.lent);
+        guest_memory::make_private(ram, &without(sets.written, &ahead));
         if let Some(code) = attached.code {
             place_code(vm, self.code, code.as_fd(), order.code_bytes)?;
         }

@@ -25,8 +25,9 @@ use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
 use crate::preset::Preset;
 use crate::priority;
-use crate::reset::{self, Source, Trouble};
+use crate::reset::Trouble;
 use crate::seal;
+use crate::source::Source;
 use crate::spawner::{name_process, unblock_signals};
 use crate::vm::{Stop, Template, Vm};
 
@@ -125,6 +126,7 @@ pub fn enclose(
     template: &Template,
     filter: &Filter,
 ) -> Result<(Vm, PageMap, u64), (Failure, Errno, u64)> {
+    fault_by_default();
     let moved = rustix::io::fcntl_dupfd_cloexec(&progress, crate::cell::PROGRESS.cast_signed())
         .map_err(|errno| (Failure::Create, errno, 0))?;
     drop(progress);
@@ -443,14 +445,12 @@ impl<'a> Shell<'a> {
         if !is_done {
             return Ok(None);
         }
-        match receive(self.socket, RecvFlags::DONTWAIT) {
-            Ok(packet) => match packet.kind() {
+        match waiting_order(self.socket) {
+            Ok(Some(packet)) => match packet.kind() {
                 Some(Kind::Reset) => Ok(Some(packet)),
-                // For a wait that is over.
-                Some(Kind::Wake) => self.ordered_already(is_done),
                 kind => Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
             },
-            Err(FriError::System(Errno::AGAIN)) => Ok(None),
+            Ok(None) => Ok(None),
             Err(FriError::Closed) => Err(End::Dismissed),
             Err(_) => Err(self.fail(Failure::Message, 0)),
         }
@@ -510,6 +510,29 @@ impl<'a> Shell<'a> {
     }
 }
 
+/// The order that waits in a socket, if there is one. Those to wake are for waits that are
+/// over, however many there are.
+fn waiting_order(socket: &OwnedFd) -> Result<Option<Packet>, FriError> {
+    loop {
+        match receive(socket, RecvFlags::DONTWAIT) {
+            Ok(packet) if packet.kind() == Some(Kind::Wake) => {}
+            Ok(packet) => return Ok(Some(packet)),
+            Err(FriError::System(Errno::AGAIN)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Has a fault of this process end it by its own signal, as the system does. The standard
+/// library's handlers tell of it first, which takes calls that no cell allows: a fault
+/// would end as a forbidden call, and be taken for somebody who broke out.
+fn fault_by_default() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: no handler of this program's is replaced that anything relies on.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Puts a set where there is room for so many stretches, the nearest ones joined;
 /// says how many there are then.
 fn put(slots: &mut [FriExtent; SET_MAX], set: &[Extent]) -> u64 {
@@ -537,7 +560,7 @@ fn changed(source: &Source, ram: Mapping, stretches: &[Extent]) -> u64 {
                 start: stretch.start,
                 end: stretch.end,
             };
-            reset::changed(source, ram, stretch).unwrap_or(0)
+            source.changed(ram, stretch).unwrap_or(0)
         })
         .sum()
 }
@@ -555,4 +578,38 @@ fn fill_with_entropy(out: &mut [u8; 32]) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_fri::messages::Wake;
+
+    #[test]
+    fn a_flood_of_wakes_takes_no_stack() {
+        let (ours, theirs) = faasw_fri::pair().unwrap();
+        // As many as root may have wait.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&ours, 16 << 20);
+        let mut sent = 0;
+        while send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).is_ok() {
+            sent += 1;
+        }
+        assert!(sent > 100, "{sent}");
+        // A small part of what a process has.
+        let asks = std::thread::Builder::new().stack_size(128 << 10);
+        let asks = asks.spawn(move || {
+            assert!(matches!(waiting_order(&theirs), Ok(None)));
+            theirs
+        });
+        let theirs = asks.unwrap().join().unwrap();
+        for order in 0..3 {
+            send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).unwrap();
+            let count_unused = order;
+            send(&ours, &Reset { count_unused }, &[], SendFlags::DONTWAIT).unwrap();
+            let packet = waiting_order(&theirs).unwrap().unwrap();
+            assert_eq!(packet.message::<Reset>().unwrap().count_unused, order);
+        }
+        drop(ours);
+        assert!(matches!(waiting_order(&theirs), Err(FriError::Closed)));
+    }
 }

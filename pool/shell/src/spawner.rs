@@ -1,6 +1,7 @@
 //! The spawner's loop: make processes, reap them, say so.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_cell::filter::{Filter, Rule};
@@ -145,14 +146,19 @@ impl Spawner {
     /// Says what this host gives cells.
     fn introduce(&self) {
         let maker = &self.maker;
-        self.tell(&Introduced {
+        let introduced = Introduced {
             own_users: u64::from(maker.site.as_ref().is_ok_and(Site::has_identities)),
             groups: match &maker.groups {
                 Ok(groups) if groups.version() == Version::One => 1,
                 Ok(_) => 2,
                 Err(_) => 0,
             },
-        });
+        };
+        let usage = maker.groups.as_ref().ok().map(Groups::usage);
+        let usage = usage.and_then(Result::ok);
+        let attached: Vec<_> = usage.iter().map(AsFd::as_fd).collect();
+        // A node that is gone is noticed by the loop.
+        let _ = send(&self.node, &introduced, &attached, SendFlags::empty());
     }
 
     /// Ends all processes, and leaves nothing of them.
@@ -193,10 +199,17 @@ impl Spawner {
                 }
             }
             Some(Kind::KeepGroups) => {
-                if let (Ok(KeepGroups { free_max }), Ok(groups)) =
-                    (packet.message(), &self.maker.groups)
-                {
+                if let (Ok(order), Ok(groups)) = (packet.message(), &self.maker.groups) {
+                    let KeepGroups {
+                        free_max,
+                        memory_bytes,
+                    } = order;
                     groups.keep(usize::try_from(free_max).unwrap_or(usize::MAX));
+                    if let Err(error) = groups.limit_all(memory_bytes) {
+                        eprintln!(
+                            "faasw spawner: the memory of all microVMs is not limited: {error}"
+                        );
+                    }
                 }
             }
             Some(Kind::Kill) => {
@@ -276,7 +289,7 @@ impl Spawner {
         let started = clock::monotonic();
         let group = group(self, number)?;
         let grouped = clock::monotonic();
-        let made = fork(group.as_ref()).inspect_err(|_| self.give_back(number))?;
+        let made = fork(group.as_ref()).inspect_err(|_| self.give_back(number, true))?;
         let took = Took {
             group: grouped - started,
             fork: clock::monotonic() - grouped,
@@ -380,10 +393,17 @@ impl Spawner {
         }
     }
 
-    fn give_back(&self, number: u32) {
+    fn give_back(&self, number: u32, may_be_kept: bool) {
         if let Ok(groups) = &self.maker.groups {
-            groups.give_back(number);
+            groups.give_back(number, may_be_kept);
         }
+    }
+
+    /// Whether the system ended a child for want of memory.
+    fn is_out_of_memory(&self, number: u32, signal: u64) -> bool {
+        let groups = self.maker.groups.as_ref();
+        signal == u64::from(Signal::KILL.as_raw().cast_unsigned())
+            && groups.is_ok_and(|groups| groups.is_out_of_memory(number))
     }
 
     fn kill(&self, token: u64) {
@@ -394,16 +414,20 @@ impl Spawner {
     }
 
     fn reap(&mut self) {
-        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            let Some(index) = self.children.iter().position(|child| child.pid == pid) else {
+        while let Some(death) = reaped() {
+            let of = |child: &Child| child.pid == death.pid;
+            let Some(index) = self.children.iter().position(of) else {
                 continue;
             };
             let child = self.children.swap_remove(index);
-            self.give_back(child.number);
+            let out_of_memory = self.is_out_of_memory(child.number, death.signal);
+            self.give_back(child.number, !out_of_memory);
             self.tell(&Ended {
                 token: child.token,
-                signal: status.terminating_signal().unwrap_or(0) as u64,
-                code: status.exit_status().unwrap_or(0) as u64,
+                signal: death.signal,
+                code: death.code,
+                out_of_memory: out_of_memory.into(),
+                cpu_nanoseconds: death.cpu_nanoseconds,
                 groups: self.groups(),
             });
         }
@@ -413,6 +437,45 @@ impl Spawner {
         // A node that is gone is noticed by the loop.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }
+}
+
+/// How a child has ended.
+struct Death {
+    pid: Pid,
+    /// As [`Ended`] has them.
+    signal: u64,
+    code: u64,
+    cpu_nanoseconds: u64,
+}
+
+/// A child that has ended, if there is one.
+fn reaped() -> Option<Death> {
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call writes one value to each place that it is given.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
+    // Nothing, where none has ended or there is none.
+    let pid = Pid::from_raw(pid.max(0))?;
+    // SAFETY: all zeroes are a value of it, and so is what the call wrote.
+    let usage = unsafe { usage.assume_init() };
+    let nanoseconds = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let microseconds = u64::try_from(time.tv_usec).unwrap_or(0);
+        seconds * 1_000_000_000 + microseconds * 1_000
+    };
+    let number = |number: i32| u64::try_from(number).unwrap_or(0);
+    Some(Death {
+        pid,
+        signal: match libc::WIFSIGNALED(status) {
+            true => number(libc::WTERMSIG(status)),
+            false => 0,
+        },
+        code: match libc::WIFEXITED(status) {
+            true => number(libc::WEXITSTATUS(status)),
+            false => 0,
+        },
+        cpu_nanoseconds: nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime),
+    })
 }
 
 /// Whether shells are made without a cell, and without a group.
@@ -447,7 +510,7 @@ pub fn close_from(first: i32) {
 }
 
 /// A descriptor that becomes readable when a child has ended.
-fn child_signal() -> io::Result<OwnedFd> {
+pub fn child_signal() -> io::Result<OwnedFd> {
     // SAFETY: `set` is a plain bit set that the calls fill in; the descriptor is new.
     unsafe {
         let mut set = std::mem::zeroed();
@@ -473,7 +536,8 @@ pub fn unblock_signals() {
     }
 }
 
-fn drain_signal(ended: impl AsFd) {
+/// Takes what such a descriptor has.
+pub fn drain_signal(ended: impl AsFd) {
     let mut record = [0; size_of::<libc::signalfd_siginfo>()];
     let fd: BorrowedFd<'_> = ended.as_fd();
     while rustix::io::read(fd, &mut record).is_ok_and(|read| read > 0) {}

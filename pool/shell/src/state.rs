@@ -12,6 +12,7 @@
 //! interrupt controller.
 
 use std::io;
+use std::ops::Range;
 
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::{REWRITE, TOUCH};
@@ -23,6 +24,7 @@ use kvm_ioctls::{Kvm, SyncReg, VcpuFd};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::cpuid::STATES;
 use crate::vm::{Stop, Vm, errno};
 
 /// What a guest may not change.
@@ -133,6 +135,33 @@ fn read_msrs(vcpu: &VcpuFd, indices: &[u32]) -> Result<Msrs, Errno> {
     Ok(msrs)
 }
 
+/// Writes the header of an XSAVE area: which components it has (XSTATE_BV), that they lie
+/// where they do in the standard format, and nothing else. x87 and SSE always count, so
+/// that their control words are the area's; AVX where any bit of it is set, since upper
+/// halves that are in use slow SSE down on some CPUs, and zero is what it is without.
+fn write_header(area: &mut [u8]) -> Option<()> {
+    const LEGACY: u64 = 0b011;
+    const AVX: u64 = 0b100;
+    let uses_avx = area.get(AVX_PART)?.iter().any(|byte| *byte != 0);
+    let states = if uses_avx { LEGACY | AVX } else { LEGACY };
+    let (in_use, rest) = area.get_mut(HEADER)?.split_at_mut_checked(8)?;
+    in_use.copy_from_slice(&states.to_le_bytes());
+    rest.fill(0);
+    Some(())
+}
+
+/// Where an XSAVE area's header is.
+const HEADER: Range<usize> = 512..576;
+/// Where the upper halves of AVX's registers are in it.
+const AVX_PART: Range<usize> = 576..832;
+
+/// Whether XCR0 is what an instance may have: x87 and SSE, and nothing that no seed holds.
+fn is_allowed(xcrs: &kvm_xcrs) -> bool {
+    let [xcr0, ..] = xcrs.xcrs;
+    let states = u64::from(STATES);
+    xcrs.nr_xcrs == 1 && xcr0.xcr == 0 && xcr0.value & !states == 0 && xcr0.value & 0b11 == 0b11
+}
+
 /// CR4's bit for global pages. A change of it makes KVM flush the guest's TLB.
 const PAGE_GLOBAL_ENABLE: u64 = 1 << 7;
 
@@ -145,17 +174,23 @@ impl Vm {
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
         let xcrs = kvm_xcrs::read_from_bytes(&state.xcrs).map_err(|_| Errno::INVAL)?;
+        if !is_allowed(&xcrs) {
+            return Err(Errno::INVAL);
+        }
         self.vcpu.set_sregs(&sregs).map_err(errno)?;
         self.vcpu.set_xcrs(&xcrs).map_err(errno)?;
         self.restore_vectors(state)?;
         self.vcpu.set_regs(&regs).map_err(errno)
     }
 
-    /// x87, SSE, AVX and whatever else the structure holds; what the state has
-    /// nothing of becomes as after a reset of the CPU.
+    /// x87, SSE and AVX, as the state has them; every other component that this host's
+    /// XCR0 has becomes as after a reset of the CPU, whether or not the guest was told of
+    /// it: the header says which ones the state has, and never anything else.
     fn restore_vectors(&self, state: &VcpuState) -> Result<(), Errno> {
         let mut xsave = kvm_xsave::default();
-        xsave.region.as_mut_bytes().copy_from_slice(&state.xsave);
+        let area = xsave.region.as_mut_bytes();
+        area.copy_from_slice(&state.xsave);
+        write_header(area).ok_or(Errno::INVAL)?;
         // SAFETY: the structure is as large as any state with the features that
         // XCR0 enables here, and KVM reads no more of it than those.
         unsafe { self.vcpu.set_xsave(&xsave) }.map_err(errno)
@@ -169,6 +204,7 @@ impl Vm {
     pub fn complete_exit(&mut self) -> Result<(), Errno> {
         self.vcpu.set_kvm_immediate_exit(1);
         let completed = self.vcpu.run().map(|_| ()).map_err(errno);
+        self.keys.put_back();
         self.vcpu.set_kvm_immediate_exit(0);
         match completed {
             Err(Errno::INTR) => Ok(()),

@@ -1,6 +1,5 @@
 //! One VM with one vCPU.
 
-use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -20,7 +19,9 @@ use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::arena::Arena;
+use crate::cpuid;
 use crate::guest_memory::Mapping;
+use crate::keys::Keys;
 use crate::prefault;
 use crate::state::{Fresh, comparable_msrs};
 use crate::statistics::FaultCounter;
@@ -41,9 +42,7 @@ impl Template {
     /// # Errors
     /// When KVM does not answer.
     pub fn new(kvm: Kvm) -> io::Result<Self> {
-        let mut cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
-        show_instruction_sets(&mut cpuid);
-        hide_virtualisation(&mut cpuid);
+        let cpuid = cpuid::table(&kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?)?;
         // A VM that is thrown away tells what all will have.
         let vcpu = kvm.create_vm()?.create_vcpu(0)?;
         vcpu.set_cpuid2(&cpuid)?;
@@ -78,41 +77,6 @@ impl Template {
     }
 }
 
-/// Adds the instruction sets of Cranelift's levels that this CPU has. KVM's
-/// answer may lack some (`kvm-pvm` leaves LZCNT out), but no hypervisor can
-/// withhold them: they are neither trapped nor have state of their own beyond
-/// what XCR0 governs.
-fn show_instruction_sets(cpuid: &mut CpuId) {
-    // SSE3, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT
-    const LEAF_1_ECX: u32 = 1 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 23;
-    // BMI1, AVX2, BMI2
-    const LEAF_7_EBX: u32 = 1 << 3 | 1 << 5 | 1 << 8;
-    const LZCNT: u32 = 1 << 5;
-    const EXTENDED: u32 = 0x8000_0001;
-    for entry in cpuid.as_mut_slice() {
-        match (entry.function, entry.index) {
-            (1, _) => entry.ecx |= __cpuid(1).ecx & LEAF_1_ECX,
-            (7, 0) => entry.ebx |= __cpuid_count(7, 0).ebx & LEAF_7_EBX,
-            (EXTENDED, _) => entry.ecx |= __cpuid(EXTENDED).ecx & LZCNT,
-            _ => {}
-        }
-    }
-}
-
-/// Takes nested virtualisation away: a guest of ours has no use for it, and the
-/// state of a nested guest is none that a reset could bring back.
-fn hide_virtualisation(cpuid: &mut CpuId) {
-    const VMX: u32 = 1 << 5;
-    const SVM: u32 = 1 << 2;
-    for entry in cpuid.as_mut_slice() {
-        match entry.function {
-            1 => entry.ecx &= !VMX,
-            0x8000_0001 => entry.ecx &= !SVM,
-            _ => {}
-        }
-    }
-}
-
 /// Why a run of the vCPU stopped.
 pub enum Stop {
     /// The guest wrote this to the doorbell.
@@ -129,6 +93,8 @@ pub struct Vm {
     pub(crate) vcpu: VcpuFd,
     vm: VmFd,
     pub(crate) fresh: Fresh,
+    /// What its guest could change of this thread's own state.
+    pub(crate) keys: Keys,
     faults: Option<FaultCounter>,
     can_prefault: bool,
     /// The guest cannot write MSRs.
@@ -195,6 +161,7 @@ impl Vm {
         let faults = FaultCounter::of(&vcpu);
         Ok(Self {
             fresh: Fresh::of(&vcpu, template.msrs())?,
+            keys: Keys::of_this_thread(),
             vcpu,
             vm,
             faults,
@@ -335,7 +302,9 @@ impl Vm {
             if self.is_stopped() {
                 return Err(Errno::INTR);
             }
-            match self.vcpu.run().map_err(errno) {
+            let stopped = self.vcpu.run().map_err(errno);
+            self.keys.put_back();
+            match stopped {
                 Ok(VcpuExit::IoOut(faasw_abi::doorbell::PORT, data)) => {
                     if let Ok(value) = data.try_into() {
                         return Ok(Stop::Rang(u32::from_le_bytes(value)));

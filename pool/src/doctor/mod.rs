@@ -1,5 +1,6 @@
 //! What this host offers.
 
+mod cpu;
 mod protection;
 
 use std::io::ErrorKind;
@@ -163,6 +164,12 @@ pub fn findings() -> Vec<Finding> {
         ),
         Err(error) => note("CPU", State::Bad, error.to_string()),
     }
+    let Finding {
+        what,
+        state,
+        detail,
+    } = cpu::finding();
+    note(what, state, detail);
     let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     match huge {
         Ok(setting) if !setting.contains("[never]") => note(

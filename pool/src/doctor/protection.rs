@@ -9,7 +9,7 @@ use super::{Finding, State};
 
 /// Looks at everything that cells and memory rest on.
 pub fn findings() -> Vec<Finding> {
-    let mut findings = vec![users(), groups(), threads(), merging(), swap()];
+    let mut findings = vec![users(), groups(), memory(), threads(), merging(), swap()];
     findings.extend(speculation());
     findings.extend(namespaces());
     findings
@@ -94,6 +94,17 @@ fn groups() -> Finding {
             found(what, State::Poor, detail)
         }
     }
+}
+
+fn memory() -> Finding {
+    let mib = crate::memory::for_instances() >> 20;
+    found(
+        "memory",
+        State::Good,
+        format!(
+            "{mib} MiB for all microVMs together, unless --instance-memory says otherwise; the rest is for the node, and the system ends microVMs before it"
+        ),
+    )
 }
 
 fn threads() -> Finding {

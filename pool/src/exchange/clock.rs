@@ -99,14 +99,16 @@ impl Clock {
 
     /// The next deadline, and which limit it belongs to. `client_owes` says that
     /// the guest waits for a part of the request, `listening` that the guest was
-    /// asked to ring for what it flushes, `has_turn` that others wait for its turn.
+    /// asked to ring for what it flushes, `turn` that it has its turn, and whether others
+    /// wait for that. Where nobody does it is let go by the way: an earlier timer than
+    /// others' wakes a thread for nothing.
     pub fn deadline(
         &self,
         limits: &CallLimits,
         phase: Phase,
         client_owes: bool,
         listening: bool,
-        has_turn: bool,
+        turn: Option<bool>,
     ) -> (Instant, Limit) {
         let of_client = self.client.max(self.fed) + limits.idle_client;
         let of_guest = self.guest.max(self.client) + limits.idle_guest;
@@ -123,8 +125,9 @@ impl Clock {
                 earliest = (deadline, limit);
             }
         };
-        if has_turn {
-            consider(self.activated + TURN, Limit::Turn);
+        if let Some(is_wanted) = turn {
+            let turn = if is_wanted { TURN } else { SHORT };
+            consider(self.activated + turn, Limit::Turn);
         }
         if !listening {
             consider(self.activated + SHORT, Limit::Short);
@@ -142,7 +145,7 @@ mod tests {
     use super::*;
 
     fn after(clock: &Clock, phase: Phase, client_owes: bool, limits: &CallLimits) -> (u64, Limit) {
-        let (deadline, limit) = clock.deadline(limits, phase, client_owes, true, false);
+        let (deadline, limit) = clock.deadline(limits, phase, client_owes, true, None);
         ((deadline - clock.activated).as_secs(), limit)
     }
 
@@ -197,9 +200,11 @@ mod tests {
         );
         clock.cpu = clock.activated + Duration::from_secs(2);
         assert_eq!(after(&clock, Phase::Head, false, &limits), (2, Limit::Cpu));
-        let (_, first) = clock.deadline(&limits, Phase::Head, false, false, false);
+        let (_, first) = clock.deadline(&limits, Phase::Head, false, false, None);
         assert_eq!(first, Limit::Short);
-        let (_, first) = clock.deadline(&limits, Phase::Head, false, false, true);
-        assert_eq!(first, Limit::Turn);
+        let (at, first) = clock.deadline(&limits, Phase::Head, false, false, Some(true));
+        assert_eq!((at, first), (clock.activated + TURN, Limit::Turn));
+        let (at, first) = clock.deadline(&limits, Phase::Head, false, false, Some(false));
+        assert_eq!((at, first), (clock.activated + SHORT, Limit::Turn));
     }
 }

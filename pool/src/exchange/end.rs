@@ -6,15 +6,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use faasw_abi::mailbox::GuestWords;
 use faasw_abi::wire::{Pair, ResponseHead};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use zerocopy::FromZeros;
 
+use super::Exchange;
+use crate::backlog::Lease;
 use crate::body::{PART_BYTES, Part, PartSender};
 use crate::error::InvokeError;
-use crate::function::Timing;
+use crate::function::{Served, Timing};
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::run;
+use crate::settle::AFTER_END;
+
+/// Time after which a request is no longer one of the many that are done at once.
+const YOUNG: Duration = Duration::from_millis(5);
+
+/// CPU time that stopping may take, even where the limit is used up.
+const STOPPING: Duration = Duration::from_millis(1);
 
 /// What a function left behind.
 pub struct Ended {
@@ -38,6 +47,26 @@ pub struct Rest {
     pub trailers: Vec<Pair>,
 }
 
+impl Exchange {
+    /// The guest has said that it is done: all that it has to do is to stop.
+    pub(super) fn limit_what_follows(&mut self) -> Result<(), InvokeError> {
+        let (now, age) = (Instant::now(), self.clock.age());
+        // A process cannot have used more CPU time than has passed, where nothing was
+        // forked before. So most are done before anybody has to ask.
+        let is_young = self.timing.served == Served::Parked && age < YOUNG;
+        let (cpu, due) = if is_young && self.limits.cpu >= YOUNG + AFTER_END {
+            (AFTER_END, now + AFTER_END - age)
+        } else {
+            let used = self.instance.cpu_time()?;
+            let left = self.limits.cpu.saturating_sub(used);
+            let left = left.clamp(STOPPING, AFTER_END);
+            (used + left, now + left)
+        };
+        (self.limits.cpu, self.clock.cpu) = (cpu, due);
+        Ok(())
+    }
+}
+
 /// What is in the mailbox of a guest that is done.
 pub struct Left {
     /// Its last words.
@@ -49,9 +78,15 @@ pub struct Left {
 }
 
 impl Left {
-    /// Looks at the mailbox of a guest whose last words are `guest`.
-    pub fn in_mailbox(mailbox: &mut Mailbox, guest: GuestWords, log: &mut LogLines) -> Self {
-        left_behind(mailbox, guest, log).unwrap_or_else(|error| Self {
+    /// Looks at the mailbox of a guest whose last words are `guest`. There is `room` for
+    /// what is left of its response.
+    pub fn in_mailbox(
+        mailbox: &mut Mailbox,
+        guest: GuestWords,
+        log: &mut LogLines,
+        room: Lease,
+    ) -> Self {
+        left_behind(mailbox, guest, log, room).unwrap_or_else(|error| Self {
             guest: GuestWords::new_zeroed(),
             rest: None,
             result: Err(error),
@@ -63,6 +98,7 @@ fn left_behind(
     mailbox: &mut Mailbox,
     guest: GuestWords,
     log: &mut LogLines,
+    room: Lease,
 ) -> Result<Left, InvokeError> {
     log.take(&mailbox.take_log(&guest)?);
     log.end();
@@ -70,7 +106,7 @@ fn left_behind(
     let rest = match mailbox.head(&guest)? {
         Some(head) if guest.response_end != 0 => Some(Rest {
             head,
-            bytes: mailbox.take_rest(&guest)?,
+            bytes: room.hold(mailbox.take_rest(&guest)?),
             trailers: mailbox.trailers(&guest)?,
         }),
         _ => None,

@@ -25,7 +25,11 @@ impl Exchange {
             }
             self.clock.guest = Instant::now();
         }
-        self.waits = self.guest.wait_for;
+        if self.guest.outcome != 0 && !self.is_over {
+            self.is_over = true;
+            self.limit_what_follows()?;
+        }
+        self.guest_waits = self.guest.wait_for;
         self.note_what_client_owes()?;
         self.feed()?;
         self.wake_if_served()
@@ -34,7 +38,8 @@ impl Exchange {
     /// A client that has sent all that it was asked for gets its whole time again when
     /// the guest asks for more: once, however often the guest says so.
     fn note_what_client_owes(&mut self) -> Result<(), InvokeError> {
-        let is_asked = self.waits & WAIT_REQUEST != 0 && !self.end_told && self.held.is_empty();
+        let is_asked =
+            self.guest_waits & WAIT_REQUEST != 0 && !self.end_told && self.held.is_empty();
         let taken = Some(self.guest.request_read);
         if is_asked
             && self.asked_behind != taken
@@ -55,11 +60,11 @@ impl Exchange {
         let has_room = || -> Result<bool, InvokeError> {
             Ok(self.instance.mailbox.response_waiting(&self.guest)? < RESPONSE_BODY.size)
         };
-        let served = self.waits & WAIT_LOG != 0
-            || self.waits & WAIT_REQUEST != 0 && has_request()?
-            || self.waits & WAIT_ROOM != 0 && has_room()?;
+        let served = self.guest_waits & WAIT_LOG != 0
+            || self.guest_waits & WAIT_REQUEST != 0 && has_request()?
+            || self.guest_waits & WAIT_ROOM != 0 && has_room()?;
         if served {
-            self.waits = 0;
+            self.guest_waits = 0;
             self.instance.shell.wake()?;
         }
         Ok(())

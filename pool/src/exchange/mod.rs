@@ -4,38 +4,44 @@
 //! few milliseconds, and their response leaves as one message. Where it takes
 //! longer, [`Exchange::stream`] goes on as a task of its own and hands the body
 //! out part by part. `start` lets the guest run, `feed` gives it what the client sends,
-//! `clock` says when to lose patience, `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
+//! `clock` says when to lose patience, `drain` and `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
 
 mod clock;
+mod drain;
 mod end;
 mod feed;
 mod start;
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{GuestWords, WAIT_REQUEST, WAIT_ROOM};
 use faasw_abi::wire::{Pair, ResponseHead};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::Permit;
 use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
 
 use self::clock::{Clock, Limit, Phase};
 use self::end::Left;
 pub use self::end::{Ended, Rest};
+use crate::backlog::{Account, Lease};
 use crate::body::{Incoming, PART_BYTES, Part, PartSender};
 use crate::error::{InvokeError, PlatformError};
-use crate::function::{Served, Timing};
+use crate::function::{Client, Served, Timing};
 use crate::instance::Instance;
 use crate::limits::CallLimits;
 use crate::log_lines::LogLines;
 use crate::pace::Pace;
+use crate::places;
 use crate::retire::{Place, Retiring};
 use crate::run;
 use crate::seed::Seed;
+use crate::settle::{Settling, Unsettled};
 use crate::shell::{Event, Report};
+use crate::waits::{Wait, Waits};
 
 /// How an exchange went on.
 pub enum Begun {
@@ -53,6 +59,16 @@ pub enum Done {
     Told,
 }
 
+/// What holds for an exchange.
+pub struct Terms {
+    /// How long it may take.
+    pub limits: CallLimits,
+    /// Who asks.
+    pub client: Client,
+    /// Where it says that it waits for that.
+    pub waits: Arc<Waits>,
+}
+
 /// An instance at work, and both ends of its bodies.
 pub struct Exchange {
     instance: Instance,
@@ -67,12 +83,14 @@ pub struct Exchange {
     /// The guest's words as they were last looked at.
     guest: GuestWords,
     /// `WAIT_*`: what the guest waits for, and was not woken for yet.
-    waits: u32,
+    guest_waits: u32,
     /// How much of the request the guest had taken when it last asked for more.
     asked_behind: Option<u64>,
     /// How often the guest is looked at.
     pace: Pace,
     listening: bool,
+    /// The guest has said that it is done.
+    is_over: bool,
     /// The guest was let run.
     is_activated: bool,
     timing: Timing,
@@ -80,7 +98,11 @@ pub struct Exchange {
     clock: Clock,
     place: Place,
     /// The right to run before others.
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<places::Place>,
+    client: Client,
+    waits: Arc<Waits>,
+    /// Among those that wait for their clients, once it did.
+    wait: Option<Wait>,
 }
 
 impl Exchange {
@@ -90,34 +112,45 @@ impl Exchange {
         seed: Seed,
         log: LogLines,
         incoming: Incoming,
-        limits: CallLimits,
+        terms: Terms,
         timing: Timing,
         place: Place,
     ) -> Self {
+        let Terms {
+            limits,
+            client,
+            waits,
+        } = terms;
+        let is_whole = incoming.has_ended();
         Self {
             instance,
             seed,
             log,
             incoming,
             held: Bytes::new(),
-            ending: None,
-            end_told: false,
+            // One without a body was told with its head.
+            ending: is_whole.then(Vec::new),
+            end_told: is_whole,
             guest: GuestWords::new_zeroed(),
-            waits: 0,
+            guest_waits: 0,
             asked_behind: None,
             pace: Pace::new(),
             listening: false,
+            is_over: false,
             is_activated: false,
             timing,
             clock: Clock::new(&limits),
             limits,
             place,
             turn: None,
+            client,
+            waits,
+            wait: None,
         }
     }
 
     /// Has its turn to run, until it is done or has had it for long enough.
-    pub fn has_turn(&mut self, turn: OwnedSemaphorePermit) {
+    pub fn has_turn(&mut self, turn: places::Place) {
         self.turn = Some(turn);
     }
 
@@ -132,6 +165,7 @@ impl Exchange {
             let wants_more = self.wants_more();
             let rest = self.pace.rests_until();
             let mut streams = false;
+            self.note_wait(self.client_owes());
             tokio::select! {
                 biased;
                 event = self.instance.shell.event_while_resting(rest) => {
@@ -143,6 +177,7 @@ impl Exchange {
                     self.receive(received)?;
                     self.wake_if_served()?;
                 }
+                () = is_cut(&self.wait) => return Err(InvokeError::Evicted),
                 () = sleep_until(deadline) => match limit {
                     Limit::Grace => streams = true,
                     limit => self.expired(limit)?,
@@ -153,18 +188,25 @@ impl Exchange {
             }
             self.clock.head.get_or_insert_with(Instant::now);
             // A guest that waits for room will not end before it has some.
-            streams |= self.waits & WAIT_ROOM != 0;
+            streams |= self.guest_waits & WAIT_ROOM != 0;
             if streams && let Some(head) = self.instance.mailbox.head(&self.guest)? {
                 return Ok(Begun::Streams(head));
             }
         }
     }
 
-    /// Follows the instance to its end and hands out the body.
-    pub async fn stream(mut self, client: PartSender) {
+    /// Follows the instance to its end, if it is not `done` yet, and hands out the body.
+    pub async fn stream(mut self, client: PartSender, done: Option<Done>) {
         let patience = self.limits.idle_client;
         let mut client = Some(client);
-        let followed = self.follow(&mut client).await;
+        let followed = match done {
+            Some(done) => Ok(done),
+            None => self.follow(&mut client).await,
+        };
+        let followed = match followed {
+            Ok(done) => self.drain(done, &client).await,
+            Err(error) => Err(error),
+        };
         let ended = self.finish(followed).await;
         let delivered = match client {
             Some(client) => ended.deliver(client, patience).await,
@@ -179,11 +221,11 @@ impl Exchange {
     async fn follow(&mut self, client: &mut Option<PartSender>) -> Result<Done, InvokeError> {
         let mut end_is_due = false;
         loop {
-            let waiting = self.instance.mailbox.response_waiting(&self.guest)? > 0;
-            let is_whole = self.guest.response_end != 0 && !waiting;
+            let waiting = self.instance.mailbox.response_waiting(&self.guest)?;
+            let is_whole = self.guest.response_end != 0 && waiting == 0;
             let phase = match client {
                 None => Phase::Afterwards,
-                Some(_) if waiting || end_is_due => Phase::Client,
+                Some(_) if waiting > 0 || end_is_due => Phase::Client,
                 Some(_) if is_whole => Phase::Return,
                 Some(_) => Phase::Guest,
             };
@@ -191,6 +233,12 @@ impl Exchange {
             let wants_more = self.wants_more();
             let rest = self.pace.rests_until();
             let mut end_is_passed = false;
+            let bytes = waiting.min(PART_BYTES as u64);
+            self.note_wait(match phase {
+                Phase::Client => self.waits_to_send(client, bytes),
+                Phase::Guest => self.client_owes(),
+                _ => false,
+            });
             tokio::select! {
                 biased;
                 event = self.instance.shell.event_while_resting(rest) => {
@@ -198,11 +246,12 @@ impl Exchange {
                         return Ok(done);
                     }
                 }
-                place = place(client), if phase == Phase::Client => {
-                    let place = place.ok_or(InvokeError::ClientGone)?;
+                place = place(client, &self.client.account, bytes), if phase == Phase::Client => {
+                    let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
                     self.clock.client = Instant::now();
-                    if waiting {
-                        place.send(Ok(Part::Data(self.instance.mailbox.take_body(&self.guest, PART_BYTES)?)));
+                    if waiting > 0 {
+                        let part = self.instance.mailbox.take_body(&self.guest, PART_BYTES)?;
+                        place.send(Ok(Part::Data(lease.hold(part))));
                         self.wake_if_served()?;
                     } else {
                         place.send(Ok(Part::End {
@@ -212,6 +261,7 @@ impl Exchange {
                         end_is_passed = true;
                     }
                 }
+                () = is_cut(&self.wait) => return Err(InvokeError::Evicted),
                 () = gone(client), if phase != Phase::Client => return Err(InvokeError::ClientGone),
                 received = self.incoming.next(), if wants_more => {
                     self.receive(received)?;
@@ -228,9 +278,10 @@ impl Exchange {
         }
     }
 
-    /// Ends the exchange, and says what is left of it.
-    pub async fn finish(mut self, followed: Result<Done, InvokeError>) -> Ended {
-        let done = match followed {
+    /// Ends the exchange of a function that is done, whose response has room, and says
+    /// what is left of it.
+    pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
+        let (done, room) = match followed {
             Ok(done) => done,
             Err(error) => {
                 // Only a guest that has stopped leaves a log that is whole.
@@ -249,17 +300,13 @@ impl Exchange {
                 };
             }
         };
-        // What made the end known was written before its words were read.
-        let guest = match done {
-            Done::Told => Ok(self.guest),
-            Done::Stopped(_) => self.instance.mailbox.guest(),
-        };
-        let guest = guest.unwrap_or_else(|_| GuestWords::new_zeroed());
+        // Its last words were read when room was asked for.
+        let guest = self.guest;
         let Left {
             guest,
             rest,
             result,
-        } = Left::in_mailbox(&mut self.instance.mailbox, guest, &mut self.log);
+        } = Left::in_mailbox(&mut self.instance.mailbox, guest, &mut self.log, room);
         let report = match done {
             Done::Stopped(report) => Some(report),
             Done::Told => None,
@@ -276,6 +323,7 @@ impl Exchange {
             instance: self.instance,
             seed: self.seed,
             report,
+            settling: Settling::new(self.pace, self.limits.cpu, self.clock.cpu, report.is_some()),
             is_good: result.is_ok(),
             sink: self.log.sink().clone(),
             number: self.timing.instance,
@@ -314,7 +362,10 @@ impl Exchange {
                 if self.guest.wait_for != 0 {
                     self.turn = None;
                 }
-                let is_told = self.guest.outcome != 0 && self.timing.served == Served::Parked;
+                // Nor is one believed that was not asked.
+                let is_told = self.guest.outcome != 0
+                    && self.timing.served == Served::Parked
+                    && self.instance.mailbox.has_asked_for_end();
                 return Ok(is_told.then_some(Done::Told));
             }
             Event::Rang(report) => report,
@@ -330,12 +381,29 @@ impl Exchange {
         }
     }
 
+    /// Whether the guest waits for a part of the request.
+    fn client_owes(&self) -> bool {
+        self.guest_waits & WAIT_REQUEST != 0 && !self.end_told
+    }
+
+    /// Lets others know whether this exchange waits for its client.
+    fn note_wait(&mut self, waits: bool) {
+        let since = waits.then(|| self.clock.client.max(self.clock.fed));
+        if since.is_some() && self.wait.is_none() {
+            let function = self.seed.holding().number();
+            self.wait = Some(self.waits.add(function));
+        }
+        if let Some(wait) = &self.wait {
+            wait.is(since, self.client.is_early && self.ending.is_none());
+        }
+    }
+
     /// The next deadline, and whose it is.
     fn deadline(&self, phase: Phase) -> (Instant, Limit) {
-        let client_owes = self.waits & WAIT_REQUEST != 0 && !self.end_told;
-        let has_turn = self.turn.is_some();
+        let client_owes = self.client_owes();
+        let turn = self.turn.as_ref().map(places::Place::is_wanted);
         self.clock
-            .deadline(&self.limits, phase, client_owes, self.listening, has_turn)
+            .deadline(&self.limits, phase, client_owes, self.listening, turn)
     }
 
     /// Does what a deadline asks for.
@@ -356,7 +424,10 @@ impl Exchange {
             Limit::Cpu => {
                 let used = self.instance.cpu_time()?;
                 let Some(left) = limits.cpu.checked_sub(used).filter(|left| !left.is_zero()) else {
-                    return Err(InvokeError::CpuLimit(limits.cpu));
+                    return Err(match self.is_over {
+                        true => InvokeError::GuestFailed(Unsettled::WentOn.to_string()),
+                        false => InvokeError::CpuLimit(limits.cpu),
+                    });
                 };
                 self.clock.cpu = Instant::now() + left;
                 return Ok(());
@@ -370,12 +441,26 @@ impl Exchange {
     }
 }
 
-/// A place for a part; `None` when the client is gone.
-async fn place(
-    client: &Option<PartSender>,
-) -> Option<tokio::sync::mpsc::Permit<'_, Result<Part, InvokeError>>> {
-    match client {
-        Some(client) => client.reserve().await.ok(),
+/// A place for a part of so many bytes, and room for them; `None` when the client is gone.
+async fn place<'a>(
+    client: &'a Option<PartSender>,
+    account: &Account,
+    bytes: u64,
+) -> Option<(Permit<'a, Result<Part, InvokeError>>, Lease)> {
+    let Some(client) = client else {
+        return pending().await;
+    };
+    let place = client.reserve().await.ok()?;
+    tokio::select! {
+        lease = account.lease(bytes) => Some((place, lease)),
+        () = client.closed() => None,
+    }
+}
+
+/// Waits until an exchange is cut for others.
+async fn is_cut(wait: &Option<Wait>) {
+    match wait {
+        Some(wait) => wait.cut().await,
         None => pending().await,
     }
 }

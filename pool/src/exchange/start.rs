@@ -26,8 +26,10 @@ impl Exchange {
     /// Why there will be no response.
     pub async fn start(&mut self) -> Result<Begun, InvokeError> {
         self.receive_ready()?;
+        let sink = self.log.sink().clone();
+        self.instance.is_charged_to(sink, self.timing.instance)?;
         if !self.has_rested() {
-            self.instance.fork(&self.seed).await?;
+            Box::pin(self.instance.fork(&self.seed)).await?;
         }
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;
@@ -61,9 +63,10 @@ impl Exchange {
         self.is_activated = false;
         self.end_told = false;
         self.guest = GuestWords::new_zeroed();
-        self.waits = 0;
+        self.guest_waits = 0;
         self.asked_behind = None;
         self.listening = false;
+        self.is_over = false;
         self.timing.served = served;
         self.place.1.goes_over_to(served);
         self.feed()

@@ -19,6 +19,7 @@ use faasw_abi::mailbox::{
 use faasw_abi::ring::{pieces, used};
 use faasw_abi::wire::{Pair, ResponseHead, decode_fields, encode_fields};
 use faasw_seedtree::memory_file;
+use faasw_text::Lines;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
@@ -37,6 +38,8 @@ pub struct Mailbox {
     request_written: u64,
     response_read: u64,
     log_read: u64,
+    /// The guest was asked to ring at its end.
+    asked_for_end: bool,
 }
 
 fn system(error: Errno) -> PlatformError {
@@ -78,6 +81,7 @@ impl Mailbox {
             request_written: 0,
             response_read: 0,
             log_read: 0,
+            asked_for_end: false,
         })
     }
 
@@ -86,6 +90,7 @@ impl Mailbox {
         self.request_written = 0;
         self.response_read = 0;
         self.log_read = 0;
+        self.asked_for_end = false;
     }
 
     /// Puts the configuration of a function in, for a guest that is to become it.
@@ -114,7 +119,12 @@ impl Mailbox {
     ///
     /// # Errors
     /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.
-    pub fn put_head(&self, head: &[u8], tell_end: bool) -> Result<(), InvokeError> {
+    pub fn put_head(
+        &mut self,
+        head: &[u8],
+        tell_end: bool,
+        is_whole: bool,
+    ) -> Result<(), InvokeError> {
         let area = mailbox::REQUEST_HEAD;
         if head.len() as u64 > area.size {
             return Err(InvokeError::RequestTooLarge {
@@ -124,9 +134,28 @@ impl Mailbox {
             });
         }
         self.write(area.offset, head)?;
-        // Two words that lie side by side, by one call.
-        let words = [head.len() as u32, u32::from(tell_end)];
-        Ok(self.say(offset_of!(HostWords, request_head_len), &words)?)
+        // Words that lie side by side, by one call; none of the others was said yet.
+        let words = HostWords {
+            request_head_len: head.len() as u32,
+            tell_end: u32::from(tell_end),
+            request_end: if is_whole { REQUEST_WHOLE } else { 0 },
+            ..HostWords::new_zeroed()
+        };
+        let said = match is_whole {
+            true => offset_of!(HostWords, request_trailers_len),
+            false => offset_of!(HostWords, listening),
+        };
+        self.write(
+            HOST_WORDS.offset,
+            words.as_bytes().get(..said).unwrap_or_default(),
+        )?;
+        self.asked_for_end = tell_end;
+        Ok(())
+    }
+
+    /// Whether the guest was asked to ring at its end, before it stops.
+    pub fn has_asked_for_end(&self) -> bool {
+        self.asked_for_end
     }
 
     /// Puts bytes of the request's body in, as many as there is room for; says
@@ -308,22 +337,13 @@ impl Mailbox {
             .map_err(|error| InvokeError::GuestFailed(format!("its response trailers: {error}")))
     }
 
-    /// A copy of the report, as text that is safe to show.
+    /// A copy of the report, escaped but for its line breaks.
     ///
     /// # Errors
     /// As [`Mailbox::head`].
     pub fn report(&self, guest: &GuestWords) -> Result<String, InvokeError> {
         let bytes = self.copy("report", guest.report_len, mailbox::REPORT)?;
-        Ok(String::from_utf8_lossy(&bytes)
-            .chars()
-            .map(|c| {
-                if c.is_control() && c != '\n' {
-                    '\u{fffd}'
-                } else {
-                    c
-                }
-            })
-            .collect())
+        Ok(Lines(String::from_utf8_lossy(&bytes)).to_string())
     }
 
     /// Takes the log out.

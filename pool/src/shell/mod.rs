@@ -1,6 +1,7 @@
 //! The node's side of a shell: the Function Runtime Interface as calls.
 
 mod orders;
+mod queue;
 mod told;
 
 use std::io;
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use faasw_cell::group::VM_OVERHEAD;
 use faasw_fri::messages::{
-    Activate, PRESET, PRIVATE, Parked, Prepared, Preset, Rang, Reset, Resume, SHARED, Seal, Sealed,
-    Survey, Used, VcpuState, Wake,
+    Activate, Image, PRESET, PRIVATE, Parked, Prepared, Preset, Rang, Reset, Resume, SHARED, Seal,
+    Sealed, Survey, Used, VcpuState,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{Extent, LayerBuilder};
@@ -22,8 +23,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-use self::orders::{empty_image, fork_order, image, put_difference};
+use self::orders::{fork_order, image, put_difference};
 pub use self::told::{Event, Parts, Report, UsedPages, extents, failure, not_prepared};
+use crate::account::Account;
 use crate::code::Code;
 use crate::confinement::Maker;
 use crate::error::PlatformError;
@@ -34,7 +36,7 @@ use crate::preset::Template;
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::wall_clock::{self, WallClock};
-use crate::watch::{into_io, watch};
+use crate::watch::{into_io, send_when_there_is_room, watch};
 use crate::working_set::PageSets;
 
 /// A shell, in a process or on a thread. Dropping it ends it.
@@ -207,7 +209,7 @@ impl Shell {
         mailbox: &Mailbox,
         state: &VcpuState,
     ) -> Result<(), PlatformError> {
-        let order = fork_order(SHARED, empty_image(ram.bytes(), state));
+        let order = fork_order(SHARED, Image::empty(ram.bytes(), state));
         // It is wanted now, whenever it was made.
         self.process
             .limit_memory(ram.bytes().saturating_add(VM_OVERHEAD));
@@ -282,11 +284,10 @@ impl Shell {
     /// The system's.
     pub fn wake(&self) -> Result<(), PlatformError> {
         let socket = self.socket.get_ref();
-        match send(socket, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT) {
-            // A guest that asks for it and never waits has filled the socket with them.
+        match queue::wake(socket) {
             Ok(()) | Err(FriError::System(Errno::AGAIN)) => Ok(()),
             // Whoever listens to it learns that, and why.
-            Err(FriError::System(Errno::PIPE | Errno::CONNRESET)) => Ok(()),
+            Err(FriError::Closed) => Ok(()),
             Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
         }
     }
@@ -299,26 +300,58 @@ impl Shell {
         self.process.cpu_time()
     }
 
-    /// Has an instance that is done, or has said that it will be in a moment, brought
-    /// back to its seed's state. Its mailbox is wiped. With `count_unused` the shell
-    /// counts what of the write set was not used.
+    /// Whom its CPU time is charged to.
+    pub fn account(&self) -> &Account {
+        self.process.account()
+    }
+
+    /// Orders that an instance that is done, or has said that it will be in a moment, be
+    /// brought back to its seed's state; [`Shell::reset_news`] says what comes of it. Its
+    /// mailbox is wiped. With `count_unused` the shell counts what of the write set was
+    /// not used.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn order_reset(&mut self, count_unused: bool) -> Result<(), PlatformError> {
+        let count_unused = u64::from(count_unused);
+        self.tell(&Reset { count_unused }, &[]).await
+    }
+
+    /// Waits for the instance to be brought back, which says what that took; or for a
+    /// ring of a guest that still runs, which says nothing, and is not heard before
+    /// `until`. May be dropped at any point without losing anything.
     ///
     /// # Errors
     /// When it cannot be brought back; the shell has ended then.
-    pub async fn reset(&mut self, count_unused: bool) -> Result<Effort, PlatformError> {
-        let count_unused = u64::from(count_unused);
-        self.tell(&Reset { count_unused }, &[]).await?;
-        let packet = loop {
-            let packet = self.receive().await?;
+    pub async fn reset_news(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Option<Effort>, PlatformError> {
+        loop {
+            let Some(packet) = self.packet_while_resting(until).await? else {
+                return Ok(None);
+            };
             match packet.kind() {
                 Some(Kind::Failed) => return Err(PlatformError::ShellEnded(failure(&packet))),
                 // It stopped before the order came.
                 Some(Kind::Rang) => {}
-                _ => break packet,
+                _ => {
+                    let parked: Parked = packet.message().map_err(protocol)?;
+                    return Ok(Some(parked.into()));
+                }
             }
-        };
-        let parked: Parked = packet.message().map_err(protocol)?;
-        Ok(parked.into())
+        }
+    }
+
+    /// Whether there is an order that the shell has not taken. While its guest runs it
+    /// takes none, so after an order to reset this says whether the guest stands still,
+    /// by the system's word.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_untaken_order(&self) -> Result<bool, PlatformError> {
+        let untaken = queue::untaken_bytes(self.socket.get_ref());
+        Ok(untaken.map_err(protocol)? > 0)
     }
 
     /// Whether the process is still there, as far as is known without waiting.
@@ -364,34 +397,17 @@ impl Shell {
         Ok((state, own))
     }
 
-    /// Waits for the shell or its guest to say something. May be dropped at any
-    /// point without losing anything.
+    /// Waits for the shell or its guest to say something; progress is not heard before
+    /// `until`. May be dropped at any point without losing anything.
     ///
     /// # Errors
     /// When it ends instead, or says what makes no sense.
-    pub async fn event(&mut self) -> Result<Event, PlatformError> {
-        self.event_while_resting(None).await
-    }
-
-    /// As [`Shell::event`], but progress is not heard before `until`.
-    ///
-    /// # Errors
-    /// As [`Shell::event`].
     pub async fn event_while_resting(
         &mut self,
         until: Option<Instant>,
     ) -> Result<Event, PlatformError> {
-        let Self {
-            process,
-            socket,
-            progress,
-            ..
-        } = self;
-        let packet = tokio::select! {
-            // A guest that stands still is the more urgent news.
-            biased;
-            packet = receive(socket, process) => packet?,
-            () = progress.rung(until) => return Ok(Event::Progress),
+        let Some(packet) = self.packet_while_resting(until).await? else {
+            return Ok(Event::Progress);
         };
         match packet.kind() {
             Some(Kind::Rang) => {
@@ -400,6 +416,25 @@ impl Shell {
             }
             Some(Kind::Failed) => Ok(Event::Failed(failure(&packet))),
             _ => Err(protocol("the shell said what it may not say now")),
+        }
+    }
+
+    /// A packet of the shell, or nothing where the guest rang.
+    async fn packet_while_resting(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Option<Packet>, PlatformError> {
+        let Self {
+            process,
+            socket,
+            progress,
+            ..
+        } = self;
+        tokio::select! {
+            // A guest that stands still is the more urgent news.
+            biased;
+            packet = receive(socket, process) => packet.map(Some),
+            () = progress.rung(until) => Ok(None),
         }
     }
 
@@ -420,18 +455,14 @@ impl Shell {
         message: &M,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), PlatformError> {
-        let sent = self
-            .socket
-            .async_io(Interest::WRITABLE, |socket| {
-                send(socket, message, fds, SendFlags::empty()).map_err(into_io)
-            })
-            .await;
+        let sent = send_when_there_is_room(&self.socket, |socket| {
+            send(socket, message, fds, SendFlags::empty()).map_err(into_io)
+        })
+        .await;
         match sent {
             Ok(()) => Ok(()),
             // Why it has ended says more.
-            Err(error) if is_end(&error) => Err(PlatformError::ShellEnded(
-                self.process.ended().await?.to_string(),
-            )),
+            Err(error) if is_end(&error) => Err(self.process.ended().await?.into()),
             Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
         }
     }
@@ -464,9 +495,7 @@ async fn receive(
         match received {
             Ok(Some(packet)) => Ok(packet),
             Ok(None) => Err(protocol("the shell sent what is no packet")),
-            Err(_) => Err(PlatformError::ShellEnded(
-                process.ended().await?.to_string(),
-            )),
+            Err(_) => Err(process.ended().await?.into()),
         }
     }
 }

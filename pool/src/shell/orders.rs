@@ -1,8 +1,6 @@
 //! What a shell is told to become.
 
-use faasw_fri::messages::{
-    FILLED_MAX, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, SET_MAX, VcpuState, WINDOWS_MAX,
-};
+use faasw_fri::messages::{FILLED_MAX, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, WINDOWS_MAX};
 use faasw_seedtree::Extent;
 
 use crate::difference::Difference;
@@ -25,20 +23,6 @@ pub fn fork_order(origin: u64, image: Image) -> Box<Fork> {
     })
 }
 
-/// An image of fresh memory in this state.
-pub fn empty_image(ram_bytes: u64, state: &VcpuState) -> Image {
-    Image {
-        ram_bytes,
-        window_count: 0,
-        windows: [FriWindow::default(); WINDOWS_MAX],
-        write_set_count: 0,
-        write_set: [FriExtent::default(); SET_MAX],
-        read_set_count: 0,
-        read_set: [FriExtent::default(); SET_MAX],
-        state: *state,
-    }
-}
-
 /// The image of a seed, with what its instances use.
 ///
 /// # Errors
@@ -51,7 +35,7 @@ pub fn image(
     if frozen.windows.len() > WINDOWS_MAX {
         return Err(too_many());
     }
-    let mut image = empty_image(ram_bytes, &frozen.seed.state);
+    let mut image = Image::empty(ram_bytes, &frozen.seed.state);
     for (slot, window) in image.windows.iter_mut().zip(&frozen.windows) {
         *slot = FriWindow {
             extent: fri(window.extent),

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use faasw_text::Line;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -21,12 +22,13 @@ use crate::confinement::{Confinement, Maker};
 use crate::error::{PlatformError, StartError};
 use crate::frozen::Frozen;
 use crate::groups::Groups;
+use crate::launcher::Launcher;
 use crate::mailbox::Mailbox;
 use crate::options::PoolOptions;
 use crate::preset::Template;
 use crate::shell::Shell;
 use crate::spawner::Spawner;
-use crate::stats::{GroupStats, StockStats};
+use crate::stats::{GroupStats, MemoryStats, StockStats};
 use crate::threads::Threads;
 use crate::wall_clock::WallClock;
 
@@ -84,6 +86,7 @@ impl Ready {
 pub struct Stock {
     /// Started when it is first needed.
     spawner: Mutex<Option<Arc<Spawner>>>,
+    launcher: Option<Arc<Launcher>>,
     /// What shells are instead of processes, where that was asked for.
     threads: Option<Arc<Threads>>,
     forbidden_calls: Arc<AtomicU64>,
@@ -122,10 +125,14 @@ impl Stock {
     pub async fn start(options: &PoolOptions) -> Result<Arc<Self>, StartError> {
         let (low, wall_clock) = (options.shells_ready, options.wall_clock);
         let forbidden_calls = Arc::new(AtomicU64::new(0));
-        let groups = Arc::new(Groups::new(options.groups_kept));
+        let groups = Arc::new(Groups::new(
+            options.groups_kept,
+            options.instance_memory_bytes(),
+        ));
         let (spawner, threads) = match options.confinement {
             Confinement::Jailed => {
-                let spawner = Spawner::start(forbidden_calls.clone(), groups.clone());
+                let launcher = options.launcher.as_deref();
+                let spawner = Spawner::start(launcher, forbidden_calls.clone(), groups.clone());
                 (Some(spawner.map_err(StartError::Spawner)?), None)
             }
             // Nothing but the compile helper needs a spawner then.
@@ -136,6 +143,7 @@ impl Stock {
         };
         let stock = Arc::new(Self {
             spawner: Mutex::new(spawner),
+            launcher: options.launcher.clone(),
             threads,
             forbidden_calls,
             groups,
@@ -178,7 +186,8 @@ impl Stock {
             self.clear();
         }
         let _on_the_pools_own = self.runtime.enter();
-        let started = Spawner::start(self.forbidden_calls.clone(), self.groups.clone());
+        let launcher = self.launcher.as_deref();
+        let started = Spawner::start(launcher, self.forbidden_calls.clone(), self.groups.clone());
         let started = started.map_err(|error| PlatformError::System {
             what: "the spawner process could not be started",
             error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
@@ -201,7 +210,7 @@ impl Stock {
     pub fn preset_with(&self, frozen: Arc<Frozen>) {
         match Template::new(frozen) {
             Ok(template) => *lock(&self.template) = Some(template),
-            Err(error) => tracing::warn!(%error, "shells are not preset"),
+            Err(error) => tracing::warn!(error = %Line(error), "shells are not preset"),
         }
         self.changed.notify_one();
     }
@@ -290,6 +299,16 @@ impl Stock {
         self.groups.stats()
     }
 
+    /// What all microVMs take of memory.
+    pub fn memory(&self) -> MemoryStats {
+        self.groups.memory()
+    }
+
+    /// Where that is told.
+    pub fn account(&self) -> Arc<Groups> {
+        self.groups.clone()
+    }
+
     /// Waits until as many shells are ready as are wanted, or can be made, and no other is
     /// being made.
     #[cfg(feature = "measuring")]
@@ -366,7 +385,7 @@ impl Stock {
                 Ok(made) => made,
                 Err(why) => {
                     failures += 1;
-                    tracing::warn!(why, failures, "a shell could not be preset");
+                    tracing::warn!(why = %Line(why), failures, "a shell could not be preset");
                     if failures == FAILURES_MAX {
                         tracing::error!("shells are not preset any more");
                         *lock(&self.template) = None;
@@ -407,7 +426,7 @@ async fn refill(stock: Weak<Stock>) {
                     return;
                 }
                 // The next request makes its own shell and reports what is wrong.
-                tracing::warn!(%error, "no shell could be made ahead");
+                tracing::warn!(error = %Line(error), "no shell could be made ahead");
                 None
             }
         };

@@ -5,7 +5,7 @@
 //! process or descriptor stays, and memory does not grow.
 //!
 //! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
-//! - `lies`, `rings`, `memory`, `waits`, `storms`: what it does.
+//! - `lies`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does.
 //! - `chance`: all of that at random. `FAASW_TEST_DICE` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
 //!
@@ -24,6 +24,7 @@
 
 mod carrier;
 mod chance;
+mod ends;
 mod lies;
 mod memory;
 mod rings;
@@ -39,6 +40,11 @@ use faasw_pool::{Call, CallLimits, FreezePolicy, InvokeError, PoolOptions, Seed}
 
 use carrier::Carrier;
 use chance::{by_chance_at_rest, by_chance_while_the_node_reads};
+use ends::{
+    a_guest_that_spins_after_its_end_has_little_time_and_pays,
+    a_storm_after_the_end_costs_the_node_little, an_end_that_nobody_asked_for_is_not_believed,
+    what_fails_or_is_left_behind_is_charged_too,
+};
 use lies::{a_response_that_was_ended_cannot_go_on, every_lie_in_the_mailbox_is_refused};
 use memory::{
     absurd_wishes_for_memory_are_none, an_instance_that_entered_ring_0_is_not_used_again,
@@ -196,6 +202,10 @@ fn main() {
             instantiating_has_an_end_too in options(),
             a_storm_of_progress_costs_the_node_little,
             a_storm_of_log_costs_the_node_little,
+            a_guest_that_spins_after_its_end_has_little_time_and_pays,
+            a_storm_after_the_end_costs_the_node_little,
+            an_end_that_nobody_asked_for_is_not_believed,
+            what_fails_or_is_left_behind_is_charged_too,
             by_chance_at_rest,
             by_chance_while_the_node_reads,
         ]

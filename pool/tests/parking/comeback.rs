@@ -379,28 +379,3 @@ pub async fn one_request_after_the_other_needs_one_place(bench: &Bench) {
         }
     }
 }
-
-pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
-    let seed = probe(bench).await;
-    let (client, body) = arriving();
-    let mut order = call("/echo");
-    order.body = body;
-    let held = tokio::spawn({
-        let (pool, seed) = (bench.pool.clone(), seed.clone());
-        async move { bytes_of(pool.invoke(&seed, order).await.unwrap().body).await }
-    });
-    bench
-        .settles("it is at work", |stats| stats.busy == 1)
-        .await;
-    let asked = Instant::now();
-    let refused = bench.get(&seed, "/count").await;
-    let took = asked.elapsed();
-    assert!(
-        matches!(refused, Err(InvokeError::OverCapacity(1))),
-        "{refused:?}"
-    );
-    assert!(took < Duration::from_secs(1) * slowness(), "{took:?}");
-    drop(client);
-    held.await.unwrap().unwrap();
-    assert_eq!(bench.text(&seed, "/count").await, "1\n");
-}

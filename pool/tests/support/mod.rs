@@ -32,6 +32,8 @@ pub struct Log {
     has_ended: Notify,
     effort: Mutex<Option<Effort>>,
     has_retired: Notify,
+    charges: Mutex<Vec<Duration>>,
+    is_charged: Notify,
 }
 
 impl LogSink for Log {
@@ -43,6 +45,11 @@ impl LogSink for Log {
     fn retired(&self, _: u64, effort: &Effort) {
         *self.effort.lock().unwrap() = Some(*effort);
         self.has_retired.notify_one();
+    }
+
+    fn charged(&self, _: u64, cpu: Duration) {
+        self.charges.lock().unwrap().push(cpu);
+        self.is_charged.notify_one();
     }
 
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
@@ -57,6 +64,14 @@ impl Log {
     pub async fn effort(&self) -> Effort {
         self.has_retired.notified().await;
         self.effort.lock().unwrap().unwrap()
+    }
+
+    /// What the request was charged, once it is over.
+    pub async fn charge(&self) -> Duration {
+        self.is_charged.notified().await;
+        let charges = self.charges.lock().unwrap();
+        assert_eq!(charges.len(), 1, "a request is charged once: {charges:?}");
+        charges[0]
     }
 
     /// How the stream ended, once it has.
@@ -104,6 +119,7 @@ pub fn call(path: &str) -> Call {
         body: whole(b""),
         limits: limits(),
         log: Arc::new(Log::default()),
+        client: faasw_pool::Client::default(),
     }
 }
 
@@ -244,6 +260,22 @@ impl Bench {
         let timing = reply.timing;
         let body = bytes_of(reply.body).await.unwrap();
         (body, timing, log.effort().await)
+    }
+
+    /// The bodies of so many requests that are sent at once.
+    pub async fn at_once(&self, seed: &Seed, count: usize, path: &str) -> Vec<Vec<u8>> {
+        let asking: Vec<_> = (0..count)
+            .map(|_| {
+                let (pool, seed, order) = (self.pool.clone(), seed.clone(), call(path));
+                tokio::spawn(async move { pool.invoke(&seed, order).await })
+            })
+            .collect();
+        let mut bodies = Vec::new();
+        for asked in asking {
+            let reply = asked.await.unwrap().unwrap();
+            bodies.push(bytes_of(reply.body).await.unwrap());
+        }
+        bodies
     }
 
     /// Waits until what `holds` says is so, which `what` names.

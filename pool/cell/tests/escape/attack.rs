@@ -44,38 +44,36 @@ pub struct Attack {
     pub run: fn(&Scene) -> c_long,
 }
 
+const fn attack(
+    name: &'static str,
+    (filter, kernel): (Filter, Kernel),
+    run: fn(&Scene) -> c_long,
+) -> Attack {
+    Attack {
+        name,
+        filter,
+        kernel,
+        run,
+    }
+}
+
 /// The filter ends it, and without one the kernel refuses it.
 pub const fn forbidden(
     name: &'static str,
     errnos: &'static [i32],
     run: fn(&Scene) -> c_long,
 ) -> Attack {
-    Attack {
-        name,
-        filter: Filter::Ends,
-        kernel: Kernel::Refuses(errnos),
-        run,
-    }
+    attack(name, (Filter::Ends, Kernel::Refuses(errnos)), run)
 }
 
 /// Only the filter has something against it: without one it succeeds.
 pub const fn filter_only(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
-    Attack {
-        name,
-        filter: Filter::Ends,
-        kernel: Kernel::Allows,
-        run,
-    }
+    attack(name, (Filter::Ends, Kernel::Allows), run)
 }
 
 /// The filter ends it; what it would come to otherwise depends on the host.
 pub const fn not_asked(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
-    Attack {
-        name,
-        filter: Filter::Ends,
-        kernel: Kernel::LeavesItToTheFilter,
-        run,
-    }
+    attack(name, (Filter::Ends, Kernel::LeavesItToTheFilter), run)
 }
 
 /// The filter cannot tell it from what is needed, and the kernel refuses it.
@@ -84,12 +82,7 @@ pub const fn refused(
     errnos: &'static [i32],
     run: fn(&Scene) -> c_long,
 ) -> Attack {
-    Attack {
-        name,
-        filter: Filter::Passes,
-        kernel: Kernel::Refuses(errnos),
-        run,
-    }
+    attack(name, (Filter::Passes, Kernel::Refuses(errnos)), run)
 }
 
 /// Makes a system call and answers as the kernel does.

@@ -1,9 +1,11 @@
 //! The attacks that are made with what a shell has.
 
+use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
 use std::ptr;
 
 use faasw_shell::cell::{LAYERS, MAILBOX, PAGE_MAP, SOCKET, VM};
+use faasw_shell::ending::{Ending, HEAP_USED_UP};
 use faasw_shell::page_map::PageMap;
 use libc::{
     CLONE_NEWUSER, E2BIG, EACCES, EAGAIN, EBADF, EFBIG, EINVAL, EMFILE, ENOENT, ENOTTY, EPERM,
@@ -117,7 +119,55 @@ pub fn attacks() -> Vec<Attack> {
     attacks.extend(common::OPENING);
     attacks.extend(common::ATTACKS);
     attacks.extend(OWN);
+    attacks.extend(FAULTS);
     attacks
+}
+
+/// Faults of a shell that nobody broke out of: they are not to end as a forbidden call,
+/// which is an alarm.
+const FAULTS: [Attack; 3] = [
+    fault("use-no-memory", Kernel::Ends(libc::SIGSEGV), |_| {
+        // SAFETY: nothing is there, which is what is tried.
+        unsafe { std::hint::black_box(ptr::dangling::<u64>()).read_volatile() as c_long }
+    }),
+    fault("use-up-the-stack", Kernel::Ends(libc::SIGSEGV), |_| {
+        recurse(1)
+    }),
+    fault("use-up-the-heap", Kernel::Refuses(&[HEAP_USED_UP]), |_| {
+        let all = Layout::new::<u64>();
+        // SAFETY: the size is not zero.
+        let memory = unsafe { Ending(Nothing).alloc(all) };
+        memory.addr() as c_long
+    }),
+];
+
+const fn fault(name: &'static str, kernel: Kernel, run: fn(&Scene) -> c_long) -> Attack {
+    Attack {
+        name,
+        filter: Filter::Passes,
+        kernel,
+        run,
+    }
+}
+
+fn recurse(depth: c_long) -> c_long {
+    let frame = std::hint::black_box([depth; 64]);
+    match depth {
+        c_long::MAX => 0,
+        _ => recurse(depth + 1) + frame[0],
+    }
+}
+
+/// A heap that is used up.
+struct Nothing;
+
+// SAFETY: it gives nothing away.
+unsafe impl GlobalAlloc for Nothing {
+    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+        ptr::null_mut()
+    }
+
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
 }
 
 const OWN: [Attack; 22] = [

@@ -12,7 +12,8 @@ use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
 use faasw_shell::arena::Arena;
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
-use faasw_shell::reset::{self, Manner, Restored, Source, Tables, Trouble};
+use faasw_shell::reset::{self, Manner, Restored, Tables, Trouble};
+use faasw_shell::source::Source;
 use faasw_shell::state::Unready;
 use faasw_shell::vm::{Stop, Template, Vm};
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
@@ -324,7 +325,7 @@ impl Machine {
         };
         self.source.open_view(&mut self.vm);
         let restored = reset::memory(&self.page_map, &self.source, self.ram, manner)?;
-        reset::settle(&mut self.source, self.ram)?;
+        self.source.settle(self.ram)?;
         Ok(restored)
     }
 

@@ -6,7 +6,8 @@
 //! | memory, mailbox | every byte compared; on any host |
 //! | general registers, flags, segments, control registers | KVM's structures compared, and told by the next run; any host |
 //! | x87, SSE, MXCSR, AVX | likewise |
-//! | AVX-512 | told by the next run, where a guest reaches it (`kvm-pvm`); elsewhere XCR0 keeps it out |
+//! | AVX-512, and whatever else this host's XCR0 has | told by the next run, where a guest reaches it (`kvm-pvm`); elsewhere its own XCR0 keeps it out |
+//! | PKRU | told by the next run, where a guest reaches it (`kvm-pvm` with protection keys on); put back by the shell, which is tested wherever there are keys; elsewhere CR4 keeps it out |
 //! | debug registers, control registers set in ring 0 | the instance is refused; any host |
 //! | XCR0 | the instance is refused; not in the emulated machine, whose CPU lets `xsetbv` through |
 //! | MSRs | writing one ends the guest; any host |
@@ -29,7 +30,7 @@ mod programs;
 use faasw_abi::memory_map::{PAGE, PML4, TEXT};
 use faasw_fri::messages::{FriExtent, SET_MAX};
 use faasw_shell::page_map::PageMap;
-use faasw_shell::reset::{self, Tables, Trouble};
+use faasw_shell::reset::{Tables, Trouble};
 use faasw_shell::state::{Change, Unready};
 use libtest_mimic::{Arguments, Trial};
 
@@ -101,6 +102,106 @@ fn the_upper_halves_of_vector_registers_are_cleared() {
         assert_eq!(machine.run(3), DONE);
         assert_eq!(first, machine.told(), "{name}");
     }
+}
+
+fn every_component_of_xcr0_is_as_before() {
+    let mut machine = Machine::new(Level::Ring3, programs::components());
+    assert_eq!(machine.run(1), DONE);
+    let first = machine.told();
+    let reached = u32::from_le_bytes(first[4088..4092].try_into().unwrap());
+    println!("components that a guest reaches here: {reached:#b}");
+    assert_eq!(reached & 0b11, 0b11);
+    for run in 2..5 {
+        // Without a reset in between what it left is there.
+        assert_eq!(machine.run(run), DONE);
+        assert_ne!(
+            first[..3000],
+            machine.told()[..3000],
+            "the program does nothing"
+        );
+        machine.reset();
+        assert_eq!(machine.run(run), DONE);
+        assert!(first == machine.told(), "run {run} found what was left");
+        machine.reset();
+        assert_eq!(machine.run(run), DONE);
+        assert!(first == machine.told(), "run {run} found what was left");
+    }
+}
+
+fn protection_keys_are_as_before() {
+    let mut machine = Machine::new(Level::Ring3, programs::keys());
+    if machine.run(1).is_none() {
+        println!("PKRU is out of a guest's reach here");
+        return;
+    }
+    let first = machine.told();
+    for run in 2..5 {
+        machine.reset();
+        assert_eq!(machine.run(run), DONE);
+        assert_eq!(first[..16], machine.told()[..16]);
+    }
+}
+
+/// Where a guest cannot reach PKRU, this thread leaves it as such a guest would.
+fn protection_keys_are_put_back_when_a_vcpu_has_stopped() {
+    const OSPKE: u32 = 1 << 4;
+    if std::arch::x86_64::__cpuid_count(7, 0).ecx & OSPKE == 0 {
+        println!("this system has no protection keys on");
+        return;
+    }
+    let mut machine = Machine::new(Level::Ring3, programs::identity());
+    let own = keys::read();
+    let left = own ^ 0b11 << 30;
+    keys::write(left);
+    assert_eq!(keys::read(), left, "the test can fail");
+    assert_eq!(machine.run(0), DONE);
+    assert_eq!(keys::read(), own, "after a run");
+}
+
+mod keys {
+    use std::arch::asm;
+
+    pub fn read() -> u32 {
+        let pkru;
+        // SAFETY: only asked where the system has protection keys on.
+        unsafe { asm!("rdpkru", in("ecx") 0, out("eax") pkru, out("edx") _) };
+        pkru
+    }
+
+    pub fn write(pkru: u32) {
+        // SAFETY: as above; key 0, which all memory has, stays as it was.
+        unsafe { asm!("wrpkru", in("ecx") 0, in("eax") pkru, in("edx") 0) };
+    }
+}
+
+fn a_guest_is_told_of_what_is_supported() {
+    let mut machine = Machine::new(Level::Ring3, programs::identity());
+    let mut ask = |leaf: u32, index: u32| -> [u32; 4] {
+        assert_eq!(machine.run(u64::from(leaf) | u64::from(index) << 32), DONE);
+        let told = machine.told();
+        [0, 4, 8, 12].map(|at| u32::from_le_bytes(told[at..at + 4].try_into().unwrap()))
+    };
+    // Family and model, and the first letters of its name: the table has neither.
+    const WHICH_CPU: [u32; 2] = [1, 0x8000_0002];
+    let told = WHICH_CPU.map(|leaf| ask(leaf, 0)[0]);
+    if told == WHICH_CPU.map(|leaf| std::arch::x86_64::__cpuid(leaf).eax) {
+        println!("the CPU answers a guest itself here");
+        return;
+    }
+    assert_eq!(told, [0, 0]);
+    let [last, ..] = ask(0, 0);
+    assert_eq!(last, 0xd);
+    let [_, _, _, features] = ask(1, 0);
+    assert_ne!(features, 0, "the table is there");
+    let [_, sets, hidden, more] = ask(7, 0);
+    assert_eq!(
+        (sets & !(1 << 3 | 1 << 5 | 1 << 8), hidden, more),
+        (0, 0, 0)
+    );
+    let [states, ..] = ask(0xd, 0);
+    assert_eq!(states & !0b111, 0);
+    assert_eq!(ask(0xd, 1), [0; 4]);
+    assert_eq!(ask(0x8000_000a, 0), [0; 4], "nested virtualisation");
 }
 
 fn a_page_that_was_mapped_is_gone() {
@@ -264,7 +365,7 @@ fn unused_pages_of_the_write_set_are_counted() {
         let written = [(NUMBER, 1), (9 << 20, 4), (36 << 20, 4)].map(|(start, pages)| {
             let end = start + pages * PAGE;
             let stretch = FriExtent { start, end };
-            reset::changed(&machine.source, machine.ram, stretch).unwrap()
+            machine.source.changed(machine.ram, stretch).unwrap()
         });
         assert_eq!(written, [1, pages, 0]);
         let restored = machine.reset();
@@ -274,7 +375,7 @@ fn unused_pages_of_the_write_set_are_counted() {
         // Over all windows and the gaps between them.
         let (start, end) = (0, machine::RAM);
         let everything = FriExtent { start, end };
-        let differ = reset::changed(&machine.source, machine.ram, everything);
+        let differ = machine.source.changed(machine.ram, everything);
         assert_eq!(differ.unwrap(), 0);
     }
 }
@@ -329,6 +430,10 @@ fn main() {
     let trials = trials![
         a_guest_that_writes_everything_leaves_nothing,
         the_upper_halves_of_vector_registers_are_cleared,
+        every_component_of_xcr0_is_as_before,
+        protection_keys_are_as_before,
+        protection_keys_are_put_back_when_a_vcpu_has_stopped,
+        a_guest_is_told_of_what_is_supported,
         a_page_that_was_mapped_is_gone,
         a_page_that_is_mapped_elsewhere_is_the_new_one,
         what_takes_ring_0_is_not_forgiven,

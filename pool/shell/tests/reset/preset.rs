@@ -5,13 +5,12 @@ use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_fri::messages::{
-    FILLED_MAX, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, PRESET, SET_MAX, VcpuState,
-    WINDOWS_MAX,
+    FILLED_MAX, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, PRESET, VcpuState,
 };
 use faasw_shell::fork::{Attached, Instance};
 use faasw_shell::page_map::PageMap;
 use faasw_shell::preset::Preset;
-use faasw_shell::reset::Source;
+use faasw_shell::source::Source;
 use faasw_shell::vm::Stop;
 use rustix::io::Errno;
 
@@ -31,16 +30,7 @@ fn put<T: Copy>(slots: &mut [T], list: &[T]) -> u64 {
 }
 
 fn image(windows: &[FriWindow], written: &[FriExtent], state: VcpuState) -> Image {
-    let mut image = Image {
-        ram_bytes: RAM,
-        window_count: 0,
-        windows: [FriWindow::default(); WINDOWS_MAX],
-        write_set_count: 0,
-        write_set: [FriExtent::default(); SET_MAX],
-        read_set_count: 0,
-        read_set: [FriExtent::default(); SET_MAX],
-        state,
-    };
+    let mut image = Image::empty(RAM, &state);
     image.window_count = put(&mut image.windows, windows);
     image.write_set_count = put(&mut image.write_set, written);
     image

@@ -8,6 +8,9 @@ use faasw_abi::memory_map::{MAILBOX, PAGE};
 
 use crate::machine::{LAST_TABLE, NUMBER, PROGRAM, RAM, UNMAPPED};
 
+/// x87, SSE, AVX, the three of AVX-512, and the general registers of APX.
+const COMPONENTS: u32 = 0b1110_0111 | 1 << 19;
+
 // Every program rings with 3 (done) and starts over when it is run again.
 global_asm!(
     r#"
@@ -121,6 +124,59 @@ PROGRAM wider
     vpternlogd $0xff, %zmm31, %zmm31, %zmm31
     kxnorw %k1, %k1, %k1
 DONE wider
+
+// Every component of XCR0 that can hold anything: told, then filled. Not those of which
+// some bits may not be set, nor those that the system has to be asked for.
+PROGRAM components
+    movabs ${mailbox}, %rbx
+    xor %ecx, %ecx
+    xgetbv
+    and ${components}, %eax
+    mov %eax, %esi
+    xor %edx, %edx
+    xsave64 (%rbx)
+    mov %esi, 4088(%rbx)
+    cld
+    lea 0x2000(%rbx), %rdi
+    mov $0x5a, %eax
+    mov $0x1000, %ecx
+    rep stosb
+    lea 0x2000(%rbx), %rdi
+    movl $0x9fc0, 24(%rdi)
+    xor %eax, %eax
+    .irp n, 0,8,16,24,32,40,48,56
+    mov %rax, 512+\n(%rdi)
+    .endr
+    mov %rsi, 512(%rdi)
+    mov %esi, %eax
+    xor %edx, %edx
+    xrstor64 (%rdi)
+DONE components
+
+// PKRU: told, then changed for a key that no page has.
+PROGRAM keys
+    movabs ${mailbox}, %rbx
+    xor %ecx, %ecx
+    rdpkru
+    mov %eax, (%rbx)
+    movl $1, 8(%rbx)
+    xor $0xc0000000, %eax
+    xor %edx, %edx
+    wrpkru
+DONE keys
+
+// Tells what CPUID says to its number: the leaf, and its part in the upper half.
+PROGRAM identity
+    mov {number}, %rax
+    mov %rax, %rcx
+    shr $32, %rcx
+    cpuid
+    movabs ${mailbox}, %rsi
+    mov %eax, (%rsi)
+    mov %ebx, 4(%rsi)
+    mov %ecx, 8(%rsi)
+    mov %edx, 12(%rsi)
+DONE identity
 
 // Run 1 maps a page where there was none and uses it; others use it only.
 PROGRAM stray
@@ -280,6 +336,7 @@ PROGRAM bases
 DONE bases
 "#,
     mailbox = const MAILBOX,
+    components = const COMPONENTS,
     number = const NUMBER,
     unmapped = const UNMAPPED,
     last_table = const LAST_TABLE,
@@ -320,6 +377,9 @@ programs! {
     everything everything_end,
     wide wide_end,
     wider wider_end,
+    components components_end,
+    keys keys_end,
+    identity identity_end,
     stray stray_end,
     mapper mapper_end,
     poke poke_end,

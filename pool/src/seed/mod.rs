@@ -3,10 +3,13 @@
 //! By the freeze policy it is frozen either after instantiation or before it: what
 //! an initialisation drew from the random generator would otherwise be every
 //! request's. Deploying instantiates once in any case, so that a function that
-//! cannot be instantiated is refused then.
+//! cannot be instantiated is refused then. A function that is known from an earlier
+//! making is taken up without one: its seed is made later (`later`).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+mod later;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use faasw_abi::doorbell::Ring;
@@ -14,18 +17,21 @@ use faasw_abi::mailbox::CONFIGURATION;
 use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig};
 use faasw_seedtree::{Candidate, Level};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::code::Code;
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::frozen::Frozen;
-use crate::function::{FreezePolicy, FreezeReport, FunctionSpec, SeedInfo, Served};
+use crate::function::{FreezePolicy, FreezeReport, FunctionSpec, Known, SeedInfo, Served};
 use crate::holding::Holding;
 use crate::log_lines::LogLines;
 use crate::mailbox::Mailbox;
 use crate::making::{Instantiated, Making};
 use crate::parking::Parking;
 use crate::tree::{self, Tree};
+
+pub use later::Makings;
 
 /// How long ago a use counts half.
 const HALF_LIFE: Duration = Duration::from_secs(60);
@@ -51,11 +57,14 @@ pub struct Function {
     ram_bytes: u64,
     configuration: Vec<u8>,
     time_limit: Duration,
-    /// Decided when its first seed is made.
-    after_init: OnceLock<bool>,
+    /// Where its seeds are frozen: decided whenever one is made, first of all by the
+    /// first, or known from before.
+    after_init: Mutex<Option<bool>>,
+    /// What instantiating it takes.
+    instantiation: Mutex<Duration>,
     frozen: Mutex<Option<Arc<Frozen>>>,
-    /// Its seed is being made again.
-    is_made: AtomicBool,
+    /// Who waits for its seed, while that is being made for requests.
+    waiting: Mutex<Option<Waiting>>,
     /// What making its seed took.
     cost: Mutex<Duration>,
     heat: Mutex<Heat>,
@@ -65,6 +74,9 @@ pub struct Function {
     served: [AtomicU64; Served::ALL.len()],
     page_faults: AtomicU64,
 }
+
+/// Requests that wait for a seed that is being made.
+type Waiting = Vec<oneshot::Sender<Result<Arc<Frozen>, InvokeError>>>;
 
 /// How often something is used, older uses counting less.
 #[derive(Debug)]
@@ -102,6 +114,11 @@ impl Function {
 
     pub(crate) fn code(&self) -> &Code {
         &self.code
+    }
+
+    /// Bytes that all its linear memories may have.
+    pub(crate) fn memory_limit(&self) -> u64 {
+        self.spec.memory_limit
     }
 
     pub(crate) fn ram_bytes(&self) -> u64 {
@@ -220,15 +237,17 @@ impl Function {
     async fn freeze(&self, tree: &Tree) -> Result<(Frozen, Option<Instantiated>), SeedError> {
         let mut making = self.load(tree).await?;
         let mut instantiated = None;
-        if self.after_init.get() != Some(&false) {
+        if *lock(&self.after_init) != Some(false) {
             let did = making.instantiate().await?;
             let after_init = match self.spec.freeze {
                 FreezePolicy::AfterInit => true,
                 FreezePolicy::BeforeInit => false,
                 FreezePolicy::Auto => !did.drew_entropy,
             };
+            *lock(&self.after_init) = Some(after_init);
+            *lock(&self.instantiation) = did.took;
             instantiated = Some(did);
-            if !self.after_init.get_or_init(|| after_init) {
+            if !after_init {
                 // That has shown that the function can be instantiated, and what
                 // that draws; a seed without it takes another guest.
                 making = self.load(tree).await?;
@@ -247,24 +266,6 @@ impl Function {
         let mut making = Making::fork(tree.stock(), linked, ram, mailbox, code, log).await?;
         making.reach(Ring::Loaded).await?;
         Ok(making)
-    }
-
-    /// Makes its seed again in the background, if nobody does so already.
-    pub(crate) fn make_again(self: &Arc<Self>, tree: &Arc<Tree>) {
-        if self.is_made.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (function, tree) = (self.clone(), tree.clone());
-        tokio::spawn(async move {
-            match function.make(&tree).await {
-                Ok((frozen, _)) => *lock(&function.frozen) = Some(Arc::new(frozen)),
-                Err(error) => {
-                    tracing::warn!(function = function.name(), %error, "its seed was not made again");
-                }
-            }
-            function.is_made.store(false, Ordering::Release);
-            tree.fit();
-        });
     }
 }
 
@@ -295,18 +296,14 @@ impl Drop for Busy {
     }
 }
 
-/// Makes a seed as the function's freeze policy says.
-///
-/// # Errors
-/// When the function fails to load or instantiate within `time_limit`;
-/// platform errors.
-pub async fn make(
-    tree: &Arc<Tree>,
+/// A function version that the tree does not have yet.
+fn new(
+    tree: &Tree,
     spec: &FunctionSpec,
     kind: FunctionKind,
     code: &Arc<Code>,
     time_limit: Duration,
-) -> Result<(Seed, FreezeReport), SeedError> {
+) -> Result<Arc<Function>, SeedError> {
     let ram_bytes = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
         wanted: spec.memory_limit,
         most: RAM_MAX - RAM_OVERHEAD,
@@ -324,15 +321,16 @@ pub async fn make(
             CONFIGURATION.size,
         ));
     }
-    let function = Arc::new(Function {
+    Ok(Arc::new(Function {
         spec: spec.clone(),
         code: code.clone(),
         ram_bytes,
         configuration,
         time_limit,
-        after_init: OnceLock::new(),
+        after_init: Mutex::default(),
+        instantiation: Mutex::default(),
         frozen: Mutex::default(),
-        is_made: AtomicBool::new(false),
+        waiting: Mutex::default(),
         cost: Mutex::default(),
         heat: Mutex::new(Heat {
             value: 1.0,
@@ -343,14 +341,29 @@ pub async fn make(
         busy: AtomicUsize::new(0),
         served: Default::default(),
         page_faults: AtomicU64::new(0),
-    });
+    }))
+}
+
+/// Makes a seed as the function's freeze policy says.
+///
+/// # Errors
+/// When the function fails to load or instantiate within `time_limit`;
+/// platform errors.
+pub async fn make(
+    tree: &Arc<Tree>,
+    spec: &FunctionSpec,
+    kind: FunctionKind,
+    code: &Arc<Code>,
+    time_limit: Duration,
+) -> Result<(Seed, FreezeReport), SeedError> {
+    let function = new(tree, spec, kind, code, time_limit)?;
     let (frozen, instantiated) = function.make(tree).await?;
     let (drew_entropy, drawn, instantiation) = match instantiated {
         Some(did) => (did.drew_entropy, did.drawn, did.took),
         None => (false, String::new(), Duration::ZERO),
     };
     let report = FreezeReport {
-        after_init: function.after_init.get() == Some(&true),
+        after_init: *lock(&function.after_init) == Some(true),
         drew_entropy,
         drawn,
         instantiation,
@@ -360,6 +373,28 @@ pub async fn make(
     tree.add(&function);
     tree.fit();
     Ok((Seed(function), report))
+}
+
+/// Takes up a function of which a seed was made before. This one's is made when there
+/// is nothing else to make, or when a request asks for it.
+///
+/// # Errors
+/// When its memory or configuration is more than a guest can have.
+pub fn adopt(
+    tree: &Arc<Tree>,
+    spec: &FunctionSpec,
+    kind: FunctionKind,
+    code: &Arc<Code>,
+    time_limit: Duration,
+    known: Known,
+) -> Result<Seed, SeedError> {
+    let function = new(tree, spec, kind, code, time_limit)?;
+    *lock(&function.after_init) = Some(known.after_init);
+    *lock(&function.instantiation) = known.instantiation;
+    *lock(&function.cost) = known.instantiation;
+    tree.add(&function);
+    function.make_in_the_background(tree);
+    Ok(Seed(function))
 }
 
 #[cfg(test)]

@@ -6,17 +6,24 @@
 //! them: making one takes far longer than forking); one that memory is still charged to
 //! is made anew, and what was charged goes to the group above, which is the node's.
 
+mod kept;
+mod limit;
+mod owner;
+mod place;
+
 use std::cell::{Cell, RefCell};
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-pub use crate::kept::GroupCounts;
-use crate::kept::Kept;
+pub use self::kept::GroupCounts;
+use self::kept::Kept;
+pub use self::limit::memory_limit;
+use self::owner::{is_alive, own_name};
+use self::place::{CONTROLLERS, KILLS, NEEDED, has_limits};
+pub use self::place::{Place, Version};
 
 /// Bytes that a VM takes in the kernel beside its guest's memory, and its process: what
 /// groups allow for.
@@ -33,43 +40,6 @@ pub struct Share {
     pub weight: u64,
 }
 
-/// Which interface the kernel offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// One hierarchy for each controller.
-    One,
-    /// One for all of them.
-    Two,
-}
-
-impl Version {
-    fn memory(self) -> &'static str {
-        match self {
-            Self::One => "memory.limit_in_bytes",
-            Self::Two => "memory.max",
-        }
-    }
-
-    fn usage(self) -> &'static str {
-        match self {
-            Self::One => "memory.usage_in_bytes",
-            Self::Two => "memory.current",
-        }
-    }
-}
-
-/// Where groups can be made: the folders of this process's own group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The interface.
-    pub version: Version,
-    /// A folder for each hierarchy.
-    folders: Vec<PathBuf>,
-}
-
-/// Controllers that are used. Without the first two there are no groups.
-const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
-const NEEDED: usize = 2;
 /// Which of them is about processors.
 const PROCESSORS: usize = 2;
 
@@ -87,74 +57,6 @@ pub const FREE_MAX: usize = 256;
 
 /// What every folder of ours is called, before what names its process.
 const PREFIX: &str = "faasw-";
-
-impl Place {
-    /// Looks for it.
-    ///
-    /// # Errors
-    /// Why there is none, for people to read.
-    pub fn find() -> Result<Self, String> {
-        let own = read("/proc/self/cgroup")?;
-        let mounts = read("/proc/self/mountinfo")?;
-        Self::read(&own, &mounts).ok_or_else(|| {
-            "no control groups with the controllers memory and pids are mounted".to_owned()
-        })
-    }
-
-    fn read(own: &str, mounts: &str) -> Option<Self> {
-        let unified = folder(own, mounts, None).filter(|folder| {
-            let offered = fs::read_to_string(folder.join("cgroup.controllers"));
-            let offered = offered.unwrap_or_default();
-            let mut needed = CONTROLLERS.iter().take(NEEDED);
-            needed.all(|name| offered.split_whitespace().any(|other| other == *name))
-        });
-        if let Some(folder) = unified {
-            return Some(Self {
-                version: Version::Two,
-                folders: vec![folder],
-            });
-        }
-        let folders: Vec<_> = CONTROLLERS
-            .iter()
-            .map_while(|controller| folder(own, mounts, Some(controller)))
-            .collect();
-        (folders.len() >= NEEDED).then_some(Self {
-            version: Version::One,
-            folders,
-        })
-    }
-}
-
-fn read(path: &str) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
-}
-
-/// The folder of this process's group in the hierarchy of a controller, or in the
-/// unified one.
-fn folder(own: &str, mounts: &str, controller: Option<&str>) -> Option<PathBuf> {
-    let group = own.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':');
-        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let is_it = match controller {
-            None => controllers.is_empty(),
-            Some(wanted) => controllers.split(',').any(|name| name == wanted),
-        };
-        is_it.then_some(path)
-    })?;
-    mounts.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut before = before.split(' ');
-        let (root, point) = (before.nth(3)?, before.next()?);
-        let mut after = after.split(' ');
-        let (kind, options) = (after.next()?, after.nth(1)?);
-        let is_it = match controller {
-            None => kind == "cgroup2",
-            Some(wanted) => kind == "cgroup" && options.split(',').any(|name| name == wanted),
-        };
-        let below = Path::new(group).strip_prefix(root).ok()?;
-        is_it.then(|| Path::new(point).join(below))
-    })
-}
 
 /// A hierarchy's folder with the groups of one process.
 #[derive(Debug)]
@@ -202,13 +104,36 @@ fn put(folder: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Errno> {
 }
 
 fn get(folder: BorrowedFd<'_>, file: &str) -> Result<u64, Errno> {
+    let file = open_file(folder, file)?;
+    let mut text = [0; TEXT_MAX];
+    number(read_text(&file, &mut text)?).ok_or(Errno::INVAL)
+}
+
+/// More than any file says that is read here.
+const TEXT_MAX: usize = 512;
+
+fn open_file(folder: BorrowedFd<'_>, file: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(folder, file, flags, Mode::empty())?;
-    let mut text = [0; 32];
-    let length = rustix::io::read(file, &mut text)?;
+    rustix::fs::openat(folder, file, flags, Mode::empty())
+}
+
+fn read_text(file: impl AsFd, text: &mut [u8; TEXT_MAX]) -> Result<&str, Errno> {
+    let length = rustix::io::pread(file, text.as_mut_slice(), 0)?;
     let text = text.get(..length).unwrap_or_default();
-    let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
-    text.trim().parse().map_err(|_| Errno::INVAL)
+    std::str::from_utf8(text).map_err(|_| Errno::INVAL)
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// What the file of [`Groups::usage`] says now, in bytes.
+///
+/// # Errors
+/// The system's, as when the groups are gone.
+pub fn read_usage(file: impl AsFd) -> Result<u64, Errno> {
+    let mut text = [0; TEXT_MAX];
+    number(read_text(file, &mut text)?).ok_or(Errno::INVAL)
 }
 
 impl Groups {
@@ -354,15 +279,55 @@ impl Groups {
         put(folder.ours.as_fd(), &file, &bytes.to_string())
     }
 
+    /// Sets what all groups together may have of memory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn limit_all(&self, bytes: u64) -> Result<(), Errno> {
+        let memory = self.hierarchies.first().ok_or(Errno::NOENT)?;
+        // As many bytes as the kernel takes are no limit.
+        let bytes = bytes.min(i64::MAX.unsigned_abs());
+        put(
+            memory.ours.as_fd(),
+            self.version.memory(),
+            &bytes.to_string(),
+        )
+    }
+
+    /// The file that tells what all groups together take of memory, for [`read_usage`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn usage(&self) -> Result<OwnedFd, Errno> {
+        let memory = self.hierarchies.first().ok_or(Errno::NOENT)?;
+        open_file(memory.ours.as_fd(), self.version.usage())
+    }
+
+    /// Whether the system has ended a process of this group for want of memory: its own,
+    /// or that of all. The group is not to be used again then.
+    #[must_use]
+    pub fn is_out_of_memory(&self, number: u32) -> bool {
+        let kills = self.hierarchies.first().and_then(|memory| {
+            let file = format!("{number}/{}", self.version.events());
+            let file = open_file(memory.ours.as_fd(), &file).ok()?;
+            let mut text = [0; TEXT_MAX];
+            let text = read_text(&file, &mut text).ok()?;
+            text.lines()
+                .find_map(|line| line.strip_prefix(KILLS))
+                .and_then(self::number)
+        });
+        kills.is_some_and(|kills| kills > 0)
+    }
+
     /// Takes back a group whose cell has ended, or never was. It is kept for the next one
-    /// unless there are enough, or something is still charged to it: that is left to the
-    /// group above.
-    pub fn give_back(&self, number: u32) {
+    /// if it may be, unless there are enough, or something is still charged to it: that is
+    /// left to the group above.
+    pub fn give_back(&self, number: u32, may_be_kept: bool) {
         let mut kept = self.kept.borrow_mut();
         if !kept.release(number) {
             return;
         }
-        match kept.has_room() && self.is_clean(number) {
+        match may_be_kept && kept.has_room() && self.is_clean(number) {
             true => kept.add(number),
             false => self.remove_one(number),
         }
@@ -412,14 +377,6 @@ impl Groups {
             remove(hierarchy.above.as_fd(), &self.name);
         }
     }
-}
-
-/// Whether a group of version 2 holds what is in it to anything.
-fn has_limits(folder: &Path) -> bool {
-    ["memory.max", "memory.high", "pids.max", "cpu.max"]
-        .iter()
-        .filter_map(|file| fs::read_to_string(folder.join(file)).ok())
-        .any(|limit| !limit.trim_start().starts_with("max"))
 }
 
 /// Without effect where the kernel does not account for processors.
@@ -473,42 +430,6 @@ fn remove(at: BorrowedFd<'_>, name: &str) -> bool {
     }
 }
 
-/// The namespace that a process's number is of, the number, and when it began: numbers
-/// are used again.
-fn own_name() -> io::Result<String> {
-    let number = rustix::process::getpid().as_raw_nonzero().get();
-    let began = began(number).ok_or(io::ErrorKind::NotFound)?;
-    Ok(format!("{}-{number}-{began}", own_namespace()?))
-}
-
-fn own_namespace() -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
-}
-
-/// Of what is not ours, or of another namespace, nobody here can tell: then it lives.
-fn is_alive(owner: &str) -> bool {
-    let mut parts = owner.split('-').map(str::parse::<u64>);
-    let (Some(Ok(namespace)), Some(Ok(number)), Some(Ok(began_at)), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return true;
-    };
-    let number = i32::try_from(number).unwrap_or(i32::MAX);
-    own_namespace().ok() != Some(namespace) || began(number) == Some(began_at)
-}
-
-/// When a process began, in the system's ticks (proc_pid_stat(5), fields 3 and 22);
-/// `None` when it has ended, reaped or not.
-fn began(number: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    let behind_name = stat.rsplit_once(')')?.1;
-    let mut fields = behind_name.split_whitespace();
-    let state = fields.next()?;
-    let began = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(began)
-}
-
 impl Group {
     /// Sets what it may use.
     ///
@@ -558,67 +479,5 @@ impl Group {
                 .try_for_each(|folder| put(folder.as_fd(), "cgroup.procs", "0")),
             Version::Two => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HYBRID: &str = "9:name=systemd:/\n8:pids:/a\n4:memory:/box/b\n2:cpu,cpuacct:/\n0::/u\n";
-    const MOUNTS: &str = "\
-31 30 0:27 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
-32 30 0:28 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup rw,pids
-33 30 0:29 /box /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
-34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
-";
-
-    #[test]
-    fn folders_are_found_where_the_system_says_they_are() {
-        let of = |controller| folder(HYBRID, MOUNTS, controller);
-        assert_eq!(
-            of(Some("memory")).unwrap(),
-            Path::new("/sys/fs/cgroup/memory/b")
-        );
-        assert_eq!(
-            of(Some("pids")).unwrap(),
-            Path::new("/sys/fs/cgroup/pids/a")
-        );
-        assert_eq!(of(Some("cpu")).unwrap(), Path::new("/sys/fs/cgroup/cpu"));
-        assert_eq!(of(None).unwrap(), Path::new("/sys/fs/cgroup/unified/u"));
-        assert_eq!(of(Some("rdma")), None);
-        // Nothing with controllers is there, so the old ones are taken.
-        let place = Place::read(HYBRID, MOUNTS).unwrap();
-        assert_eq!((place.version, place.folders.len()), (Version::One, 3));
-        assert_eq!(Place::read("0::/u\n", MOUNTS), None);
-    }
-
-    #[test]
-    fn groups_that_limit_are_told_from_those_that_do_not() {
-        let folder = std::env::temp_dir().join(format!("faasw-limits-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        let mut told = vec![has_limits(&folder)];
-        for (file, text) in [
-            ("memory.max", "max\n"),
-            ("cpu.max", "max 100000\n"),
-            ("pids.max", "77\n"),
-        ] {
-            fs::write(folder.join(file), text).unwrap();
-            told.push(has_limits(&folder));
-        }
-        fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(told, [false, false, false, true]);
-    }
-
-    #[test]
-    fn only_folders_of_ended_processes_are_left_over() {
-        let own = own_name().unwrap();
-        assert!(is_alive(&own));
-        assert!(!is_alive(&format!("{own}1")));
-        let namespace = own_namespace().unwrap();
-        assert!(!is_alive(&format!("{namespace}-2147483647-1")));
-        // Numbers of another namespace say nothing here.
-        assert!(is_alive(&format!("{}-2147483647-1", namespace + 1)));
-        assert!(is_alive("somebody-elses") && is_alive("else"));
     }
 }

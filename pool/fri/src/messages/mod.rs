@@ -28,6 +28,8 @@ pub enum Kind {
     Ended = 6,
     /// [`KeepGroups`].
     KeepGroups = 9,
+    /// [`Launch`].
+    Launch = 10,
     /// [`Fork`].
     Fork = 16,
     /// [`Activate`].
@@ -72,6 +74,7 @@ impl Kind {
             Self::SpawnFailed,
             Self::Ended,
             Self::KeepGroups,
+            Self::Launch,
             Self::Fork,
             Self::Activate,
             Self::Resume,
@@ -121,213 +124,11 @@ macro_rules! message {
     };
 }
 
-message! {
-    /// Node to spawner: make a shell. Attached: the socket that it talks over,
-    /// and the eventfd that its guest's progress doorbell signals.
-    SpawnShell {
-        /// Comes back in the answer.
-        token: u64,
-        /// 1 when nobody waits for it: it makes its VM when nothing else wants to run.
-        is_ahead: u64,
-    }
-}
+mod image;
+mod spawning;
 
-message! {
-    /// Node to spawner: run the compile helper. Attached: input, output, report.
-    SpawnHelper {
-        /// Comes back in the answer.
-        token: u64,
-        /// Limit of CPU time, in seconds.
-        cpu_seconds: u64,
-        /// Limit of address space, in bytes.
-        memory_bytes: u64,
-        /// [`faasw_abi::isa::Isa`] as a number.
-        isa: u64,
-    }
-}
-
-message! {
-    /// Node to spawner: end a process that it made. Unknown tokens are ignored,
-    /// since the process may have just ended.
-    Kill {
-        /// Token the process was made with.
-        token: u64,
-    }
-}
-
-message! {
-    /// Node to spawner: a shell may have so much memory from now on, by the kernel's
-    /// account of its group. Unknown tokens are ignored, as are hosts without groups.
-    Limit {
-        /// Token the process was made with.
-        token: u64,
-        /// Bytes, those of its VM in the kernel included.
-        memory_bytes: u64,
-    }
-}
-
-message! {
-    /// Node to spawner: keep at most so many control groups for the next cells. Ignored by
-    /// hosts without groups.
-    KeepGroups {
-        /// Groups that may wait; those above are removed.
-        free_max: u64,
-    }
-}
-
-/// How the spawner's control groups are used; all zeroes on hosts without.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C)]
-pub struct FriGroups {
-    /// Groups that wait for a cell.
-    pub free: u64,
-    /// Groups that have one.
-    pub used: u64,
-    /// Most that may wait.
-    pub free_max: u64,
-    /// Cells that got a group that had waited, since the spawner began.
-    pub hits: u64,
-    /// Cells that had a group made for them, since the spawner began.
-    pub misses: u64,
-}
-
-message! {
-    /// Spawner to node, first of all: what this host gives cells.
-    Introduced {
-        /// 1 when each cell has a user of its own.
-        own_users: u64,
-        /// Version of the control groups that hold cells to their limits; 0 for none.
-        groups: u64,
-    }
-}
-
-message! {
-    /// Spawner to node: the process runs.
-    Spawned {
-        /// Token of the request.
-        token: u64,
-        /// Its process number.
-        pid: u64,
-        /// Time that its control group took, found or made, in nanoseconds.
-        group_nanoseconds: u64,
-        /// Time that the fork took, in nanoseconds, on the spawner's side.
-        fork_nanoseconds: u64,
-        /// Control groups, now that it has one.
-        groups: FriGroups,
-    }
-}
-
-message! {
-    /// Spawner to node: there is no such process.
-    SpawnFailed {
-        /// Token of the request.
-        token: u64,
-        /// The system's error number.
-        errno: u64,
-        /// The step of making cells that this host does not allow, or 0 if the process
-        /// could not be forked.
-        step: u64,
-    }
-}
-
-message! {
-    /// Spawner to node: a process has ended and was reaped.
-    Ended {
-        /// Token it was made with.
-        token: u64,
-        /// Signal that ended it, or 0.
-        signal: u64,
-        /// Exit code, where no signal ended it.
-        code: u64,
-        /// Control groups, now that it has none.
-        groups: FriGroups,
-    }
-}
-
-/// Most windows that the layers of an instance can have: those of the root, and
-/// for each extent of a descendant itself and the part of a window behind it.
-pub const WINDOWS_MAX: usize = ROOT_MAX + 2 * (LAYERS_MAX - 1) * OWN_MAX;
-
-/// Most extents of a root.
-pub const ROOT_MAX: usize = 8;
-
-/// Most layers of an instance: one a level.
-pub const LAYERS_MAX: usize = 3;
-
-/// Most extents that a new seed can have of its own.
-pub const OWN_MAX: usize = 12;
-
-/// Most stretches of a read or write set.
-pub const SET_MAX: usize = 256;
-
-/// Most pages of a read or write set: what a request uses beyond that is its own
-/// doing, and is not to cost every other one.
-pub const SET_PAGES_MAX: u64 = 4096;
-
-/// A stretch of guest-physical RAM, in bytes; `end` is exclusive.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct FriExtent {
-    /// First byte.
-    pub start: u64,
-    /// One past the last byte.
-    pub end: u64,
-}
-
-/// A stretch of guest-physical RAM and the layer that it is mapped from.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct FriWindow {
-    /// The stretch.
-    pub extent: FriExtent,
-    /// The layer's place in the chain, the root being 0.
-    pub layer: u64,
-}
-
-/// A vCPU's state, as the bytes of KVM's own structures. The node keeps it
-/// unread: it comes from a shell and goes to shells of the same function.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct VcpuState {
-    /// `struct kvm_regs`.
-    pub regs: [u8; 144],
-    /// `struct kvm_sregs`.
-    pub sregs: [u8; 312],
-    /// `struct kvm_xcrs`.
-    pub xcrs: [u8; 392],
-    /// `struct kvm_xsave`, without AVX-512 and later state, which guests do not have.
-    pub xsave: [u8; 4096],
-}
-
-impl std::fmt::Debug for VcpuState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("VcpuState")
-    }
-}
-
-/// A seed: layers, what instances use of them, and the state to start from.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Image {
-    /// RAM of the guest, in bytes.
-    pub ram_bytes: u64,
-    /// How many of `windows` count.
-    pub window_count: u64,
-    /// Where the layers are mapped; everything else is fresh zeroed memory.
-    pub windows: [FriWindow; WINDOWS_MAX],
-    /// How many of `write_set` count.
-    pub write_set_count: u64,
-    /// Pages to make private before the guest runs, because it will write them.
-    pub write_set: [FriExtent; SET_MAX],
-    /// How many of `read_set` count.
-    pub read_set_count: u64,
-    /// Pages to map before the guest runs, because it will read them.
-    pub read_set: [FriExtent; SET_MAX],
-    /// State to start from.
-    pub state: VcpuState,
-}
+pub use image::*;
+pub use spawning::*;
 
 /// [`Fork::origin`]: writes go to the layer itself. Only for making a seed.
 pub const SHARED: u64 = 1;
@@ -605,7 +406,8 @@ mod tests {
         assert_eq!(
             known,
             [
-                1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 36, 37
+                1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 36,
+                37
             ]
         );
         for number in known {

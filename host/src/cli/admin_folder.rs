@@ -1,0 +1,79 @@
+//! A folder for the admin socket of a node that keeps nothing: `up` without `--data-dir`.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::exit::Exit;
+
+/// Folders of this process's number that others may have left, or put there.
+const TRIES: u32 = 100;
+
+/// The user's own folder, until dropped.
+#[derive(Debug)]
+pub struct AdminFolder(PathBuf);
+
+impl AdminFolder {
+    /// Makes one where the user's programs have theirs while they run.
+    pub fn new() -> Result<Self, Exit> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let parent = runtime
+            .filter(|path| path.is_absolute())
+            .unwrap_or_else(std::env::temp_dir);
+        Self::below(&parent).map_err(|error| {
+            Exit::failure(format_args!(
+                "no folder for the admin socket can be made in {}: {error}",
+                parent.display()
+            ))
+            .hint("--data-dir DIR chooses another place")
+        })
+    }
+
+    fn below(parent: &Path) -> io::Result<Self> {
+        let pid = std::process::id();
+        let mut number = 0;
+        loop {
+            let path = parent.join(format!("faasw-up-{pid}-{number}"));
+            // One that is there is never used: somebody else may have made it.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Err(error) if number == TRIES => return Err(error),
+                Err(_) => number += 1,
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for AdminFolder {
+    fn drop(&mut self) {
+        // What is left of it harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_folder_is_new_private_and_goes() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = AdminFolder::below(parent.path()).unwrap();
+        let second = AdminFolder::below(parent.path()).unwrap();
+        assert_ne!(first.path(), second.path());
+        let mode = fs::metadata(first.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        fs::write(first.path().join("socket"), "").unwrap();
+        drop((first, second));
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,238 @@
+//! Which system calls a node makes that serves: for all its threads, from then on.
+//!
+//! Listening and connecting are not among them: addresses were taken before, and a node
+//! calls nobody. Neither is making a process, or memory that can be executed. It was
+//! derived from the end-to-end suites and from what the C library and the runtime come to
+//! in other circumstances; what is missing fails with `ENOSYS`, as on an older kernel.
+
+use faasw_cell::dangerous::{DANGEROUS, MAKERS};
+use faasw_cell::filter::{Filter, Must, Rule, rule};
+
+/// What is let through whatever its arguments: the kernel caches that, and what it may be
+/// done to is for descriptors, users and Landlock to say.
+const FREE: &[libc::c_long] = &[
+    // Files that are open.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_flock,
+    libc::SYS_copy_file_range,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_dup,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_getdents64,
+    libc::SYS_fchmod,
+    // Files by name.
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_access,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_getcwd,
+    libc::SYS_mkdir,
+    libc::SYS_mkdirat,
+    libc::SYS_rmdir,
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_chmod,
+    libc::SYS_fchmodat,
+    // Connections that were accepted, and sockets of processes that are made.
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_shutdown,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    // Waiting.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_eventfd2,
+    libc::SYS_pipe2,
+    libc::SYS_restart_syscall,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    libc::SYS_time,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    // Memory that cannot be executed, see below for what makes it.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_mincore,
+    libc::SYS_membarrier,
+    // Threads.
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // What it is and where.
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getrlimit,
+    libc::SYS_getrusage,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_getrandom,
+];
+
+/// Every namespace that `clone` can make (clone(2)).
+const NEW_NAMESPACES: u64 = (libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWUTS) as u64;
+
+/// What makes a thread and no process.
+const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+
+/// What such a node does.
+fn rules() -> Vec<Rule> {
+    use Must::{Be, Have};
+    let control = |command: i32| {
+        let must = [Be(1, command.cast_unsigned())];
+        rule("ask about a descriptor", libc::SYS_fcntl, &must)
+    };
+    let device = |request: libc::c_ulong| {
+        let must = [Be(1, request as u32)];
+        rule("ask about a stream", libc::SYS_ioctl, &must)
+    };
+    let not_executable = Have(2, libc::PROT_EXEC as u64, 0);
+    let own = std::process::id();
+    let mut rules: Vec<_> = FREE.iter().map(|call| rule("serve", *call, &[])).collect();
+    rules.extend([
+        rule("map memory", libc::SYS_mmap, &[not_executable]),
+        rule("protect memory", libc::SYS_mprotect, &[not_executable]),
+        rule(
+            "start a thread",
+            libc::SYS_clone,
+            &[Have(0, THREAD | NEW_NAMESPACES, THREAD)],
+        ),
+        rule(
+            "make a file in memory",
+            libc::SYS_memfd_create,
+            &[Have(1, MFD_EXEC, 0)],
+        ),
+        rule(
+            "make a pair of sockets",
+            libc::SYS_socketpair,
+            // Datagrams could be sent from it to whoever listens.
+            &[
+                Be(0, libc::AF_UNIX.cast_unsigned()),
+                Have(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
+            ],
+        ),
+        rule("abort", libc::SYS_tgkill, &[Be(0, own)]),
+        rule("ask for its limits", libc::SYS_prlimit64, &[Be(0, 0)]),
+        rule(
+            "name a thread",
+            libc::SYS_prctl,
+            &[Be(0, libc::PR_SET_NAME.cast_unsigned())],
+        ),
+        rule(
+            "name memory",
+            libc::SYS_prctl,
+            &[Be(0, libc::PR_SET_VMA.cast_unsigned())],
+        ),
+    ]);
+    rules.extend(
+        [
+            libc::F_DUPFD,
+            libc::F_DUPFD_CLOEXEC,
+            libc::F_GETFD,
+            libc::F_SETFD,
+            libc::F_GETFL,
+            libc::F_SETFL,
+            libc::F_SETLK,
+            libc::F_OFD_SETLK,
+            libc::F_ADD_SEALS,
+            libc::F_GET_SEALS,
+        ]
+        .map(control),
+    );
+    rules.extend(
+        [
+            libc::FIONBIO,
+            libc::FIONREAD,
+            libc::TCGETS,
+            libc::TIOCGWINSZ,
+        ]
+        .map(device),
+    );
+    rules
+}
+
+/// What of `socketpair`'s type is one, and no flag (socket(2)).
+const SOCKET_TYPE: u64 = 0xF;
+
+/// `MFD_EXEC` (Linux 6.3).
+const MFD_EXEC: u64 = 0x10;
+
+/// Makes it.
+///
+/// # Errors
+/// Why there is no such filter.
+pub fn filter() -> Result<Filter, String> {
+    let dangerous: Vec<_> = [DANGEROUS, MAKERS].concat();
+    Filter::compile_lenient(&rules(), &dangerous).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+#[path = "filter_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! Each call is made in a forked child, which nothing but raw calls may happen in.
+#![allow(
+    unsafe_code,
+    reason = "a child of a fork makes raw calls, as somebody would who has taken the node over"
+)]
+
+use std::os::fd::AsRawFd as _;
+
+use faasw_cell::filter::Filter;
+
+use super::*;
+
+/// How a call came out.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It gave this, or the error number negated.
+    Gave(i32),
+    /// The filter ended the process.
+    Ended,
+}
+
+/// Makes a call behind the filter.
+fn call(filter: &Filter, number: libc::c_long, arguments: [libc::c_long; 6]) -> Outcome {
+    let [a, b, c, d, e, f] = arguments;
+    let mut pipe = [0; 2];
+    // SAFETY: fills in two descriptors.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let [from, to] = pipe;
+    // SAFETY: the child installs a filter that is compiled, makes the call, writes a
+    // number and ends: none of it takes a lock or memory.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above; arguments are numbers, null, or what the test says.
+        unsafe {
+            if filter.install().is_err() {
+                libc::_exit(2);
+            }
+            let gave = match libc::syscall(number, a, b, c, d, e, f) {
+                -1 => -*libc::__errno_location(),
+                other => other as i32,
+            };
+            libc::write(to, (&raw const gave).cast(), size_of::<i32>());
+            libc::_exit(0);
+        }
+    }
+    let mut status = 0;
+    let mut gave = [0; size_of::<i32>()];
+    // SAFETY: the child is this one's, and so is the pipe; both buffers are as long as
+    // the calls are told.
+    unsafe {
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        libc::close(to);
+        let read = libc::read(from, gave.as_mut_ptr().cast(), gave.len());
+        libc::close(from);
+        if libc::WIFSIGNALED(status) {
+            assert_eq!(libc::WTERMSIG(status), libc::SIGSYS, "{number}");
+            return Outcome::Ended;
+        }
+        assert_eq!((libc::WEXITSTATUS(status), read), (0, 4), "{number}");
+    }
+    Outcome::Gave(i32::from_ne_bytes(gave))
+}
+
+const NONE: [libc::c_long; 6] = [0; 6];
+
+fn with(arguments: &[libc::c_long]) -> [libc::c_long; 6] {
+    let mut all = NONE;
+    for (to, from) in all.iter_mut().zip(arguments) {
+        *to = *from;
+    }
+    all
+}
+
+#[test]
+fn what_is_dangerous_ends_the_node() {
+    let filter = filter().unwrap();
+    for number in DANGEROUS.iter().chain(MAKERS) {
+        assert_eq!(call(&filter, *number, NONE), Outcome::Ended, "{number}");
+    }
+}
+
+#[test]
+fn what_it_has_no_use_for_fails() {
+    let filter = filter().unwrap();
+    let refused = Outcome::Gave(-libc::ENOSYS);
+    let executable = libc::c_long::from(libc::PROT_READ | libc::PROT_EXEC);
+    let private = libc::c_long::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let inet = libc::c_long::from(libc::AF_INET);
+    let stream = libc::c_long::from(libc::SOCK_STREAM);
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let zero = libc::c_long::from(zero.as_raw_fd());
+    for (number, arguments) in [
+        (libc::SYS_socket, with(&[inet, stream])),
+        (libc::SYS_connect, NONE),
+        (
+            libc::SYS_socketpair,
+            with(&[libc::AF_UNIX.into(), libc::SOCK_DGRAM.into()]),
+        ),
+        (libc::SYS_bind, NONE),
+        (libc::SYS_listen, NONE),
+        // A process, and one in namespaces of its own.
+        (libc::SYS_clone, with(&[libc::SIGCHLD.into()])),
+        (libc::SYS_clone, with(&[libc::CLONE_NEWUSER.into()])),
+        (libc::SYS_clone3, NONE),
+        // Memory that can be executed.
+        (libc::SYS_mmap, with(&[0, 4096, executable, private, -1])),
+        (libc::SYS_mmap, with(&[0, 4096, executable, private, zero])),
+        (libc::SYS_mprotect, with(&[0, 0, executable])),
+        (libc::SYS_pkey_mprotect, NONE),
+        (libc::SYS_memfd_create, with(&[0, MFD_EXEC as i64])),
+        // Others' processes.
+        (libc::SYS_kill, with(&[1, 0])),
+        (libc::SYS_tkill, with(&[1, 0])),
+        (libc::SYS_tgkill, with(&[1, 1, 0])),
+        (libc::SYS_pidfd_open, with(&[1])),
+        (libc::SYS_pidfd_send_signal, NONE),
+        (libc::SYS_prlimit64, with(&[1])),
+        // What a terminal takes for typed.
+        (libc::SYS_ioctl, with(&[0, libc::TIOCSTI as i64])),
+        (libc::SYS_prctl, with(&[libc::PR_SET_DUMPABLE.into(), 1])),
+        (libc::SYS_prctl, with(&[libc::PR_SET_SECCOMP.into(), 0])),
+        (libc::SYS_fcntl, with(&[0, libc::F_SETOWN.into(), 1])),
+        (libc::SYS_chown, NONE),
+        (libc::SYS_link, NONE),
+        (libc::SYS_symlink, NONE),
+        (libc::SYS_shmget, NONE),
+        (libc::SYS_setxattr, NONE),
+        // A call of the other interface of x86-64, by the same number.
+        (0x4000_0000 | libc::SYS_execve, NONE),
+        // One that no kernel has yet.
+        (4_000, NONE),
+    ] {
+        assert_eq!(call(&filter, number, arguments), refused, "{number}");
+    }
+}
+
+#[test]
+fn what_serving_takes_is_let_through() {
+    let filter = filter().unwrap();
+    let read_write = libc::c_long::from(libc::PROT_READ | libc::PROT_WRITE);
+    let private = libc::c_long::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let unix = libc::c_long::from(libc::AF_UNIX);
+    for (number, arguments) in [
+        (libc::SYS_getpid, NONE),
+        (libc::SYS_epoll_create1, NONE),
+        (libc::SYS_eventfd2, NONE),
+        (libc::SYS_mmap, with(&[0, 4096, read_write, private, -1])),
+        (libc::SYS_mprotect, with(&[0, 0, read_write])),
+        (libc::SYS_fcntl, with(&[2, libc::F_GETFL.into()])),
+        (libc::SYS_prlimit64, with(&[0, libc::RLIMIT_NOFILE as i64])),
+    ] {
+        let outcome = call(&filter, number, arguments);
+        let went = matches!(outcome, Outcome::Gave(gave) if gave != -libc::ENOSYS);
+        assert!(went, "{number}: {outcome:?}");
+    }
+    // Refused for its arguments, by the kernel and not by the filter.
+    let pair = call(
+        &filter,
+        libc::SYS_socketpair,
+        with(&[unix, libc::SOCK_SEQPACKET.into(), 0, 0]),
+    );
+    assert_eq!(pair, Outcome::Gave(-libc::EFAULT));
+    let closed = call(&filter, libc::SYS_close, with(&[-1]));
+    assert_eq!(closed, Outcome::Gave(-libc::EBADF));
+}

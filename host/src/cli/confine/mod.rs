@@ -1,0 +1,127 @@
+//! `up` and `serve` confine themselves: what a node that serves does not need it cannot do
+//! any more, whoever runs it by then (docs/decisions/0016).
+//!
+//! In two steps. [`Confinement::begin`] comes before there is a second thread: it starts
+//! the launcher, which keeps what making cells takes, and gives up what threads inherit.
+//! [`Confinement::complete`] comes when the node serves, for all threads at once.
+
+mod files;
+mod filter;
+
+use std::{path::PathBuf, sync::Arc};
+
+use faasw::Launcher;
+use faasw_cell::{CapabilitySet, confine_daemon};
+
+pub use files::{Files, finding};
+
+use super::exit::Exit;
+
+/// Ports below are for who has a privilege (ip(7)), unless the system says otherwise.
+const PRIVILEGED_PORTS: u16 = 1024;
+
+/// What a node is going to need.
+#[derive(Debug, Default)]
+pub struct Needs {
+    /// The files.
+    pub files: Files,
+    /// The ports that it is to listen on.
+    pub ports: Vec<u16>,
+    /// Whether it is to read others' files again, as root may: those that a developer
+    /// works on.
+    pub others_files: bool,
+}
+
+impl Needs {
+    /// Those of a node that keeps everything in memory.
+    pub fn new(data_dir: Option<PathBuf>, ports: impl IntoIterator<Item = u16>) -> Self {
+        Self {
+            files: Files {
+                data_dir,
+                ..Files::default()
+            },
+            ports: ports.into_iter().collect(),
+            others_files: false,
+        }
+    }
+
+    fn capabilities(&self) -> CapabilitySet {
+        let mut kept = CapabilitySet::empty();
+        if self
+            .ports
+            .iter()
+            .any(|port| (1..PRIVILEGED_PORTS).contains(port))
+        {
+            kept |= CapabilitySet::NET_BIND_SERVICE;
+        }
+        if self.others_files {
+            kept |= CapabilitySet::DAC_READ_SEARCH;
+        }
+        kept
+    }
+}
+
+/// A process that is half confined.
+#[derive(Debug)]
+pub struct Confinement {
+    /// What starts spawners.
+    pub launcher: Arc<Launcher>,
+}
+
+impl Confinement {
+    /// Starts the launcher and gives up all that threads inherit. The process must have
+    /// one thread.
+    ///
+    /// # Errors
+    /// What does not work here.
+    pub fn begin(needs: &Needs) -> Result<Self, Exit> {
+        let launcher = Launcher::start()
+            .map_err(|error| Exit::failure(format_args!("the launcher does not start: {error}")))?;
+        confine_daemon(needs.capabilities()).map_err(|error| {
+            Exit::failure(format_args!("privileges cannot be given up: {error}"))
+        })?;
+        needs.files.restrict()?;
+        Ok(Self {
+            launcher: Arc::new(launcher),
+        })
+    }
+
+    /// Filters the system calls of all threads.
+    ///
+    /// # Errors
+    /// What does not work here.
+    pub fn complete(&self) -> Result<(), Exit> {
+        let filter = filter::filter().map_err(Exit::failure)?;
+        filter.install_in_all_threads().map_err(|error| {
+            Exit::failure(format_args!("system calls cannot be filtered: {error}"))
+        })
+    }
+
+    /// Waits until the launcher has ended, which only somebody else can bring about, and
+    /// says so. From then on a spawner that ends is not replaced.
+    pub async fn broken(&self) -> Exit {
+        if let Err(error) = self.launcher.ended().await {
+            tracing::warn!(%error, "nobody notices if the launcher ends");
+            return std::future::pending().await;
+        }
+        Exit::failure("the launcher has ended, and with it what makes microVMs")
+            .hint("start the node again")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_that_is_not_needed() {
+        let kept = |ports: &[u16], others_files| {
+            let mut needs = Needs::new(None, ports.iter().copied());
+            needs.others_files = others_files;
+            needs.capabilities()
+        };
+        assert_eq!(kept(&[0, 1024, 8080], false), CapabilitySet::empty());
+        assert_eq!(kept(&[8080, 443], false), CapabilitySet::NET_BIND_SERVICE);
+        assert_eq!(kept(&[], true), CapabilitySet::DAC_READ_SEARCH);
+    }
+}

@@ -1,0 +1,102 @@
+//! The node's own log: its events on standard error.
+//!
+//! An event is a line, whatever is in it. Who makes one escapes what others said
+//! (`faasw_text`); here that is made sure of for every event of every crate, where
+//! all of them pass.
+
+use std::{
+    fmt::{self, Display, Formatter},
+    io::{self, IsTerminal as _, Write},
+};
+
+use faasw_text::{Json, Line};
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+
+use super::serving::LogFormat;
+
+/// Sends the node's own events to standard error; `FAASW_LOG` chooses which.
+pub fn start_tracing(format: LogFormat, default: &str) {
+    let filter = EnvFilter::try_from_env("FAASW_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let events = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(Events { format });
+    match format {
+        LogFormat::Text => events.init(),
+        LogFormat::Json => events.json().flatten_event(true).init(),
+    }
+}
+
+/// Standard error for events of a format.
+#[derive(Clone, Copy)]
+struct Events {
+    format: LogFormat,
+}
+
+impl MakeWriter<'_> for Events {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        *self
+    }
+}
+
+impl Write for Events {
+    /// Takes an event: the formatter hands each over in one piece.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let mut stderr = io::stderr().lock();
+        match self.format {
+            LogFormat::Text => writeln!(stderr, "{}", Coloured(text))?,
+            LogFormat::Json => writeln!(stderr, "{}", Json(text))?,
+        }
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// An event as one line that keeps its colours, which are the formatter's own: it
+/// escapes those that a field would bring.
+struct Coloured<'a>(&'a str);
+
+impl Display for Coloured<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        const BEGINS: &str = "\u{1b}[";
+        let mut pieces = self.0.split(BEGINS);
+        if let Some(first) = pieces.next() {
+            write!(f, "{}", Line(first))?;
+        }
+        for piece in pieces {
+            let colour = piece.split_once('m').filter(|(numbers, _)| {
+                let is_of = |byte: u8| byte.is_ascii_digit() || byte == b';';
+                numbers.bytes().all(is_of)
+            });
+            match colour {
+                Some((numbers, rest)) => write!(f, "{BEGINS}{numbers}m{}", Line(rest))?,
+                None => write!(f, "{}{}", Line(BEGINS), Line(piece))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_that_keeps_its_colours_and_nothing_else() {
+        for (event, line) in [
+            ("\u{1b}[2mWARN\u{1b}[0m a", "\u{1b}[2mWARN\u{1b}[0m a"),
+            ("a\nERROR b\u{2028}c", "a\\nERROR b\\u{2028}c"),
+            ("\u{1b}[2J\u{1b}]0;x\u{7}", "\\u{1b}[2J\\u{1b}]0;x\\u{7}"),
+            ("a\u{1b}[", "a\\u{1b}["),
+        ] {
+            assert_eq!(Coloured(event).to_string(), line);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What `up` and `serve` take about the node that they run.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+use faasw::HostName;
+
+use super::{
+    args::{at_least_one, host, time},
+    clients::Clients,
+};
+
+#[derive(Debug, Args)]
+#[group(skip)]
+#[command(next_help_heading = "Node")]
+pub struct Serving {
+    /// Serve functions on this address; port 0 takes any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Serve https instead, with the certificate chain in this file of PEM; several,
+    /// each with its key, are chosen by the name that a client asks for. They are
+    /// read again when they change, and on SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Vec<PathBuf>,
+    /// The key of the certificate, in a file of PEM; one for each --tls-cert, in the
+    /// same order
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Vec<PathBuf>,
+    /// Redirect plain http on this address to https, for hosts that a certificate names
+    #[arg(long, value_name = "ADDR", requires = "tls_cert")]
+    pub redirect_http: Option<SocketAddr>,
+    /// Serve the function NAME at http://NAME.DOMAIN/, with the whole path, and no
+    /// longer at /NAME/ of any host
+    #[arg(long, value_name = "DOMAIN", value_parser = host)]
+    pub domain: Option<HostName>,
+    /// Serve functions at /NAME/ all the same, at hosts outside of the domain that no
+    /// function was deployed with. They share an origin there
+    #[arg(long, requires = "domain")]
+    pub paths: bool,
+    /// Serve Prometheus metrics on this address too, at /metrics; they are
+    /// always on the admin socket and never on the address of functions
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+    /// Run at most this many requests at once; others are answered with 503
+    #[arg(long, value_name = "REQUESTS", default_value = "256", value_parser = at_least_one)]
+    pub max_instances: usize,
+    /// Keep this many microVMs made ahead of requests, and up to eight times as many
+    /// while they are needed
+    #[arg(long, value_name = "VMS", default_value_t = 4)]
+    pub shells_ready: usize,
+    /// Keep an instance that no request takes for this long
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
+    pub keep_alive: Duration,
+    /// Keep this many instances of each function all the same, once it was called
+    #[arg(long, value_name = "VMS", default_value_t = 0)]
+    pub min_parked: usize,
+    /// Keep at most this many instances of all functions waiting for requests
+    #[arg(long, value_name = "VMS", default_value_t = 512)]
+    pub max_parked: usize,
+    /// Let the seeds of functions take this many MiB together; those worth least
+    /// give way and are made again when they are used
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    pub seed_memory: u64,
+    /// Let one function hold this many MiB between requests, in seeds and pages of
+    /// waiting instances; over it instances end, then seeds give way
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub function_memory: u64,
+    /// Let all microVMs and compilations take this many MiB together, seeds included
+    /// [default: the machine's, or what the node's control groups allow, less an
+    /// eighth]
+    #[arg(long, value_name = "MIB")]
+    pub instance_memory: Option<u64>,
+    /// Serve at most this many requests with one microVM, each from the exact
+    /// state of its seed; 1 forks a new one for every request
+    #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]
+    pub max_reuse: u32,
+    /// Serve without this mechanism, any number of times: for a benchmark
+    #[cfg(feature = "ablation")]
+    #[arg(long, value_name = "MECHANISM")]
+    pub without: Vec<faasw_pool::Mechanism>,
+    /// How the node's own events are written to standard error; FAASW_LOG
+    /// chooses which, such as debug or faasw=debug,warn
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    #[command(flatten)]
+    pub clients: Clients,
+}
+
+/// How the node's own events look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+fn at_least_one_use(text: &str) -> Result<u32, String> {
+    let number = at_least_one(text)?;
+    u32::try_from(number).map_err(|_| "too many".to_owned())
+}

@@ -1,0 +1,58 @@
+//! The signals of `up` and `serve`.
+
+use faasw::Node;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::exit::Exit;
+
+/// SIGINT and SIGTERM: both ask the node to stop.
+pub struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    pub fn new() -> Result<Self, Exit> {
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    pub async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// SIGHUP: asks for certificates to be read again. Taken only where there are some:
+/// else it ends the node, as it does any program whose terminal goes away.
+pub struct Hangup(Signal);
+
+impl Hangup {
+    pub fn new() -> Result<Self, Exit> {
+        listen(SignalKind::hangup()).map(Self)
+    }
+
+    /// Reads the certificates whenever asked, for as long as the program runs.
+    pub fn reload(mut self, node: Node) {
+        tokio::spawn(async move {
+            while self.0.recv().await.is_some() {
+                match node.reload_certificates().await {
+                    Ok(()) => tracing::info!(
+                        target: "faasw::progress", "certificates were read again and are in use"
+                    ),
+                    Err(error) => tracing::error!(
+                        %error, "certificates were not read again; those before stay in use"
+                    ),
+                }
+            }
+        });
+    }
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Exit> {
+    signal(kind).map_err(|error| Exit::failure(format_args!("signals cannot be had: {error}")))
+}

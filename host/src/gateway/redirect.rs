@@ -1,0 +1,143 @@
+//! The plain listener beside one with TLS: whoever asks there is sent to the other.
+
+use std::{future::Future, sync::Arc};
+
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use percent_encoding::{CONTROLS, utf8_percent_encode};
+
+use super::{Afterwards, answer_here, host::host_of, no_content, refusal::refusal};
+use crate::{
+    message::Body,
+    problem::Problem,
+    server::{Handler, Received, Tls},
+};
+
+/// The port that https has unless a URL names another.
+const HTTPS: u16 = 443;
+
+/// Answers 308 to https, to hosts that the node has a certificate for: the `Host`
+/// field is the client's word, and what is sent back must not be anybody's choice.
+#[derive(Clone, Debug)]
+pub(crate) struct Redirect {
+    tls: Arc<Tls>,
+    /// The port of the listener with TLS.
+    port: u16,
+}
+
+impl Redirect {
+    pub(crate) fn new(tls: Arc<Tls>, port: u16) -> Self {
+        Self { tls, port }
+    }
+
+    fn response<B>(&self, request: &Request<B>) -> Result<Response<Body>, Problem> {
+        let uri = request.uri();
+        if uri.path() == "*" {
+            return Ok(no_content());
+        }
+        let host = host_of(request).filter(|host| self.tls.has_certificate_for(host));
+        let location = host.and_then(|host| {
+            let port = match self.port {
+                HTTPS => String::new(),
+                port => format!(":{port}"),
+            };
+            let target = uri.path_and_query().map_or("/", |target| target.as_str());
+            // A target may have UTF-8 in it, which a URL may not.
+            let target = utf8_percent_encode(target, CONTROLS);
+            HeaderValue::try_from(format!("https://{host}{port}{target}")).ok()
+        });
+        let location = location.ok_or_else(no_certificate)?;
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
+        response.headers_mut().insert(header::LOCATION, location);
+        Ok(response)
+    }
+}
+
+impl Handler for Redirect {
+    fn answer(self, request: Request<Received>) -> impl Future<Output = Response<Body>> + Send {
+        let head_only = request.method() == http::Method::HEAD;
+        let (response, afterwards) = match refusal(&request) {
+            Some(problem) => (Err(problem), Afterwards::Close),
+            None => (self.response(&request), Afterwards::GoOn),
+        };
+        let response = response.unwrap_or_else(|problem| problem.response(head_only));
+        answer_here(request, response, afterwards)
+    }
+}
+
+fn no_certificate() -> Problem {
+    Problem::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "no-certificate",
+        "No certificate for this host",
+        "this address only redirects to https, and the node has no certificate for the host that was asked for",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::tls::Pair;
+
+    fn redirect(port: u16, names: &[&str]) -> Redirect {
+        let folder = tempfile::tempdir().unwrap();
+        let names: Vec<String> = names.iter().copied().map(String::from).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let pair = Pair {
+            certificate: folder.path().join("cert.pem"),
+            key: folder.path().join("key.pem"),
+        };
+        std::fs::write(&pair.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&pair.key, made.signing_key.serialize_pem()).unwrap();
+        Redirect::new(Arc::new(Tls::new(vec![pair]).unwrap()), port)
+    }
+
+    fn location(redirect: &Redirect, host: &str, target: &str) -> Result<String, u16> {
+        let request = Request::get(target).header("host", host).body(()).unwrap();
+        let response = redirect.response(&request);
+        let response = response.map_err(|problem| problem.status.as_u16())?;
+        assert_eq!(response.status(), 308);
+        Ok(response.headers()["location"].to_str().unwrap().into())
+    }
+
+    #[test]
+    fn the_target_is_the_same_with_the_port_of_tls() {
+        let names = ["a.test", "*.b.test", "127.0.0.1", "::1"];
+        for (port, ending) in [(443, ""), (8443, ":8443")] {
+            let redirect = redirect(port, &names);
+            for (host, target, expected) in [
+                ("a.test", "/x/y?z", "https://a.test{}/x/y?z"),
+                ("A.test:80", "/", "https://a.test{}/"),
+                (
+                    "a.test.:8080",
+                    "//evil.test/",
+                    "https://a.test{}//evil.test/",
+                ),
+                ("f.b.test", "/%0d%0a", "https://f.b.test{}/%0d%0a"),
+                ("127.0.0.1:1", "/é", "https://127.0.0.1{}/%C3%A9"),
+                ("[::1]:80", "/", "https://[::1]{}/"),
+                ("ignored.test", "http://a.test:80/q", "https://a.test{}/q"),
+            ] {
+                let expected = expected.replace("{}", ending);
+                assert_eq!(location(&redirect, host, target), Ok(expected), "{host}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_sent_to_a_host_of_the_clients_choice() {
+        let redirect = redirect(443, &["a.test", "*.b.test"]);
+        for host in [
+            "evil.test",
+            "a.test.evil.test",
+            "evil.test:443",
+            "b.test",
+            "x.y.b.test",
+            "127.0.0.1",
+            "*.b.test",
+            "",
+        ] {
+            assert_eq!(location(&redirect, host, "/"), Err(421), "{host}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Where a request goes, by its host and its path.
+//!
+//! A host that is a function's own has one origin for a browser, and the function
+//! sees the whole path. At all other hosts functions share an origin and are told
+//! apart by the first segment of the path.
+
+use http::{Request, Uri, uri::PathAndQuery};
+
+use super::host::host_of;
+use crate::{host_name::HostName, name::FunctionName};
+
+/// How functions are found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sites {
+    /// `NAME` of this domain is the function `NAME`.
+    pub(crate) domain: Option<HostName>,
+    /// By path, at hosts that are no function's; unset, where there is no domain.
+    pub(crate) paths: Option<bool>,
+}
+
+/// Where a request goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// To the node itself.
+    Health,
+    /// To the node as a whole (RFC 9112, section 3.2.4).
+    Asterisk,
+    /// To a function.
+    Function { name: String, place: Place },
+    /// Nowhere, with what a client should have asked for.
+    Nothing(&'static str),
+}
+
+/// Where a function is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It has the host for itself.
+    Host,
+    /// It has a path of a host that others are at, too.
+    Path {
+        /// The URI that it sees: the name is off the path.
+        uri: Uri,
+        /// The path was the name alone, without the slash behind it.
+        is_bare: bool,
+    },
+}
+
+impl Sites {
+    /// Routes a request. `owner` says whose a host is that a function was deployed with.
+    pub(super) fn route<B>(
+        &self,
+        request: &Request<B>,
+        owner: impl FnOnce(&str) -> Option<FunctionName>,
+    ) -> Route {
+        let uri = request.uri();
+        if uri.path() == "*" {
+            return Route::Asterisk;
+        }
+        let is_health = matches!(uri.path(), "/healthz" | "/healthz/");
+        let host = host_of(request).unwrap_or_default();
+        let below = self
+            .domain
+            .as_ref()
+            .and_then(|domain| domain.part_below(&host));
+        match below {
+            // Its own name is no function's: what is served there is for the node alone.
+            Some("") if is_health => Route::Health,
+            // What has more than one label, too, is nobody's, or the name of none.
+            Some(name) if FunctionName::new(name).is_ok() => Route::at_host(name),
+            Some(_) => {
+                Route::Nothing("the host names no function: it is NAME and the node's domain")
+            }
+            None => match owner(&host) {
+                Some(name) => Route::at_host(name.as_str()),
+                None if is_health => Route::Health,
+                None if self.paths.unwrap_or(self.domain.is_none()) => by_path(uri),
+                None => Route::Nothing(
+                    "functions of this node are not found by path: each has a host of its own",
+                ),
+            },
+        }
+    }
+}
+
+impl Route {
+    fn at_host(name: &str) -> Self {
+        Self::Function {
+            name: name.into(),
+            place: Place::Host,
+        }
+    }
+}
+
+const NO_NAME: Route = Route::Nothing("the path names no function: it begins with /NAME/");
+
+/// The first segment of the path is the name. A valid name has nothing that need
+/// be percent-encoded, but may be (RFC 3986, section 2.3).
+fn by_path(uri: &Uri) -> Route {
+    let Some(path) = uri.path().strip_prefix('/').filter(|path| !path.is_empty()) else {
+        return NO_NAME;
+    };
+    let slash = path.find('/');
+    let (name, rest) = match slash {
+        Some(slash) => path.split_at(slash),
+        None => (path, "/"),
+    };
+    match without_name(uri, rest) {
+        Some(uri) if !name.is_empty() => Route::Function {
+            name: percent_encoding::percent_decode_str(name)
+                .decode_utf8_lossy()
+                .into_owned(),
+            place: Place::Path {
+                uri,
+                is_bare: slash.is_none(),
+            },
+        },
+        _ => NO_NAME,
+    }
+}
+
+/// The URI with another path: scheme, authority and query stay.
+fn without_name(uri: &Uri, path: &str) -> Option<Uri> {
+    let path_and_query = match uri.query() {
+        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
+        None => PathAndQuery::try_from(path),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(path_and_query.ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sites(domain: Option<&str>, paths: Option<bool>) -> Sites {
+        Sites {
+            domain: domain.map(|domain| HostName::new(domain).unwrap()),
+            paths,
+        }
+    }
+
+    /// Routes on a node on which `shop` has a host of its own.
+    fn route(sites: &Sites, host: &str, target: &str) -> Route {
+        let request = Request::get(target).header("host", host).body(()).unwrap();
+        sites.route(&request, |host| {
+            (host == "shop.test").then(|| FunctionName::new("shop").unwrap())
+        })
+    }
+
+    fn by_path(name: &str, uri: &str) -> Route {
+        Route::Function {
+            name: name.into(),
+            place: Place::Path {
+                uri: uri.parse().unwrap(),
+                is_bare: false,
+            },
+        }
+    }
+
+    #[test]
+    fn the_name_is_taken_off_the_path() {
+        for (uri, expected) in [
+            ("/hello/", by_path("hello", "/")),
+            ("/hello//x/../y?a?b/c", by_path("hello", "//x/../y?a?b/c")),
+            ("/hello/%2e%2e/x", by_path("hello", "/%2e%2e/x")),
+            ("http://host:1/hello/x", by_path("hello", "http://host:1/x")),
+            ("/healthz/x", by_path("healthz", "/x")),
+            ("/%68ello/%68", by_path("hello", "/%68")),
+            ("/a%2Fb/x", by_path("a/b", "/x")),
+        ] {
+            assert_eq!(route(&Sites::default(), "h", uri), expected, "{uri}");
+        }
+        for (target, seen) in [("/hello", "/"), ("/hello?a=b", "/?a=b")] {
+            let place = Place::Path {
+                uri: seen.parse().unwrap(),
+                is_bare: true,
+            };
+            let name = "hello".into();
+            let expected = Route::Function { name, place };
+            assert_eq!(route(&Sites::default(), "h", target), expected);
+        }
+    }
+
+    #[test]
+    fn paths_without_a_name_lead_nowhere() {
+        for uri in ["/", "//", "//hello", "host:1", "/?q"] {
+            assert_eq!(route(&Sites::default(), "h", uri), NO_NAME, "{uri}");
+        }
+        assert_eq!(route(&Sites::default(), "h", "*"), Route::Asterisk);
+        assert_eq!(route(&Sites::default(), "h", "/healthz"), Route::Health);
+        assert_eq!(route(&Sites::default(), "h", "/healthz/"), Route::Health);
+    }
+
+    #[test]
+    fn a_host_below_the_domain_is_its_functions_and_nobody_elses() {
+        for paths in [None, Some(true), Some(false)] {
+            let sites = sites(Some("example.com"), paths);
+            for host in ["a.example.com", "A.Example.Com:80", "a.example.com."] {
+                for target in ["/", "/b/", "/healthz", "/a"] {
+                    let expected = Route::at_host("a");
+                    assert_eq!(route(&sites, host, target), expected, "{host} {target}");
+                }
+            }
+            let absolute = route(&sites, "b.test", "http://a.example.com/x");
+            assert_eq!(absolute, Route::at_host("a"));
+            for host in [
+                "example.com",
+                "a.b.example.com",
+                ".example.com",
+                "healthz.example.com",
+                "a_b.example.com",
+            ] {
+                let nothing = route(&sites, host, "/a/");
+                assert!(matches!(nothing, Route::Nothing(_)), "{host} {nothing:?}");
+            }
+            assert_eq!(route(&sites, "example.com", "/healthz"), Route::Health);
+        }
+    }
+
+    #[test]
+    fn a_host_that_a_function_was_deployed_with_is_its_own() {
+        for sites in [
+            sites(None, None),
+            sites(None, Some(false)),
+            sites(Some("example.com"), None),
+        ] {
+            for target in ["/", "/b/", "/healthz"] {
+                assert_eq!(
+                    route(&sites, "Shop.test.:1", target),
+                    Route::at_host("shop")
+                );
+            }
+        }
+        // The domain's word goes first.
+        let inside = route(&sites(Some("test"), None), "shop.test", "/");
+        assert_eq!(inside, Route::at_host("shop"));
+        let inside = route(&sites(Some("shop.test"), None), "shop.test", "/");
+        assert!(matches!(inside, Route::Nothing(_)));
+    }
+
+    #[test]
+    fn functions_are_found_by_path_without_a_domain_or_where_asked_for() {
+        for (domain, paths, expected) in [
+            (None, None, true),
+            (None, Some(false), false),
+            (Some("example.com"), None, false),
+            (Some("example.com"), Some(true), true),
+        ] {
+            let sites = sites(domain, paths);
+            for host in ["127.0.0.1:8080", "[::1]", "other.test", "aexample.com", ""] {
+                let found = route(&sites, host, "/a/") == by_path("a", "/");
+                assert_eq!(found, expected, "{host}");
+                assert_eq!(route(&sites, host, "/healthz"), Route::Health);
+            }
+        }
+    }
+}

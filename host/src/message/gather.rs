@@ -1,0 +1,310 @@
+//! Waiting for a request's body before anything is taken for it.
+//!
+//! A client pays next to nothing for the promise of a body, and a place and a microVM are
+//! much. So both are taken when the client has shown that it means it: it has sent all of
+//! the body, or a good deal. A function that answers before its client has sent anything,
+//! or while it does, still can: after a moment the request goes on as it is, where nobody
+//! else wants the place.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use faasw_pool::{Account, ClientError, Lease, RequestBody};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout_at};
+
+/// As much of a body as shows that more will come.
+const ENOUGH: usize = 64 << 10;
+/// A piece of a body that is kept as it came.
+const LARGE: usize = 4 << 10;
+/// Room for smaller ones is taken in such steps: at least what a piece has.
+const STEP: usize = 8 << 10;
+/// How long a body is waited for, while there are places.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// A body of which some is there.
+pub(crate) struct Gathered {
+    /// All of it.
+    pub(crate) body: RequestBody,
+    /// It goes on although little of it was there.
+    pub(crate) is_early: bool,
+}
+
+/// Waits until enough of a body is there, or all, or a moment has passed while there is
+/// room for those who come early. What is held meanwhile counts for `account`.
+///
+/// # Errors
+/// When the body breaks off.
+pub(crate) async fn gather(
+    mut body: RequestBody,
+    account: &Account,
+    has_room: impl Fn() -> bool,
+) -> Result<Gathered, ClientError> {
+    if body.is_end_stream() {
+        let is_early = false;
+        return Ok(Gathered { body, is_early });
+    }
+    let mut taken = Taken::default();
+    let mut is_early = false;
+    let mut has_ended = false;
+    let mut moment_ends = Instant::now() + MOMENT;
+    while taken.bytes < ENOUGH && !body.is_end_stream() {
+        let next = async {
+            match taken.is_full {
+                // The rest stays with its client.
+                true => std::future::pending().await,
+                false => body.frame().await,
+            }
+        };
+        let Ok(frame) = timeout_at(moment_ends, next).await else {
+            is_early = has_room();
+            if is_early {
+                break;
+            }
+            moment_ends = Instant::now() + MOMENT;
+            continue;
+        };
+        let Some(frame) = frame.transpose()? else {
+            has_ended = true;
+            break;
+        };
+        match frame.into_data() {
+            Ok(data) => taken.data(data, account),
+            Err(trailers) => {
+                // They are the end.
+                taken.flush();
+                taken.held.push_back(trailers);
+                has_ended = true;
+                break;
+            }
+        }
+    }
+    taken.flush();
+    let body = match taken.held.is_empty() && !has_ended {
+        true => body,
+        // A body that has ended is not to be asked again.
+        false => RequestBody::new(Held {
+            held: taken.held,
+            body: (!has_ended).then_some(body),
+        }),
+    };
+    Ok(Gathered { body, is_early })
+}
+
+/// What was taken of a body. Small pieces are put together: each would take far more
+/// memory than it has bytes, and may keep all of a read buffer.
+#[derive(Default)]
+struct Taken {
+    held: VecDeque<Frame<Bytes>>,
+    small: BytesMut,
+    /// Room for those that are put together, and how much it is.
+    room: Option<Lease>,
+    room_bytes: usize,
+    bytes: usize,
+    /// There was no room for some of it.
+    is_full: bool,
+}
+
+impl Taken {
+    fn data(&mut self, data: Bytes, account: &Account) {
+        self.bytes += data.len();
+        if data.len() >= LARGE {
+            self.flush();
+            let room = account.try_lease(data.len() as u64);
+            self.is_full |= room.is_none();
+            let data = match room {
+                Some(room) => room.hold(data),
+                None => data,
+            };
+            self.held.push_back(Frame::data(data));
+            return;
+        }
+        self.small.extend_from_slice(&data);
+        if self.small.len() > self.room_bytes {
+            match account.try_lease(STEP as u64) {
+                Some(more) => {
+                    self.room_bytes += STEP;
+                    match &mut self.room {
+                        Some(room) => room.join(more),
+                        none => *none = Some(more),
+                    }
+                }
+                None => self.is_full = true,
+            }
+        }
+    }
+
+    /// Makes one piece of the small ones.
+    fn flush(&mut self) {
+        if self.small.is_empty() {
+            return;
+        }
+        let bytes = self.small.split().freeze();
+        let bytes = match self.room.take() {
+            Some(room) => room.hold(bytes),
+            None => bytes,
+        };
+        self.room_bytes = 0;
+        self.held.push_back(Frame::data(bytes));
+    }
+}
+
+/// A body, and what was taken of it already.
+struct Held {
+    held: VecDeque<Frame<Bytes>>,
+    /// The rest, if any is to come.
+    body: Option<RequestBody>,
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = ClientError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
+        match (self.held.pop_front(), &mut self.body) {
+            (Some(frame), _) => Poll::Ready(Some(Ok(frame))),
+            (None, Some(body)) => Pin::new(body).poll_frame(context),
+            (None, None) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_empty() && self.body.as_ref().is_none_or(RequestBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_pool::{Backlog, BacklogLimits};
+    use http_body_util::{Channel, Full};
+
+    fn whole(bytes: &'static [u8]) -> RequestBody {
+        RequestBody::new(Full::new(Bytes::from_static(bytes)).map_err(|never| match never {}))
+    }
+
+    async fn gathered(body: RequestBody, has_room: bool) -> Gathered {
+        let gathered = gather(body, &Account::default(), || has_room).await;
+        gathered.ok().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_there_is_not_waited_for() {
+        let begun = Instant::now();
+        for bytes in [&b""[..], b"abc"] {
+            let Gathered { body, is_early } = gathered(whole(bytes), true).await;
+            assert!(!is_early);
+            assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_waited_for_as_long_as_there_is_no_room() {
+        let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
+        sender.send_data(Bytes::from_static(b"x")).await.unwrap();
+        let Gathered { body, is_early } = gathered(RequestBody::new(body), true).await;
+        assert!(is_early);
+        let account = Account::default();
+        let waiting = gather(body, &account, || false);
+        let waiting = tokio::time::timeout(MOMENT * 20, waiting);
+        assert!(waiting.await.is_err());
+        drop(sender);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn much_of_a_body_is_enough_and_nothing_of_it_is_lost() {
+        let (mut sender, body) = Channel::<Bytes, ClientError>::new(100);
+        let part = Bytes::from(vec![b'x'; 10_000]);
+        for _ in 0..9 {
+            sender.send_data(part.clone()).await.unwrap();
+        }
+        let Gathered { body, is_early } = gathered(RequestBody::new(body), false).await;
+        assert!(!is_early);
+        let mut fields = http::HeaderMap::new();
+        fields.insert("x-t", http::HeaderValue::from_static("1"));
+        sender.send_trailers(fields).await.unwrap();
+        drop(sender);
+        let all = body.collect().await.unwrap();
+        assert!(all.trailers().is_some());
+        assert_eq!(all.to_bytes().len(), 90_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_in_crumbs_takes_no_more_memory_than_it_has_bytes() {
+        let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
+        let sending = tokio::spawn(async move {
+            for place in 0..20_000_u32 {
+                let crumb = Bytes::copy_from_slice(&[place as u8]);
+                sender.send_data(crumb).await.unwrap();
+            }
+            sender
+        });
+        let backlog = Backlog::new(BacklogLimits::default());
+        let account = Account::new(backlog.function(), backlog.connection());
+        let gathering = gather(RequestBody::new(body), &account, || true);
+        let Gathered { mut body, is_early } = gathering.await.ok().unwrap();
+        assert!(is_early);
+        assert!((20_000..=3 * STEP as u64).contains(&backlog.held()));
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(first.len(), 20_000, "in one piece");
+        assert!(
+            first
+                .iter()
+                .enumerate()
+                .all(|(place, byte)| *byte == place as u8)
+        );
+        drop(first);
+        assert_eq!(backlog.held(), 0);
+        drop(sending);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_no_room_stays_with_its_client_until_there_is_a_place() {
+        let (mut sender, body) = Channel::<Bytes, ClientError>::new(9);
+        for _ in 0..9 {
+            let part = Bytes::from(vec![b'x'; LARGE]);
+            sender.send_data(part).await.unwrap();
+        }
+        let limits = BacklogLimits {
+            connection: 2 * LARGE as u64,
+            ..BacklogLimits::default()
+        };
+        let backlog = Backlog::new(limits);
+        let account = Account::new(backlog.function(), backlog.connection());
+        let body = RequestBody::new(body);
+        let mut gathering = std::pin::pin!(gather(body, &account, || false));
+        let waiting = tokio::time::timeout(MOMENT * 20, &mut gathering);
+        assert!(waiting.await.is_err());
+        assert_eq!(sender.capacity(), 3, "three were taken");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_has_ended_is_not_asked_again() {
+        // It panics then.
+        for bytes in [&b""[..], b"abc"] {
+            let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
+            if !bytes.is_empty() {
+                let bytes = Bytes::from_static(bytes);
+                sender.send_data(bytes).await.unwrap();
+            }
+            drop(sender);
+            let Gathered { body, is_early } = gathered(RequestBody::new(body), true).await;
+            assert!(!is_early);
+            assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
+        }
+    }
+}

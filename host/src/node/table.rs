@@ -1,0 +1,59 @@
+//! The functions that a node has: by name, and by the hosts that are theirs.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::function::Function;
+use crate::{host_name::HostName, name::FunctionName, options::FunctionOptions};
+
+/// Both change together, and only by whole functions.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    functions: BTreeMap<FunctionName, Arc<Function>>,
+    hosts: HashMap<HostName, FunctionName>,
+}
+
+impl Table {
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Function>> {
+        self.functions.get(name)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Function>> {
+        self.functions.values()
+    }
+
+    /// The function that has a host of its own, in lower case.
+    pub(super) fn of_host(&self, host: &str) -> Option<&FunctionName> {
+        self.hosts.get(host)
+    }
+
+    /// A host of these options that another function has, and which one.
+    pub(super) fn taken(
+        &self,
+        name: &FunctionName,
+        options: &FunctionOptions,
+    ) -> Option<(HostName, FunctionName)> {
+        options.hosts().iter().find_map(|host| {
+            let owner = self.hosts.get(host).filter(|owner| *owner != name)?;
+            Some((host.clone(), owner.clone()))
+        })
+    }
+
+    /// Puts a function in the place of the one of its name. A host that another one
+    /// has stays that one's.
+    pub(super) fn put(&mut self, function: Arc<Function>) {
+        self.remove(&function.name);
+        for host in function.record.options.hosts() {
+            let owner = self.hosts.entry(host.clone());
+            owner.or_insert_with(|| function.name.clone());
+        }
+        self.functions.insert(function.name.clone(), function);
+    }
+
+    pub(super) fn remove(&mut self, name: &FunctionName) {
+        self.functions.remove(name);
+        self.hosts.retain(|_, owner| owner != name);
+    }
+}

@@ -1,0 +1,179 @@
+//! Bodies on their way through a connection: its client is told of what goes on with them.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::{
+    client::{Receiving, UnderWay},
+    connections::Forwarded,
+};
+use crate::message::{Body, BodyError};
+
+/// Most bytes that a client is given at once: it has the whole of its time for each.
+const PIECE: usize = 32 << 10;
+
+/// A request's body.
+#[derive(Debug)]
+pub(crate) struct Received {
+    body: Incoming,
+    receiving: Option<Receiving>,
+}
+
+impl Received {
+    pub(super) fn new(body: Incoming, request: &UnderWay) -> Self {
+        let receiving = (!body.is_end_stream()).then(|| request.receives());
+        Self { body, receiving }
+    }
+}
+
+impl http_body::Body for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+            if let Some(receiving) = &mut this.receiving {
+                receiving.is_drained();
+            }
+            return Poll::Pending;
+        };
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (Some(data), Some(receiving)) = (frame.data_ref(), &mut this.receiving) {
+                    receiving.consumed(data.len() as u64);
+                }
+                if this.body.is_end_stream() {
+                    this.receiving = None;
+                }
+            }
+            Some(Err(_)) | None => this.receiving = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A response's body; where the client is to be watched, in pieces.
+#[derive(Debug)]
+pub(super) struct Sent {
+    body: Body,
+    rest: Bytes,
+    request: UnderWay,
+    /// It counts for an address behind a proxy until the end.
+    _forwarded: Option<Forwarded>,
+    in_pieces: bool,
+}
+
+impl Sent {
+    /// The body of the answer to `request`. Of HTTP/1 the socket shows whether the client
+    /// takes it, of HTTP/2 only that it asks for the next piece: until it has asked for the
+    /// first it takes nothing.
+    pub(super) fn new(
+        body: Body,
+        request: UnderWay,
+        forwarded: Option<Forwarded>,
+        in_pieces: bool,
+    ) -> Self {
+        if in_pieces {
+            match body.is_end_stream() {
+                true => request.takes(),
+                false => request.gives(),
+            }
+        }
+        Self {
+            body,
+            rest: Bytes::new(),
+            request,
+            _forwarded: forwarded,
+            in_pieces,
+        }
+    }
+}
+
+impl http_body::Body for Sent {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        if !this.in_pieces {
+            return Pin::new(&mut this.body).poll_frame(context);
+        }
+        // Whoever asks for more has taken what it was given.
+        this.request.takes();
+        if this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        this.request.gives();
+        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (inner, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(inner.lower() + rest);
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::client::tests::client;
+    use http_body_util::BodyExt as _;
+
+    #[tokio::test]
+    async fn a_watched_client_gets_pieces_and_hints_stay_true() {
+        let body = Body::from(vec![b'x'; 100_000]);
+        let mut body = Sent::new(body, client().begin(false, 0), None, true);
+        assert_eq!(http_body::Body::size_hint(&body).exact(), Some(100_000));
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(first.len(), PIECE);
+        let left = http_body::Body::size_hint(&body).exact();
+        assert_eq!(left, Some(100_000 - PIECE as u64));
+        let rest = body.collect().await.unwrap().to_bytes();
+        assert_eq!(rest.len(), 100_000 - PIECE);
+    }
+
+    #[tokio::test]
+    async fn another_client_gets_what_there_is() {
+        let body = Body::from(vec![b'x'; 100_000]);
+        let mut body = Sent::new(body, client().begin(true, 0), None, false);
+        let whole = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(whole.len(), 100_000);
+    }
+}

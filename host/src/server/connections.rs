@@ -1,0 +1,460 @@
+//! The connections of one listener: how many there may be, of whom, and which of them has to
+//! go when there are too many.
+//!
+//! A connection costs its client next to nothing, so whoever is new is worth more than who
+//! is there and asks for nothing. When a listener is full, somebody gives way to the new
+//! one: of an address that has many connections rather than of one that has few, then who
+//! has never asked for anything, who asks for nothing now, who lets its own requests or
+//! responses wait, and of these the oldest. An address that has all that one may have loses
+//! its own.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use faasw_pool::Backlog;
+use ipnet::IpNet;
+use tokio::time::Instant;
+
+use super::client::{Client, Patience, Standing, Verdict};
+use crate::limits::Limits;
+
+/// Most bytes of what a client has sent that can be unread: its windows, a head, and what is
+/// read at once. What seems to be beyond was framing.
+const MOST_UNREAD: u64 = 768 << 10;
+/// The part of all places that those may have who are told of their end before it comes.
+const FAREWELLS: usize = 16;
+
+/// Connections of one listener.
+#[derive(Debug)]
+pub(super) struct Connections {
+    most: usize,
+    most_of_one: usize,
+    proxies: Vec<IpNet>,
+    patience: Patience,
+    /// Most bytes that all clients together may have sent that nobody has read.
+    unread: u64,
+    backlog: Arc<Backlog>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// By age.
+    open: BTreeMap<u64, Open>,
+    /// How many of them are to go, and count no more.
+    leaving: usize,
+    /// How many each address has.
+    addresses: HashMap<IpAddr, Arc<AtomicUsize>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    client: Arc<Client>,
+    address: Option<Share>,
+    /// It is to go, and counts no more.
+    is_leaving: bool,
+}
+
+/// One of those that an address has.
+#[derive(Debug)]
+struct Share {
+    address: IpAddr,
+    count: Arc<AtomicUsize>,
+}
+
+/// A connection's place among them. Dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "dropping it gives it back"]
+pub(super) struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+    client: Arc<Client>,
+}
+
+/// One of an address's requests that came through a proxy. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Forwarded {
+    connections: Arc<Connections>,
+    share: Option<Share>,
+}
+
+/// Whom an address is counted for: one customer has at least that much of IPv6.
+fn counted(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address => address,
+    }
+}
+
+impl Connections {
+    pub(super) fn new(limits: &Limits, proxies: &[IpNet], backlog: &Arc<Backlog>) -> Arc<Self> {
+        Arc::new(Self {
+            most: limits.connections.max(1),
+            most_of_one: limits.connections_per_address.max(1),
+            proxies: proxies.to_vec(),
+            patience: Patience::from(limits),
+            unread: limits.undelivered,
+            backlog: backlog.clone(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().open.is_empty()
+    }
+
+    /// Takes a new connection in. Nothing where its address has too many that all have
+    /// something to do, or the listener.
+    pub(super) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Place> {
+        let address = address
+            .filter(|address| !self.is_proxy(*address))
+            .map(counted);
+        let mut state = self.state();
+        let farewells = self.most / FAREWELLS;
+        if let Some(address) = address
+            && state.count(address) >= self.most_of_one
+        {
+            state.evict(farewells, |open| {
+                open.address
+                    .as_ref()
+                    .is_some_and(|share| share.address == address)
+            })?;
+        }
+        if state.open.len() - state.leaving >= self.most {
+            state.evict(farewells, |_| true)?;
+        }
+        let client = Client::new(self.backlog.connection());
+        let number = state.next;
+        state.next += 1;
+        let open = Open {
+            client: client.clone(),
+            address: address.map(|address| state.join(address)),
+            is_leaving: false,
+        };
+        state.open.insert(number, open);
+        Some(Place {
+            connections: self.clone(),
+            number,
+            client,
+        })
+    }
+
+    /// Has all of them end after what is under way.
+    pub(super) fn finish(&self) {
+        for open in self.state().open.values() {
+            open.client.finish();
+        }
+    }
+
+    /// Whether requests from there may come for others.
+    pub(super) fn is_proxy(&self, address: IpAddr) -> bool {
+        self.proxies
+            .iter()
+            .any(|proxies| proxies.contains(&address))
+    }
+
+    /// Counts a request that came through a proxy for the address it came from. Nothing
+    /// where that has as many as one may have connections.
+    pub(super) fn forwarded(self: &Arc<Self>, address: IpAddr) -> Option<Forwarded> {
+        let address = counted(address);
+        let mut state = self.state();
+        if state.count(address) >= self.most_of_one {
+            return None;
+        }
+        Some(Forwarded {
+            connections: self.clone(),
+            share: Some(state.join(address)),
+        })
+    }
+
+    /// Closes the connections of clients that do not do their part, and those that hold
+    /// most where all together hold too much unread.
+    pub(super) fn sweep(&self) {
+        let now = Instant::now();
+        let state = self.state();
+        let mut unread: Vec<(u64, &Arc<Client>)> = Vec::new();
+        for open in state.open.values() {
+            match open.client.look(now, &self.patience) {
+                Verdict::Stays => unread.push((open.client.unread(MOST_UNREAD), &open.client)),
+                Verdict::Finishes(why) => {
+                    tracing::trace!("a connection is finished: {why}");
+                    open.client.finish();
+                }
+                Verdict::Closes(why) => {
+                    tracing::debug!("a connection is closed: {why}");
+                    open.client.close();
+                }
+            }
+        }
+        let mut in_all: u64 = unread.iter().map(|(bytes, _)| bytes).sum();
+        if in_all > self.unread {
+            unread.sort_unstable_by_key(|(bytes, _)| *bytes);
+            while in_all > self.unread
+                && let Some((bytes, client)) = unread.pop()
+            {
+                tracing::debug!(bytes, "a connection is closed: too much was not read");
+                client.close();
+                in_all -= bytes;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It is whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Ends the one that is worth least of those that `may` go; nothing where all have
+    /// something to do. Up to `farewells` hear of it first, if they have nothing to ask.
+    fn evict(&mut self, farewells: usize, may: impl Fn(&Open) -> bool) -> Option<()> {
+        let (_, standing, Reverse(number)) = self
+            .open
+            .iter()
+            .filter(|(_, open)| !open.is_leaving && may(open))
+            .map(|(number, open)| (open.crowd(), open.client.standing(), Reverse(*number)))
+            .filter(|(_, standing, _)| *standing > Standing::Busy)
+            .max()?;
+        let open = self.open.get_mut(&number)?;
+        open.is_leaving = true;
+        match standing == Standing::Idle && self.leaving < farewells {
+            true => open.client.finish(),
+            false => open.client.close(),
+        }
+        self.leaving += 1;
+        if let Some(share) = open.address.take() {
+            self.leave(&share);
+        }
+        Some(())
+    }
+
+    /// How many an address has.
+    fn count(&self, address: IpAddr) -> usize {
+        self.addresses
+            .get(&address)
+            .map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// One more of an address.
+    fn join(&mut self, address: IpAddr) -> Share {
+        let count = self.addresses.entry(address).or_default().clone();
+        count.fetch_add(1, Ordering::Relaxed);
+        Share { address, count }
+    }
+
+    /// One less of an address.
+    fn leave(&mut self, share: &Share) {
+        if share.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.addresses.remove(&share.address);
+        }
+    }
+}
+
+impl Open {
+    /// How many its address has, roughly: in powers of two.
+    fn crowd(&self) -> u32 {
+        let count = self.address.as_ref();
+        let count = count.map_or(1, |share| share.count.load(Ordering::Relaxed));
+        count.max(1).ilog2()
+    }
+}
+
+impl Place {
+    /// Those that it is one of.
+    pub(super) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
+    /// The connection's other end.
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.connections.state();
+        let Some(open) = state.open.remove(&self.number) else {
+            return;
+        };
+        state.leaving -= usize::from(open.is_leaving);
+        if let Some(share) = open.address {
+            state.leave(&share);
+        }
+    }
+}
+
+impl Drop for Forwarded {
+    fn drop(&mut self) {
+        if let Some(share) = self.share.take() {
+            self.connections.state().leave(&share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::client::UnderWay;
+    use faasw_pool::BacklogLimits;
+    use std::time::Duration;
+
+    fn connections(most: usize, most_of_one: usize) -> Arc<Connections> {
+        let limits = Limits {
+            connections: most,
+            connections_per_address: most_of_one,
+            ..Limits::default()
+        };
+        let proxies = ["10.0.0.0/8".parse().unwrap()];
+        Connections::new(&limits, &proxies, &Backlog::new(BacklogLimits::default()))
+    }
+
+    async fn is_closed(place: &Place) -> bool {
+        let closed = place.client().closed();
+        tokio::time::timeout(Duration::ZERO, closed).await.is_ok()
+    }
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_oldest_without_a_request_gives_way() {
+        let all = connections(3, 9);
+        let [busy, oldest, newest] = [1, 2, 3].map(|_| all.admit(None).unwrap());
+        let _request = busy.client().begin(true, 0);
+        let _new = all.admit(None).unwrap();
+        assert!(is_closed(&oldest).await);
+        assert!(!is_closed(&busy).await && !is_closed(&newest).await);
+        // It counts no more, whether it has gone yet or not.
+        let request = newest.client().begin(true, 0);
+        let _body = request.receives();
+        let newer = all.admit(None).unwrap();
+        let _request = newer.client().begin(true, 0);
+        // One that has not sent its request is the next to go.
+        assert!(all.admit(None).is_some());
+        assert!(is_closed(&newest).await && !is_closed(&newer).await);
+    }
+
+    #[tokio::test]
+    async fn where_all_have_something_to_do_a_new_one_is_refused() {
+        let all = connections(2, 9);
+        let open = [1, 2].map(|_| all.admit(None).unwrap());
+        let _requests = open.each_ref().map(|place| place.client().begin(true, 0));
+        assert!(all.admit(None).is_none());
+        let [first, second] = open;
+        drop(first);
+        assert!(all.admit(None).is_some());
+        assert!(!is_closed(&second).await);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_has_its_share_loses_its_own() {
+        let all = connections(10, 2);
+        let other = all.admit(address("192.0.2.1")).unwrap();
+        let same = ["2001:db8::1", "2001:db8::2"].map(|of| all.admit(address(of)).unwrap());
+        let third = all.admit(address("2001:db8::3")).unwrap();
+        assert!(is_closed(&same[0]).await);
+        assert!(!is_closed(&same[1]).await && !is_closed(&other).await);
+        let _requests = [&same[1], &third].map(|place| place.client().begin(true, 0));
+        assert!(all.admit(address("2001:db8::4")).is_none());
+        assert!(all.admit(address("2001:db8:1::4")).is_some());
+        assert!(all.admit(address("::ffff:192.0.2.1")).is_some());
+        drop((other, same, third));
+        assert!(all.is_empty() && all.state().addresses.is_empty());
+    }
+
+    #[tokio::test]
+    async fn through_a_proxy_the_forwarded_address_counts() {
+        let all = connections(10, 2);
+        let proxies: Vec<_> = (0..5).map(|_| all.admit(address("10.1.2.3"))).collect();
+        assert!(proxies.iter().all(Option::is_some));
+        let client: IpAddr = "192.0.2.7".parse().unwrap();
+        let held = [all.forwarded(client), all.forwarded(client)];
+        assert!(held.iter().all(Option::is_some));
+        assert!(all.forwarded(client).is_none());
+        drop(held);
+        assert!(all.forwarded(client).is_some());
+    }
+
+    #[tokio::test]
+    async fn too_much_that_nobody_reads_closes_who_sends_most() {
+        let limits = Limits {
+            undelivered: MOST_UNREAD * 2,
+            ..Limits::default()
+        };
+        let backlog = Backlog::new(BacklogLimits::default());
+        let all = Connections::new(&limits, &[], &backlog);
+        let [most, much, little] = [1, 2, 3].map(|_| all.admit(None).unwrap());
+        most.client().sent(MOST_UNREAD * 10);
+        much.client().sent(MOST_UNREAD - 1000);
+        little.client().sent(1000);
+        // What one seems to have sent beyond what can be there does not count.
+        all.sweep();
+        assert!(!is_closed(&most).await);
+        little.client().sent(1);
+        all.sweep();
+        assert!(is_closed(&most).await);
+        assert!(!is_closed(&much).await && !is_closed(&little).await);
+    }
+
+    #[tokio::test]
+    async fn of_many_of_one_address_one_goes_before_the_only_one_of_another() {
+        let all = connections(6, 9);
+        let other = all.admit(address("192.0.2.1")).unwrap();
+        let same = [1, 2, 3, 4, 5].map(|_| all.admit(address("192.0.2.9")).unwrap());
+        let requests = same.each_ref().map(|place| place.client().begin(true, 0));
+        let _bodies = requests.each_ref().map(UnderWay::receives);
+        let _new = all.admit(address("192.0.2.2")).unwrap();
+        assert!(!is_closed(&other).await, "it has nothing to do, but is one");
+        assert!(is_closed(&same[0]).await && !is_closed(&same[1]).await);
+    }
+
+    #[tokio::test]
+    async fn who_was_served_goes_after_who_never_asked_and_hears_of_it() {
+        let all = connections(32, 99);
+        let places: Vec<_> = (0..32).map(|_| all.admit(None).unwrap()).collect();
+        let (served, silent) = places.split_at(31);
+        for place in served {
+            drop(place.client().begin(false, 0));
+        }
+        let mut new = vec![all.admit(None).unwrap()];
+        assert!(is_closed(&silent[0]).await);
+        drop(new[0].client().begin(false, 0));
+        for place in served.iter().take(2) {
+            new.push(all.admit(None).unwrap());
+            drop(new.last().unwrap().client().begin(false, 0));
+            let hears = place.client().finished();
+            let hears = tokio::time::timeout(Duration::ZERO, hears).await;
+            // There is room for two who are about to go; the silent one is the other.
+            let is_first = std::ptr::eq(place, &raw const served[0]);
+            assert_eq!(hears.is_ok(), is_first);
+            assert_ne!(is_closed(place).await, is_first);
+        }
+        drop(places);
+        assert_eq!(all.state().leaving, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sweep_closes_who_is_overdue() {
+        let all = connections(10, 9);
+        let [silent, quick] = [1, 2].map(|_| all.admit(None).unwrap());
+        drop(quick.client().begin(true, 0));
+        tokio::time::advance(all.patience.head).await;
+        all.sweep();
+        assert!(is_closed(&silent).await && !is_closed(&quick).await);
+    }
+}

@@ -1,0 +1,145 @@
+//! A connection's stream, whose client is told of what it sends and takes.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::client::Client;
+
+/// A stream with somebody who counts.
+pub(super) struct Metered<S> {
+    stream: S,
+    client: Arc<Client>,
+}
+
+impl<S> Metered<S> {
+    pub(super) fn new(stream: S, client: Arc<Client>) -> Self {
+        Self { stream, client }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) else {
+            self.client.has_sent_all();
+            return Poll::Pending;
+        };
+        let count = buffer.filled().len() - before;
+        if count > 0 {
+            self.client.sent(count as u64);
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Metered<S> {
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Ready(Ok(count)) => self.client.took(*count as u64),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.client.blocks(),
+        }
+        written
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else {
+            // TLS takes what its socket does not.
+            self.client.blocks();
+            return Poll::Pending;
+        };
+        // HTTP/2's heads wait for nothing but the socket.
+        self.client.flushed();
+        Poll::Ready(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::client::{Standing, Verdict, tests::client};
+    use std::pin::pin;
+    use tokio::{io::AsyncWriteExt as _, time::timeout};
+
+    /// Takes everything and writes nothing, as TLS does for a while.
+    struct Holding;
+
+    impl AsyncRead for Holding {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Holding {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_and_not_written_is_not_taken() {
+        let client = client();
+        let mut stream = Metered::new(Holding, client.clone());
+        drop(client.begin(true, 10));
+        stream.write_all(b"response").await.unwrap();
+        let mut flushing = pin!(stream.flush());
+        let second = std::time::Duration::from_secs(1);
+        assert!(timeout(second, flushing.as_mut()).await.is_err());
+        assert_eq!(client.look_at_once(), Verdict::Stays);
+        assert_eq!(client.standing(), Standing::Owing);
+    }
+}

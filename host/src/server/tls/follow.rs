@@ -1,0 +1,60 @@
+//! Reading certificates again when their files change.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{Pair, Tls, TlsError};
+use crate::stamp::{Settling, Stamp};
+
+/// How long it takes at most to notice a change; it is read after twice that, so
+/// that whoever renews a certificate can write the key as well.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The files of all pairs, as they were when they were last read.
+#[derive(Debug)]
+pub(super) struct Files(Settling<Vec<Stamp>>);
+
+impl Files {
+    pub(super) fn new(pairs: &[Pair]) -> Self {
+        Self(Settling::new(stamps(pairs)))
+    }
+}
+
+/// Nothing where one is missing: in the middle of a rename there is none for a moment.
+fn stamps(pairs: &[Pair]) -> Option<Vec<Stamp>> {
+    let paths = pairs.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
+    paths.map(|path| Stamp::of(path).ok()).collect()
+}
+
+impl Tls {
+    /// Follows the files until dropped.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            let tls = self.clone();
+            // Files may be on a disk that is slow or away.
+            let looked = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
+            match looked {
+                Ok(None) => {}
+                Ok(Some(Ok(()))) => tracing::info!("certificates have changed and are in use"),
+                Ok(Some(Err(error))) => tracing::error!(
+                    %error, "certificates have changed and are not taken; those before stay in use"
+                ),
+                // The runtime ends.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn reload_if_changed(&self) -> Option<Result<(), TlsError>> {
+        let now = stamps(&self.pairs)?;
+        let mut files = self
+            .files
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        files.0.look(now).then(|| self.reload())
+    }
+}

@@ -1,0 +1,134 @@
+//! A connection that begins with a handshake.
+//!
+//! Whoever serves the connection reads it, and so shakes hands without knowing:
+//! the handshake has the task, the place and the time limit of its connection.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::{FallibleAccept, TlsAcceptor, server};
+
+use super::{BUFFER, Tls};
+
+/// A server's side of a connection.
+pub(in crate::server) struct TlsStream<S>(State<S>);
+
+enum State<S> {
+    // Boxed: rustls has a kilobyte for each connection.
+    /// Until the first bytes of a request.
+    Handshake(Box<FallibleAccept<S>>),
+    Open(Box<server::TlsStream<S>>),
+    /// There was no handshake. The client may still send, and must have time to
+    /// read the alert that says why.
+    Refused(S),
+    /// Nobody needs it any more.
+    Closed,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
+    pub(super) fn new(stream: S, tls: &Tls) -> Self {
+        let acceptor = TlsAcceptor::from(tls.config.clone());
+        let handshake = acceptor.accept_with(stream, |session| {
+            session.set_buffer_limit(Some(BUFFER));
+        });
+        Self(State::Handshake(Box::new(handshake.into_fallible())))
+    }
+
+    /// The open connection. An error is told once: afterwards there is nothing.
+    fn poll_open(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<&mut server::TlsStream<S>>> {
+        if let State::Handshake(handshake) = &mut self.0 {
+            match ready!(Pin::new(handshake).poll(context)) {
+                Ok(open) => self.0 = State::Open(Box::new(open)),
+                Err((error, stream)) => {
+                    self.0 = State::Refused(stream);
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        Poll::Ready(match &mut self.0 {
+            State::Open(open) => Ok(open),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        })
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let State::Refused(stream) = &mut self.0 {
+            return poll_discard(stream, context);
+        }
+        let open = ready!(self.poll_open(context))?;
+        Pin::new(open).poll_read(context, buffer)
+    }
+}
+
+/// Reads to the end what nobody may see: it came outside of TLS.
+fn poll_discard<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    let mut scratch = [0; 1024];
+    loop {
+        let mut scratch = ReadBuf::new(&mut scratch);
+        ready!(Pin::new(&mut *stream).poll_read(context, &mut scratch))?;
+        if scratch.filled().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let open = ready!(self.poll_open(context))?;
+        Pin::new(open).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let open = ready!(self.poll_open(context))?;
+        Pin::new(open).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            State::Open(open) => Pin::new(open).poll_flush(context),
+            State::Refused(stream) => Pin::new(stream).poll_flush(context),
+            // Nothing was written.
+            State::Handshake(_) | State::Closed => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            State::Open(open) => Pin::new(open).poll_shutdown(context),
+            State::Refused(stream) => Pin::new(stream).poll_shutdown(context),
+            State::Handshake(_) | State::Closed => {
+                // Who has not shaken hands in time has heard nothing that could be lost.
+                self.0 = State::Closed;
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}

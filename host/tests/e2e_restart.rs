@@ -1,0 +1,203 @@
+//! A node that starts again with functions that take long to initialise: what a request
+//! waits for is not behind what nobody waits for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+mod e2e;
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::patience;
+use e2e::process::{Running, faasw, get};
+
+/// A node on a data directory.
+struct Node {
+    running: Running,
+    address: SocketAddr,
+}
+
+impl Node {
+    fn start(data_dir: &Path) -> Self {
+        let words = [
+            "serve",
+            "--data-dir",
+            data_dir.to_str().unwrap(),
+            "--listen",
+            "127.0.0.1:0",
+            "--json",
+        ];
+        let mut running = Running::start(&words);
+        let address = running.address();
+        Self { running, address }
+    }
+}
+
+/// What a client command prints.
+fn run(words: &[&str], data_dir: &Path) -> String {
+    let output = faasw(words)
+        .env("FAASW_DATA_DIR", data_dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Whether a function's seed exists, and whether that is frozen after initialising.
+fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
+    let text = run(&["inspect", name, "--json"], data_dir);
+    let details: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |member: &str| details["function"][member].as_bool().unwrap();
+    (of("ready"), of("frozen_after_init"))
+}
+
+/// How long the slow functions initialise: long beside everything else that a test does.
+fn slow() -> Duration {
+    patience(4).min(Duration::from_secs(20))
+}
+
+/// Answers, after a start function that computes for so long.
+fn slow_module(time: Duration) -> String {
+    let hello = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let import = r#"(memory (export "memory") 1)"#;
+    assert!(hello.contains(import));
+    let spinning = format!(
+        r#"(import "wasi_snapshot_preview1" "clock_time_get"
+    (func $now (param i32 i64 i32) (result i32)))
+  {import}
+  (func $spin (local $end i64)
+    (drop (call $now (i32.const 1) (i64.const 0) (i32.const 512)))
+    (local.set $end (i64.add (i64.load (i32.const 512)) (i64.const {})))
+    (loop $again
+      (drop (call $now (i32.const 1) (i64.const 0) (i32.const 512)))
+      (br_if $again (i64.lt_u (i64.load (i32.const 512)) (local.get $end)))))
+  (start $spin)"#,
+        time.as_nanos()
+    );
+    hello.replace(import, &spinning)
+}
+
+/// A data directory with a quick function and slow ones, some before it in any order.
+fn deployed(options: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::start(folder.path());
+    let file = folder.path().join("slow.wat");
+    std::fs::write(&file, slow_module(slow())).unwrap();
+    let file = file.to_str().unwrap();
+    for name in ["a-slow", "b-slow", "z-slow"] {
+        let words = [&["deploy", file, "--name", name], options].concat();
+        run(&words, folder.path());
+    }
+    run(
+        &["deploy", "fixtures/wat/hello.wat", "--name", "quick"],
+        folder.path(),
+    );
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    folder
+}
+
+fn a_request_waits_for_no_seed_but_its_own() {
+    let folder = deployed(&[]);
+    let began = Instant::now();
+    let node = Node::start(folder.path());
+    let answer = get(node.address, "/quick/");
+    let took = began.elapsed();
+    assert_eq!(answer.body, "hello from wat\n");
+    assert!(took < slow() / 2, "{took:?}");
+    // The others are far from done.
+    for name in ["a-slow", "b-slow", "z-slow"] {
+        assert!(!is_ready(name, folder.path()).0, "{name} after {took:?}");
+    }
+    let stats = run(&["stats", "--json"], folder.path());
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!(stats["by_function"]["quick"]["served"]["ancestor"], 1);
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn slow_ones_do_not_add_up_and_one_making_serves_all_who_wait() {
+    // Less CPU time than initialising takes: that is not the requests' to pay.
+    let folder = deployed(&["--cpu-time", "1s"]);
+    let node = Node::start(folder.path());
+    let address = node.address;
+    let began = Instant::now();
+    // Last in the order of names first.
+    let asking: Vec<_> = ["z-slow", "b-slow", "z-slow", "z-slow", "b-slow"]
+        .map(|name| thread::spawn(move || get(address, &format!("/{name}/"))))
+        .into_iter()
+        .collect();
+    for asked in asking {
+        let answer = asked.join().unwrap();
+        assert_eq!(answer.body, "hello from wat\n", "{answer:?}");
+    }
+    let took = began.elapsed();
+    assert!(took < slow() * 2, "{took:?}");
+    // Nobody asked for this one; it is made all the same.
+    let begun = Instant::now();
+    while !is_ready("a-slow", folder.path()).0 {
+        assert!(begun.elapsed() < slow() + patience(10));
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+/// What an initialisation of `init-draws` drew.
+fn drawn_first(address: SocketAddr, name: &str) -> String {
+    let body = get(address, &format!("/{name}/")).body;
+    let drawn = body.lines().find(|line| line.starts_with("init-random "));
+    drawn.unwrap_or_else(|| panic!("{body}")).to_owned()
+}
+
+fn freezing_is_after_a_restart_as_it_was_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::start(folder.path());
+    let module = "fixtures/init-draws.wasm";
+    run(&["deploy", module, "--name", "own"], folder.path());
+    let words = [
+        "deploy",
+        module,
+        "--name",
+        "shared",
+        "--freeze",
+        "after-init",
+    ];
+    run(&words, folder.path());
+    assert_eq!(node.running.stop("TERM"), Some(0));
+
+    let node = Node::start(folder.path());
+    // From an ancestor or a seed: every request draws its own.
+    let mut drawn = std::collections::BTreeSet::new();
+    for _ in 0..4 {
+        assert!(drawn.insert(drawn_first(node.address, "own")));
+    }
+    assert!(!is_ready("own", folder.path()).1);
+    let begun = Instant::now();
+    while !is_ready("shared", folder.path()).0 {
+        assert!(begun.elapsed() < patience(30));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(is_ready("shared", folder.path()).1);
+    // From the seed, whose initialisation was shared because that was asked for.
+    let drawn = [0; 3].map(|_| drawn_first(node.address, "shared"));
+    assert!(drawn.iter().all(|one| *one == drawn[0]), "{drawn:?}");
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn main() {
+    e2e::main(tests![
+        a_request_waits_for_no_seed_but_its_own,
+        slow_ones_do_not_add_up_and_one_making_serves_all_who_wait,
+        freezing_is_after_a_restart_as_it_was_before,
+    ]);
+}

@@ -1,0 +1,219 @@
+//! The honest load: requests at a fixed pace to a function that is not attacked, on a
+//! connection that stays and on new ones.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    runtime::Runtime,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    common::patience,
+    wire::{Connection, HOST, Target},
+};
+
+/// From one request to the next of each kind.
+const PACE: Duration = Duration::from_millis(20);
+
+/// What the slowest answer may take.
+fn slowest() -> Duration {
+    patience(2)
+}
+
+/// The load while it goes on.
+pub struct Neighbour {
+    began: Instant,
+    stop: Arc<AtomicBool>,
+    asking: Vec<JoinHandle<Vec<Answer>>>,
+    /// Its own: an attack's tasks are not to be in its way.
+    runtime: Runtime,
+}
+
+struct Answer {
+    /// Its status, or why there is none.
+    status: Result<u16, String>,
+    took: Duration,
+}
+
+/// What all of the load came to.
+pub struct Served {
+    answers: Vec<Answer>,
+    /// Answers that there would be if each came at once.
+    wanted: usize,
+}
+
+impl Neighbour {
+    pub fn begin(target: &Target) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let runtime = Runtime::new().unwrap();
+        let asking = [true, false]
+            .map(|keeps| runtime.spawn(ask(target.clone(), keeps, stop.clone())))
+            .into();
+        Self {
+            began: Instant::now(),
+            stop,
+            asking,
+            runtime,
+        }
+    }
+
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    pub fn end(self) -> Served {
+        self.stop.store(true, Ordering::Relaxed);
+        let each = self.began.elapsed().as_millis() / PACE.as_millis();
+        let mut served = Served {
+            answers: Vec::new(),
+            wanted: self.asking.len() * each as usize,
+        };
+        for asking in self.asking {
+            served
+                .answers
+                .extend(self.runtime.block_on(asking).unwrap());
+        }
+        served
+    }
+}
+
+async fn ask(target: Target, keeps: bool, stop: Arc<AtomicBool>) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    let mut kept = None;
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let asking = async {
+            // A connection that rests may be closed at any time: who meets that asks again
+            // on another (RFC 9112, section 9.3.1).
+            if let Some(rested) = kept.take()
+                && let Ok(answered) = exchange(&target, Some(rested), "/neighbour/").await
+            {
+                return Ok(answered);
+            }
+            exchange(&target, None, "/neighbour/").await
+        };
+        let status = match timeout(slowest(), asking).await {
+            Ok(Ok((status, connection))) => {
+                kept = keeps.then_some(connection);
+                Ok(status)
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer in time".to_owned()),
+        };
+        let took = began.elapsed();
+        answers.push(Answer { status, took });
+        sleep(PACE.saturating_sub(took)).await;
+    }
+    answers
+}
+
+/// The status of an honest client's request.
+pub fn get(target: &Target, path: &str) -> io::Result<u16> {
+    let runtime = Runtime::new().unwrap();
+    let exchange = runtime.block_on(timeout_of(exchange(target, None, path)));
+    exchange.map(|(status, _)| status)
+}
+
+async fn timeout_of<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(patience(30), work)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// A request on a connection, which is made if there is none.
+async fn exchange(
+    target: &Target,
+    kept: Option<Connection>,
+    path: &str,
+) -> io::Result<(u16, Connection)> {
+    let mut connection = match kept {
+        Some(connection) => connection,
+        None => target.connect(Ipv4Addr::LOCALHOST, None).await?,
+    };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 16 << 10];
+    loop {
+        let count = connection.read(&mut piece).await?;
+        answer.extend_from_slice(&piece[..count]);
+        if count == 0 || is_whole(&answer) {
+            let text = String::from_utf8_lossy(&answer);
+            let status = text.get(9..12).and_then(|status| status.parse().ok());
+            return status
+                .map(|status| (status, connection))
+                .ok_or_else(|| io::Error::other("the connection ended"));
+        }
+    }
+}
+
+/// Whether a response with a length is there to its end.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.parse::<usize>())
+    });
+    match length {
+        Some(length) => body.len() >= length.unwrap(),
+        // In chunks.
+        None => body.ends_with("0\r\n\r\n"),
+    }
+}
+
+impl Served {
+    fn latency(&self, part: f64) -> Duration {
+        let mut times: Vec<_> = self.answers.iter().map(|answer| answer.took).collect();
+        times.sort();
+        let last = times.len().saturating_sub(1);
+        times[((last as f64) * part) as usize]
+    }
+
+    /// Every request was answered well, in time, and there were as many as there were
+    /// to be.
+    pub fn is_good(&self) {
+        assert!(
+            self.answers.iter().all(|answer| answer.status == Ok(200)),
+            "{self}"
+        );
+        assert!(self.latency(1.0) <= slowest(), "{self}");
+        assert!(self.answers.len() * 3 >= self.wanted, "{self}");
+    }
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut counts = BTreeMap::new();
+        for answer in &self.answers {
+            let status = match &answer.status {
+                Ok(status) => status.to_string(),
+                Err(error) => error.clone(),
+            };
+            *counts.entry(status).or_insert(0) += 1;
+        }
+        write!(
+            f,
+            "neighbour {counts:?} of {}, p50 {:.1?}, p99 {:.1?}, slowest {:.1?}",
+            self.wanted,
+            self.latency(0.5),
+            self.latency(0.99),
+            self.latency(1.0)
+        )
+    }
+}

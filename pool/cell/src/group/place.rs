@@ -1,0 +1,180 @@
+//! Where this host lets a process make control groups (cgroups(7)).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which interface the kernel offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy for each controller.
+    One,
+    /// One for all of them.
+    Two,
+}
+
+impl Version {
+    pub(super) fn memory(self) -> &'static str {
+        match self {
+            Self::One => "memory.limit_in_bytes",
+            Self::Two => "memory.max",
+        }
+    }
+
+    /// What tells how often the system ended a process of a group for want of memory, in a
+    /// line that begins with [`KILLS`].
+    pub(super) fn events(self) -> &'static str {
+        match self {
+            Self::One => "memory.oom_control",
+            Self::Two => "memory.events",
+        }
+    }
+
+    pub(super) fn usage(self) -> &'static str {
+        match self {
+            Self::One => "memory.usage_in_bytes",
+            Self::Two => "memory.current",
+        }
+    }
+}
+
+/// Field of [`Version::events`].
+pub(super) const KILLS: &str = "oom_kill ";
+
+/// Where groups can be made: the folders of this process's own group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The interface.
+    pub version: Version,
+    /// A folder for each hierarchy.
+    pub(super) folders: Vec<PathBuf>,
+}
+
+/// Controllers that are used. Without the first two there are no groups.
+pub(super) const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+pub(super) const NEEDED: usize = 2;
+
+impl Place {
+    /// Looks for it.
+    ///
+    /// # Errors
+    /// Why there is none, for people to read.
+    pub fn find() -> Result<Self, String> {
+        let own = read("/proc/self/cgroup")?;
+        let mounts = read("/proc/self/mountinfo")?;
+        Self::read(&own, &mounts).ok_or_else(|| {
+            "no control groups with the controllers memory and pids are mounted".to_owned()
+        })
+    }
+
+    fn read(own: &str, mounts: &str) -> Option<Self> {
+        let unified = folder(own, mounts, None).filter(|folder| {
+            let offered = fs::read_to_string(folder.join("cgroup.controllers"));
+            let offered = offered.unwrap_or_default();
+            let mut needed = CONTROLLERS.iter().take(NEEDED);
+            needed.all(|name| offered.split_whitespace().any(|other| other == *name))
+        });
+        if let Some(folder) = unified {
+            return Some(Self {
+                version: Version::Two,
+                folders: vec![folder],
+            });
+        }
+        let folders: Vec<_> = CONTROLLERS
+            .iter()
+            .map_while(|controller| folder(own, mounts, Some(controller)))
+            .collect();
+        (folders.len() >= NEEDED).then_some(Self {
+            version: Version::One,
+            folders,
+        })
+    }
+}
+
+fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
+}
+
+/// The folder of this process's group in the hierarchy of a controller, or in the
+/// unified one.
+pub(super) fn folder(own: &str, mounts: &str, controller: Option<&str>) -> Option<PathBuf> {
+    let group = own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_it = match controller {
+            None => controllers.is_empty(),
+            Some(wanted) => controllers.split(',').any(|name| name == wanted),
+        };
+        is_it.then_some(path)
+    })?;
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ');
+        let (root, point) = (before.nth(3)?, before.next()?);
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next()?, after.nth(1)?);
+        let is_it = match controller {
+            None => kind == "cgroup2",
+            Some(wanted) => kind == "cgroup" && options.split(',').any(|name| name == wanted),
+        };
+        let below = Path::new(group).strip_prefix(root).ok()?;
+        is_it.then(|| Path::new(point).join(below))
+    })
+}
+
+/// Whether a group of version 2 holds what is in it to anything.
+pub(super) fn has_limits(folder: &Path) -> bool {
+    ["memory.max", "memory.high", "pids.max", "cpu.max"]
+        .iter()
+        .filter_map(|file| fs::read_to_string(folder.join(file)).ok())
+        .any(|limit| !limit.trim_start().starts_with("max"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "9:name=systemd:/\n8:pids:/a\n4:memory:/box/b\n2:cpu,cpuacct:/\n0::/u\n";
+    const MOUNTS: &str = "\
+31 30 0:27 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+32 30 0:28 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup rw,pids
+33 30 0:29 /box /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn folders_are_found_where_the_system_says_they_are() {
+        let of = |controller| folder(HYBRID, MOUNTS, controller);
+        assert_eq!(
+            of(Some("memory")).unwrap(),
+            Path::new("/sys/fs/cgroup/memory/b")
+        );
+        assert_eq!(
+            of(Some("pids")).unwrap(),
+            Path::new("/sys/fs/cgroup/pids/a")
+        );
+        assert_eq!(of(Some("cpu")).unwrap(), Path::new("/sys/fs/cgroup/cpu"));
+        assert_eq!(of(None).unwrap(), Path::new("/sys/fs/cgroup/unified/u"));
+        assert_eq!(of(Some("rdma")), None);
+        // Nothing with controllers is there, so the old ones are taken.
+        let place = Place::read(HYBRID, MOUNTS).unwrap();
+        assert_eq!((place.version, place.folders.len()), (Version::One, 3));
+        assert_eq!(Place::read("0::/u\n", MOUNTS), None);
+    }
+
+    #[test]
+    fn groups_that_limit_are_told_from_those_that_do_not() {
+        let folder = std::env::temp_dir().join(format!("faasw-limits-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let mut told = vec![has_limits(&folder)];
+        for (file, text) in [
+            ("memory.max", "max\n"),
+            ("cpu.max", "max 100000\n"),
+            ("pids.max", "77\n"),
+        ] {
+            fs::write(folder.join(file), text).unwrap();
+            told.push(has_limits(&folder));
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(told, [false, false, false, true]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Between node and spawner.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Kind, Message};
+
+message! {
+    /// Node to launcher: make a spawner. Attached: the socket that it talks over, and an
+    /// end of a pair, which is closed once the spawner was reaped; a [`Kill`] over the other
+    /// end has it killed.
+    Launch {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: make a shell. Attached: the socket that it talks over,
+    /// and the eventfd that its guest's progress doorbell signals.
+    SpawnShell {
+        /// Comes back in the answer.
+        token: u64,
+        /// 1 when nobody waits for it: it makes its VM when nothing else wants to run.
+        is_ahead: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: run the compile helper. Attached: input, output, report.
+    SpawnHelper {
+        /// Comes back in the answer.
+        token: u64,
+        /// Limit of CPU time, in seconds.
+        cpu_seconds: u64,
+        /// Limit of address space, in bytes.
+        memory_bytes: u64,
+        /// [`faasw_abi::isa::Isa`] as a number.
+        isa: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: end a process that it made. Unknown tokens are ignored,
+    /// since the process may have just ended.
+    Kill {
+        /// Token the process was made with.
+        token: u64,
+    }
+}
+
+message! {
+    /// Node to spawner: a shell may have so much memory from now on, by the kernel's
+    /// account of its group. Unknown tokens are ignored, as are hosts without groups.
+    Limit {
+        /// Token the process was made with.
+        token: u64,
+        /// Bytes, those of its VM in the kernel included.
+        memory_bytes: u64,
+    }
+}
+
+message! {
+    /// Node to spawner, first of all: how control groups are to be kept. Ignored by hosts
+    /// without groups.
+    KeepGroups {
+        /// Groups that may wait for the next cells; those above are removed.
+        free_max: u64,
+        /// Bytes of memory that all cells may take together.
+        memory_bytes: u64,
+    }
+}
+
+/// How the spawner's control groups are used; all zeroes on hosts without.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct FriGroups {
+    /// Groups that wait for a cell.
+    pub free: u64,
+    /// Groups that have one.
+    pub used: u64,
+    /// Most that may wait.
+    pub free_max: u64,
+    /// Cells that got a group that had waited, since the spawner began.
+    pub hits: u64,
+    /// Cells that had a group made for them, since the spawner began.
+    pub misses: u64,
+}
+
+message! {
+    /// Spawner to node, first of all: what this host gives cells. Attached where there are
+    /// groups: the file that tells what all of them take of memory.
+    Introduced {
+        /// 1 when each cell has a user of its own.
+        own_users: u64,
+        /// Version of the control groups that hold cells to their limits; 0 for none.
+        groups: u64,
+    }
+}
+
+message! {
+    /// Spawner to node: the process runs.
+    Spawned {
+        /// Token of the request.
+        token: u64,
+        /// Its process number.
+        pid: u64,
+        /// Time that its control group took, found or made, in nanoseconds.
+        group_nanoseconds: u64,
+        /// Time that the fork took, in nanoseconds, on the spawner's side.
+        fork_nanoseconds: u64,
+        /// Control groups, now that it has one.
+        groups: FriGroups,
+    }
+}
+
+message! {
+    /// Spawner to node: there is no such process.
+    SpawnFailed {
+        /// Token of the request.
+        token: u64,
+        /// The system's error number.
+        errno: u64,
+        /// The step of making cells that this host does not allow, or 0 if the process
+        /// could not be forked.
+        step: u64,
+    }
+}
+
+message! {
+    /// Spawner to node: a process has ended and was reaped.
+    Ended {
+        /// Token it was made with.
+        token: u64,
+        /// Signal that ended it, or 0.
+        signal: u64,
+        /// Exit code, where no signal ended it.
+        code: u64,
+        /// 1 when the system ended it for want of memory, by its group's account.
+        out_of_memory: u64,
+        /// CPU time that it used in all, by the system's account.
+        cpu_nanoseconds: u64,
+        /// Control groups, now that it has none.
+        groups: FriGroups,
+    }
+}

@@ -1,0 +1,275 @@
+//! The CPUID table that KVM is given: what is supported here, leaf by leaf and bit by bit.
+//!
+//! The table decides what KVM lets a guest use that has state: what XCR0, CR4 and EFER may
+//! be, and which MSRs there are. So it names what code of the instruction sets that
+//! functions are compiled for needs (`faasw_abi::isa`) and what the guest's kernel does,
+//! and nothing else gets in because a new CPU or KVM has it: no protection keys, no
+//! AVX-512, no nested virtualisation, no counters, no paravirtual clock. What a leaf says
+//! that is not here reads as zero.
+//!
+//! Where the CPU answers a guest itself (`kvm-pvm` without CPUID faulting) this hides
+//! nothing from it; there the reset brings back what instructions reach all the same, and
+//! `faasw doctor` says so.
+
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
+use rustix::io::Errno;
+
+/// What may be said in one leaf.
+struct Leaf {
+    function: u32,
+    index: u32,
+    /// Of each register, the bits that are KVM's to say.
+    eax: u32,
+    ebx: u32,
+    ecx: u32,
+    edx: u32,
+}
+
+const NONE: Leaf = Leaf {
+    function: 0,
+    index: 0,
+    eax: 0,
+    ebx: 0,
+    ecx: 0,
+    edx: 0,
+};
+
+/// A word in which the bits with these numbers are set.
+const fn bits(mut numbers: &[u32]) -> u32 {
+    let mut bits = 0;
+    while let [first, rest @ ..] = numbers {
+        bits |= 1 << *first;
+        numbers = rest;
+    }
+    bits
+}
+
+/// SSE3, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT.
+const LEAF_1_ECX: u32 = bits(&[0, 9, 12, 13, 19, 20, 23]);
+/// BMI1, AVX2, BMI2.
+const LEAF_7_EBX: u32 = bits(&[3, 5, 8]);
+/// LZCNT.
+const EXTENDED_ECX: u32 = bits(&[5]);
+/// x87, SSE and AVX: the states that a seed holds.
+pub(crate) const STATES: u32 = bits(&[0, 1, 2]);
+
+const XSAVE: u32 = 0xd;
+const EXTENDED: u32 = 0x8000_0000;
+const FEATURES: u32 = 0x8000_0001;
+const ADDRESSES: u32 = 0x8000_0008;
+
+/// Everything that is supported.
+const LEAVES: [Leaf; 8] = [
+    // Who made the CPU, by which KVM chooses between makers' ways. The last leaf is put in
+    // by hand.
+    Leaf {
+        ebx: u32::MAX,
+        ecx: u32::MAX,
+        edx: u32::MAX,
+        ..NONE
+    },
+    Leaf {
+        function: 1,
+        // Those that code is compiled for; XSAVE, OSXSAVE, AVX.
+        ecx: LEAF_1_ECX | bits(&[26, 27, 28]),
+        // FPU, PSE, TSC, MSR, PAE, CMPXCHG8B, PGE, CMOV, MMX, FXSR, SSE, SSE2.
+        edx: bits(&[0, 3, 4, 5, 6, 8, 13, 15, 23, 24, 25, 26]),
+        ..NONE
+    },
+    Leaf {
+        function: 7,
+        ebx: LEAF_7_EBX,
+        ..NONE
+    },
+    Leaf {
+        function: XSAVE,
+        eax: STATES,
+        // How large their area is, for all that there are and for those that are on; KVM
+        // keeps the second itself.
+        ebx: u32::MAX,
+        ecx: u32::MAX,
+        ..NONE
+    },
+    Leaf {
+        function: XSAVE,
+        index: 2,
+        // Size and place of AVX's part.
+        eax: u32::MAX,
+        ebx: u32::MAX,
+        ..NONE
+    },
+    // The last leaf is put in by hand.
+    Leaf {
+        function: EXTENDED,
+        ..NONE
+    },
+    Leaf {
+        function: FEATURES,
+        // LAHF in long mode.
+        ecx: EXTENDED_ECX | bits(&[0]),
+        // No execution of pages, long mode.
+        edx: bits(&[20, 29]),
+        ..NONE
+    },
+    Leaf {
+        function: ADDRESSES,
+        // Bits of physical and virtual addresses.
+        eax: 0xffff,
+        ..NONE
+    },
+];
+
+/// The table, of what KVM says that it supports on this CPU.
+///
+/// # Errors
+/// `TOOBIG` when it cannot be made.
+pub(crate) fn table(supported: &CpuId) -> Result<CpuId, Errno> {
+    let entries: Vec<_> = LEAVES
+        .iter()
+        .filter_map(|leaf| allowed(leaf, supported.as_slice()))
+        .collect();
+    CpuId::from_entries(&entries).map_err(|_| Errno::TOOBIG)
+}
+
+fn allowed(leaf: &Leaf, supported: &[kvm_cpuid_entry2]) -> Option<kvm_cpuid_entry2> {
+    let is_it = |entry: &&kvm_cpuid_entry2| {
+        let index = match entry.flags & KVM_CPUID_FLAG_SIGNIFCANT_INDEX {
+            0 => 0,
+            _ => entry.index,
+        };
+        entry.function == leaf.function && index == leaf.index
+    };
+    let told = supported.iter().find(is_it)?;
+    let mut entry = kvm_cpuid_entry2 {
+        eax: told.eax & leaf.eax,
+        ebx: told.ebx & leaf.ebx,
+        ecx: told.ecx & leaf.ecx,
+        edx: told.edx & leaf.edx,
+        function: told.function,
+        index: told.index,
+        flags: told.flags,
+        ..kvm_cpuid_entry2::default()
+    };
+    // KVM's answer may lack some of the instruction sets that code is compiled for
+    // (`kvm-pvm` leaves LZCNT out), but no hypervisor can withhold them: they are neither
+    // trapped nor have state of their own beyond what XCR0 governs.
+    match (leaf.function, leaf.index) {
+        (0, _) => entry.eax = told.eax.min(XSAVE),
+        (1, _) => entry.ecx |= __cpuid(1).ecx & LEAF_1_ECX,
+        (7, _) => entry.ebx |= __cpuid_count(7, 0).ebx & LEAF_7_EBX,
+        (XSAVE, 0) => entry.ecx = area(entry.eax),
+        (EXTENDED, _) => entry.eax = told.eax.min(ADDRESSES),
+        (FEATURES, _) => entry.ecx |= __cpuid(FEATURES).ecx & EXTENDED_ECX,
+        _ => {}
+    }
+    Some(entry)
+}
+
+/// Bytes of the area that these states take: those of x87 and SSE with a header, then AVX.
+fn area(states: u32) -> u32 {
+    match states >> 2 & 1 {
+        0 => 576,
+        _ => 576 + 256,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that a CPU could ever say.
+    fn everything() -> CpuId {
+        let functions = [
+            0,
+            1,
+            2,
+            6,
+            7,
+            XSAVE,
+            0xf,
+            0x12,
+            0x14,
+            0x4000_0000,
+            0x4000_0001,
+        ];
+        let extended = [
+            EXTENDED,
+            FEATURES,
+            ADDRESSES,
+            0x8000_0007,
+            0x8000_000a,
+            0x8000_001f,
+        ];
+        let entries: Vec<_> = functions
+            .into_iter()
+            .chain(extended)
+            .flat_map(|function| {
+                (0..3).map(move |index| kvm_cpuid_entry2 {
+                    function,
+                    index,
+                    flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
+                    eax: u32::MAX,
+                    ebx: u32::MAX,
+                    ecx: u32::MAX,
+                    edx: u32::MAX,
+                    ..kvm_cpuid_entry2::default()
+                })
+            })
+            .collect();
+        CpuId::from_entries(&entries).unwrap()
+    }
+
+    fn entry(table: &CpuId, function: u32, index: u32) -> Option<kvm_cpuid_entry2> {
+        let mut entries = table.as_slice().iter();
+        entries
+            .find(|entry| entry.function == function && entry.index == index)
+            .copied()
+    }
+
+    #[test]
+    fn nothing_gets_in_that_is_not_named() {
+        let table = table(&everything()).unwrap();
+        for entry in table.as_slice() {
+            assert!(
+                LEAVES.iter().any(|leaf| {
+                    let is_it = leaf.function == entry.function && leaf.index == entry.index;
+                    let by_hand = matches!(leaf.function, 0 | EXTENDED);
+                    is_it
+                        && (by_hand || entry.eax & !leaf.eax == 0)
+                        && entry.ebx & !leaf.ebx == 0
+                        && entry.ecx & !leaf.ecx == 0
+                        && entry.edx & !leaf.edx == 0
+                }),
+                "{entry:?}"
+            );
+        }
+        let of = |function, index| entry(&table, function, index).unwrap();
+        assert_eq!(of(0, 0).eax, XSAVE);
+        // Protection keys, AVX-512, SGX; the bit that says a hypervisor is there.
+        assert_eq!(of(7, 0).ecx | of(7, 0).edx | of(7, 0).eax, 0);
+        assert_eq!(of(7, 0).ebx & bits(&[2, 16, 17, 28, 30, 31]), 0);
+        assert_eq!(of(1, 0).ecx & bits(&[5, 31]), 0);
+        assert_eq!(of(XSAVE, 0).eax, 0b111);
+        assert_eq!(of(XSAVE, 0).ecx, 832);
+        assert!(
+            entry(&table, XSAVE, 1).is_none(),
+            "XSAVES has states of its own"
+        );
+        assert!(entry(&table, 0x4000_0001, 0).is_none());
+    }
+
+    #[test]
+    fn a_cpu_that_says_nothing_gets_nothing() {
+        let none = table(&CpuId::from_entries(&[]).unwrap()).unwrap();
+        assert!(none.as_slice().is_empty());
+        let bare = kvm_cpuid_entry2 {
+            function: XSAVE,
+            eax: 0b11,
+            ..kvm_cpuid_entry2::default()
+        };
+        let bare = table(&CpuId::from_entries(&[bare]).unwrap()).unwrap();
+        assert_eq!(bare.as_slice()[0].ecx, 576);
+    }
+}

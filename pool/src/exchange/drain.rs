@@ -1,0 +1,82 @@
+//! What a function that is done has left in its mailbox: it leaves that only into room
+//! that clients' budgets have, and its instance waits until then.
+
+use faasw_abi::wire::ResponseHead;
+use tokio::time::{Instant, sleep_until};
+
+use super::clock::Phase;
+use super::{Done, Exchange, is_cut, place};
+use crate::backlog::Lease;
+use crate::body::{PART_BYTES, Part, PartSender};
+use crate::error::InvokeError;
+
+impl Exchange {
+    /// Reads the last words of a function that is done. Room for all that it has left of
+    /// its response, if there is; one whose response is not to be sent needs none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn room_for_rest(&mut self, done: &Done) -> Result<Option<Lease>, InvokeError> {
+        // What told the end of any other was written before its words were read.
+        if let Done::Stopped(_) = done {
+            self.guest = self.instance.mailbox.guest()?;
+        }
+        let is_whole = self.guest.response_head_len != 0 && self.guest.response_end != 0;
+        // Counters that cannot be true are told when the rest is taken.
+        let waiting = self.instance.mailbox.response_waiting(&self.guest);
+        let bytes = match is_whole {
+            true => waiting.unwrap_or(0),
+            false => 0,
+        };
+        Ok(self.client.account.try_lease(bytes))
+    }
+
+    /// The head of a response that is there.
+    ///
+    /// # Errors
+    /// When the guest has taken it back; the system's.
+    pub fn head(&self) -> Result<ResponseHead, InvokeError> {
+        let head = self.instance.mailbox.head(&self.guest)?;
+        head.ok_or(InvokeError::NoResponse)
+    }
+
+    /// Whether it is up to the client that so many bytes cannot be handed out: it has not
+    /// taken what it was given. Others may have filled what all share, too.
+    pub(super) fn waits_to_send(&self, client: &Option<PartSender>, bytes: u64) -> bool {
+        let is_full = client.as_ref().is_some_and(|client| client.capacity() == 0);
+        is_full || self.client.account.waits_for_client(bytes)
+    }
+
+    /// Hands out what is in the mailbox, part by part, until there is room for the rest.
+    ///
+    /// # Errors
+    /// When the client takes nothing for too long, goes away, or gives way to others.
+    pub(super) async fn drain(
+        &mut self,
+        done: Done,
+        client: &Option<PartSender>,
+    ) -> Result<(Done, Lease), InvokeError> {
+        loop {
+            if let Some(room) = self.room_for_rest(&done)? {
+                self.wait = None;
+                return Ok((done, room));
+            }
+            // It does not run any more: others' turn does not wait for its client.
+            self.turn = None;
+            let waiting = self.instance.mailbox.response_waiting(&self.guest)?;
+            let (deadline, limit) = self.deadline(Phase::Client);
+            let bytes = waiting.min(PART_BYTES as u64);
+            self.note_wait(self.waits_to_send(client, bytes));
+            tokio::select! {
+                place = place(client, &self.client.account, bytes) => {
+                    let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
+                    let part = self.instance.mailbox.take_body(&self.guest, PART_BYTES)?;
+                    place.send(Ok(Part::Data(lease.hold(part))));
+                    self.clock.client = Instant::now();
+                }
+                () = is_cut(&self.wait) => return Err(InvokeError::Evicted),
+                () = sleep_until(deadline) => self.expired(limit)?,
+            }
+        }
+    }
+}

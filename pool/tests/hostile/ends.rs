@@ -1,0 +1,242 @@
+//! What a guest does once it has said that it is done, and who pays for it. CPU time is
+//! counted, not wall time: by the system, for each process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use faasw_abi::doorbell::Ring;
+use faasw_pool::{Call, CallLimits, InvokeError, ReplyBody};
+
+use crate::Battlefield;
+use crate::script::{Script, word};
+use crate::support::processes::{cpu_time, shells};
+use crate::support::{Bench, Log, bytes_of, call, slowness, whole};
+
+/// What a guest has at most once it has said that it is done.
+const AFTER_END: Duration = Duration::from_millis(50);
+
+/// What it may have used beyond that before it is gone, on a machine that is busy with
+/// other things: still a small part of what it would take.
+const ENDING: Duration = Duration::from_millis(150);
+
+/// A good answer, whose end is told early.
+fn told() -> Script {
+    Script::new().head().end().progress()
+}
+
+fn spinning(script: Script) -> Script {
+    let from = script.here();
+    script.for_ever_from(from)
+}
+
+fn long_limits() -> CallLimits {
+    let long = Duration::from_secs(30) * slowness();
+    CallLimits {
+        cpu: long,
+        first_byte: long,
+        idle_client: long,
+        idle_guest: long,
+        total: Some(long),
+    }
+}
+
+fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    let order = Call {
+        body: whole(&script.bytes()),
+        limits,
+        log: log.clone(),
+        ..call("/")
+    };
+    (order, log)
+}
+
+impl Battlefield<'_> {
+    /// Has an instance of the hostile function parked: of those the node believes that
+    /// they are done before they stand still.
+    async fn parks(&self) {
+        for _ in 0..20 {
+            // The first ones may be looked at instead.
+            let answered = self.attack(&Script::new().head().end().done()).await;
+            assert_eq!(answered.unwrap(), b"");
+            self.nobody_else_notices().await;
+            if self.is_parked() {
+                return;
+            }
+        }
+        panic!("no instance is parked");
+    }
+}
+
+fn went_on(error: &InvokeError) -> bool {
+    matches!(error, InvokeError::GuestFailed(why) if why.contains("went on after"))
+}
+
+pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    for (cpu, allowed) in [
+        (Duration::from_secs(30), AFTER_END),
+        // What is left of the limit, if that is less.
+        (Duration::from_millis(5), Duration::from_millis(6)),
+    ] {
+        let mut least = Duration::MAX;
+        for _ in 0..4 {
+            field.parks().await;
+            let limits = CallLimits {
+                cpu: cpu * slowness(),
+                ..long_limits()
+            };
+            let (order, log) = order(&spinning(told()), limits);
+            let answered = field.send(order).await;
+            assert_eq!(answered.unwrap(), b"", "the answer itself was good");
+            let charged = log.charge().await;
+            assert!(charged < allowed + ENDING, "{charged:?} of {cpu:?}");
+            least = least.min(charged);
+            let ended = log.stream_result().await;
+            assert!(went_on(&ended.unwrap_err()), "whoever follows it is told");
+            field.nobody_else_notices().await;
+            assert!(!field.is_parked());
+        }
+        // Ending it takes an order or two, on a machine that is not alone with this.
+        let ending = Duration::from_millis(25);
+        assert!(least < allowed + ending, "{least:?} of {cpu:?}");
+        // Wherever it had the time at all.
+        assert!(least >= allowed / 2 || cpu < AFTER_END, "{least:?}");
+    }
+    field.nothing_is_left().await;
+}
+
+pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    let mut shares = Vec::new();
+    for _ in 0..10 {
+        field.parks().await;
+        let script = told();
+        let from = script.here();
+        let storm = script.progress().for_ever_from(from);
+        let (order, log) = order(&storm, long_limits());
+        let own = std::process::id();
+        let before = cpu_time(own);
+        assert_eq!(field.send(order).await.unwrap(), b"");
+        let charged = log.charge().await;
+        let used = cpu_time(own) - before;
+        shares.push(used.as_secs_f64() / charged.as_secs_f64());
+        assert!(charged < AFTER_END + ENDING, "{charged:?}");
+        field.nobody_else_notices().await;
+        assert!(!field.is_parked());
+    }
+    println!("the node's time for that of each storm: {shares:.3?}");
+    // Unpaced it is a quarter to all of it, paced about an eighth.
+    shares.sort_by(f64::total_cmp);
+    let median = shares[shares.len() / 2];
+    assert!(median < 1.0 / 6.0, "{median}");
+    field.nothing_is_left().await;
+}
+
+/// While many requests are under way the node asks no guest for its end, and believes
+/// none that tells it all the same.
+pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let waits = Script::new().store(word!(wait_nanoseconds), u64::MAX);
+    let waits = waits.ring(Ring::Wait).for_ever_from(0);
+    let waiting: Vec<_> = (0..processors)
+        .map(|_| {
+            let (order, _) = order(&waits, long_limits());
+            let (pool, seed) = (bench.pool.clone(), field.hostile.clone());
+            tokio::spawn(async move { pool.invoke(&seed, order).await.map(drop) })
+        })
+        .collect();
+    let are_busy = |count| move |stats: faasw_pool::EngineStats| stats.busy == count;
+    bench.settles("they wait", are_busy(processors)).await;
+    let park = async || {
+        for _ in 0..20 {
+            let answered = field.attack(&Script::new().head().end().done()).await;
+            assert_eq!(answered.unwrap(), b"");
+            bench.settles("it is over", are_busy(processors)).await;
+        }
+        assert!(field.is_parked());
+    };
+    let works_on = Script::new().head().end().store(word!(outcome), 0);
+    for (is_over, script) in [
+        (true, spinning(told())),
+        // It has its ordinary time until it says that it is done itself.
+        (false, spinning(works_on.progress())),
+    ] {
+        park().await;
+        let limits = CallLimits {
+            cpu: Duration::from_millis(400) * slowness(),
+            ..long_limits()
+        };
+        let (order, log) = order(&script, limits);
+        // The body is whole, so the client may have it; but as that of a function which
+        // is not done.
+        let reply = bench.pool.invoke(&field.hostile, order).await.unwrap();
+        assert!(
+            matches!(reply.body, ReplyBody::Stream(_)),
+            "{:?}",
+            reply.body
+        );
+        assert_eq!(bytes_of(reply.body).await.unwrap(), b"");
+        let ended = log.stream_result().await.unwrap_err();
+        let charged = log.charge().await;
+        match ended {
+            InvokeError::CpuLimit(limit) if !is_over => {
+                assert_eq!(limit, limits.cpu);
+                assert!(charged >= limit, "{charged:?}");
+            }
+            error if is_over && went_on(&error) => {
+                assert!(charged < AFTER_END + ENDING, "{charged:?}");
+            }
+            other => panic!("{other}"),
+        }
+        bench.settles("it has ended", are_busy(processors)).await;
+    }
+    for waiting in waiting {
+        waiting.abort();
+    }
+    field.nothing_is_left().await;
+}
+
+pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    let limit = Duration::from_millis(200) * slowness();
+    let limits = CallLimits {
+        cpu: limit,
+        ..long_limits()
+    };
+    for (what, script) in [
+        ("it spins", spinning(Script::new())),
+        // Its shell ends by itself, and takes its own account along.
+        (
+            "it fails",
+            Script::new().race(word!(log_written), 8, 1, 0, 20_000_000),
+        ),
+    ] {
+        let (order, log) = order(&script, limits);
+        let answered = field.send(order).await;
+        assert!(answered.is_err(), "{what}: {answered:?}");
+        let charged = log.charge().await;
+        assert!(charged > Duration::from_millis(5), "{what}: {charged:?}");
+        assert!(charged < limit + ENDING, "{what}: {charged:?}");
+        field.nobody_else_notices().await;
+    }
+    // A client that goes away.
+    let before: Vec<_> = shells();
+    let (order, log) = order(&spinning(Script::new()), long_limits());
+    let (pool, seed) = (bench.pool.clone(), field.hostile.clone());
+    let asking = tokio::spawn(async move { pool.invoke(&seed, order).await.map(drop) });
+    let wanted = Duration::from_millis(60);
+    let used = || -> Duration {
+        let new = shells().into_iter().chain(before.iter().copied());
+        new.map(cpu_time).max().unwrap_or_default()
+    };
+    let already = used();
+    bench
+        .settles("it has used some time", |_| used() > already + wanted)
+        .await;
+    asking.abort();
+    let charged = log.charge().await;
+    assert!(charged >= wanted / 2, "{charged:?}");
+    field.nothing_is_left().await;
+}
