@@ -15,7 +15,8 @@
 //! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
 //!   the load.
 //! - `overload`: what is served when more is asked than can be, by an `open_loop`.
-//! - `report`: all of these in one run, with node and peer started by it.
+//! - `versions`: two versions of the node, each started many times.
+//! - `report`: all but versions in one run, with node and peer started by it.
 //! - `node`: the node's command line. `interrupt`: ending early in good order.
 //! - `client`, `response`: an HTTP client that adds as little of its own as it can.
 //! - `stats`, `table`: what is made of the samples.
@@ -45,6 +46,7 @@ mod stats;
 mod table;
 #[cfg(test)]
 mod test_server;
+mod versions;
 
 use std::process::ExitCode;
 
@@ -76,6 +78,8 @@ enum Command {
     Soak(soak::Arguments),
     /// What is served when more is asked than can be
     Overload(overload::Arguments),
+    /// A node against the version before it, both started many times
+    Versions(versions::Arguments),
     /// Every figure that the node is held to, in one run that starts node and peer itself
     Report(report::Arguments),
     /// The other process of `floor`'s round trips
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Overload(arguments) => overload::run(&arguments),
+        Command::Versions(arguments) => versions::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::FloorPartner(arguments) => floor::serve_partner(&arguments),
     };

@@ -29,9 +29,12 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::interrupt;
-use function::Function;
 use measure::{Part, Plan, Results};
-use setting::{Setting, Without};
+use setting::Without;
+
+pub use function::Function;
+pub use server::Node;
+pub use setting::Setting;
 
 /// What is measured where nothing else is given under the same name; paths are
 /// those of a checkout.

@@ -4,7 +4,7 @@
 //! a timeout, a dropped future), its process goes with it.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_fri::messages::Spawned;
@@ -64,9 +64,8 @@ enum Body {
     Spawned {
         spawner: Arc<Spawner>,
         token: u64,
-        pid: libc::pid_t,
-        /// Its CPU time's, once that was asked for.
-        clock: OnceLock<libc::clockid_t>,
+        /// Its CPU time's, unless it had ended by then.
+        clock: Option<libc::clockid_t>,
         birth: Birth,
     },
     /// A thread of this one.
@@ -104,8 +103,7 @@ impl Process {
         let body = Body::Spawned {
             spawner,
             token,
-            pid: 0,
-            clock: OnceLock::new(),
+            clock: None,
             birth: Birth::default(),
         };
         Self {
@@ -132,8 +130,8 @@ impl Process {
 
     /// The spawner has made it.
     pub fn was_spawned(&mut self, spawned: &Spawned) {
-        if let Body::Spawned { pid, birth, .. } = &mut self.body {
-            *pid = libc::pid_t::try_from(spawned.pid).unwrap_or(0);
+        if let Body::Spawned { clock, birth, .. } = &mut self.body {
+            *clock = clock_of(spawned.pid);
             *birth = Birth {
                 group: Duration::from_nanos(spawned.group_nanoseconds),
                 fork: Duration::from_nanos(spawned.fork_nanoseconds),
@@ -197,7 +195,7 @@ impl Process {
     /// The system's, when it has ended.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         let time = match &self.body {
-            Body::Spawned { pid, clock, .. } => cpu_time(*pid, clock),
+            Body::Spawned { clock, .. } => clock.map_or(Err(Errno::SRCH), cpu_time),
             Body::Thread(thread) => thread.cpu_time(),
         };
         time.map_err(|error| PlatformError::System {
@@ -218,24 +216,24 @@ impl Process {
     }
 }
 
+/// The clock of a process's CPU time.
 #[expect(unsafe_code, reason = "no safe interface takes a process's number")]
-fn cpu_time(pid: libc::pid_t, clock: &OnceLock<libc::clockid_t>) -> Result<Duration, Errno> {
+fn clock_of(pid: u64) -> Option<libc::clockid_t> {
+    // 0 would be the caller's own.
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
+    let mut clock = 0;
+    // SAFETY: the call writes one value of the type it is given.
+    let found = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+    (found == 0).then_some(clock)
+}
+
+#[expect(unsafe_code, reason = "no safe interface takes such a clock")]
+fn cpu_time(clock: libc::clockid_t) -> Result<Duration, Errno> {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    let clock = match clock.get() {
-        Some(clock) => *clock,
-        None => {
-            let mut found = 0;
-            // SAFETY: the call writes one value of the type it is given.
-            match unsafe { libc::clock_getcpuclockid(pid, &raw mut found) } {
-                0 => *clock.get_or_init(|| found),
-                error => return Err(Errno::from_raw_os_error(error)),
-            }
-        }
-    };
-    // SAFETY: as above.
+    // SAFETY: the call writes one value of the type it is given.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return Err(Errno::SRCH);
     }

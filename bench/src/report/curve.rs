@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::plot::{COLOURS, WIDTH, number, text};
+use super::plot::{COLOURS, drawing, number, text};
 
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 70.0;
@@ -39,16 +39,7 @@ impl fmt::Display for Curves {
         let highest = points().map(|(_, y)| *y).fold(f64::MIN_POSITIVE, f64::max);
         let across = |x: f64| LEFT + x / widest * (RIGHT - LEFT);
         let up = |y: f64| BOTTOM - y / highest * (BOTTOM - TOP);
-        writeln!(
-            f,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="13">"#
-        )?;
-        writeln!(
-            f,
-            r##"<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>"##
-        )?;
         let mut shapes = String::new();
-        text(&mut shapes, 10.0, 24.0, "start", "bold", &self.title)?;
         for step in 0..=STEPS {
             let part = f64::from(step) / f64::from(STEPS);
             let (x, y) = (across(widest * part), up(highest * part));
@@ -111,7 +102,7 @@ impl fmt::Display for Curves {
             )?;
             label_at += 220.0;
         }
-        writeln!(f, "{shapes}</svg>")
+        drawing(f, HEIGHT, &self.title, &shapes)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 /// Colours of the series, apart also for the colour-blind (Okabe and Ito).
 pub const COLOURS: [&str; 4] = ["#0072b2", "#e69f00", "#999999", "#009e73"];
 /// Width of every plot.
-pub const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 760.0;
 /// Where bars begin, and where the longest may end.
 const LEFT: f64 = 210.0;
 const RIGHT: f64 = 670.0;
@@ -66,17 +66,7 @@ impl fmt::Display for Chart {
             }
             y += GAP;
         }
-        writeln!(
-            f,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}" font-family="sans-serif" font-size="13">"#
-        )?;
-        writeln!(
-            f,
-            r##"<rect width="{WIDTH}" height="{y}" fill="#ffffff"/>"##
-        )?;
-        let mut title = String::new();
-        text(&mut title, 10.0, 24.0, "start", "bold", &self.title)?;
-        writeln!(f, "{title}{shapes}</svg>")
+        drawing(f, y, &self.title, &shapes)
     }
 }
 
@@ -102,6 +92,21 @@ fn draw(shapes: &mut String, bar: &Bar, colour: &str, y: f64, scale: f64) -> fmt
         let _ = write!(label, " / {}", number(whisker));
     }
     text(shapes, end + 6.0, y + 13.0, "start", "normal", &label)
+}
+
+/// A picture of the common width: `shapes` under a title.
+pub fn drawing(f: &mut fmt::Formatter<'_>, height: f64, title: &str, shapes: &str) -> fmt::Result {
+    writeln!(
+        f,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="13">"#
+    )?;
+    writeln!(
+        f,
+        r##"<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>"##
+    )?;
+    let mut above = String::new();
+    text(&mut above, 10.0, 24.0, "start", "bold", title)?;
+    writeln!(f, "{above}{shapes}</svg>")
 }
 
 /// A word or more at a place.

@@ -11,8 +11,8 @@ use super::args::{at_least_one, time};
 #[group(skip)]
 #[command(next_help_heading = "Clients")]
 pub struct Clients {
-    /// Serve at most this many connections at once; a further one takes the place of the
-    /// oldest without a request
+    /// Serve at most this many connections at once; for a further one another gives way,
+    /// first of addresses with many, and those that ask for nothing
     #[arg(long, value_name = "CONNECTIONS", default_value = "4096", value_parser = at_least_one)]
     pub max_connections: usize,
     /// Serve at most this many of one address, or of one /64 of IPv6

@@ -12,6 +12,7 @@ mod gather;
 mod incoming;
 mod request;
 mod response;
+mod size;
 mod timing;
 
 pub use body::{Body, BodyError};
@@ -21,6 +22,7 @@ pub(crate) use collect::{asks_first, collect, refuse};
 pub(crate) use forwarded::{forwarded_for, too_many_requests};
 pub(crate) use gather::{Gathered, gather};
 pub(crate) use incoming::{BodyLimits, limited};
-pub(crate) use request::{Arrival, Connection, FromOperator, check_size, head_cost, request_head};
+pub(crate) use request::{Arrival, Connection, FromOperator, request_head};
 pub(crate) use response::{Asked, response};
+pub(crate) use size::{check_size, head_cost, head_size};
 pub(crate) use timing::add_server_timing;

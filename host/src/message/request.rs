@@ -39,40 +39,6 @@ pub(crate) struct Arrival {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection(pub(crate) Arc<ConnectionBacklog>);
 
-/// Refuses a head that is larger than the node takes.
-pub(crate) fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Failure> {
-    let count = headers.len();
-    if count > limits.request_fields {
-        return Err(Failure::HeadTooLarge {
-            size: count,
-            unit: "fields",
-            limit: limits.request_fields,
-        });
-    }
-    let size = headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len())
-        .sum();
-    if size > limits.request_head {
-        return Err(Failure::HeadTooLarge {
-            size,
-            unit: "bytes",
-            limit: limits.request_head,
-        });
-    }
-    Ok(())
-}
-
-/// What the fields of a head take in memory, at least.
-pub(crate) fn head_cost(headers: &HeaderMap) -> u64 {
-    /// What a field takes beside its name and value.
-    const FIELD: usize = 110;
-    let each = headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + FIELD);
-    each.sum::<usize>() as u64
-}
-
 /// The head of a request to the function `name`, whose body is `length` bytes
 /// long where that is known.
 pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> RequestHead {
@@ -287,28 +253,6 @@ mod tests {
                 path,
                 "{uri}"
             );
-        }
-    }
-
-    #[test]
-    fn large_heads_are_refused_by_count_and_by_size() {
-        let limits = Limits {
-            request_fields: 2,
-            request_head: 10,
-            ..Limits::default()
-        };
-        let fits = parts(Request::get("/").header("a", "12").header("b", "12345"));
-        check_size(&fits.headers, &limits).unwrap();
-        let many = parts(
-            Request::get("/")
-                .header("a", "")
-                .header("b", "")
-                .header("c", ""),
-        );
-        let large = parts(Request::get("/").header("a", "1234567890"));
-        for (parts, unit) in [(many, "fields"), (large, "bytes")] {
-            let refused = check_size(&parts.headers, &limits).unwrap_err();
-            assert!(refused.to_string().contains(unit), "{refused}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, future::Future, net::IpAddr, pin::pin, sync::Arc};
 
 use faasw_text::Line;
-use http::{HeaderMap, Request, Response, Version};
+use http::{Request, Response, Version};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     limits::Limits,
-    message::{Connection, RemoteAddress, forwarded_for, too_many_requests},
+    message::{Connection, RemoteAddress, forwarded_for, head_cost, head_size, too_many_requests},
 };
 
 /// Bytes and fields of a request's head that hyper reads. Both are beyond the
@@ -120,7 +120,12 @@ async fn answer<H: Handler>(
     connections: &Arc<Connections>,
 ) -> Response<Sent> {
     let is_http2 = request.version() == Version::HTTP_2;
-    let under_way = client.begin(!is_http2, head_bytes(request.headers()));
+    // Of HTTP/1 all that was read before is this request's.
+    let head = match is_http2 {
+        true => head_size(request.headers()) as u64,
+        false => 0,
+    };
+    let under_way = client.begin(!is_http2, head);
     let mut request = request.map(|body| Received::new(body, &under_way));
     client.backlog.has_room().await;
     let mut forwarded = None;
@@ -141,13 +146,6 @@ async fn answer<H: Handler>(
     let connection = Connection(client.backlog.clone());
     request.extensions_mut().insert(connection);
     let answer = handler.answer(request).await;
-    client.is_answered(answer.headers()).await;
+    client.is_answered(head_cost(answer.headers())).await;
     answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
-}
-
-fn head_bytes(headers: &HeaderMap) -> u64 {
-    let each = headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len());
-    each.sum::<usize>() as u64
 }

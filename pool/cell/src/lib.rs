@@ -10,7 +10,8 @@
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
-//! - [`confine_daemon`], [`dangerous`]: what the node gives up, which is no cell.
+//! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
+//!   which is no cell.
 //! - [`filter`]: which system calls are left, with which arguments.
 //!
 //! Nothing here is done for each request: cells are closed ahead of need.
@@ -19,6 +20,7 @@ mod close;
 pub mod dangerous;
 pub mod filter;
 pub mod group;
+pub mod ordinary;
 mod privileges;
 mod site;
 

@@ -7,59 +7,30 @@
 
 use faasw_cell::dangerous::{DANGEROUS, MAKERS};
 use faasw_cell::filter::{Filter, Must, Rule, rule};
+use faasw_cell::ordinary::ORDINARY;
 
-/// What is let through whatever its arguments: the kernel caches that, and what it may be
-/// done to is for descriptors, users and Landlock to say.
+/// What is let through whatever its arguments beside [`ORDINARY`].
 const FREE: &[libc::c_long] = &[
     // Files that are open.
-    libc::SYS_read,
-    libc::SYS_write,
     libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
     libc::SYS_preadv,
     libc::SYS_pwritev,
     libc::SYS_preadv2,
     libc::SYS_pwritev2,
-    libc::SYS_lseek,
-    libc::SYS_close,
-    libc::SYS_fstat,
-    libc::SYS_fstatfs,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_sync_file_range,
-    libc::SYS_ftruncate,
-    libc::SYS_fallocate,
     libc::SYS_fadvise64,
     libc::SYS_flock,
     libc::SYS_copy_file_range,
     libc::SYS_sendfile,
     libc::SYS_splice,
-    libc::SYS_dup,
-    libc::SYS_dup2,
-    libc::SYS_dup3,
-    libc::SYS_getdents64,
     libc::SYS_fchmod,
     // Files by name.
-    libc::SYS_open,
-    libc::SYS_openat,
-    libc::SYS_stat,
-    libc::SYS_lstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
     libc::SYS_statfs,
-    libc::SYS_access,
-    libc::SYS_faccessat,
-    libc::SYS_faccessat2,
-    libc::SYS_readlink,
-    libc::SYS_readlinkat,
     libc::SYS_getcwd,
     libc::SYS_mkdir,
-    libc::SYS_mkdirat,
-    libc::SYS_rmdir,
     libc::SYS_unlink,
-    libc::SYS_unlinkat,
     libc::SYS_rename,
     libc::SYS_renameat,
     libc::SYS_renameat2,
@@ -68,9 +39,7 @@ const FREE: &[libc::c_long] = &[
     // Connections that were accepted, and sockets of processes that are made.
     libc::SYS_accept4,
     libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
     libc::SYS_sendto,
-    libc::SYS_sendmsg,
     libc::SYS_shutdown,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
@@ -82,52 +51,7 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_eventfd2,
     libc::SYS_pipe2,
-    libc::SYS_restart_syscall,
-    libc::SYS_nanosleep,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_gettimeofday,
-    libc::SYS_time,
-    libc::SYS_wait4,
-    libc::SYS_waitid,
-    // Memory that cannot be executed, see below for what makes it.
-    libc::SYS_brk,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_mincore,
-    libc::SYS_membarrier,
-    // Threads.
-    libc::SYS_futex,
-    libc::SYS_set_robust_list,
-    libc::SYS_rseq,
-    libc::SYS_sigaltstack,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_getcpu,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    // What it is and where.
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_getppid,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_getgid,
-    libc::SYS_getegid,
-    libc::SYS_getrlimit,
-    libc::SYS_getrusage,
-    libc::SYS_sysinfo,
-    libc::SYS_uname,
-    libc::SYS_getrandom,
 ];
 
 /// Every namespace that `clone` can make (clone(2)).
@@ -155,7 +79,8 @@ fn rules() -> Vec<Rule> {
     };
     let not_executable = Have(2, libc::PROT_EXEC as u64, 0);
     let own = std::process::id();
-    let mut rules: Vec<_> = FREE.iter().map(|call| rule("serve", *call, &[])).collect();
+    let free = ORDINARY.iter().chain(FREE);
+    let mut rules: Vec<_> = free.map(|call| rule("serve", *call, &[])).collect();
     rules.extend([
         rule("map memory", libc::SYS_mmap, &[not_executable]),
         rule("protect memory", libc::SYS_mprotect, &[not_executable]),

@@ -22,7 +22,6 @@ use std::{
 };
 
 use faasw_pool::ConnectionBacklog;
-use http::HeaderMap;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout},
@@ -31,8 +30,6 @@ use tokio::{
 pub(super) use self::request::{Receiving, UnderWay};
 use crate::limits::Limits;
 
-/// What a field takes in memory beside its name and value.
-const FIELD_BYTES: usize = 64;
 /// Bytes of responses' heads that may wait to be written at once.
 const MOST_HEADS: u64 = 128 << 10;
 /// A client that has not taken what it was given for so long is slow: its connection may go
@@ -215,9 +212,10 @@ impl Client {
         self.unread.load(Ordering::Relaxed).min(most)
     }
 
-    /// The head of a response was made for it, and may go as soon as those before it have:
-    /// no window of HTTP/2 holds them, and a hundred may be ready at once.
-    pub(super) async fn is_answered(&self, fields: &HeaderMap) {
+    /// The head of a response was made for it, which takes `bytes`, and may go as soon as
+    /// those before it have: no window of HTTP/2 holds them, and a hundred may be ready at
+    /// once.
+    pub(super) async fn is_answered(&self, bytes: u64) {
         while self.heads.load(Ordering::Acquire) >= MOST_HEADS {
             let mut written = pin!(self.heads_written.notified());
             written.as_mut().enable();
@@ -226,10 +224,6 @@ impl Client {
                 let _ = timeout(SLOW, written).await;
             }
         }
-        let each = fields
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
-        let bytes = each.sum::<usize>() as u64;
         self.heads.fetch_add(bytes, Ordering::AcqRel);
         self.backlog.take(bytes);
     }

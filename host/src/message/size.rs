@@ -1,0 +1,80 @@
+//! What a head's fields come to: against the limit, and in memory.
+
+use http::HeaderMap;
+
+use crate::{failure::Failure, limits::Limits};
+
+/// What a field takes in memory beside its name and value, at least.
+const FIELD: usize = 110;
+
+/// Bytes of the fields' names and values.
+pub(crate) fn head_size(fields: &HeaderMap) -> usize {
+    let each = fields
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len());
+    each.sum()
+}
+
+/// What the fields take in memory, at least.
+pub(crate) fn head_cost(fields: &HeaderMap) -> u64 {
+    (head_size(fields) + fields.len() * FIELD) as u64
+}
+
+/// Refuses a head that is larger than the node takes.
+pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), Failure> {
+    let count = fields.len();
+    if count > limits.request_fields {
+        return Err(Failure::HeadTooLarge {
+            size: count,
+            unit: "fields",
+            limit: limits.request_fields,
+        });
+    }
+    let size = head_size(fields);
+    if size > limits.request_head {
+        return Err(Failure::HeadTooLarge {
+            size,
+            unit: "bytes",
+            limit: limits.request_head,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    fn head(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let field = |(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        fields.iter().copied().map(field).collect()
+    }
+
+    #[test]
+    fn large_heads_are_refused_by_count_and_by_size() {
+        let limits = Limits {
+            request_fields: 2,
+            request_head: 10,
+            ..Limits::default()
+        };
+        check_size(&head(&[("a", "12"), ("b", "12345")]), &limits).unwrap();
+        let many = head(&[("a", ""), ("b", ""), ("c", "")]);
+        let large = head(&[("a", "1234567890")]);
+        for (fields, unit) in [(many, "fields"), (large, "bytes")] {
+            let refused = check_size(&fields, &limits).unwrap_err();
+            assert!(refused.to_string().contains(unit), "{refused}");
+        }
+    }
+
+    #[test]
+    fn each_field_costs_what_it_takes_beside_its_bytes() {
+        assert_eq!(head_cost(&head(&[("a", "12345")])), 6 + FIELD as u64);
+        assert_eq!(head_cost(&HeaderMap::new()), 0);
+    }
+}

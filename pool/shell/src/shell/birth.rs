@@ -1,0 +1,111 @@
+//! How a shell comes to be: its VM, and the cell round it.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use faasw_cell::filter::Filter;
+use faasw_cell::{Cell, Step, without_privilege};
+use faasw_fri::messages::{Failure, Prepared};
+use rustix::io::Errno;
+
+use super::{FAILED, Shell, report};
+use crate::clock;
+use crate::page_map::PageMap;
+use crate::priority;
+use crate::spawner::{name_process, unblock_signals};
+use crate::vm::{Template, Vm};
+
+/// How a shell came to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// Nobody waits for it: it runs when nothing else wants to, until the spawner says
+    /// otherwise.
+    pub is_ahead: bool,
+    /// Time from the beginning of the fork until it ran in its control group, in
+    /// nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// Lives as the shell of a cell; answers with the exit code. The guest's progress
+/// doorbell signals `progress`. The cell is closed as soon as the VM is made, before
+/// anything of a tenant's comes.
+pub fn run(
+    cell: Cell,
+    socket: OwnedFd,
+    progress: OwnedFd,
+    template: &Template,
+    filter: &Filter,
+    birth: Birth,
+) -> i32 {
+    if birth.is_ahead {
+        priority::lower();
+    }
+    name_process(c"faasw-shell");
+    unblock_signals();
+    // What is said on standard error would only get an attacker heard.
+    std::panic::set_hook(Box::new(|_| {
+        // SAFETY: ends this process without running anything.
+        unsafe { libc::_exit(PANICKED) }
+    }));
+    let started = clock::monotonic();
+    let made = enclose(cell, &socket, progress, template, filter);
+    let (vm, page_map, closing) = match made {
+        Ok(made) => made,
+        Err((failure, errno, step)) => {
+            report(&socket, failure, errno.raw_os_error() as u64, step);
+            return FAILED;
+        }
+    };
+    // Neither is dropped: the system lets go of everything by itself.
+    let socket = ManuallyDrop::new(socket);
+    let mut shell = ManuallyDrop::new(Shell::new(&socket, template, vm, page_map));
+    shell.live(Prepared {
+        nanoseconds: clock::monotonic() - started,
+        cell_nanoseconds: closing,
+        born_nanoseconds: birth.nanoseconds,
+    })
+}
+
+/// Makes the VM and closes the cell round it. Beside `socket` and `progress` no number
+/// may be in use that a cell has. Also says what closing took, in nanoseconds.
+///
+/// # Errors
+/// What failed, and at which step of closing.
+pub fn enclose(
+    cell: Cell,
+    socket: &OwnedFd,
+    progress: OwnedFd,
+    template: &Template,
+    filter: &Filter,
+) -> Result<(Vm, PageMap, u64), (Failure, Errno, u64)> {
+    fault_by_default();
+    let moved = rustix::io::fcntl_dupfd_cloexec(&progress, crate::cell::PROGRESS.cast_signed())
+        .map_err(|errno| (Failure::Create, errno, 0))?;
+    drop(progress);
+    let progress = moved;
+    // While this process may still look at itself; but not as one that is shown where
+    // in the host's memory its pages are.
+    let page_map = without_privilege(PageMap::open)
+        .flatten()
+        .map_err(|errno| (Failure::Create, errno, 0))?;
+    let vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
+    let made_at = clock::monotonic();
+    let [machine, vcpu, statistics, progress] = vm.descriptors();
+    let page_map_fd = Some(page_map.as_raw_fd());
+    let made = [page_map_fd, machine, vcpu, statistics, progress];
+    crate::cell::arrange(socket, made)
+        .map_err(Step::Descriptors.failed())
+        .and_then(|()| cell.close(crate::cell::LIMITS, filter))
+        .map_err(|error| (Failure::Cell, error.errno, error.step as u64))?;
+    Ok((vm, page_map, clock::monotonic() - made_at))
+}
+
+/// Has a fault of this process end it by its own signal, as the system does. The standard
+/// library's handlers tell of it first, which takes calls that no cell allows: a fault
+/// would end as a forbidden call, and be taken for somebody who broke out.
+fn fault_by_default() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: no handler of this program's is replaced that anything relies on.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}

@@ -1,0 +1,143 @@
+//! A shell: a process or thread with one VM that becomes one instance and then ends.
+//!
+//! [`run`] makes one and closes its cell; then it does what the node orders: `orders` has
+//! those that make an instance and take it apart, `running` those that let it run.
+
+mod birth;
+mod orders;
+mod running;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use faasw_fri::messages::{Activate, Failed, Failure, Prepared};
+use faasw_fri::{FriError, Kind, Message, receive, send};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+pub use self::birth::{Birth, enclose, run};
+use crate::fork::Instance;
+use crate::page_map::PageMap;
+use crate::preset::Preset;
+use crate::reset::Trouble;
+use crate::vm::{Template, Vm};
+
+/// Exit code of a shell that could not go on.
+pub(crate) const FAILED: i32 = 1;
+
+/// Exit code of a shell that panicked.
+pub(crate) const PANICKED: i32 = 101;
+
+/// Why a shell ends.
+enum End {
+    /// The node is done with it, or gone.
+    Dismissed,
+    /// It cannot go on; the node has been told if it could be.
+    Failed,
+}
+
+pub(crate) struct Shell<'a> {
+    socket: &'a OwnedFd,
+    template: &'a Template,
+    vm: Vm,
+    page_map: PageMap,
+    preset: Option<Box<Preset>>,
+    instance: Option<Instance>,
+    fork_nanoseconds: u64,
+    /// Page faults before the request.
+    faults_before: u64,
+    activated: u64,
+    exits: u64,
+}
+
+pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
+    let message = Failed {
+        failure: failure as u64,
+        detail,
+        instruction,
+    };
+    // A node that is gone needs no report.
+    let _ = send(socket, &message, &[], SendFlags::empty());
+}
+
+impl<'a> Shell<'a> {
+    pub(crate) fn new(
+        socket: &'a OwnedFd,
+        template: &'a Template,
+        vm: Vm,
+        page_map: PageMap,
+    ) -> Self {
+        Self {
+            socket,
+            template,
+            vm,
+            page_map,
+            preset: None,
+            instance: None,
+            fork_nanoseconds: 0,
+            faults_before: 0,
+            activated: 0,
+            exits: 0,
+        }
+    }
+
+    /// Tells the node that the VM is there, and serves it to the end; answers with the
+    /// exit code.
+    pub(crate) fn live(&mut self, prepared: Prepared) -> i32 {
+        match self.tell(&prepared).and_then(|()| self.serve()) {
+            Err(End::Failed) => FAILED,
+            Ok(()) | Err(End::Dismissed) => 0,
+        }
+    }
+
+    fn tell<M: Message>(&self, message: &M) -> Result<(), End> {
+        send(self.socket, message, &[], SendFlags::empty()).map_err(|_| End::Dismissed)
+    }
+
+    fn fail(&self, failure: Failure, detail: u64) -> End {
+        report(self.socket, failure, detail, self.vm.instruction());
+        End::Failed
+    }
+
+    fn fail_system(&self, failure: Failure, errno: Errno) -> End {
+        self.fail(failure, errno.raw_os_error() as u64)
+    }
+
+    fn fail_trouble(&self, failure: Failure, trouble: Trouble) -> End {
+        match trouble {
+            Trouble::Broken(page) => self.fail(Failure::Broken, page),
+            Trouble::Changed(change) => self.fail(Failure::Changed, change as u64),
+            Trouble::System(errno) => self.fail_system(failure, errno),
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), End> {
+        loop {
+            let packet = match receive(self.socket, RecvFlags::empty()) {
+                Ok(packet) => packet,
+                Err(FriError::Closed) => return Ok(()),
+                Err(_) => return Err(self.fail(Failure::Message, 0)),
+            };
+            let kind = packet.kind();
+            match (kind, &mut self.instance) {
+                (Some(Kind::Preset), None) if self.preset.is_none() => self.preset(packet)?,
+                (Some(Kind::Fork), None) => self.fork(packet)?,
+                (Some(Kind::Activate), Some(instance)) => {
+                    instance.is_done = false;
+                    let ram = instance.ram;
+                    let order = packet
+                        .message::<Activate>()
+                        .map_err(|_| self.fail(Failure::Message, 0))?;
+                    self.activate(&order, ram)?;
+                    self.run()?;
+                }
+                (Some(Kind::Reset), Some(instance)) if instance.is_done => self.reset(&packet)?,
+                (Some(Kind::Resume), Some(_)) => self.run()?,
+                // For a wait that is over.
+                (Some(Kind::Wake), Some(_)) => {}
+                (Some(Kind::Survey), Some(_)) => self.survey()?,
+                (Some(Kind::Seal), Some(_)) => return self.seal(packet),
+                _ => return Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
+            }
+        }
+    }
+}

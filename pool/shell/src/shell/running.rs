@@ -1,0 +1,207 @@
+//! The orders that let an instance run, and what it rings for meanwhile.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use faasw_abi::boot::Activation;
+use faasw_abi::doorbell::Ring;
+use faasw_fri::messages::{Activate, Failure, Rang};
+use faasw_fri::{FriError, Kind, Packet, receive};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::{End, Shell};
+use crate::clock;
+use crate::guest_memory::{self, Mapping};
+use crate::vm::Stop;
+
+/// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
+/// again if it wants more, and the node's time limit holds meanwhile.
+const WAIT_MAX: u64 = 3_600_000_000_000;
+
+impl Shell<'_> {
+    pub(super) fn activate(&mut self, order: &Activate, ram: Mapping) -> Result<(), End> {
+        let mut entropy = [0; 32];
+        // Without entropy no instance may run.
+        fill_with_entropy(&mut entropy).map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        self.activated = clock::monotonic();
+        // Since the epoch it is counted here: the order took a moment to arrive.
+        let wall = Duration::from_nanos(order.wall_epoch_nanoseconds)
+            .saturating_add(Duration::from_nanos(self.activated));
+        guest_memory::write_activation(
+            ram,
+            &Activation {
+                instance: order.instance,
+                entropy,
+                wall_seconds: wall.as_secs(),
+                wall_nanoseconds: u64::from(wall.subsec_nanos()),
+                monotonic_nanoseconds: order.monotonic_nanoseconds,
+                tsc_khz: self.template.tsc_khz(),
+            },
+        );
+        self.exits = 0;
+        Ok(())
+    }
+
+    /// Runs the guest until it rings for the node.
+    pub(super) fn run(&mut self) -> Result<(), End> {
+        loop {
+            let stop = self
+                .vm
+                .run()
+                .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+            self.exits += 1;
+            match stop {
+                Stop::Rang(value) if value == Ring::Wait as u32 => self.wait()?,
+                Stop::Rang(value) if value == Ring::Populate as u32 => self.populate(),
+                Stop::Rang(value) => {
+                    let is_done = value == Ring::Done as u32;
+                    if let Some(instance) = &mut self.instance {
+                        instance.is_done = is_done;
+                    }
+                    return match self.ordered_already(is_done)? {
+                        Some(order) => self.reset(&order),
+                        None => self.tell(&self.rang(value)),
+                    };
+                }
+                Stop::Shutdown => return Err(self.fail(Failure::Shutdown, 0)),
+                Stop::Other(reason) => return Err(self.fail(Failure::Exit, u64::from(reason))),
+            }
+        }
+    }
+
+    /// The order to reset, if the node, which was told of the end already, has sent
+    /// it: then nobody waits for the ring.
+    fn ordered_already(&self, is_done: bool) -> Result<Option<Packet>, End> {
+        if !is_done {
+            return Ok(None);
+        }
+        match waiting_order(self.socket) {
+            Ok(Some(packet)) => match packet.kind() {
+                Some(Kind::Reset) => Ok(Some(packet)),
+                kind => Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
+            },
+            Ok(None) => Ok(None),
+            Err(FriError::Closed) => Err(End::Dismissed),
+            Err(_) => Err(self.fail(Failure::Message, 0)),
+        }
+    }
+
+    fn rang(&self, value: u32) -> Rang {
+        Rang {
+            ring: u64::from(value),
+            fork_nanoseconds: self.fork_nanoseconds,
+            run_nanoseconds: clock::monotonic() - self.activated,
+            exits: self.exits,
+            page_faults: self.request_faults(),
+        }
+    }
+
+    pub(super) fn request_faults(&self) -> u64 {
+        self.vm.page_faults().saturating_sub(self.faults_before)
+    }
+
+    /// Makes memory ready that the guest says it will write: private pages, and
+    /// second-level tables where the host fills those in advance. A wish that makes
+    /// no sense is none.
+    fn populate(&self) {
+        let Some(instance) = &self.instance else {
+            return;
+        };
+        let wish = guest_memory::populate_wanted(instance.mailbox);
+        guest_memory::make_private(instance.ram, &[wish]);
+        if wish.start < wish.end && wish.end <= instance.ram.bytes() {
+            self.vm.prefault(wish.start, wish.end - wish.start);
+        }
+    }
+
+    /// Sleeps for the guest, until its time has come or the node wakes it. The
+    /// socket is watched, so a node that goes away ends the wait, too.
+    fn wait(&self) -> Result<(), End> {
+        let wanted = self
+            .instance
+            .as_ref()
+            .map_or(0, |instance| guest_memory::wait_wanted(instance.mailbox))
+            .min(WAIT_MAX);
+        let timeout = Timespec {
+            tv_sec: (wanted / 1_000_000_000) as i64,
+            tv_nsec: (wanted % 1_000_000_000) as i64,
+        };
+        let mut events = [PollFd::new(self.socket, PollFlags::IN)];
+        match poll(&mut events, Some(&timeout)) {
+            // Woken early: the guest asks again.
+            Ok(0) | Err(Errno::INTR) => Ok(()),
+            Ok(_) => match receive(self.socket, RecvFlags::empty()) {
+                Ok(packet) if packet.kind() == Some(Kind::Wake) => Ok(()),
+                Err(FriError::Closed) => Err(End::Dismissed),
+                _ => Err(self.fail(Failure::Message, 0)),
+            },
+            Err(errno) => Err(self.fail_system(Failure::Run, errno)),
+        }
+    }
+}
+
+/// The order that waits in a socket, if there is one. Those to wake are for waits that are
+/// over, however many there are.
+fn waiting_order(socket: &OwnedFd) -> Result<Option<Packet>, FriError> {
+    loop {
+        match receive(socket, RecvFlags::DONTWAIT) {
+            Ok(packet) if packet.kind() == Some(Kind::Wake) => {}
+            Ok(packet) => return Ok(Some(packet)),
+            Err(FriError::System(Errno::AGAIN)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Fills `out` from the system's generator.
+fn fill_with_entropy(out: &mut [u8; 32]) -> Result<(), Errno> {
+    let mut filled = 0;
+    while let Some(rest) = out.get_mut(filled..)
+        && !rest.is_empty()
+    {
+        match rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_fri::messages::{Reset, Wake};
+    use faasw_fri::send;
+    use rustix::net::SendFlags;
+
+    #[test]
+    fn a_flood_of_wakes_takes_no_stack() {
+        let (ours, theirs) = faasw_fri::pair().unwrap();
+        // As many as root may have wait.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&ours, 16 << 20);
+        let mut sent = 0;
+        while send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).is_ok() {
+            sent += 1;
+        }
+        assert!(sent > 100, "{sent}");
+        // A small part of what a process has.
+        let asks = std::thread::Builder::new().stack_size(128 << 10);
+        let asks = asks.spawn(move || {
+            assert!(matches!(waiting_order(&theirs), Ok(None)));
+            theirs
+        });
+        let theirs = asks.unwrap().join().unwrap();
+        for order in 0..3 {
+            send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).unwrap();
+            let count_unused = order;
+            send(&ours, &Reset { count_unused }, &[], SendFlags::DONTWAIT).unwrap();
+            let packet = waiting_order(&theirs).unwrap().unwrap();
+            assert_eq!(packet.message::<Reset>().unwrap().count_unused, order);
+        }
+        drop(ours);
+        assert!(matches!(waiting_order(&theirs), Err(FriError::Closed)));
+    }
+}
