@@ -12,7 +12,6 @@ use faasw_pool::ConnectionBacklog;
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme};
 
 use super::{fields::ConnectionFields, timing};
-use crate::{failure::Failure, limits::Limits};
 
 /// The client's address, as an extension of a request; without it the function
 /// sees none. The gateway sets it; a program that embeds the library may.

@@ -8,7 +8,7 @@ use faasw_cell::{Cell, Step, without_privilege};
 use faasw_fri::messages::{Failure, Prepared};
 use rustix::io::Errno;
 
-use super::{FAILED, Shell, report};
+use super::{FAILED, PANICKED, Shell, report};
 use crate::clock;
 use crate::page_map::PageMap;
 use crate::priority;

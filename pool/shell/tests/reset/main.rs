@@ -28,7 +28,8 @@ mod preset;
 mod programs;
 
 use faasw_abi::memory_map::{PAGE, PML4, TEXT};
-use faasw_fri::messages::{FriExtent, SET_MAX};
+use faasw_fri::messages::FriExtent;
+use faasw_seedtree::Extent;
 use faasw_shell::page_map::PageMap;
 use faasw_shell::reset::{Tables, Trouble};
 use faasw_shell::state::{Change, Unready};
@@ -43,18 +44,14 @@ use preset::{
 
 const DONE: Option<u32> = Some(3);
 
-fn private_pages(machine: &Machine) -> u64 {
+fn private(machine: &Machine) -> Vec<Extent> {
     let map = PageMap::open().unwrap();
-    let mut stretches = [FriExtent::default(); SET_MAX];
-    let (mut from, mut pages) = (0, 0);
-    while from < machine::RAM {
-        let (count, next) = map.written(machine.ram, from, &mut stretches).unwrap();
-        for stretch in &stretches[..count] {
-            pages += (stretch.end - stretch.start) / PAGE;
-        }
-        from = next;
-    }
-    pages
+    map.all_written(machine.ram).unwrap()
+}
+
+fn private_pages(machine: &Machine) -> u64 {
+    let private = private(machine);
+    private.iter().map(|stretch| stretch.bytes() / PAGE).sum()
 }
 
 fn a_guest_that_writes_everything_leaves_nothing() {
@@ -69,7 +66,7 @@ fn a_guest_that_writes_everything_leaves_nothing() {
         assert!(restored.let_go > 10_000, "{restored:?}");
         machine.assert_memory();
         // What it usually writes stays its own, and a few spare pages.
-        assert!(private_pages(&machine) < 100, "{}", private_pages(&machine));
+        assert!(private_pages(&machine) < 100, "{:?}", private(&machine));
         let now = machine.vm.save().unwrap();
         assert_eq!(now.regs, wanted.regs);
         assert_eq!(now.sregs, wanted.sregs);

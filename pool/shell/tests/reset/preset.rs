@@ -15,7 +15,7 @@ use faasw_shell::vm::Stop;
 use rustix::io::Errno;
 
 use crate::machine::{self, LAST_TABLE, Level, Machine, NUMBER, RAM, UNMAPPED};
-use crate::{DONE, private_pages, programs};
+use crate::{DONE, private, private_pages, programs};
 
 fn pages(start: u64, count: u64) -> FriExtent {
     FriExtent {
@@ -154,7 +154,7 @@ pub fn a_fork_in_two_steps_is_a_fork() {
         let restored = machine.reset();
         machine.assert_memory();
         assert!(restored.let_go > 10_000, "{restored:?}");
-        assert!(private_pages(&machine) < 110, "{}", private_pages(&machine));
+        assert!(private_pages(&machine) < 110, "{:?}", private(&machine));
         bare.reset();
     }
     let (now, wanted) = (machine.vm.save().unwrap(), bare.vm.save().unwrap());
