@@ -7,9 +7,9 @@
 //! AVX-512, no nested virtualisation, no counters, no paravirtual clock. What a leaf says
 //! that is not here reads as zero.
 //!
-//! Where the CPU answers a guest itself (`kvm-pvm` without CPUID faulting) this hides
-//! nothing from it; there the reset brings back what instructions reach all the same, and
-//! `faasw doctor` says so.
+//! Where the CPU answers a guest itself (`kvm-pvm` without CPUID faulting), or KVM adds what
+//! it cannot withhold (`kvm-pvm` with it), this hides little; there the reset brings back
+//! what instructions reach all the same, and `faasw doctor` says so.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 
@@ -167,6 +167,28 @@ fn allowed(leaf: &Leaf, supported: &[kvm_cpuid_entry2]) -> Option<kvm_cpuid_entr
     Some(entry)
 }
 
+/// Whether a vCPU's guest is told of anything that is not supported here: KVM may add to
+/// the table that it was given.
+pub(crate) fn goes_beyond(told: &CpuId) -> bool {
+    told.as_slice().iter().any(|entry| {
+        let named = LEAVES
+            .iter()
+            .find(|leaf| leaf.function == entry.function && leaf.index == entry.index);
+        let leaf = named.unwrap_or(&NONE);
+        // Which leaf is the last is a number; who the vCPU is, and whether its interrupt
+        // controller is on, KVM puts in by itself.
+        let is_last = matches!(entry.function, 0 | EXTENDED);
+        let (ids, controller) = match entry.function {
+            1 => (u32::MAX, bits(&[9])),
+            _ => (0, 0),
+        };
+        (!is_last && entry.eax & !leaf.eax != 0)
+            || entry.ebx & !(leaf.ebx | ids) != 0
+            || entry.ecx & !leaf.ecx != 0
+            || entry.edx & !(leaf.edx | controller) != 0
+    })
+}
+
 /// Bytes of the area that these states take: those of x87 and SSE with a header, then AVX.
 fn area(states: u32) -> u32 {
     match states >> 2 & 1 {
@@ -258,6 +280,43 @@ mod tests {
             "XSAVES has states of its own"
         );
         assert!(entry(&table, 0x4000_0001, 0).is_none());
+    }
+
+    #[test]
+    fn what_is_added_to_the_table_is_seen() {
+        let table = table(&everything()).unwrap();
+        assert!(!goes_beyond(&table));
+        let with = |change: fn(&mut kvm_cpuid_entry2)| {
+            let mut entries = table.as_slice().to_vec();
+            entries.iter_mut().for_each(change);
+            CpuId::from_entries(&entries).unwrap()
+        };
+        assert!(!goes_beyond(&with(|entry| match entry.function {
+            1 => entry.ebx |= 7 << 24,
+            XSAVE => entry.ebx = 576,
+            _ => {}
+        })));
+        for change in [
+            |entry: &mut kvm_cpuid_entry2| entry.edx |= 1 << 30,
+            |entry: &mut kvm_cpuid_entry2| {
+                if entry.function == 7 {
+                    entry.ebx |= bits(&[16]);
+                }
+            },
+            |entry: &mut kvm_cpuid_entry2| {
+                if entry.function == XSAVE && entry.index == 0 {
+                    entry.eax |= bits(&[9]);
+                }
+            },
+            |entry: &mut kvm_cpuid_entry2| {
+                if entry.function == FEATURES {
+                    // A leaf that is not named at all.
+                    entry.function = 0x8000_000a;
+                }
+            },
+        ] {
+            assert!(goes_beyond(&with(change)));
+        }
     }
 
     #[test]

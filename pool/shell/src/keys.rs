@@ -1,13 +1,57 @@
 //! Protection keys: PKRU, which says what a thread may do with its own memory.
 //!
-//! No guest is told of them, and KVM changes PKRU between guest and host only for one
-//! that was. But where a guest runs on the CPU as it is (`kvm-pvm`), with a host that has
-//! them on, `wrpkru` works at level 3: what a guest wrote would be the shell's and the
-//! next request's. So PKRU is put back whenever the vCPU has stopped, and the next run
-//! finds the shell's. A guest that denies the shell its own memory ends it by a fault.
+//! No guest is told of them, and where KVM goes by that it changes PKRU between guest and
+//! host only for one that was. But where a guest runs on the CPU as it is (`kvm-pvm`), with
+//! a host that has them on, `wrpkru` works at level 3. There are two kinds:
+//!
+//! - KVM does not know of it: what a guest wrote would be the shell's and the next
+//!   request's. So PKRU is put back whenever the vCPU has stopped ([`Keys`]), and the next
+//!   run finds the shell's. A guest that denies the shell its own memory ends it by a fault.
+//! - KVM keeps a PKRU for each vCPU, and gives it back to the next run. It leaves that alone
+//!   in a restore unless the state has the component, although it may not tell it: so each
+//!   restore names it ([`part`]).
 
 use std::arch::asm;
-use std::arch::x86_64::__cpuid_count;
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::ops::Range;
+
+use kvm_bindings::kvm_xsave;
+use kvm_ioctls::VcpuFd;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::state::{HEADER, LEGACY};
+use crate::vm::errno;
+
+/// PKRU's component of an XSAVE area (SDM volume 1, section 13.5.7).
+pub(crate) const COMPONENT: u64 = 1 << 9;
+
+/// Where a vCPU's PKRU is in its XSAVE area, on a host where KVM takes it. `vcpu` is thrown
+/// away after it was asked.
+///
+/// # Errors
+/// `OPNOTSUPP` when KVM takes it beyond what a state of ours has room for.
+pub(crate) fn part(vcpu: &VcpuFd) -> Result<Option<Range<usize>>, Errno> {
+    const XSAVE: u32 = 0xd;
+    if __cpuid(0).eax < XSAVE || !Keys::are_on() {
+        return Ok(None);
+    }
+    let place = __cpuid_count(XSAVE, COMPONENT.trailing_zeros());
+    let part = place.ebx as usize..(place.ebx + place.eax) as usize;
+    let mut xsave = kvm_xsave::default();
+    let area = xsave.region.as_mut_bytes();
+    if let Some(in_use) = area.get_mut(HEADER).and_then(|header| header.get_mut(..8)) {
+        in_use.copy_from_slice(&(LEGACY | COMPONENT).to_le_bytes());
+    }
+    let has_room = !part.is_empty() && area.get(part.clone()).is_some();
+    // SAFETY: no component beyond the structure is named.
+    match unsafe { vcpu.set_xsave(&xsave) }.map_err(errno) {
+        Ok(()) if has_room => Ok(Some(part)),
+        Ok(()) => Err(Errno::OPNOTSUPP),
+        Err(Errno::INVAL) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
 
 /// PKRU as it was when nothing had run; nothing where the system has no protection keys.
 #[derive(Clone, Copy, Debug)]
@@ -17,11 +61,13 @@ impl Keys {
     /// As the calling thread has it.
     #[must_use]
     pub fn of_this_thread() -> Self {
-        /// CPUID: the system has turned them on.
+        Self(Self::are_on().then(read))
+    }
+
+    /// Whether the system has turned them on.
+    fn are_on() -> bool {
         const OSPKE: u32 = 1 << 4;
-        let has_leaf = __cpuid_count(0, 0).eax >= 7;
-        let is_on = has_leaf && __cpuid_count(7, 0).ecx & OSPKE != 0;
-        Self(is_on.then(read))
+        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ecx & OSPKE != 0
     }
 
     /// Puts it back, if a guest has changed it.

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cpuid::STATES;
+use crate::keys;
 use crate::vm::{Stop, Vm, errno};
 
 /// What a guest may not change.
@@ -139,19 +140,27 @@ fn read_msrs(vcpu: &VcpuFd, indices: &[u32]) -> Result<Msrs, Errno> {
 /// where they do in the standard format, and nothing else. x87 and SSE always count, so
 /// that their control words are the area's; AVX where any bit of it is set, since upper
 /// halves that are in use slow SSE down on some CPUs, and zero is what it is without.
-fn write_header(area: &mut [u8]) -> Option<()> {
-    const LEGACY: u64 = 0b011;
+/// Protection keys, where KVM takes them (`keys`), are as after a reset of the CPU.
+fn write_header(area: &mut [u8], keys: Option<Range<usize>>) -> Option<()> {
     const AVX: u64 = 0b100;
-    let uses_avx = area.get(AVX_PART)?.iter().any(|byte| *byte != 0);
-    let states = if uses_avx { LEGACY | AVX } else { LEGACY };
+    let mut states = LEGACY;
+    if area.get(AVX_PART)?.iter().any(|byte| *byte != 0) {
+        states |= AVX;
+    }
+    if let Some(part) = keys {
+        area.get_mut(part)?.fill(0);
+        states |= keys::COMPONENT;
+    }
     let (in_use, rest) = area.get_mut(HEADER)?.split_at_mut_checked(8)?;
     in_use.copy_from_slice(&states.to_le_bytes());
     rest.fill(0);
     Some(())
 }
 
-/// Where an XSAVE area's header is.
-const HEADER: Range<usize> = 512..576;
+/// x87's and SSE's components of an XSAVE area.
+pub(crate) const LEGACY: u64 = 0b011;
+/// Where its header is.
+pub(crate) const HEADER: Range<usize> = 512..576;
 /// Where the upper halves of AVX's registers are in it.
 const AVX_PART: Range<usize> = 576..832;
 
@@ -185,12 +194,13 @@ impl Vm {
 
     /// x87, SSE and AVX, as the state has them; every other component that this host's
     /// XCR0 has becomes as after a reset of the CPU, whether or not the guest was told of
-    /// it: the header says which ones the state has, and never anything else.
+    /// it: the header says which ones the state has, and never anything else. KVM lets
+    /// PKRU alone unless it is named.
     fn restore_vectors(&self, state: &VcpuState) -> Result<(), Errno> {
         let mut xsave = kvm_xsave::default();
         let area = xsave.region.as_mut_bytes();
         area.copy_from_slice(&state.xsave);
-        write_header(area).ok_or(Errno::INVAL)?;
+        write_header(area, self.keys_part.clone()).ok_or(Errno::INVAL)?;
         // SAFETY: the structure is as large as any state with the features that
         // XCR0 enables here, and KVM reads no more of it than those.
         unsafe { self.vcpu.set_xsave(&xsave) }.map_err(errno)

@@ -1,6 +1,7 @@
 //! One VM with one vCPU.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ use vmm_sys_util::eventfd::EventFd;
 use crate::arena::Arena;
 use crate::cpuid;
 use crate::guest_memory::Mapping;
-use crate::keys::Keys;
+use crate::keys::{self, Keys};
 use crate::prefault;
 use crate::state::{Fresh, comparable_msrs};
 use crate::statistics::FaultCounter;
@@ -34,6 +35,8 @@ pub struct Template {
     msrs: Vec<u32>,
     filters_msrs: bool,
     can_prefault: bool,
+    tells_more: bool,
+    keys_part: Option<Range<usize>>,
 }
 
 impl Template {
@@ -53,6 +56,8 @@ impl Template {
         let filter = kvm.check_extension_raw(u64::from(KVM_CAP_X86_MSR_FILTER));
         Ok(Self {
             msrs: comparable_msrs(&kvm, &vcpu)?,
+            tells_more: cpuid::goes_beyond(&vcpu.get_cpuid2(KVM_MAX_CPUID_ENTRIES)?),
+            keys_part: keys::part(&vcpu)?,
             filters_msrs: filter > 0,
             can_prefault: prefault::is_offered(&kvm),
             kvm,
@@ -64,6 +69,12 @@ impl Template {
     /// Whether VMs' second-level tables can be filled in advance.
     pub fn can_prefault(&self) -> bool {
         self.can_prefault
+    }
+
+    /// Whether KVM tells guests of more than the table that it was given (`kvm-pvm` does
+    /// on some hosts).
+    pub fn tells_more(&self) -> bool {
+        self.tells_more
     }
 
     /// The MSRs that a VM is compared by, see [`Fresh`].
@@ -95,6 +106,8 @@ pub struct Vm {
     pub(crate) fresh: Fresh,
     /// What its guest could change of this thread's own state.
     pub(crate) keys: Keys,
+    /// Where PKRU is in the state that KVM is given, if it takes it.
+    pub(crate) keys_part: Option<Range<usize>>,
     faults: Option<FaultCounter>,
     can_prefault: bool,
     /// The guest cannot write MSRs.
@@ -162,6 +175,7 @@ impl Vm {
         Ok(Self {
             fresh: Fresh::of(&vcpu, template.msrs())?,
             keys: Keys::of_this_thread(),
+            keys_part: template.keys_part.clone(),
             vcpu,
             vm,
             faults,

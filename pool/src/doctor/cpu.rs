@@ -4,6 +4,9 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::fs;
 use std::path::Path;
 
+use faasw_shell::vm::Template;
+use kvm_ioctls::Kvm;
+
 use super::{Finding, State};
 
 /// Components of vector state and their like, by their bits in XCR0.
@@ -26,14 +29,31 @@ pub fn finding() -> Finding {
     let runs_on_the_cpu =
         has_module("kvm_pvm") && !has_module("kvm_amd") && !has_module("kvm_intel");
     let what = "CPUID";
-    if !runs_on_the_cpu || has_flag(&cpu, "cpuid_fault") {
-        return Finding {
-            what,
-            state: State::Good,
-            detail: "guests are told of what functions are compiled for, and of nothing else"
-                .to_owned(),
-        };
-    }
+    let why = if runs_on_the_cpu && !has_flag(&cpu, "cpuid_fault") {
+        "this CPU answers guests itself, whatever KVM is told (kvm-pvm)"
+    } else {
+        match Kvm::new().map_err(Into::into).and_then(Template::new) {
+            Ok(template) if template.tells_more() => {
+                "KVM tells guests more of this CPU than it is given (kvm-pvm)"
+            }
+            Ok(_) => {
+                return Finding {
+                    what,
+                    state: State::Good,
+                    detail: "guests are told of what functions are compiled for, and of \
+                             nothing else"
+                        .to_owned(),
+                };
+            }
+            Err(error) => {
+                return Finding {
+                    what,
+                    state: State::Poor,
+                    detail: format!("KVM could not be asked what guests are told: {error}"),
+                };
+            }
+        }
+    };
     let states = match __cpuid(0).eax {
         0xd.. => __cpuid_count(0xd, 0).eax,
         _ => 0b11,
@@ -42,7 +62,7 @@ pub fn finding() -> Finding {
         what,
         state: State::Poor,
         detail: format!(
-            "this CPU answers guests itself, whatever KVM is told (kvm-pvm): they reach all instructions that the host has on; each reset brings back all state of those: {}",
+            "{why}: they reach all instructions that the host has on; each reset brings back all state of those: {}",
             names(states)
         ),
     }

@@ -19,6 +19,7 @@ use faasw_shell::vm::{Stop, Template, Vm};
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
 use kvm_ioctls::Kvm;
 use rustix::fs::MemfdFlags;
+use rustix::mm::Advice;
 use zerocopy::IntoBytes;
 
 use crate::programs;
@@ -34,6 +35,8 @@ pub const UNMAPPED: u64 = 0x80_0000_0000;
 /// The table for it, and the frame that a program may map there.
 pub const LAST_TABLE: u64 = TABLE_ZONE + 2 * PAGE;
 
+/// The large page of fresh memory of which a few pages are in the write set.
+const KEPT: u64 = 36 << 20;
 const LARGE: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
 const TABLE: u64 = 0x67;
@@ -263,8 +266,17 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
             window(28 << 20, 32 << 20, 0),
             window(40 << 20, 44 << 20, 1),
         ],
-        &[pages(NUMBER, 1), pages(9 << 20, 4), pages(36 << 20, 4)],
+        &[pages(NUMBER, 1), pages(9 << 20, 4), pages(KEPT, 4)],
     )
+}
+
+/// Has the system leave alone what an instance keeps of a large page: `khugepaged` would
+/// complete it, at a time of its own, and tests count pages.
+pub fn keep_small(ram: Mapping) {
+    let at = ram.from(KEPT).unwrap().address() as usize;
+    let at = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: advice on memory of this VM.
+    unsafe { rustix::mm::madvise(at, LARGE as usize, Advice::LinuxNoHugepage) }.unwrap();
 }
 
 impl Machine {
@@ -279,6 +291,7 @@ impl Machine {
         let mut arena = Arena::default();
         let ram =
             guest_memory::private_ram(&mut arena, &source.layers, RAM, &source.windows).unwrap();
+        keep_small(ram);
         guest_memory::make_private(ram, &source.write_set);
         let mailbox_file = memory("mailbox", MAILBOX_BYTES);
         let mailbox = guest_memory::mailbox(&mut arena, mailbox_file.as_fd()).unwrap();

@@ -124,6 +124,7 @@ fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno
         ..
     } = preset.fork(&mut machine.vm, order, attached)?;
     let (source, state) = *seed.unwrap();
+    machine::keep_small(ram);
     machine.ram = ram;
     machine.mailbox = mailbox;
     machine.mailbox_file = mailbox_file;
