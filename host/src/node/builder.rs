@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use faasw_pool::{Confinement, Isa, Launcher, Pool, PoolOptions};
 use http::uri::Scheme;
 use ipnet::IpNet;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::{
     Event, Node, Observer,
@@ -289,9 +289,9 @@ impl NodeBuilder {
         } else {
             Some(Arc::new(Tls::new(self.tls.clone())?))
         };
-        let gateway = bind(self.listen).await?;
-        let redirect = bind(self.redirect).await?;
-        let metrics = bind(self.metrics).await?;
+        let gateway = bind(self.listen)?;
+        let redirect = bind(self.redirect)?;
+        let metrics = bind(self.metrics)?;
         let directory = self.data_dir.as_deref().map(DataDir::open).transpose()?;
         let admin = match (&self.admin_folder, &directory) {
             (Some(folder), _) => Some(data_dir::admin_socket(folder)),
@@ -322,12 +322,26 @@ impl NodeBuilder {
     }
 }
 
-async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+/// Connections that the system keeps until they are accepted, as far as it lets a program
+/// have so many (`net.core.somaxconn`, of which this is the default). Beyond them whoever
+/// connects hears nothing and tries again in a second: a burst of others' is not to have
+/// it do so.
+const UNACCEPTED: u32 = 4096;
+
+fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let listener = TcpListener::bind(address).await;
-    listener
+    let listen = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(UNACCEPTED)
+    };
+    listen()
         .map(Some)
         .map_err(|error| StartError::Listen { address, error })
 }
