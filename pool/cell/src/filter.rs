@@ -13,6 +13,8 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
+use crate::by_number;
+
 /// What an argument of a system call must be. Arguments are compared as the 64 bits
 /// that the kernel is handed, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,21 +118,25 @@ impl Filter {
         dangerous: &[libc::c_long],
     ) -> Result<Self, seccompiler::BackendError> {
         let (mut allowed, free) = ways(rules)?;
+        let fails = SeccompAction::Errno(Errno::NOSYS.raw_os_error().unsigned_abs());
+        let end = |call: &libc::c_long| (*call, SeccompAction::KillProcess);
+        let ended: BTreeMap<_, _> = dangerous.iter().map(end).collect();
+        let by_number = |answers, otherwise| {
+            let program = by_number::program(&answers, &otherwise);
+            program.ok_or(seccompiler::BackendError::FilterTooLarge(dangerous.len()))
+        };
+        let let_through = free.iter().map(|call| (*call, SeccompAction::Allow));
+        if allowed.is_empty() {
+            // What is dangerous is so whatever a rule says.
+            let answers = let_through.chain(ended).collect();
+            return Ok(Self(vec![by_number(answers, fails)?]));
+        }
         allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
-        let ended = dangerous.iter().map(|call| (*call, Vec::new()));
         // Of several answers the kernel takes the most severe. The first lets the second be
         // installed.
         Ok(Self(vec![
-            program(
-                ended.collect(),
-                SeccompAction::Allow,
-                SeccompAction::KillProcess,
-            )?,
-            program(
-                allowed,
-                SeccompAction::Errno(Errno::NOSYS.raw_os_error().unsigned_abs()),
-                SeccompAction::Allow,
-            )?,
+            by_number(ended, SeccompAction::Allow)?,
+            program(allowed, fails, SeccompAction::Allow)?,
         ]))
     }
 

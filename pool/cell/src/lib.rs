@@ -16,6 +16,7 @@
 //!
 //! Nothing here is done for each request: cells are closed ahead of need.
 
+mod by_number;
 mod close;
 pub mod dangerous;
 pub mod filter;

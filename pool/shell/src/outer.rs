@@ -2,9 +2,9 @@
 //!
 //! It is by number only: what making cells takes is dangerous by nature, and arguments
 //! would not tell good from bad. Shells, whose own filters lie on top and are far stricter,
-//! pass it, too: without arguments to look at the kernel answers most calls from a cache,
-//! but only where every filter above does likewise. What is not here fails; what nobody
-//! here has any business with ends the process.
+//! pass it, too: the kernel answers from a cache only where no filter looks at arguments. A
+//! filter of numbers is a few comparisons; as two lists of them it took 3 % of a request.
+//! What is not here fails; what nobody here has any business with ends the process.
 
 use faasw_cell::dangerous::DANGEROUS;
 use faasw_cell::filter::{Filter, rule};
