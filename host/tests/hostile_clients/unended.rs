@@ -136,7 +136,7 @@ fn heads_byte_by_byte(wire: Wire) {
 fn thousands_of_connections(wire: Wire) {
     // As many as there may be, with what each of them takes (docs/operating.md).
     const BOUNDS: Bounds = Bounds {
-        memory: (4096 * 36) >> 10,
+        memory: (4096 * 32) >> 10,
         descriptors: 4600,
     };
     withstands(wire, "4,100 connections", &BOUNDS, |target| async move {
