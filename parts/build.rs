@@ -50,7 +50,7 @@ const PARTS: [Part; 3] = [
         binary: "release/faasw-shell",
         sources: &[
             "pool/shell",
-            "pool/cell",
+            "cell",
             "pool/fri",
             "seedtree",
             "guest-vm/abi",
@@ -64,10 +64,10 @@ const PARTS: [Part; 3] = [
         binary: "release/faasw-compiler",
         sources: &[
             "compiler/src",
-            "compiler/report",
+            "compile-report",
             "text",
             "compiler/Cargo.toml",
-            "pool/cell",
+            "cell",
             "guest-vm/abi",
             "guest-vm/runtime/src",
             "guest-vm/runtime/wit",

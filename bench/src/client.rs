@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use crate::response::Response;
 
 /// How long anything may take before the benchmark gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An `http://` address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,8 +190,8 @@ impl Connection {
         }
         self.stream.set_nonblocking(false)?;
         self.stream.set_nodelay(true)?;
-        self.stream.set_read_timeout(Some(PATIENCE))?;
-        self.stream.set_write_timeout(Some(PATIENCE))?;
+        self.stream.set_read_timeout(Some(TIMEOUT))?;
+        self.stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(())
     }
 

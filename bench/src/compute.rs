@@ -10,7 +10,7 @@ use crate::{
     kernel::{Answer, KERNELS, Kernel, Work},
     native::Native,
     stats::{self, Ratio},
-    table::Table,
+    table::{self, Table},
 };
 
 /// What to measure.
@@ -70,12 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             rows.push(measure(&kernel, &native, &mut guest, arguments.rounds)?);
         }
     }
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-    } else {
-        print(&rows);
-    }
-    Ok(())
+    table::print(arguments.json, &rows, || tables(&rows))
 }
 
 fn measure(kernel: &Kernel, native: &Native, guest: &mut Guest, rounds: u32) -> Result<Row> {
@@ -137,7 +132,8 @@ impl Guest {
     }
 }
 
-fn print(rows: &[Row]) {
+fn tables(rows: &[Row]) -> String {
+    let mut text = String::new();
     for (title, paging) in [("computing", false), ("paging", true)] {
         let of_title: Vec<&Row> = rows.iter().filter(|row| row.paging == paging).collect();
         if of_title.is_empty() {
@@ -162,6 +158,7 @@ fn print(rows: &[Row]) {
                 format!("{:.3} to {:.3}", row.ratio.low, row.ratio.high),
             ]);
         }
-        println!("{table}");
+        text.push_str(&format!("{table}\n"));
     }
+    text
 }

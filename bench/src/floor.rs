@@ -22,6 +22,7 @@ use crate::{
     client::{Client, Url},
     interrupt,
     server_timing::{ASKING, Stages},
+    table,
 };
 use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
@@ -81,12 +82,7 @@ struct Round {
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let found = measure(&arguments.function, arguments.plan)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
-    } else {
-        print!("{found}");
-    }
-    Ok(())
+    table::print(arguments.json, &found, || found.to_string())
 }
 
 /// Measures the floor and, beside it, functions.

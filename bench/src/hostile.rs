@@ -16,7 +16,7 @@ use crate::client::{self, Url};
 /// How long one attack goes on before the next.
 const EACH: Duration = Duration::from_secs(5);
 /// How long a connection may take to send what it is to.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What is done to a node, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Attackers<'_> {
         let from = Ipv4Addr::new(127, 66, high, low);
         self.connections.fetch_add(1, Ordering::Relaxed);
         let mut stream = client::connect(self.url, Some(from)).ok()?;
-        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        stream.set_write_timeout(Some(TIMEOUT)).ok()?;
         stream
             .set_read_timeout(Some(Duration::from_millis(1)))
             .ok()?;

@@ -9,7 +9,7 @@ use crate::{
     load::Until,
     process::Pid,
     stats::Ratio,
-    table::Table,
+    table::{self, Table},
 };
 
 /// What to measure.
@@ -102,11 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     contest::run(&mut contestants, rounds)?;
     let report = Report::of(arguments, &contestants);
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        report.print();
-    }
+    table::print(arguments.json, &report, || report.tables())?;
     contestants
         .iter()
         .try_for_each(Contestant::ensure_no_errors)
@@ -138,8 +134,7 @@ impl Report {
         }
     }
 
-    fn print(&self) {
-        println!("{}", contest::table(&self.contestants));
+    fn tables(&self) -> String {
         let mut table = Table::new([
             "ratio round by round",
             "ours/peer",
@@ -163,6 +158,6 @@ impl Report {
                 ]);
             }
         }
-        print!("{table}");
+        format!("{}\n{table}", contest::table(&self.contestants))
     }
 }

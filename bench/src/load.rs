@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use crate::{
-    client::{self, Connection, Connections, PATIENCE, Url},
+    client::{self, Connection, Connections, TIMEOUT, Url},
     interrupt,
 };
 
@@ -214,10 +214,10 @@ impl Worker<'_> {
             }
             busy += usize::from(begin(slot, index, &mut outcome)?);
         }
-        let patience = Timespec::try_from(PATIENCE)?;
+        let timeout = Timespec::try_from(TIMEOUT)?;
         let mut events = Vec::with_capacity(slots.len());
         while busy > 0 {
-            match epoll::wait(&epoll, spare_capacity(&mut events), Some(&patience)) {
+            match epoll::wait(&epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => ensure!(
                     other? > 0,

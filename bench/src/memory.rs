@@ -20,7 +20,7 @@ use crate::{
     node::{self, Commands, MicroVms},
     process::{self, Memory, Pid, Tree},
     stats,
-    table::Table,
+    table::{self, Table},
 };
 
 /// How often requests are sent at once before the node is taken to keep as many
@@ -92,12 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         (!arguments.as_is).then_some(arguments.count),
         commands.as_ref(),
     )?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
-    } else {
-        print!("{found}");
-    }
-    Ok(())
+    table::print(arguments.json, &found, || found.to_string())
 }
 
 /// Has the node make `count` instances, or takes those that it has, and measures

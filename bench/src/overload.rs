@@ -10,7 +10,7 @@ use crate::{
     load::{Generator, Until},
     open_loop,
     stats::Percentiles,
-    table::Table,
+    table::{self, Table},
 };
 
 /// Connections that are kept busy to learn what the machine can do.
@@ -75,11 +75,7 @@ pub struct Found {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let window = Duration::from_secs(arguments.seconds.into());
     let found = measure(&arguments.function, window, &LOADS, !arguments.json)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
-    } else {
-        print!("{found}");
-    }
+    table::print(arguments.json, &found, || found.to_string())?;
     ensure!(
         found.errors() == 0,
         "{} requests were neither answered nor refused; the first: {}",

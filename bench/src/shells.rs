@@ -18,7 +18,7 @@ use faasw_pool::{
 };
 use tokio::{runtime::Runtime, sync::Barrier, time::Instant};
 
-use crate::interrupt;
+use crate::{interrupt, table};
 pub use report::{Found, Row};
 
 /// What to measure.
@@ -125,12 +125,7 @@ struct Contestant {
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let found = measure(&arguments.plan)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
-    } else {
-        print!("{found}");
-    }
-    Ok(())
+    table::print(arguments.json, &found, || found.to_string())
 }
 
 /// Measures all sources in alternating rounds.

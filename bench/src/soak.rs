@@ -12,7 +12,7 @@ use crate::{
     memory::kibibytes,
     process::{self, Pid, Tree},
     stats::{self, Percentiles},
-    table::Table,
+    table::{self, Table},
 };
 
 /// Load before the first window, not counted.
@@ -101,11 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             found
         }
     };
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
-    } else {
-        print!("{found}");
-    }
+    table::print(arguments.json, &found, || found.to_string())?;
     ensure!(
         found.errors() == 0,
         "{} requests failed; the first: {}",

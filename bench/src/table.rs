@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use anyhow::Result;
+use serde::Serialize;
+
 /// Rows of cells under a row of titles.
 #[derive(Debug)]
 pub struct Table {
@@ -58,6 +61,18 @@ impl fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// Prints what was found: as JSON, or as `text` for people.
+///
+/// # Errors
+/// When it has no JSON.
+pub fn print(json: bool, found: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    match json {
+        true => println!("{}", serde_json::to_string_pretty(found)?),
+        false => print!("{}", text()),
+    }
+    Ok(())
 }
 
 #[cfg(test)]

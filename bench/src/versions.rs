@@ -17,7 +17,7 @@ use crate::{
     load::Until,
     report::{Function, Node, Setting},
     stats::{self, Ratio},
-    table::Table,
+    table::{self, Table},
 };
 
 /// What to measure.
@@ -110,12 +110,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .zip(&pairs)
         .map(|(connections, pairs)| Compared::of(*connections, pairs))
         .collect();
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&compared)?);
-    } else {
-        print!("{}\n{}", medians(&compared), ratios(&compared));
-    }
-    Ok(())
+    let text = || format!("{}\n{}", medians(&compared), ratios(&compared));
+    table::print(arguments.json, &compared, text)
 }
 
 /// Starts both, in an order that changes from start to start, and measures them with each

@@ -1,14 +1,18 @@
 //! What good sides send, as inputs of the targets.
 
+use faasw_abi::command::{Command, Commands};
+use faasw_abi::isa::Isa;
 use faasw_abi::mailbox::{GuestWords, LOG_RECORD_HEADER, RESPONSE_BODY};
 use faasw_abi::outcome::Outcome;
+use faasw_abi::pages::{PageRange, Ranges};
+use faasw_abi::trap::TrapKind;
 use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_fields};
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind};
 use faasw_fri::Message;
 use faasw_fri::messages::{
-    Activate, Ended, Failed, Failure, Fork, Introduced, KeepGroups, Kill, Launch, Limit, MAGIC,
-    PacketHeader, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed,
-    SpawnHelper, SpawnShell, Spawned, Survey, Used, Wake,
+    Activate, Answer, Ended, Failed, Failure, Fork, Image, Introduced, KeepGroups, Kill, Launch,
+    Limit, MAGIC, Origin, PacketHeader, Parked, Prepared, Preset, Rang, Reset, Resume, Seal,
+    Sealed, SpawnFailed, SpawnHelper, SpawnShell, Spawned, Survey, Used, VcpuState, Wake,
 };
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
@@ -25,8 +29,8 @@ pub fn all() -> Vec<Seed> {
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),
-        extents(&[(0x1000, 0x3000), (0x80_0000, 0x81_0000)]),
-        extents(&[(0x20_0000, 0x60_0000)]),
+        ranges(&[(1, 3), (0x800, 0x810)]),
+        ranges(&[(0x200, 0x600)]),
         vec![3],
         [0_u64, 5, 100, 0, 7, 1].as_bytes().to_vec(),
     ];
@@ -72,6 +76,18 @@ fn messages() -> Vec<Seed> {
         arguments: vec![b"hello".to_vec()],
         environment: vec![pair("A", "b")],
     };
+    let commands = Commands::of(&[
+        Command::Link,
+        Command::Grow { ram_bytes: 1 << 28 },
+        Command::Load {
+            code_bytes: 4096,
+            config,
+        },
+        Command::Instantiate,
+        Command::Evaluate {
+            export: "init".to_owned(),
+        },
+    ]);
     let wire = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
     let response = |how: u8, trailers: Vec<u8>| {
         let head = head().encode();
@@ -82,7 +98,7 @@ fn messages() -> Vec<Seed> {
         ("wire", "request-head", wire(0, request.encode())),
         ("wire", "response-head", wire(1, head().encode())),
         ("wire", "trailers", wire(2, trailers())),
-        ("wire", "seed-config", wire(3, config.encode())),
+        ("wire", "commands", wire(3, commands.bytes().to_vec())),
         ("response", "http-1", response(0, encode_fields(&[]))),
         ("response", "http-2-with-trailers", response(6, trailers())),
         ("response", "to-head", response(1, trailers())),
@@ -92,9 +108,16 @@ fn messages() -> Vec<Seed> {
 fn packet<M: Message>(message: &M) -> Vec<u8> {
     let header = PacketHeader {
         magic: MAGIC,
-        kind: M::KIND as u32,
+        kind: M::KIND,
     };
     [header.as_bytes(), message.as_bytes()].concat()
+}
+
+/// A packet of zeroes, of a message that can be all zeroes.
+fn zeroes<M: Message>() -> Vec<u8> {
+    let zeroes = vec![0; size_of::<M>()];
+    let message = M::try_read_from_bytes(&zeroes);
+    packet(&message.unwrap_or_else(|_| panic!("{:?} of zeroes", M::KIND)))
 }
 
 fn packets() -> Vec<Seed> {
@@ -106,41 +129,57 @@ fn packets() -> Vec<Seed> {
         page_faults: 0,
     };
     let failed = |failure| Failed {
-        failure: failure as u64,
+        failure,
         detail: 12,
         instruction: 2,
     };
-    let mut used = Used::new_zeroed();
-    used.written_count = 1;
-    used.written[0].end = 4096;
-    let sealed = Sealed::new_zeroed();
+    let first = PageRange::of_bytes(0, 4096);
+    let used = Used {
+        written: Ranges::covering(&first.into()),
+        changed: 0,
+        read: Ranges::default(),
+    };
+    let fork = Fork {
+        code_bytes: 0,
+        origin: Origin::Private,
+        image: Image::empty(0, &VcpuState::new_zeroed()),
+        filled: Ranges::default(),
+        mapped: Ranges::default(),
+        forgets_tables: Answer::No,
+    };
+    let helper = SpawnHelper {
+        token: 1,
+        cpu_seconds: 2,
+        memory_bytes: 3,
+        isa: Isa::V2,
+    };
     vec![
-        ("fri", "prepared", packet(&Prepared::new_zeroed())),
+        ("fri", "prepared", zeroes::<Prepared>()),
         ("fri", "rang", packet(&rang)),
         ("fri", "failed-run", packet(&failed(Failure::Run))),
         ("fri", "failed-cell", packet(&failed(Failure::Cell))),
         ("fri", "used", packet(&used)),
-        ("fri", "sealed", packet(&sealed)),
-        ("fri", "parked", packet(&Parked::new_zeroed())),
+        ("fri", "sealed", zeroes::<Sealed>()),
+        ("fri", "parked", zeroes::<Parked>()),
         // Messages have one size each, which no chance would find.
-        ("fri", "activate", packet(&Activate::new_zeroed())),
-        ("fri", "ended", packet(&Ended::new_zeroed())),
-        ("fri", "fork", packet(&Fork::new_zeroed())),
-        ("fri", "introduced", packet(&Introduced::new_zeroed())),
-        ("fri", "keep-groups", packet(&KeepGroups::new_zeroed())),
-        ("fri", "kill", packet(&Kill::new_zeroed())),
-        ("fri", "launch", packet(&Launch::new_zeroed())),
-        ("fri", "limit", packet(&Limit::new_zeroed())),
-        ("fri", "preset", packet(&Preset::new_zeroed())),
-        ("fri", "reset", packet(&Reset::new_zeroed())),
-        ("fri", "resume", packet(&Resume::new_zeroed())),
-        ("fri", "seal", packet(&Seal::new_zeroed())),
-        ("fri", "spawn-failed", packet(&SpawnFailed::new_zeroed())),
-        ("fri", "spawn-helper", packet(&SpawnHelper::new_zeroed())),
-        ("fri", "spawn-shell", packet(&SpawnShell::new_zeroed())),
-        ("fri", "spawned", packet(&Spawned::new_zeroed())),
-        ("fri", "survey", packet(&Survey::new_zeroed())),
-        ("fri", "wake", packet(&Wake::new_zeroed())),
+        ("fri", "activate", zeroes::<Activate>()),
+        ("fri", "ended", zeroes::<Ended>()),
+        ("fri", "fork", packet(&fork)),
+        ("fri", "introduced", zeroes::<Introduced>()),
+        ("fri", "keep-groups", zeroes::<KeepGroups>()),
+        ("fri", "kill", zeroes::<Kill>()),
+        ("fri", "launch", zeroes::<Launch>()),
+        ("fri", "limit", zeroes::<Limit>()),
+        ("fri", "preset", zeroes::<Preset>()),
+        ("fri", "reset", zeroes::<Reset>()),
+        ("fri", "resume", zeroes::<Resume>()),
+        ("fri", "seal", zeroes::<Seal>()),
+        ("fri", "spawn-failed", zeroes::<SpawnFailed>()),
+        ("fri", "spawn-helper", packet(&helper)),
+        ("fri", "spawn-shell", zeroes::<SpawnShell>()),
+        ("fri", "spawned", zeroes::<Spawned>()),
+        ("fri", "survey", zeroes::<Survey>()),
+        ("fri", "wake", zeroes::<Wake>()),
     ]
 }
 
@@ -179,9 +218,9 @@ fn log() -> Vec<u8> {
     .concat()
 }
 
-fn extents(extents: &[(u64, u64)]) -> Vec<u8> {
-    let count = extents.len() as u16;
-    let numbers = extents.iter().flat_map(|(start, end)| [*start, *end]);
+fn ranges(ranges: &[(u64, u64)]) -> Vec<u8> {
+    let count = ranges.len() as u16;
+    let numbers = ranges.iter().flat_map(|(start, end)| [*start, *end]);
     let numbers = numbers.flat_map(u64::to_le_bytes);
     count.to_le_bytes().into_iter().chain(numbers).collect()
 }
@@ -224,6 +263,7 @@ fn mailboxes() -> Vec<Seed> {
     stream.extend(round(&words, &[written(4, 0, b"at the start")]));
     let mut trap = GuestWords::new_zeroed();
     trap.outcome = Outcome::Trap as u32;
+    trap.trap = TrapKind::Unreachable as u32;
     trap.report_len = 11;
     let trap = round(&trap, &[written(1, 0, b"unreachable")]);
     for words in [&mut done, &mut words] {

@@ -20,15 +20,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::error::StartError;
+use thiserror::Error;
 
 /// How long the lock is tried. A node that was killed while it started a
 /// process leaves its lock to that process until it executes its program: a
 /// moment, but its service manager may be faster.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause between tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a data directory cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum DataDirError {
+    /// A file or folder of it fails.
+    #[error("{path:?}: {error}")]
+    Fails { path: PathBuf, error: io::Error },
+    /// Another node, of this process number, has it.
+    #[error("{path:?} belongs to process {pid}")]
+    Locked { path: PathBuf, pid: String },
+}
 
 /// A data directory that belongs to this node until dropped.
 #[derive(Debug)]
@@ -40,7 +51,7 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     /// Makes the directory if need be, and takes it for this node.
-    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
         private_folder(path).map_err(|error| cannot_use(path, error))?;
         // Absolute, so that a later change of the working directory is harmless.
         let path = fs::canonicalize(path).map_err(|error| cannot_use(path, error))?;
@@ -77,17 +88,12 @@ impl DataDir {
     }
 
     pub(crate) fn admin_socket(&self) -> PathBuf {
-        admin_socket(&self.path)
+        faasw_control::admin_socket(&self.path)
     }
 }
 
-/// Where the node of a data directory has its admin socket.
-pub(crate) fn admin_socket(data_dir: &Path) -> PathBuf {
-    data_dir.join("faasw.sock")
-}
-
-fn cannot_use(path: &Path, error: io::Error) -> StartError {
-    StartError::DataDir {
+fn cannot_use(path: &Path, error: io::Error) -> DataDirError {
+    DataDirError::Fails {
         path: path.into(),
         error,
     }
@@ -100,7 +106,7 @@ fn private_folder(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
 }
 
-fn lock(directory: &Path) -> Result<File, StartError> {
+fn lock(directory: &Path) -> Result<File, DataDirError> {
     let path = directory.join("lock");
     let failed = |error| cannot_use(&path, error);
     let mut file = File::options()
@@ -114,7 +120,7 @@ fn lock(directory: &Path) -> Result<File, StartError> {
     let begun = Instant::now();
     let locked = loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_PATIENCE => sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_TIMEOUT => sleep(LOCK_PAUSE),
             locked => break locked,
         }
     };
@@ -125,7 +131,7 @@ fn lock(directory: &Path) -> Result<File, StartError> {
             // The other node may not have written it yet.
             let _ = file.read_to_string(&mut pid);
             let pid = pid.trim();
-            return Err(StartError::Locked {
+            return Err(DataDirError::Locked {
                 path: directory.into(),
                 pid: if pid.is_empty() { "?" } else { pid }.into(),
             });
@@ -143,6 +149,7 @@ fn lock(directory: &Path) -> Result<File, StartError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::StartError;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -164,7 +171,7 @@ mod tests {
     fn a_second_node_is_told_which_process_has_it() {
         let parent = tempfile::tempdir().unwrap();
         let first = DataDir::open(parent.path()).unwrap();
-        let refused = DataDir::open(parent.path()).unwrap_err().to_string();
+        let refused = StartError::from(DataDir::open(parent.path()).unwrap_err()).to_string();
         let pid = std::process::id().to_string();
         assert!(
             refused.contains(&pid) && refused.contains("another node"),

@@ -86,7 +86,7 @@ pub trait Seed: fmt::Debug + Send + Sync {
     /// Runs one request in an instance of its own.
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>>;
 
-    /// Whether it is in memory. It may not be made yet, or have given way to others.
+    /// Whether it is in memory. It may not be made yet, or have been evicted.
     fn is_in_memory(&self) -> bool {
         true
     }

@@ -5,16 +5,11 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use faasw_control::{FunctionName, HostName, NameError, OptionsError};
 use faasw_pool::{CompileError, SeedError};
 use thiserror::Error;
 
-use crate::{
-    host_name::HostName,
-    name::{FunctionName, NameError},
-    options::OptionsError,
-    registry::RegistryError,
-    server::TlsError,
-};
+use crate::{data_dir::DataDirError, registry::RegistryError, server::TlsError};
 
 /// Why a node did not start.
 #[derive(Debug, Error)]
@@ -71,6 +66,15 @@ pub enum StartError {
         "a redirect to https needs a gateway with TLS: a certificate and an address to listen on"
     )]
     RedirectNeedsTls,
+}
+
+impl From<DataDirError> for StartError {
+    fn from(error: DataDirError) -> Self {
+        match error {
+            DataDirError::Fails { path, error } => Self::DataDir { path, error },
+            DataDirError::Locked { path, pid } => Self::Locked { path, pid },
+        }
+    }
 }
 
 /// Why a deployment failed. What was deployed under the name before stays.

@@ -1,18 +1,18 @@
 //! Why a request has no response of its function, and whose fault that is.
 //!
-//! The node makes a [`Failure`], and only here it is decided which status the
-//! caller sees. Details of the platform stay in the node's own log: the caller
-//! can do nothing with them, and they may say too much.
+//! The node makes a [`Failure`], which says whose doing it is and in which manner it
+//! failed; only here it is decided which status that is for the caller. Details of the
+//! platform stay in the node's own log: the caller can do nothing with them, and they may
+//! say too much.
 
-use std::time::Duration;
-
-use faasw_pool::{ClientError, CompileError, InvokeError, PlatformError, SeedError};
+use faasw_control::Problem;
+use faasw_pool::{ClientError, CompileError, Fault, InvokeError, Manner, PlatformError, SeedError};
 use http::StatusCode;
 use thiserror::Error;
 
 use crate::{
     error::{DeployError, FunctionError, RollbackError},
-    problem::Problem,
+    message::Unfit,
     registry::RegistryError,
 };
 
@@ -24,18 +24,8 @@ const RETRY_AFTER: u32 = 1;
 pub(crate) enum Failure {
     #[error("there is no function named {0:?}")]
     UnknownFunction(String),
-    #[error("the request's header fields take {size} {unit}; at most {limit} are taken")]
-    HeadTooLarge {
-        size: usize,
-        unit: &'static str,
-        limit: usize,
-    },
-    #[error("the request's body is larger than the {0} bytes that are taken")]
-    BodyTooLarge(usize),
-    #[error("the request's body could not be read: {0}")]
-    BodyUnreadable(String),
-    #[error("the request's body did not arrive within {} s", .0.as_secs_f64())]
-    BodyTimeout(Duration),
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     #[error("the node has no room for a request whose body is still to come")]
     NoRoom,
     #[error("the function is at its limit of {0} requests at once")]
@@ -49,66 +39,56 @@ pub(crate) enum Failure {
     ShuttingDown,
 }
 
-/// Who has to act on a failure; decides how loud the node's log is about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    Caller,
-    Function,
-    Platform,
-}
-
 impl Failure {
-    pub(crate) fn fault(&self) -> Fault {
-        if let Self::FunctionBusy(_)
-        | Self::NoRoom
-        | Self::Invoke(InvokeError::OverCapacity(_) | InvokeError::Evicted) = self
-        {
+    /// Whose doing it is, which decides how loud the node's log is about it, and in which
+    /// manner it failed.
+    pub(crate) fn fault(&self) -> (Fault, Manner) {
+        match self {
+            Self::UnknownFunction(_) | Self::Unfit(Unfit::BodyUnreadable(_)) => {
+                (Fault::Caller, Manner::Failed)
+            }
+            Self::Unfit(Unfit::HeadTooLarge { .. } | Unfit::BodyTooLarge(_)) => {
+                (Fault::Caller, Manner::TooLarge)
+            }
+            Self::Unfit(Unfit::BodyTimeout(_)) => (Fault::Caller, Manner::TimedOut),
             // The limit does what its owner wants, possibly very often.
-            return Fault::Caller;
+            Self::NoRoom | Self::FunctionBusy(_) => (Fault::Caller, Manner::NoRoom),
+            Self::NotReady(DeployError::Seed(SeedError::Function(error))) | Self::Invoke(error) => {
+                error.fault()
+            }
+            Self::NotReady(_) => (Fault::Platform, Manner::Failed),
+            Self::ShuttingDown => (Fault::Platform, Manner::NoRoom),
         }
-        match self.problem().status {
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Fault::Function,
-            status if status.is_server_error() => Fault::Platform,
-            _ => Fault::Caller,
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::UnknownFunction(_) => StatusCode::NOT_FOUND,
+            Self::Unfit(Unfit::HeadTooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Invoke(InvokeError::RequestTooLarge { part, .. }) if *part != BODY => {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            }
+            _ => status_of(self.fault()),
         }
     }
 
     /// What the caller sees, but for function and instance.
     pub(crate) fn problem(&self) -> Problem {
-        let (status, slug, title) = match self {
-            Self::UnknownFunction(_) => (
-                StatusCode::NOT_FOUND,
-                "unknown-function",
-                "No such function",
-            ),
-            Self::HeadTooLarge { .. } => request_too_large("head"),
-            Self::BodyTooLarge(_) => request_too_large("body"),
-            Self::BodyUnreadable(_) => (
-                StatusCode::BAD_REQUEST,
-                "request-body-unreadable",
-                "The request's body could not be read",
-            ),
-            Self::BodyTimeout(_) => (
-                StatusCode::REQUEST_TIMEOUT,
-                "request-body-timeout",
-                "The request's body came too slowly",
-            ),
+        let (slug, title) = match self {
+            Self::UnknownFunction(_) => ("unknown-function", "No such function"),
+            Self::Unfit(Unfit::HeadTooLarge { .. }) => request_too_large("head"),
+            Self::Unfit(Unfit::BodyTooLarge(_)) => request_too_large(BODY),
+            Self::Unfit(Unfit::BodyUnreadable(_)) => BODY_UNREADABLE,
+            Self::Unfit(Unfit::BodyTimeout(_)) => BODY_TIMEOUT,
             Self::NoRoom => OVER_CAPACITY,
-            Self::FunctionBusy(_) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "over-capacity",
-                "The function is busy",
-            ),
+            Self::FunctionBusy(_) => ("over-capacity", "The function is busy"),
             Self::NotReady(DeployError::Seed(SeedError::Function(error))) | Self::Invoke(error) => {
                 of_invocation(error)
             }
-            Self::NotReady(_) => platform_failure(),
-            Self::ShuttingDown => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "shutting-down",
-                "The node is shutting down",
-            ),
+            Self::NotReady(_) => FAILED,
+            Self::ShuttingDown => SHUTTING_DOWN,
         };
+        let status = self.status();
         let detail = if slug == PLATFORM_FAILURE {
             "the node failed to run the function; the node's own log has the reason".into()
         } else {
@@ -139,13 +119,17 @@ impl DeployError {
                 "module-too-large",
                 "The module is too large",
             ),
-            Self::Registry(RegistryError::NoSpace) => NO_SPACE,
+            Self::Registry(RegistryError::NoSpace) => {
+                with(StatusCode::INSUFFICIENT_STORAGE, NO_SPACE)
+            }
             Self::Compile(CompileError::Platform(PlatformError::OutOfMemory))
             | Self::Seed(
                 SeedError::Platform(PlatformError::OutOfMemory)
                 | SeedError::Function(InvokeError::Platform(PlatformError::OutOfMemory)),
-            ) => OUT_OF_MEMORY,
-            Self::Compile(CompileError::Platform(_)) | Self::Registry(_) => platform_failure(),
+            ) => with(StatusCode::SERVICE_UNAVAILABLE, OUT_OF_MEMORY),
+            Self::Compile(CompileError::Platform(_)) | Self::Registry(_) => {
+                with(StatusCode::INTERNAL_SERVER_ERROR, FAILED)
+            }
             Self::Compile(error) => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 match error {
@@ -158,19 +142,17 @@ impl DeployError {
                 "The module was not compiled",
             ),
             Self::Seed(SeedError::Platform(_) | SeedError::Function(InvokeError::Platform(_))) => {
-                platform_failure()
+                with(StatusCode::INTERNAL_SERVER_ERROR, FAILED)
             }
-            Self::Seed(SeedError::Function(InvokeError::OverCapacity(_))) => OVER_CAPACITY,
+            Self::Seed(SeedError::Function(InvokeError::OverCapacity(_))) => {
+                with(StatusCode::SERVICE_UNAVAILABLE, OVER_CAPACITY)
+            }
             Self::Seed(_) => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "no-seed",
                 "No seed could be made of the function",
             ),
-            Self::ShuttingDown => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "shutting-down",
-                "The node is shutting down",
-            ),
+            Self::ShuttingDown => with(StatusCode::SERVICE_UNAVAILABLE, SHUTTING_DOWN),
         };
         let mut problem = Problem::new(status, slug, title, self.to_string());
         if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -201,108 +183,81 @@ impl FunctionError {
     pub(crate) fn problem(&self) -> Problem {
         let (status, slug, title) = match self {
             Self::Unknown(name) => return Failure::UnknownFunction(name.clone()).problem(),
-            Self::Registry(RegistryError::NoSpace) => NO_SPACE,
-            Self::Registry(_) => platform_failure(),
+            Self::Registry(RegistryError::NoSpace) => {
+                with(StatusCode::INSUFFICIENT_STORAGE, NO_SPACE)
+            }
+            Self::Registry(_) => with(StatusCode::INTERNAL_SERVER_ERROR, FAILED),
         };
         Problem::new(status, slug, title, self.to_string())
     }
 }
 
-type Kind = (StatusCode, &'static str, &'static str);
+/// The status that a failure is to its caller, where nothing more is known of it.
+fn status_of(fault: (Fault, Manner)) -> StatusCode {
+    match fault {
+        (_, Manner::NoRoom) => StatusCode::SERVICE_UNAVAILABLE,
+        (Fault::Caller, Manner::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+        (Fault::Caller, Manner::TimedOut) => StatusCode::REQUEST_TIMEOUT,
+        (Fault::Caller, Manner::Failed) => StatusCode::BAD_REQUEST,
+        (Fault::Function, Manner::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
+        (Fault::Function, Manner::TooLarge | Manner::Failed) => StatusCode::BAD_GATEWAY,
+        (Fault::Platform, Manner::TooLarge | Manner::TimedOut | Manner::Failed) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+/// The part of a request that is its body.
+const BODY: &str = "body";
+
+/// A problem's slug and its title.
+type Words = (&'static str, &'static str);
 
 const PLATFORM_FAILURE: &str = "platform-failure";
 
-const OVER_CAPACITY: Kind = (
-    StatusCode::SERVICE_UNAVAILABLE,
-    "over-capacity",
-    "The node is busy",
+const FAILED: Words = (PLATFORM_FAILURE, "The node failed");
+const OVER_CAPACITY: Words = ("over-capacity", "The node is busy");
+const OUT_OF_MEMORY: Words = ("out-of-memory", "Memory for microVMs is short");
+const EVICTED: Words = ("evicted", "The node is busy, and this client was slow");
+const NO_SPACE: Words = ("no-space", "The disk is full");
+const SHUTTING_DOWN: Words = ("shutting-down", "The node is shutting down");
+const BODY_UNREADABLE: Words = (
+    "request-body-unreadable",
+    "The request's body could not be read",
 );
+const BODY_TIMEOUT: Words = ("request-body-timeout", "The request's body came too slowly");
+const TOO_LONG: &str = "The function took too long";
 
-const OUT_OF_MEMORY: Kind = (
-    StatusCode::SERVICE_UNAVAILABLE,
-    "out-of-memory",
-    "Memory for microVMs is short",
-);
-
-const EVICTED: Kind = (
-    StatusCode::SERVICE_UNAVAILABLE,
-    "evicted",
-    "The node is busy, and this client was slow",
-);
-
-const NO_SPACE: Kind = (
-    StatusCode::INSUFFICIENT_STORAGE,
-    "no-space",
-    "The disk is full",
-);
-
-fn platform_failure() -> Kind {
-    (
-        StatusCode::INTERNAL_SERVER_ERROR,
-        PLATFORM_FAILURE,
-        "The node failed",
-    )
+fn with(status: StatusCode, (slug, title): Words) -> (StatusCode, &'static str, &'static str) {
+    (status, slug, title)
 }
 
-fn request_too_large(part: &str) -> Kind {
-    if part != "body" {
-        (
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "request-head-too-large",
-            "The request's header fields are too large",
-        )
+fn request_too_large(part: &str) -> Words {
+    if part == BODY {
+        ("request-body-too-large", "The request's body is too large")
     } else {
         (
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "request-body-too-large",
-            "The request's body is too large",
+            "request-head-too-large",
+            "The request's header fields are too large",
         )
     }
 }
 
-fn took_too_long(slug: &'static str) -> Kind {
-    (
-        StatusCode::GATEWAY_TIMEOUT,
-        slug,
-        "The function took too long",
-    )
-}
-
-fn of_invocation(error: &InvokeError) -> Kind {
-    let (slug, title) = match error {
-        InvokeError::RequestTooLarge { part, .. } => return request_too_large(part),
-        InvokeError::OverCapacity(_) => return OVER_CAPACITY,
-        InvokeError::Platform(PlatformError::OutOfMemory) => return OUT_OF_MEMORY,
-        InvokeError::Platform(_) => return platform_failure(),
-        InvokeError::TimedOut(_) => {
-            return took_too_long("timed-out");
-        }
-        InvokeError::CpuLimit(_) => return took_too_long("cpu-limit"),
-        InvokeError::IdleGuest(_) => return took_too_long("idle-guest"),
-        InvokeError::TotalTime(_) => return took_too_long("total-time"),
-        InvokeError::IdleClient(_) => {
-            return (
-                StatusCode::REQUEST_TIMEOUT,
-                "idle-client",
-                "The client was too slow",
-            );
-        }
-        InvokeError::Evicted => return EVICTED,
-        InvokeError::Client(ClientError::TooLarge(_)) => return request_too_large("body"),
-        InvokeError::Client(ClientError::TooSlow(_)) => {
-            return (
-                StatusCode::REQUEST_TIMEOUT,
-                "request-body-timeout",
-                "The request's body came too slowly",
-            );
-        }
-        InvokeError::Client(ClientError::Broken(_)) | InvokeError::ClientGone => {
-            return (
-                StatusCode::BAD_REQUEST,
-                "request-body-unreadable",
-                "The request's body could not be read",
-            );
-        }
+fn of_invocation(error: &InvokeError) -> Words {
+    match error {
+        InvokeError::RequestTooLarge { part, .. } => request_too_large(part),
+        InvokeError::OverCapacity(_) => OVER_CAPACITY,
+        InvokeError::Platform(PlatformError::OutOfMemory) => OUT_OF_MEMORY,
+        InvokeError::Platform(_) => FAILED,
+        InvokeError::TimedOut(_) => ("timed-out", TOO_LONG),
+        InvokeError::CpuLimit(_) => ("cpu-limit", TOO_LONG),
+        InvokeError::IdleGuest(_) => ("idle-guest", TOO_LONG),
+        InvokeError::TotalTime(_) => ("total-time", TOO_LONG),
+        InvokeError::IdleClient(_) => ("idle-client", "The client was too slow"),
+        InvokeError::Evicted => EVICTED,
+        InvokeError::Client(ClientError::TooLarge(_)) => request_too_large(BODY),
+        InvokeError::Client(ClientError::TooSlow(_)) => BODY_TIMEOUT,
+        InvokeError::Client(ClientError::Broken(_)) | InvokeError::ClientGone => BODY_UNREADABLE,
         InvokeError::Trap { .. } => ("trapped", "The function trapped"),
         InvokeError::Exit { .. } => ("exited", "The function exited"),
         InvokeError::NoResponse => ("no-response", "The function gave no response"),
@@ -315,8 +270,7 @@ fn of_invocation(error: &InvokeError) -> Kind {
         InvokeError::BadResponse { .. } => ("bad-response", "The function's response is not valid"),
         InvokeError::LoadFailed { .. } => ("load-failed", "The function could not be instantiated"),
         InvokeError::GuestFailed(_) => ("microvm-failed", "The function's microVM failed"),
-    };
-    (StatusCode::BAD_GATEWAY, slug, title)
+    }
 }
 
 impl From<PlatformError> for Failure {
@@ -327,16 +281,20 @@ impl From<PlatformError> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use faasw_pool::TrapKind;
+
     use super::*;
+    use std::time::Duration;
 
     fn status_of(failure: Failure) -> (u16, &'static str, Fault) {
         let problem = failure.problem();
-        (problem.status.as_u16(), problem.slug, failure.fault())
+        (problem.status.as_u16(), problem.slug, failure.fault().0)
     }
 
     #[test]
     fn every_failure_has_the_status_that_says_whose_fault_it_is() {
         let trap = InvokeError::Trap {
+            kind: TrapKind::Unreachable,
             report: "unreachable in spin".into(),
         };
         let head = InvokeError::RequestTooLarge {
@@ -350,7 +308,7 @@ mod tests {
                 (404, "unknown-function", Fault::Caller),
             ),
             (
-                Failure::BodyTooLarge(1),
+                Unfit::BodyTooLarge(1).into(),
                 (413, "request-body-too-large", Fault::Caller),
             ),
             (head.into(), (431, "request-head-too-large", Fault::Caller)),
@@ -366,6 +324,59 @@ mod tests {
             (
                 InvokeError::TimedOut(Duration::from_secs(10)).into(),
                 (504, "timed-out", Fault::Function),
+            ),
+            (
+                InvokeError::CpuLimit(Duration::from_secs(1)).into(),
+                (504, "cpu-limit", Fault::Function),
+            ),
+            (
+                InvokeError::IdleGuest(Duration::from_secs(1)).into(),
+                (504, "idle-guest", Fault::Function),
+            ),
+            (
+                InvokeError::TotalTime(Duration::from_secs(1)).into(),
+                (504, "total-time", Fault::Function),
+            ),
+            (
+                InvokeError::IdleClient(Duration::from_secs(1)).into(),
+                (408, "idle-client", Fault::Caller),
+            ),
+            (
+                InvokeError::Client(ClientError::TooSlow(9)).into(),
+                (408, "request-body-timeout", Fault::Caller),
+            ),
+            (
+                InvokeError::Client(ClientError::TooLarge(9)).into(),
+                (413, "request-body-too-large", Fault::Caller),
+            ),
+            (
+                InvokeError::ClientGone.into(),
+                (400, "request-body-unreadable", Fault::Caller),
+            ),
+            (
+                InvokeError::ResponseTooLarge {
+                    report: String::new(),
+                }
+                .into(),
+                (502, "response-too-large", Fault::Function),
+            ),
+            (
+                InvokeError::GuestFailed(String::new()).into(),
+                (502, "microvm-failed", Fault::Function),
+            ),
+            (InvokeError::Evicted.into(), (503, "evicted", Fault::Caller)),
+            (
+                Failure::ShuttingDown,
+                (503, "shutting-down", Fault::Platform),
+            ),
+            (Failure::NoRoom, (503, "over-capacity", Fault::Caller)),
+            (
+                Unfit::BodyTimeout(Duration::from_secs(1)).into(),
+                (408, "request-body-timeout", Fault::Caller),
+            ),
+            (
+                Unfit::BodyUnreadable(String::new()).into(),
+                (400, "request-body-unreadable", Fault::Caller),
             ),
             (
                 InvokeError::OverCapacity(4).into(),
@@ -391,6 +402,7 @@ mod tests {
     #[test]
     fn the_detail_names_the_trap_and_hides_the_platform() {
         let trap = InvokeError::Trap {
+            kind: TrapKind::Unreachable,
             report: "wasm `unreachable` in spin".into(),
         };
         assert!(Failure::from(trap).problem().detail.contains("spin"));

@@ -35,7 +35,6 @@
 pub mod admin;
 #[doc(hidden)]
 pub mod engine;
-pub mod spelling;
 #[doc(hidden)]
 pub mod stamp;
 
@@ -44,45 +43,40 @@ pub mod host {
     pub use faasw_pool::{Finding, State, check_kvm, findings};
 }
 
+mod builder;
 mod data_dir;
-mod digest;
 mod error;
 mod failure;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
-mod host_name;
 mod limits;
 mod log;
 mod message;
 pub mod metrics;
-mod name;
 mod node;
-mod options;
-mod problem;
 mod registry;
 mod server;
 
 /// A range of addresses, as [`NodeBuilder::trusted_proxy`] takes it.
 pub use ipnet::IpNet;
 
-pub use digest::{Digest, DigestError};
+pub use builder::NodeBuilder;
 pub use error::{DeployError, FunctionError, RollbackError, StartError};
-pub use host_name::{HostName, HostNameError};
-pub use limits::{Limits, RequestLimits};
-pub use log::{LogLine, LogPage};
+pub use limits::Limits;
+pub use log::Event;
 pub use message::{Body, BodyError, RemoteAddress};
-pub use name::{FunctionName, NameError};
-pub use node::{
-    Deployed, Event, FunctionDetails, FunctionInfo, FunctionService, Node, NodeBuilder,
-};
-pub use options::{FunctionOptions, OptionsError};
+pub use node::{FunctionService, Node};
 pub use registry::RegistryError;
 pub use server::TlsError;
 
-pub use faasw_abi::wire::FunctionKind;
+pub use faasw_control::{
+    Deployed, Digest, DigestError, FreezePolicy, FunctionDetails, FunctionInfo, FunctionKind,
+    FunctionName, FunctionOptions, HostName, HostNameError, LogLine, LogPage, LogStream, NameError,
+    OptionsError, RequestLimits, SeedInfo, spelling,
+};
 pub use faasw_pool::{
-    CompileError, Confinement, FreezePolicy, InvokeError, Isa, Launcher, LogStream, PlatformError,
-    SeedError, SeedInfo, Served, StartError as PoolStartError, Timing,
+    CompileError, Confinement, Fault, InvokeError, Isa, Launcher, Manner, PlatformError, SeedError,
+    Served, StartError as PoolStartError, Timing, TrapKind,
 };

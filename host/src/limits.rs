@@ -1,10 +1,7 @@
-//! The node's limits, and the kinds of time that a request may take.
+//! The node's limits.
 
+use faasw_control::{FunctionOptions, RequestLimits, TimeLimit};
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
-
-use crate::spelling;
 
 /// What a node takes, gives and waits for at most.
 ///
@@ -97,61 +94,61 @@ impl Default for Limits {
     }
 }
 
-/// The times that hold for a request: the function's own where it set them,
-/// else the node's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct RequestLimits {
-    /// CPU time of the instance.
-    #[serde(rename = "cpu_time_us", with = "spelling::microseconds")]
-    pub cpu_time: Duration,
-    /// From the fork to the first byte of the response.
-    #[serde(rename = "first_byte_us", with = "spelling::microseconds")]
-    pub first_byte: Duration,
-    /// Without progress of the client while the function waits for it.
-    #[serde(rename = "idle_client_us", with = "spelling::microseconds")]
-    pub idle_client: Duration,
-    /// Without progress of the function after its first byte.
-    #[serde(rename = "idle_guest_us", with = "spelling::microseconds")]
-    pub idle_guest: Duration,
-    /// From the fork to the end; nothing is no limit.
-    #[serde(rename = "total_time_us", with = "spelling::optional_microseconds")]
-    pub total_time: Option<Duration>,
-}
-
-/// A kind of time that can be limited. The same word is the flag of the command
-/// line, the parameter of the admin API and the key in the registry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum TimeLimit {
-    CpuTime,
-    /// To the first byte.
-    Timeout,
-    IdleClient,
-    IdleGuest,
-    TotalTime,
-}
-
-impl TimeLimit {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::CpuTime => "cpu-time",
-            Self::Timeout => "timeout",
-            Self::IdleClient => "idle-client",
-            Self::IdleGuest => "idle-guest",
-            Self::TotalTime => "total-time",
+impl Limits {
+    /// The times that hold for a request of a function with these options.
+    pub(crate) fn of_request(&self, options: &FunctionOptions) -> RequestLimits {
+        let own = |limit| options.own_time(limit);
+        RequestLimits {
+            cpu_time: own(TimeLimit::CpuTime).unwrap_or(self.cpu_time),
+            first_byte: own(TimeLimit::Timeout).unwrap_or(self.first_byte),
+            idle_client: own(TimeLimit::IdleClient).unwrap_or(self.idle_client),
+            idle_guest: own(TimeLimit::IdleGuest).unwrap_or(self.idle_guest),
+            total_time: own(TimeLimit::TotalTime).or(self.total_time),
         }
     }
+}
 
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        [
-            Self::CpuTime,
-            Self::Timeout,
-            Self::IdleClient,
-            Self::IdleGuest,
-            Self::TotalTime,
-        ]
-        .into_iter()
-        .find(|limit| limit.word() == word)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_are_left_out_follow_the_node() {
+        let node = Limits::default();
+        let limits = node.of_request(&FunctionOptions::default());
+        assert_eq!(
+            (limits.cpu_time, limits.first_byte),
+            (node.cpu_time, node.first_byte)
+        );
+        assert_eq!(
+            (limits.idle_client, limits.idle_guest),
+            (node.idle_client, node.idle_guest)
+        );
+        assert_eq!(limits.total_time, None);
+    }
+
+    #[test]
+    fn each_time_is_set_by_itself_and_survives_the_registry() {
+        let seconds = Duration::from_secs;
+        let options = FunctionOptions::default()
+            .cpu_time(seconds(1))
+            .first_byte(seconds(2))
+            .idle_client(seconds(3))
+            .idle_guest(seconds(4))
+            .total_time(seconds(5));
+        let json = serde_json::to_string(&options).unwrap();
+        let read: FunctionOptions = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, options, "{json}");
+        let limits = Limits::default().of_request(&read);
+        assert_eq!(
+            [
+                limits.cpu_time,
+                limits.first_byte,
+                limits.idle_client,
+                limits.idle_guest,
+                limits.total_time.unwrap(),
+            ],
+            [1, 2, 3, 4, 5].map(seconds)
+        );
     }
 }

@@ -126,10 +126,10 @@ async fn a_log_is_followed_and_the_nodes_end_ends_that() {
         tokio::spawn(async move { client.logs_after(&f, page.next).await })
     };
     tokio::task::yield_now().await;
-    // Not after the 10 s that a shutdown has patience for.
+    // Not after the 10 s that a shutdown waits at most.
     let begun = std::time::Instant::now();
     node.shutdown().await;
-    assert!(begun.elapsed() < common::patience(5));
+    assert!(begun.elapsed() < common::time_limit(5));
     // Either it was told, or it came too late to be heard.
     if let Ok(page) = following.await.unwrap() {
         assert!(page.lines.is_empty());
@@ -227,6 +227,8 @@ async fn paths_methods_and_parameters_are_checked() {
         ("GET /v1/functions/f/logs?after=x", 400),
         ("GET /metrics", 200),
         ("POST /metrics", 404),
+        ("GET /v1/stats", 200),
+        ("POST /v1/stats", 405),
         ("DELETE /v1/functions", 405),
         ("PUT /v1/functions/Bad", 400),
         ("PUT /v1/functions/g?memory=much", 400),

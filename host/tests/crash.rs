@@ -26,7 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::{patience, raw};
+use common::{raw, time_limit};
 use e2e::chance::{self, Chance, number};
 use e2e::process::Running;
 use faasw::{
@@ -220,12 +220,12 @@ fn start(data_dir: &Path) -> Running {
 }
 
 fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
-    let slow = patience(1) > Duration::from_secs(1);
+    let slow = time_limit(1) > Duration::from_secs(1);
     let wanted = number("FAASW_CRASH_OPERATIONS").unwrap_or(if slow { 24 } else { 200 });
     let wanted = usize::try_from(wanted).unwrap();
     let seed = chance::seed();
     // Long enough for a few operations, on either kind of machine.
-    let longest = patience(1) / if slow { 4 } else { 20 };
+    let longest = time_limit(1) / if slow { 4 } else { 20 };
     println!("FAASW_TEST_SEED={seed} FAASW_CRASH_OPERATIONS={wanted}");
     let mut chance = Chance(seed);
     let mut lanes = NAMES.map(|names| Lane {
@@ -247,7 +247,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
         if chance.below(4) == 0 {
             // Also while it starts.
             let mut node = start(folder.path());
-            std::thread::sleep(chance.up_to(patience(1) / 10));
+            std::thread::sleep(chance.up_to(time_limit(1) / 10));
             node.child.kill().unwrap();
             node.child.wait().unwrap();
             kills += 1;

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::patience;
+use common::time_limit;
 use e2e::process::{Running, descendants, faasw, get, is_alive};
 
 fn run(words: &[&str], data_dir: &Path) -> Output {
@@ -292,7 +292,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         asking
     };
     run(&probe);
-    let old = sleeping(patience(1));
+    let old = sleeping(time_limit(1));
     run(&["deploy", "fixtures/wat/hello.wasm", "--name", "f"]);
     assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
     let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
@@ -314,12 +314,12 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     // Back to the first, which a restart does not change.
     assert_eq!(run(&["rollback", "f"]), "f: version 1 serves now\n");
     // Less than the 10 s that a node waits when it stops.
-    let last = sleeping(patience(1).min(Duration::from_secs(5)));
+    let last = sleeping(time_limit(1).min(Duration::from_secs(5)));
     node.signal("TERM");
     assert_eq!(last.join().unwrap().status, 200);
     let begun = Instant::now();
     while is_alive(node.child.id()) {
-        assert!(begun.elapsed() < patience(30), "{}", node.stderr());
+        assert!(begun.elapsed() < time_limit(30), "{}", node.stderr());
         thread::sleep(Duration::from_millis(20));
     }
     for line in node.stderr().lines() {
@@ -361,13 +361,13 @@ fn nothing_is_left_of_a_killed_node() {
             })
         });
         let _stream = busy.join().unwrap();
-        thread::sleep(patience(1) / 4);
+        thread::sleep(time_limit(1) / 4);
         let below = descendants(up.child.id());
         assert!(!below.is_empty(), "no shells");
         up.signal(signal);
         if signal == "TERM" {
             // Asked politely it waits for the request; the second time it does not.
-            thread::sleep(patience(1) / 4);
+            thread::sleep(time_limit(1) / 4);
             up.signal(signal);
         }
         up.child.wait().unwrap();
@@ -380,7 +380,7 @@ fn nothing_is_left_of_a_killed_node() {
         };
         while !left(&below).is_empty() {
             assert!(
-                begun.elapsed() < patience(1),
+                begun.elapsed() < time_limit(1),
                 "{signal}: left {:?} of {below:?}",
                 left(&below)
             );

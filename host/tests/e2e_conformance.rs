@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use common::{
     h2::{Connection, empty, read, whole},
-    patience,
     raw::{RawResponse, parse_all},
+    time_limit,
 };
 use e2e::BENCH;
 use faasw::FunctionOptions;
@@ -40,7 +40,7 @@ fn bytes_for(sent: &[u8]) -> Vec<u8> {
             stream.read_to_end(&mut received).await.unwrap();
             received
         };
-        timeout(patience(30), exchange).await.expect("an end")
+        timeout(time_limit(30), exchange).await.expect("an end")
     })
 }
 
@@ -220,7 +220,7 @@ fn clients_that_ask_first_are_told_to_go_on() {
         let head = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut interim = [0; 25];
-        let heard = timeout(patience(10), stream.read_exact(&mut interim));
+        let heard = timeout(time_limit(10), stream.read_exact(&mut interim));
         heard.await.unwrap().unwrap();
         assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
         stream.write_all(b"abc").await.unwrap();
@@ -242,12 +242,12 @@ fn clients_that_ask_first_are_told_to_go_on() {
 fn bodies_in_drips_are_bounded() {
     let options = || {
         FunctionOptions::default()
-            .first_byte(patience(60))
-            .cpu_time(patience(60))
+            .first_byte(time_limit(60))
+            .cpu_time(time_limit(60))
     };
     let total = options()
         .total_time(Duration::from_millis(500))
-        .idle_client(patience(60));
+        .idle_client(time_limit(60));
     BENCH.function("total", "fixtures/http-probe.wasm", total);
     let idle = options().idle_client(Duration::from_millis(300));
     BENCH.function("idle", "fixtures/http-probe.wasm", idle);
@@ -267,7 +267,7 @@ fn bodies_in_drips_are_bounded() {
             });
             let mut received = Vec::new();
             // Bytes may still be on their way when the node closes.
-            let _ = timeout(patience(30), reader.read_to_end(&mut received))
+            let _ = timeout(time_limit(30), reader.read_to_end(&mut received))
                 .await
                 .expect("an end");
             drop(dripping.await);
@@ -335,7 +335,7 @@ async fn under_way(name: &str, count: usize) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(patience(20), reached)
+    timeout(time_limit(20), reached)
         .await
         .unwrap_or_else(|_| panic!("not {count} under way"));
 }
@@ -376,7 +376,7 @@ fn a_slow_client_holds_back_a_fast_function() {
     BENCH.probe();
     let options = FunctionOptions::default().idle_client(Duration::from_millis(500));
     BENCH.function("held", "fixtures/http-probe.wasm", options);
-    let size = (64 << 20) / patience(1).as_secs().max(1) as usize;
+    let size = (64 << 20) / time_limit(1).as_secs().max(1) as usize;
     BENCH.block_on(async {
         let mut connection = Connection::open(BENCH.address).await;
         // Taken late, it is whole.
@@ -396,7 +396,7 @@ fn a_slow_client_holds_back_a_fast_function() {
         under_way("held", 0).await;
         let log = BENCH.log("held").join("\n");
         assert!(log.contains("client"), "{log}");
-        let broken = timeout(patience(20), response.into_body().collect())
+        let broken = timeout(time_limit(20), response.into_body().collect())
             .await
             .unwrap();
         assert!(broken.is_err());

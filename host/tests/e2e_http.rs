@@ -13,7 +13,7 @@ mod e2e;
 
 use std::{collections::HashSet, time::SystemTime};
 
-use common::{patience, raw};
+use common::{raw, time_limit};
 use e2e::{BENCH, Bench, limits};
 use faasw::{Confinement, FreezePolicy, FunctionKind, FunctionOptions, LogLine, LogStream, Node};
 use tokio::{
@@ -157,7 +157,7 @@ fn trailers_pass_both_ways() {
 fn large_bodies_pass_through_constant_memory() {
     BENCH.probe();
     // Emulated machines are slow: less of it shows the same.
-    let size = (256 << 20) / common::patience(1).as_secs().max(1);
+    let size = (256 << 20) / common::time_limit(1).as_secs().max(1);
     let echoed = BENCH.block_on(async {
         let stream = TcpStream::connect(BENCH.address).await.unwrap();
         let (mut reader, mut writer) = stream.into_split();
@@ -259,7 +259,7 @@ fn clocks_are_real_and_go_on() {
         .unwrap()
         .as_secs();
     let first = BENCH.text("/probe/clock");
-    let tolerance = common::patience(5).as_secs();
+    let tolerance = common::time_limit(5).as_secs();
     assert!(
         unix(&first).abs_diff(now) <= tolerance,
         "{first} is not {now}"
@@ -511,7 +511,7 @@ fn a_node_with_its_microvms_in_process_serves_the_same() {
         assert_eq!(bench.text("/probe/count").trim(), "1");
     }
     assert!(threads() > 0);
-    let options = FunctionOptions::default().first_byte(patience(1));
+    let options = FunctionOptions::default().first_byte(time_limit(1));
     bench.function("loop", "fixtures/wat/loop.wasm", options);
     assert_eq!(bench.get("/loop/").status, 504);
     assert_eq!(bench.text("/probe/count").trim(), "1");

@@ -18,8 +18,8 @@ use std::{
 };
 
 use common::{
-    patience,
     raw::{self, RawResponse},
+    time_limit,
 };
 use e2e::{BENCH, Bench, file, limits};
 use faasw::{CompileError, DeployError, FunctionOptions, Node};
@@ -27,7 +27,7 @@ use faasw::{CompileError, DeployError, FunctionOptions, Node};
 /// Whether this machine is so slow that a response may have begun to leave
 /// before its function fails: then it is cut off, and cannot be a problem.
 fn is_slow() -> bool {
-    patience(1) > Duration::from_secs(1)
+    time_limit(1) > Duration::from_secs(1)
 }
 
 /// Asserts that a failure is answered as it should be, is in the function's
@@ -78,7 +78,7 @@ fn is_healthy() {
 
 /// A small function with a short time limit.
 fn fixture(name: &str) {
-    let options = FunctionOptions::default().first_byte(patience(1));
+    let options = FunctionOptions::default().first_byte(time_limit(1));
     BENCH.function(name, &format!("fixtures/wat/{name}.wasm"), options);
 }
 
@@ -127,11 +127,11 @@ fn a_panic_is_a_trap_with_its_message_in_the_log() {
 
 fn an_endless_loop_is_cut_off_at_its_time_limit() {
     fixture("loop");
-    let limit = format!("{} s", patience(1).as_secs_f64());
+    let limit = format!("{} s", time_limit(1).as_secs_f64());
     let begun = Instant::now();
     fails("/loop/", 504, "timed-out", &[&limit]);
-    assert!(begun.elapsed() >= patience(1), "{:?}", begun.elapsed());
-    let options = FunctionOptions::default().first_byte(patience(1));
+    assert!(begun.elapsed() >= time_limit(1), "{:?}", begun.elapsed());
+    let options = FunctionOptions::default().first_byte(time_limit(1));
     BENCH.function("probe-short", "fixtures/http-probe.wasm", options);
     fails("/probe-short/loop", 504, "timed-out", &[&limit]);
     fails("/probe-short/sleep/3600000", 504, "timed-out", &[&limit]);
@@ -242,9 +242,9 @@ fn large_requests_are_refused() {
 }
 
 fn a_client_that_sends_too_slowly_is_told_so() {
-    let mut patient = limits();
-    patient.idle_client = common::patience(1) / 2;
-    let bench = Bench::start(Node::builder(), patient);
+    let mut waiting = limits();
+    waiting.idle_client = common::time_limit(1) / 2;
+    let bench = Bench::start(Node::builder(), waiting);
     // Its output is buffered by its C library until it has read everything.
     bench.function("c", "fixtures/cgi-c.wasm", FunctionOptions::default());
     let half =
@@ -375,7 +375,7 @@ fn compiling_has_limits() {
 
 fn a_full_node_says_when_to_try_again() {
     let bench = Bench::start(Node::builder().max_instances(1), limits());
-    let options = FunctionOptions::default().first_byte(patience(3));
+    let options = FunctionOptions::default().first_byte(time_limit(3));
     bench.function("loop", "fixtures/wat/loop.wasm", options);
     bench.function(
         "hello",
@@ -384,7 +384,7 @@ fn a_full_node_says_when_to_try_again() {
     );
     let answers: Vec<RawResponse> = bench.block_on(async {
         let busy = tokio::spawn(raw::get(bench.address, "/loop/"));
-        tokio::time::sleep(patience(1)).await;
+        tokio::time::sleep(time_limit(1)).await;
         let refused = raw::get(bench.address, "/hello/").await;
         vec![busy.await.unwrap(), refused]
     });
@@ -398,7 +398,7 @@ fn a_full_node_says_when_to_try_again() {
     // The place is free again when the ended instance's process is gone.
     let begun = Instant::now();
     while bench.get("/hello/").status != 200 {
-        assert!(begun.elapsed() < patience(10), "still full");
+        assert!(begun.elapsed() < time_limit(10), "still full");
     }
     bench.end();
 }

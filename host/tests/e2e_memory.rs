@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{patience, raw};
+use common::{raw, time_limit};
 use e2e::process::{Running, descendants};
 use faasw::{FunctionName, FunctionOptions, admin::Client, metrics::Summary};
 use tokio::runtime::Runtime;
@@ -116,7 +116,7 @@ struct Scene {
 impl Scene {
     fn new(start: impl FnOnce(&[&str]) -> Running) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let seconds = format!("{}s", patience(4).as_secs());
+        let seconds = format!("{}s", time_limit(4).as_secs());
         let mut node = start(&[
             "serve",
             "--data-dir",
@@ -151,7 +151,7 @@ impl Scene {
     }
 
     fn metrics(&self) -> Summary {
-        Summary::read(&self.runtime.block_on(self.client.metrics()).unwrap())
+        self.runtime.block_on(self.client.stats()).unwrap()
     }
 
     /// Has all hogs run at once, while a neighbour is asked again and again. Gives how
@@ -168,7 +168,7 @@ impl Scene {
                 let answer = raw::get(address, "/hello/").await;
                 assert_eq!(answer.status, 200, "a neighbour noticed: {answer:?}");
                 asked += 1;
-                assert!(begun.elapsed() < patience(60), "the hogs do not end");
+                assert!(begun.elapsed() < time_limit(60), "the hogs do not end");
             }
             let mut ended = 0;
             for hog in hogs {
@@ -264,7 +264,7 @@ impl Drop for Narrow {
     fn drop(&mut self) {
         let begun = Instant::now();
         // What is in it is ending.
-        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < patience(20) {
+        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < time_limit(20) {
             std::thread::sleep(Duration::from_millis(20));
         }
     }

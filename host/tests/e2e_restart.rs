@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::patience;
+use common::time_limit;
 use e2e::process::{Running, faasw, get};
 
 /// A node on a data directory.
@@ -65,7 +65,7 @@ fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
 
 /// How long the slow functions initialise: long beside everything else that a test does.
 fn slow() -> Duration {
-    patience(4).min(Duration::from_secs(20))
+    time_limit(4).min(Duration::from_secs(20))
 }
 
 /// Answers, after a start function that computes for so long.
@@ -146,7 +146,7 @@ fn slow_ones_do_not_add_up_and_one_making_serves_all_who_wait() {
     // Nobody asked for this one; it is made all the same.
     let begun = Instant::now();
     while !is_ready("a-slow", folder.path()).0 {
-        assert!(begun.elapsed() < slow() + patience(10));
+        assert!(begun.elapsed() < slow() + time_limit(10));
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(node.running.stop("TERM"), Some(0));
@@ -184,7 +184,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
     assert!(!is_ready("own", folder.path()).1);
     let begun = Instant::now();
     while !is_ready("shared", folder.path()).0 {
-        assert!(begun.elapsed() < patience(30));
+        assert!(begun.elapsed() < time_limit(30));
         thread::sleep(Duration::from_millis(20));
     }
     assert!(is_ready("shared", folder.path()).1);

@@ -29,7 +29,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::{patience, raw};
+use common::{raw, time_limit};
 use e2e::chance::{self, Chance, number};
 use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
@@ -115,7 +115,7 @@ fn group_folders(pids: &[u32]) -> BTreeSet<PathBuf> {
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < patience(20), "{what}");
+        assert!(begun.elapsed() < time_limit(20), "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -151,7 +151,7 @@ impl Load {
             let refused = load.refused.clone();
             load.tasks.push(runtime.spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    let answer = tokio::time::timeout(patience(30), raw::get(address, "/hello/"));
+                    let answer = tokio::time::timeout(time_limit(30), raw::get(address, "/hello/"));
                     // A node that does not answer in time hangs.
                     match answer.await.unwrap().status {
                         200 => answered.fetch_add(1, Ordering::Relaxed),
@@ -182,7 +182,7 @@ impl Load {
 }
 
 fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
-    let slow = patience(1) > Duration::from_secs(1);
+    let slow = time_limit(1) > Duration::from_secs(1);
     let kills = number("FAASW_KILLS").unwrap_or(if slow { 6 } else { 40 });
     let seed = chance::seed();
     println!("FAASW_TEST_SEED={seed} FAASW_KILLS={kills}");
@@ -211,7 +211,9 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
             "memfd:faasw-com",
             "faasw-spawner",
         ][chance.below(4) as usize];
-        std::thread::sleep(Duration::from_millis(chance.below(80)) * patience(1).as_secs() as u32);
+        std::thread::sleep(
+            Duration::from_millis(chance.below(80)) * time_limit(1).as_secs() as u32,
+        );
         let there = named(pid, victim);
         groups.extend(group_folders(&there));
         if let Some(one) = there.get(chance.below(there.len().max(1) as u64) as usize) {

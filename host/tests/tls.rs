@@ -12,7 +12,7 @@ mod common;
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use common::{
-    FakeEngine, patience, raw,
+    FakeEngine, raw, time_limit,
     tls::{ALL, Client, Files, get, read_all, replace},
 };
 use faasw::{FunctionOptions, Limits, Node, NodeBuilder, StartError, TlsError};
@@ -99,7 +99,7 @@ async fn http2_is_chosen_by_alpn() {
         let driver = tokio::spawn(connection);
         let request = http::Request::get("https://one.test/f/big");
         let request = request.body(String::new()).unwrap();
-        let answer = timeout(patience(60), requests.send_request(request)).await;
+        let answer = timeout(time_limit(60), requests.send_request(request)).await;
         assert_eq!(answer.unwrap().unwrap().status(), 200);
         driver.abort();
     }
@@ -192,7 +192,9 @@ async fn changed_certificates_are_taken_and_bad_ones_are_not() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(patience(60), seen).await.expect("a change is seen");
+    timeout(time_limit(60), seen)
+        .await
+        .expect("a change is seen");
     node.shutdown().await;
 }
 
@@ -249,7 +251,7 @@ async fn what_is_not_tls_hears_so_and_reaches_nothing() {
         // The node may have closed before it has all.
         let _ = stream.write_all(&bytes).await;
         let mut answer = Vec::new();
-        let reading = timeout(patience(60), stream.read_to_end(&mut answer)).await;
+        let reading = timeout(time_limit(60), stream.read_to_end(&mut answer)).await;
         let _ = reading.expect("an end in time");
         // An alert, and nothing else; where more was sent than was read, it may be lost.
         let is_alert = answer.len() == 7 && answer[0] == 0x15;
@@ -291,10 +293,10 @@ async fn a_handshake_that_stalls_ends_with_the_time_for_a_head() {
     let mut rest = Vec::new();
     // Nobody was answered, so nobody hears more than the end of the socket or, for what
     // the node never read, a reset.
-    let ended = timeout(patience(30), shaken.read_to_end(&mut rest)).await;
+    let ended = timeout(time_limit(30), shaken.read_to_end(&mut rest)).await;
     let _ = ended.expect("the node closes it");
     for stream in [&mut silent, &mut half] {
-        let ended = timeout(patience(30), stream.read_to_end(&mut rest)).await;
+        let ended = timeout(time_limit(30), stream.read_to_end(&mut rest)).await;
         let _ = ended.expect("the node closes it");
     }
     assert_eq!(rest, b"");
@@ -313,8 +315,8 @@ async fn handshakes_under_way_do_not_hold_up_others_or_the_end() {
     }
     let answer = Client::new(&root).get(address, "one.test", "/f/").await;
     assert_eq!(answer.status, 200);
-    let patience = node.limits().shutdown + patience(5);
-    timeout(patience, node.shutdown()).await.expect("an end");
+    let limit = node.limits().shutdown + time_limit(5);
+    timeout(limit, node.shutdown()).await.expect("an end");
 }
 
 #[tokio::test(flavor = "multi_thread")]

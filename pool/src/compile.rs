@@ -12,10 +12,9 @@ use faasw_seedtree::memory_file;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
-use crate::code::{self, Code};
 use crate::error::{CompileError, PlatformError};
-use crate::process::Exit;
-use crate::spawner::Spawner;
+use crate::shells::{Exit, Spawner};
+use crate::snapshots::Code;
 use std::sync::Arc;
 
 /// What the helper may use.
@@ -56,13 +55,13 @@ pub async fn compile(
     }
     let input = sealed_input(&wasm).map_err(system)?;
     drop(wasm);
-    let output = code::writable().map_err(system)?;
+    let output = Code::writable().map_err(system)?;
     let report = memory_file("faasw-report").map_err(system)?;
     let order = SpawnHelper {
         token: 0,
         cpu_seconds: limits.cpu.as_secs().max(1),
         memory_bytes: limits.memory,
-        isa: isa as u64,
+        isa,
     };
     let mut helper = spawner
         .helper(order, [input.as_fd(), output.as_fd(), report.as_fd()])

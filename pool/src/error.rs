@@ -1,16 +1,15 @@
 //! What can go wrong, and whose fault it is.
 //!
-//! An error says whose doing it is by its type: [`StartError`] is the host's,
+//! An error says when it can happen by its type: [`StartError`] is the host's,
 //! [`CompileError`] and [`SeedError`] are a deployment's, [`InvokeError`] is a
-//! request's. Every message is complete: it can be shown to a user as it is.
+//! request's, which also says whose doing it is ([`crate::fault`]). Every message is complete: it can be shown to a user as it is.
 
 use std::time::Duration;
 
+use faasw_abi::trap::TrapKind;
 use faasw_cell::CellError;
 use rustix::io::Errno;
 use thiserror::Error;
-
-use crate::body::ClientError;
 
 /// The system's error of a number that another process told; `IO` for a number that is
 /// none, which [`Errno`] would panic on.
@@ -85,7 +84,7 @@ pub enum CompileError {
 }
 
 /// Why no seed could be made of a compiled function.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum SeedError {
     /// The function's memory limit is more than a guest can have.
     #[error("a memory limit of {} MiB is more than the {} MiB a function can have", wanted >> 20, most >> 20)]
@@ -106,6 +105,20 @@ pub enum SeedError {
     Platform(#[from] PlatformError),
 }
 
+/// Why the rest of a request's body will not come.
+#[derive(Clone, Debug, Error)]
+pub enum ClientError {
+    /// It is larger than it may be.
+    #[error("the request's body is larger than the {0} bytes that are taken")]
+    TooLarge(u64),
+    /// It comes too slowly.
+    #[error("the request's body came with less than {0} bytes a second")]
+    TooSlow(u64),
+    /// The connection broke, or what came on it is not HTTP.
+    #[error("the request's body could not be read: {0}")]
+    Broken(String),
+}
+
 /// Why a request got no response from its function.
 #[derive(Debug, Error, Clone)]
 pub enum InvokeError {
@@ -122,6 +135,8 @@ pub enum InvokeError {
     /// The function trapped.
     #[error("the function trapped: {report}")]
     Trap {
+        /// Which trap, by the guest's word.
+        kind: TrapKind,
         /// The trap, the Wasm function it happened in, and a backtrace.
         report: String,
     },
@@ -213,6 +228,14 @@ pub enum PlatformError {
         "the cell round a microVM cannot be closed on this host: {0}. Inside a container it must be allowed to make namespaces (CAP_SYS_ADMIN, or unprivileged user namespaces); `faasw doctor` says more"
     )]
     Cell(CellError),
+    /// Something took longer than it ever does.
+    #[error("{what} took longer than {} s", .limit.as_secs())]
+    TimedOut {
+        /// What.
+        what: &'static str,
+        /// How long it was waited for.
+        limit: Duration,
+    },
     /// The spawner is gone, or the pool was shut down.
     #[error("the spawner process has ended, or its pool was shut down")]
     SpawnerGone,

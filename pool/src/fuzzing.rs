@@ -2,18 +2,15 @@
 //! Not for anybody else.
 
 use crate::error::InvokeError;
-use crate::mailbox;
+use crate::mailbox::parse;
 
-pub use crate::log_lines::LogLines;
-pub use crate::mailbox::{LogRecord, Mailbox};
-pub use crate::run::outcome;
-pub use crate::shell::{UsedPages, extents, failure, not_prepared};
-pub use crate::working_set::WorkingSet;
+pub use crate::mailbox::{LogLines, LogRecord, Mailbox, outcome};
+pub use crate::shells::{failure, not_prepared};
 
 /// Takes a copy of a log ring apart.
 ///
 /// # Errors
 /// When it is not made of records.
 pub fn parse_log(bytes: &[u8]) -> Result<Vec<LogRecord>, InvokeError> {
-    mailbox::parse_log(bytes)
+    parse(bytes)
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::{PlatformError, StartError};
-use crate::frozen::Frozen;
 use crate::options::PoolOptions;
 use crate::pool::Pool;
-pub use crate::shell::Parts;
+pub use crate::shells::Parts;
+use crate::shells::{Ready, Stock};
+use crate::snapshots::Frozen;
 use crate::stats::EngineStats;
-use crate::stock::{Ready, Stock};
 
 /// A pool without functions, and what its shells are preset with.
 #[derive(Clone, Debug)]

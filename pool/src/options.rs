@@ -8,10 +8,8 @@ use faasw_cell::group::FREE_MAX;
 
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
-use crate::confinement::Confinement;
-use crate::launcher::Launcher;
 use crate::memory;
-use crate::wall_clock::WallClock;
+use crate::shells::{Confinement, Launcher, WallClock};
 
 /// How a pool is set up.
 #[derive(Clone, Debug)]
@@ -44,12 +42,12 @@ pub struct PoolOptions {
     /// Most instances parked at once, of all functions together.
     pub max_parked: usize,
     /// Bytes that the seeds of functions may take together; those worth least
-    /// give way, and are made again when they are used.
+    /// are evicted, and are made again when they are used.
     pub seed_memory: u64,
     /// Bytes that one function may hold in memory between requests, all its versions
     /// together: its seeds, and the private pages of its parked instances. It is an
     /// account of what shells tell, not a measurement: what the kernel has for each VM
-    /// and process comes on top. Over it parked instances end, then seeds give way.
+    /// and process comes on top. Over it parked instances end, then seeds are evicted.
     pub function_memory: u64,
     /// Bytes that the processes of all microVMs and compilations may take together, seeds
     /// included; `None` for what the machine has, or the control groups that this process

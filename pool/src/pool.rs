@@ -5,31 +5,26 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_abi::isa::Isa;
-use faasw_abi::wire::{FunctionKind, ResponseHead};
-use faasw_seedtree::Level;
+use faasw_abi::wire::FunctionKind;
 use faasw_text::Line;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::ablation::Mechanism;
-use crate::admission::{Admission, wanted};
-use crate::body::{self, Incoming, ReplyBody};
-use crate::code::{self, Code};
 use crate::compile::{self, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
-use crate::exchange::{Begun, Done, Ended, Exchange, Rest, Terms};
-use crate::frozen::Frozen;
-use crate::function::{Call, FreezeReport, FunctionSpec, Known, Reply, SeedInfo, Served, Timing};
-use crate::instance::Instance;
-use crate::instance_numbers::InstanceNumbers;
-use crate::log_lines::LogLines;
+use crate::exchange::{
+    Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Terms, wanted,
+};
+use crate::instances::{Instance, InstanceNumbers, Keeper, ParkingRules};
+use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
-use crate::parking::{Keeper, ParkingRules};
-use crate::seed::{self, Seed};
-use crate::stats::EngineStats;
-use crate::stock::{Ready, Stock};
-use crate::tree::Tree;
+use crate::seeds::{FreezeReport, FunctionSpec, Known, Origin, Seed, Tree, adopt};
+use crate::shells::{Ready, Stock, StockRules};
+use crate::sink::{Served, Timing};
+use crate::snapshots::{Code, Frozen};
+use crate::stats::{EngineStats, SeedInfo};
 
 /// A compiled function.
 #[derive(Clone, Debug)]
@@ -40,7 +35,7 @@ pub struct Compiled {
     pub imports: Vec<String>,
     /// CPU time that compiling took; zero when it was loaded.
     pub cpu: Duration,
-    code: Arc<Code>,
+    pub(crate) code: Arc<Code>,
 }
 
 impl Compiled {
@@ -63,7 +58,7 @@ impl Compiled {
 struct Inner {
     stock: Arc<Stock>,
     keeper: Arc<Keeper>,
-    tree: Arc<Tree>,
+    tree: Tree,
     options: PoolOptions,
     isa: Isa,
     admission: Admission,
@@ -104,7 +99,15 @@ impl Pool {
             true => usize::MAX,
             false => TURNS * processors,
         };
-        let stock = Stock::start(&options).await?;
+        let stock = Stock::start(StockRules {
+            confinement: options.confinement,
+            shells_ready: options.shells_ready,
+            groups_kept: options.groups_kept,
+            memory_bytes: options.instance_memory_bytes(),
+            launcher: options.launcher.clone(),
+            wall_clock: options.wall_clock,
+        })
+        .await?;
         let admission = Admission::new(options.max_instances, stock.memory(), turns);
         let rules = ParkingRules {
             keep_alive: options.keep_alive,
@@ -115,13 +118,14 @@ impl Pool {
         let keeper = Keeper::start(rules, stock.account());
         Ok(Self {
             inner: Arc::new(Inner {
-                tree: Arc::new(Tree::new(
+                tree: Tree::new(
                     stock.clone(),
                     keeper.clone(),
                     processors,
                     options.seed_memory,
                     options.function_memory,
-                )),
+                )
+                .map_err(StartError::Shell)?,
                 stock,
                 keeper,
                 isa,
@@ -181,7 +185,7 @@ impl Pool {
             what: "the artifact could not be loaded",
             error,
         };
-        let file = code::writable().map_err(system)?;
+        let file = Code::writable().map_err(system)?;
         let mut rest = artifact;
         while !rest.is_empty() {
             let written = rustix::io::write(&file, rest).map_err(system)?;
@@ -204,14 +208,10 @@ impl Pool {
         spec: &FunctionSpec,
         function: &Compiled,
     ) -> Result<(Seed, FreezeReport), SeedError> {
-        seed::make(
-            &self.inner.tree,
-            spec,
-            function.kind,
-            &function.code,
-            self.inner.options.instantiation_time,
-        )
-        .await
+        let time_limit = self.inner.options.instantiation_time;
+        let tree = &self.inner.tree;
+        tree.make(spec, function.kind, &function.code, time_limit)
+            .await
     }
 
     /// Takes up a function of which a seed was made before, by this pool or another:
@@ -226,7 +226,7 @@ impl Pool {
         function: &Compiled,
         known: Known,
     ) -> Result<Seed, SeedError> {
-        seed::adopt(
+        adopt(
             &self.inner.tree,
             spec,
             function.kind,
@@ -252,8 +252,7 @@ impl Pool {
     pub async fn invoke(&self, seed: &Seed, call: Call) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
         // Before it takes a place: others may have work for that.
-        let tree = &self.inner.tree;
-        let waited_for = seed.worth_waiting_for(tree, &call.limits).await?;
+        let waited_for = seed.worth_waiting_for(call.limits.begins_within()).await?;
         let wanted = wanted(seed);
         let room = self.inner.admission.place(wanted).await?;
         let head = call.head.encode();
@@ -291,24 +290,24 @@ impl Pool {
                 waits: self.inner.admission.waits(),
             },
             timing,
-            (room, busy),
+            (room, busy, call.admitted),
         );
-        exchange.has_turn(turn);
+        exchange.give_turn(turn);
         let mut begun = exchange.start().await;
         if let Err(InvokeError::Platform(error)) = &begun
-            && Box::pin(exchange.can_start_again()).await
+            && Box::pin(exchange.end_if_untouched()).await
         {
             let error = Line(error);
             tracing::debug!(number, %error, "a request begins again in another microVM");
             begun = Box::pin(self.start_again(&mut exchange, seed, &head)).await;
         }
         let followed = match begun {
-            Ok(Begun::Streams(head)) => return Ok(stream(exchange, head, None)),
+            Ok(Begun::Streams(head)) => return Ok(exchange.go_on(head, None)),
             Ok(Begun::Done(done)) => match exchange.room_for_rest(&done) {
                 Ok(Some(room)) => Ok((done, room)),
                 // The client has enough to take: it gets the rest as it takes it.
                 Ok(None) => match exchange.head() {
-                    Ok(head) => return Ok(stream(exchange, head, Some(done))),
+                    Ok(head) => return Ok(exchange.go_on(head, Some(done))),
                     Err(error) => Err(error),
                 },
                 Err(error) => Err(error),
@@ -388,37 +387,37 @@ impl Pool {
                 return Ok(Self::rested(instance));
             }
         }
-        let from = match frozen {
-            Some(frozen) => frozen,
+        let origin = match frozen {
+            Some(frozen) => Origin::own(frozen),
             None => self.origin(seed).await?,
         };
-        let (ready, was_ready) = self.inner.stock.take(&from).await?;
-        let served = match (from.seed.level, was_ready) {
-            (Level::Function, true) => Served::Shell,
-            (Level::Function, false) => Served::Made,
-            _ => Served::Ancestor,
+        let (ready, was_ready) = self.inner.stock.take(&origin.from).await?;
+        let served = match (origin.is_own(), was_ready) {
+            (true, true) => Served::Shell,
+            (true, false) => Served::Made,
+            (false, _) => Served::Ancestor,
         };
-        Ok((Self::instance(seed, ready, from)?, served))
+        Ok((Self::instance(ready, origin)?, served))
     }
 
-    /// What an instance is to be forked from. The seed does not give way while this is
-    /// held.
-    async fn origin(&self, seed: &Seed) -> Result<Arc<Frozen>, PlatformError> {
-        Ok(match seed.frozen() {
-            Some(frozen) => frozen,
-            None => {
-                seed.make_again(&self.inner.tree);
-                self.inner.tree.linked().await?.clone()
-            }
-        })
-    }
-
-    /// A shell that is to be forked from `from` for a request of `seed`.
-    fn instance(seed: &Seed, ready: Ready, from: Arc<Frozen>) -> Result<Instance, PlatformError> {
-        if from.seed.level != Level::Function {
-            seed.configure(&ready.mailbox)?;
+    /// What an instance is to be forked from. It is not evicted while this is held.
+    async fn origin(&self, seed: &Seed) -> Result<Origin, PlatformError> {
+        if let Some(frozen) = seed.frozen() {
+            return Ok(Origin::own(frozen));
         }
-        Ok(Instance::new(ready, from))
+        seed.make_again();
+        // All that has no function's code is there then.
+        self.inner.tree.linked().await?;
+        seed.nearest()
+    }
+
+    /// A shell that is to be forked from `origin`, and do what is missing.
+    fn instance(mut ready: Ready, origin: Origin) -> Result<Instance, PlatformError> {
+        for recipe in &origin.missing {
+            recipe.command(&mut ready.mailbox)?;
+        }
+        let is_own = origin.is_own();
+        Ok(Instance::new(ready, origin.from, is_own))
     }
 
     /// Starts an exchange whose microVM was gone before it began in a shell that is
@@ -429,14 +428,14 @@ impl Pool {
         seed: &Seed,
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
-        let from = self.origin(seed).await?;
-        let served = match from.seed.level {
-            Level::Function => Served::Made,
-            _ => Served::Ancestor,
+        let origin = self.origin(seed).await?;
+        let served = match origin.is_own() {
+            true => Served::Made,
+            false => Served::Ancestor,
         };
         let mut ready = self.inner.stock.make().await?;
         ready.mailbox.put_head(head, self.is_quiet(), false)?;
-        exchange.go_over_to(Self::instance(seed, ready, from)?, served)?;
+        exchange.go_over_to(Self::instance(ready, origin)?, served)?;
         exchange.start().await
     }
 
@@ -454,7 +453,7 @@ impl Pool {
         let Some(frozen) = seed.frozen() else {
             return;
         };
-        if count == 0 || frozen.working_set.is_wanted() {
+        if count == 0 || frozen.working_set().is_wanted() {
             return;
         }
         let count = seed.affordable(&frozen, count);
@@ -472,8 +471,8 @@ impl Pool {
                 };
                 let made = async {
                     let (ready, _) = stock.take(&frozen).await?;
-                    let mut instance = Instance::new(ready, frozen.clone());
-                    instance.fork(&seed).await?;
+                    let mut instance = Instance::new(ready, frozen.clone(), true);
+                    instance.fork(seed.ram_bytes(), seed.code()).await?;
                     Ok::<_, PlatformError>(instance)
                 };
                 match made.await {
@@ -525,9 +524,9 @@ impl Pool {
     ///
     /// # Errors
     /// When a guest without a function does not start.
-    #[cfg(feature = "measuring")]
+    #[cfg(any(feature = "measuring", feature = "trial"))]
     pub(crate) async fn shells(&self) -> Result<(Arc<Stock>, Arc<Frozen>), PlatformError> {
-        let linked = self.inner.tree.linked().await?.clone();
+        let linked = self.inner.tree.linked().await?;
         Ok((self.inner.stock.clone(), linked))
     }
 
@@ -535,17 +534,5 @@ impl Pool {
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
         self.inner.stock.stop().await;
-    }
-}
-
-/// Has an exchange go on by itself, and its body handed out part by part.
-fn stream(exchange: Exchange, head: ResponseHead, done: Option<Done>) -> Reply {
-    let (sender, stream) = body::channel();
-    let timing = exchange.timing();
-    tokio::spawn(exchange.stream(sender, done));
-    Reply {
-        head,
-        body: ReplyBody::Stream(stream),
-        timing,
     }
 }

@@ -1,5 +1,7 @@
 //! What a pool tells of itself.
 
+pub use faasw_words::SeedInfo;
+
 use crate::memory::SHORT;
 
 /// How many microVMs there are, by what they do, and what functions hold in memory.

@@ -197,7 +197,7 @@ async fn shells_have_nothing(bench: &Bench) {
     for pid in [*one, *other] {
         assert_closed(pid);
         assert_bare(&descriptors(pid));
-        assert_eq!(soft_limit(pid, "Max open files"), "20");
+        assert_eq!(soft_limit(pid, "Max open files"), "28");
         assert_eq!(soft_limit(pid, "Max locked memory"), "0");
         assert_eq!(soft_limit(pid, "Max core file size"), "0");
         // KVM's own is a kernel thread that bears the process's name.
@@ -218,6 +218,16 @@ async fn shells_have_nothing(bench: &Bench) {
     }
     let [of_one, of_other] = [groups(shells[0]), groups(shells[1])];
     assert!(of_one != of_other || of_one.is_empty(), "{of_one:?}");
+
+    let _seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    // And none is being made, which has its cell only when that is done.
+    let all_preset = |stats: faasw_pool::EngineStats| {
+        stats.shells > 0 && stats.preset == stats.shells && self::shells().len() == stats.shells
+    };
+    bench.settles("all shells are preset", all_preset).await;
+    for pid in self::shells() {
+        assert_layers_are_read_only(pid);
+    }
 }
 
 async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
@@ -233,23 +243,27 @@ async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
     bench.settles("all are parked", all_parked).await;
     let instance = shells()[0];
     assert_closed(instance);
-    let mut descriptors = descriptors(instance);
+    let descriptors = descriptors(instance);
+    assert_bare(&descriptors);
+    assert!(descriptors[&9].contains("mailbox"));
+    // Layers and code are mapped; nothing needs their files any more.
+    assert_eq!(descriptors.keys().find(|number| **number > 9), None);
+}
+
+/// What a shell that is preset has of layers: what is written to would be another's.
+fn assert_layers_are_read_only(pid: u32) {
+    let mut descriptors = descriptors(pid);
     assert_bare(&descriptors);
     assert!(descriptors[&9].contains("mailbox"));
     descriptors.retain(|number, _| *number > 9);
-    assert!(descriptors.len() >= 3, "layers and code: {descriptors:?}");
+    assert_eq!(descriptors.len(), 2, "{descriptors:?}");
     assert!(
         descriptors
             .values()
-            .all(|target| target.starts_with("/memfd:faasw-"))
+            .all(|target| target.starts_with("/memfd:faasw-level-"))
     );
-    assert!(
-        descriptors.keys().all(|number| *number < 20),
-        "{descriptors:?}"
-    );
-    // Read-only: what is written to would be another's.
     for number in descriptors.keys() {
-        let info = fs::read_to_string(format!("/proc/{instance}/fdinfo/{number}")).unwrap();
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap();
         let flags = info
             .lines()
             .find_map(|line| line.strip_prefix("flags:"))

@@ -14,7 +14,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Confinement, FreezePolicy, InvokeError, SeedError};
+use faasw_pool::{Confinement, FreezePolicy, InvokeError, SeedError, TrapKind};
 
 use support::processes::{cpu_ticks, has_page_scan, kill, name_of, our_processes, shells};
 use support::{Bench, Log, bytes_of, call, slowness, spec, timing_of};
@@ -112,17 +112,27 @@ async fn traps_are_told_with_the_functions_name(bench: &Bench) {
         .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
-    for (path, expected) in [
-        ("/trap/unreachable", "trap_unreachable"),
-        ("/trap/oob", "trap_oob"),
-        ("/trap/div0", "trap_div0"),
-        ("/trap/indirect", "indirect call"),
-        ("/trap/recurse", "stack"),
-        ("/host-recurse", "stack"),
+    for (path, expected, trap) in [
+        (
+            "/trap/unreachable",
+            "trap_unreachable",
+            TrapKind::Unreachable,
+        ),
+        ("/trap/oob", "trap_oob", TrapKind::MemoryOutOfBounds),
+        ("/trap/div0", "trap_div0", TrapKind::DivideByZero),
+        (
+            "/trap/indirect",
+            "indirect call",
+            TrapKind::SignatureMismatch,
+        ),
+        ("/trap/recurse", "stack", TrapKind::StackExhausted),
+        ("/host-recurse", "stack", TrapKind::StackExhausted),
+        ("/alloc", "memory limit", TrapKind::MemoryLimit),
     ] {
         match bench.get(&seed, path).await {
-            Err(InvokeError::Trap { report }) => {
+            Err(InvokeError::Trap { kind, report }) => {
                 assert!(report.contains(expected), "{path}: {report}");
+                assert_eq!(kind, trap, "{path}: {report}");
             }
             other => panic!("{path}: {other:?}"),
         }

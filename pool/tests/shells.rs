@@ -154,8 +154,8 @@ async fn a_large_function_is_served(bench: &Bench) {
 
 async fn a_shell_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &Bench) {
     let seed = seed_and_preset_shells(bench).await;
-    let marks = bench.pool.stats().stock;
-    assert_eq!((marks.low, marks.high), (3, 24));
+    let watermarks = bench.pool.stats().stock;
+    assert_eq!((watermarks.low, watermarks.high), (3, 24));
     let bare = bench.another(without_any()).await;
     let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let mut hits = 0;

@@ -1,4 +1,4 @@
-//! The tree of seeds in real microVMs: what is shared, what gives way, and how a
+//! The tree of seeds in real microVMs: what is shared, what is evicted, and how a
 //! function is served whose seed did.
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored.
@@ -13,9 +13,16 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use faasw_pool::{FreezePolicy, PoolOptions, Seed, SeedInfo, Served};
+use std::sync::Arc;
 
-use support::{Bench, bytes_of, call, slowness};
+use faasw_abi::command::Command;
+use faasw_pool::steps::Steps;
+use faasw_pool::{
+    FreezePolicy, FunctionSpec, InvokeError, PoolOptions, Seed, SeedError, SeedInfo, Served,
+    TrapKind,
+};
+
+use support::{Bench, Log, bytes_of, call, slowness, spec};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
@@ -93,9 +100,50 @@ async fn functions_share_what_they_have_in_common(bench: &Bench) {
     eventually("they go", bench, <[SeedInfo]>::is_empty).await;
 }
 
+async fn each_deployment_has_a_seed_of_its_own(bench: &Bench) {
+    let mut specs = vec![support::spec(FreezePolicy::Auto); 3];
+    specs[2].name.push_str("-other");
+    let mut seeds = Vec::new();
+    for spec in &specs {
+        seeds.push(bench.seed_of(HELLO, spec).await.unwrap());
+    }
+    // However equal they are: an initialisation depends on when it ran, and whose page is
+    // in memory would be told by time.
+    let (all, stats) = (functions(bench), bench.pool.stats());
+    let bytes: u64 = all.iter().map(|seed| seed.layer_bytes).sum();
+    assert_eq!(stats.seed_bytes, bytes, "{all:?}");
+    assert_eq!(bench.pool.tree()[1].forks, 3);
+    served(bench, &seeds[0], "/").await;
+    let forks: Vec<u64> = functions(bench).iter().map(|seed| seed.forks).collect();
+    assert!(forks[0] > 0 && forks[1..] == [0, 0], "{forks:?}");
+    // One that goes takes nothing of the others' along.
+    drop(seeds.remove(0));
+    eventually("it goes", bench, |all| all.len() == 2).await;
+    let (_, kind) = served(bench, &seeds[0], "/").await;
+    assert_ne!(kind, Served::Ancestor);
+}
+
+async fn a_seed_that_nobody_uses_fits_its_functions_budget(bench: &Bench) {
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    eventually("nothing is held", bench, |all| !all[0].is_in_memory).await;
+    let before = bench.pool.tree()[1].forks;
+    // It has its seed made again, and is served from an ancestor meanwhile.
+    let (body, _) = served(bench, &seed, "/count").await;
+    assert_eq!(body.trim(), "1");
+    eventually("it is made again", bench, |_| {
+        bench.pool.tree()[1].forks >= before + 2
+    })
+    .await;
+    // No other request comes; the seed goes all the same.
+    eventually("nothing is held", bench, |all| {
+        !all[0].is_in_memory && bench.pool.stats().seed_bytes == 0
+    })
+    .await;
+}
+
 async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-    eventually("the seed gives way", bench, |all| !all[0].is_in_memory).await;
+    eventually("the seed is evicted", bench, |all| !all[0].is_in_memory).await;
     for _ in 0..5 {
         let (body, kind) = served(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
@@ -120,7 +168,7 @@ async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
 
 async fn many_that_wait_for_a_seed_have_it_made_once(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-    eventually("the seed gives way", bench, |all| !all[0].is_in_memory).await;
+    eventually("the seed is evicted", bench, |all| !all[0].is_in_memory).await;
     let before = bench.pool.tree()[1].forks;
     for body in bench.at_once(&seed, 8, "/count").await {
         assert_eq!(body.trim_ascii(), b"1");
@@ -128,21 +176,21 @@ async fn many_that_wait_for_a_seed_have_it_made_once(bench: &Bench) {
     bench
         .settles("all instances end", |stats| stats.busy == 0)
         .await;
-    eventually("it gives way again", bench, |all| !all[0].is_in_memory).await;
+    eventually("it is evicted again", bench, |all| !all[0].is_in_memory).await;
     // Each request took a fork of level 1 at most, and so did each making, of
     // which there is one at a time.
     let forks = bench.pool.tree()[1].forks - before;
     assert!(forks <= 8 + 8, "{forks}");
 }
 
-async fn the_seed_that_is_worth_less_gives_way(bench: &Bench) {
+async fn the_seed_that_is_worth_less_is_evicted(bench: &Bench) {
     let hello = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     for _ in 0..20 {
         served(bench, &hello, "/").await;
     }
     // hello has instances: nothing takes its seed away.
     let probe = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-    eventually("one gives way", bench, |all| {
+    eventually("one is evicted", bench, |all| {
         all.iter().filter(|seed| seed.is_in_memory).count() == 1
     })
     .await;
@@ -159,7 +207,7 @@ async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) 
         .seed("fixtures/init-draws.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
-    eventually("the seed gives way", bench, |all| !all[0].is_in_memory).await;
+    eventually("the seed is evicted", bench, |all| !all[0].is_in_memory).await;
     let mut drawn = std::collections::BTreeSet::new();
     for _ in 0..6 {
         let (body, _) = served(bench, &seed, "/").await;
@@ -225,8 +273,10 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     assert!(held.is_in_memory);
     assert_eq!(held.forks, forks, "instances are made only to be ended");
 
-    // Another version counts with it: first what rests ends, then one seed gives way.
-    let new = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    // Another version counts with it: first what rests ends, then one seed is evicted.
+    let mut other = support::spec(FreezePolicy::Auto);
+    other.environment.push((b"VERSION".to_vec(), b"2".to_vec()));
+    let new = bench.seed_of(PROBE, &other).await.unwrap();
     eventually("one version stays", &bench, |all| {
         let in_memory = all.iter().filter(|version| version.is_in_memory).count();
         all.len() == 2 && in_memory == 1 && holds(all) <= budget
@@ -253,18 +303,120 @@ async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) 
     }
 }
 
+/// RAM that a guest of [`stepwise`] is given at first: room for one more `more`.
+const LESS_RAM: u64 = 72 << 20;
+
+/// A guest of the fixture that is led step by step, and its log.
+async fn stepwise(bench: &Bench) -> (Steps, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    let spec = FunctionSpec {
+        log: log.clone(),
+        ..spec(FreezePolicy::AfterInit)
+    };
+    let compiled = bench.compile("pool/tests/support/steps.wat").await;
+    let steps = Steps::load(&bench.pool, &spec, &compiled, LESS_RAM).await;
+    (steps.unwrap(), log)
+}
+
+fn evaluate(export: &str) -> Command {
+    Command::Evaluate {
+        export: export.to_owned(),
+    }
+}
+
+async fn a_guest_does_what_it_is_told_and_stands_at_each_end(bench: &Bench) {
+    let (mut steps, log) = stepwise(bench).await;
+    assert_eq!(steps.go(&[Command::Instantiate]).await.unwrap(), "");
+    assert!(log.lines.lock().unwrap().is_empty());
+    let drawn = steps.go(&[evaluate("init")]).await.unwrap();
+    assert!(drawn.ends_with("random_get: 4 bytes"), "{drawn}");
+    let drawn = steps.go(&[evaluate("init"), evaluate("init")]).await;
+    assert!(drawn.unwrap().ends_with("random_get: 12 bytes"));
+    // Nothing is something that can be told, too.
+    steps.go(&[]).await.unwrap();
+    assert_eq!(*log.lines.lock().unwrap(), ["count1", "count2", "count3"]);
+
+    let missing = steps.go(&[evaluate("nothing"), evaluate("init")]).await;
+    match missing {
+        Err(SeedError::Function(InvokeError::LoadFailed { report })) => {
+            assert!(report.contains("nothing"), "{report}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(log.lines.lock().unwrap().len(), 3);
+}
+
+async fn a_command_at_the_wrong_stage_ends_the_guest(bench: &Bench) {
+    for (commands, told) in [
+        (vec![evaluate("init")], "evaluate came at the stage Loaded"),
+        (
+            vec![Command::Instantiate, Command::Instantiate],
+            "instantiate came at the stage Ready",
+        ),
+        (vec![Command::Link], "link came at the stage Loaded"),
+        (
+            vec![Command::Grow { ram_bytes: 4096 }],
+            "4096 bytes of RAM do not fit",
+        ),
+    ] {
+        let (mut steps, _) = stepwise(bench).await;
+        match steps.go(&commands).await {
+            Err(SeedError::Function(InvokeError::GuestFailed(why))) => {
+                assert!(why.contains(told), "{why}");
+            }
+            other => panic!("{commands:?}: {other:?}"),
+        }
+    }
+    // One that is done before what it was told leads where it is expected.
+    let (mut steps, _) = stepwise(bench).await;
+    let stops_early = steps.go(&[]).await;
+    assert!(
+        matches!(&stops_early, Err(SeedError::Function(InvokeError::GuestFailed(why)))
+            if why.contains("Loaded instead of Ready")),
+        "{stops_early:?}"
+    );
+}
+
+async fn ram_can_be_added_more_than_once(bench: &Bench) {
+    let more = [evaluate("more")];
+    let (mut steps, _) = stepwise(bench).await;
+    steps.go(&[Command::Instantiate]).await.unwrap();
+    steps.go(&more).await.unwrap();
+    // Nothing else is there for it.
+    match steps.go(&more).await {
+        Err(SeedError::Function(InvokeError::Trap { kind, .. })) => {
+            assert_eq!(kind, TrapKind::MemoryLimit);
+        }
+        other => panic!("{other:?}"),
+    }
+
+    let (mut steps, _) = stepwise(bench).await;
+    let all = steps.ram_bytes();
+    let grow = |ram_bytes| Command::Grow { ram_bytes };
+    steps.go(&[Command::Instantiate]).await.unwrap();
+    for ram_bytes in [LESS_RAM, 112 << 20, all] {
+        steps.go(&[grow(ram_bytes)]).await.unwrap();
+        steps.go(&more).await.unwrap();
+    }
+}
+
 fn main() {
     support::main(|skip| {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
                 functions_share_what_they_have_in_common,
+                each_deployment_has_a_seed_of_its_own,
+                a_seed_that_nobody_uses_fits_its_functions_budget in nothing_rests(),
                 a_function_without_its_seed_is_served_from_an_ancestor in no_room(),
                 many_that_wait_for_a_seed_have_it_made_once in no_room(),
-                the_seed_that_is_worth_less_gives_way in room_for_one(),
+                the_seed_that_is_worth_less_is_evicted in room_for_one(),
                 an_early_frozen_function_is_served_from_an_ancestor_too in no_room(),
                 a_function_holds_no_more_than_it_may,
                 a_function_that_may_hold_nothing_is_served_all_the_same in nothing_rests(),
+                a_guest_does_what_it_is_told_and_stands_at_each_end,
+                a_command_at_the_wrong_stage_ends_the_guest,
+                ram_can_be_added_more_than_once,
             ]);
         }
         all

@@ -1,4 +1,4 @@
-//! Which seeds give way when memory for them runs out.
+//! Which seeds are evicted when memory for them runs out.
 //!
 //! A seed is worth what it saves a second: how often it is used times what making
 //! it again costs, by the memory it takes (the cost-benefit rule of AFaaS §4.2's
@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// A seed that may have to give way.
+/// A seed that may have to be evicted.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     /// Uses in a unit of time.
@@ -27,10 +27,10 @@ impl Candidate {
     }
 }
 
-/// The places of those that give way, in order, so that the others fit `budget`
-/// bytes; all that can where even that is not enough.
+/// The places of those that are to be evicted, in order, so that the others fit `budget`
+/// bytes; all that can be where even that is not enough.
 #[must_use]
-pub fn victims(candidates: &[Candidate], budget: u64) -> Vec<usize> {
+pub fn seeds_to_evict(candidates: &[Candidate], budget: u64) -> Vec<usize> {
     let mut total: u64 = candidates.iter().map(|seed| seed.bytes).sum();
     let mut children = vec![0_usize; candidates.len()];
     for parent in candidates.iter().filter_map(|seed| seed.parent) {
@@ -39,7 +39,7 @@ pub fn victims(candidates: &[Candidate], budget: u64) -> Vec<usize> {
         }
     }
     let mut gone = vec![false; candidates.len()];
-    let mut victims = Vec::new();
+    let mut evicted = Vec::new();
     while total > budget {
         let free = candidates.iter().enumerate().filter(|(place, seed)| {
             let is_gone = gone.get(*place).is_some_and(|gone| *gone);
@@ -58,26 +58,26 @@ pub fn victims(candidates: &[Candidate], budget: u64) -> Vec<usize> {
         if let Some(count) = seed.parent.and_then(|parent| children.get_mut(parent)) {
             *count -= 1;
         }
-        victims.push(place);
+        evicted.push(place);
     }
-    victims
+    evicted
 }
 
-/// What gives way of what one function holds.
+/// What is to go of what one function holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Yielding {
+pub struct Evictions {
     /// How many of its parked instances end.
     pub instances: usize,
-    /// The places of its seeds that give way, in order.
+    /// The places of its seeds that are evicted, in order.
     pub seeds: Vec<usize>,
 }
 
-/// What gives way so that a function fits `budget` bytes: parked instances, whose bytes
+/// What is to go so that a function fits `budget` bytes: parked instances, whose bytes
 /// `parked` has in the order in which they end, and only when none is left its seeds,
-/// which take turns as in [`victims`]. A parked instance does not make its seed one that
+/// which take turns as in [`seeds_to_evict`]. A parked instance does not make its seed one that
 /// is in use.
 #[must_use]
-pub fn yielding(parked: &[u64], seeds: &[Candidate], budget: u64) -> Yielding {
+pub fn evict_to_fit(parked: &[u64], seeds: &[Candidate], budget: u64) -> Evictions {
     let of_seeds: u64 = seeds.iter().map(|seed| seed.bytes).sum();
     let mut total = of_seeds.saturating_add(parked.iter().sum());
     let instances = parked
@@ -90,9 +90,9 @@ pub fn yielding(parked: &[u64], seeds: &[Candidate], budget: u64) -> Yielding {
         .count();
     let seeds = match instances < parked.len() {
         true => Vec::new(),
-        false => victims(seeds, budget),
+        false => seeds_to_evict(seeds, budget),
     };
-    Yielding { instances, seeds }
+    Evictions { instances, seeds }
 }
 
 #[cfg(test)]
@@ -127,10 +127,10 @@ mod tests {
             seed(10.0, 1, 1000),
             seed(0.0, 1000, 10),
         ];
-        assert_eq!(victims(&list, 2000), []);
-        assert_eq!(victims(&list, 1209), [3]);
-        assert_eq!(victims(&list, 1100), [3, 2]);
-        assert_eq!(victims(&list, 0), [3, 2, 1, 0]);
+        assert_eq!(seeds_to_evict(&list, 2000), []);
+        assert_eq!(seeds_to_evict(&list, 1209), [3]);
+        assert_eq!(seeds_to_evict(&list, 1100), [3, 2]);
+        assert_eq!(seeds_to_evict(&list, 0), [3, 2, 1, 0]);
     }
 
     #[test]
@@ -144,10 +144,10 @@ mod tests {
         list[1].parent = Some(0);
         list[2].parent = Some(0);
         list[3].in_use = true;
-        assert_eq!(victims(&list, 100), [1, 2, 0]);
+        assert_eq!(seeds_to_evict(&list, 100), [1, 2, 0]);
         list[2].in_use = true;
         // The parent of what is used stays, however little it is worth.
-        assert_eq!(victims(&list, 0), [1]);
+        assert_eq!(seeds_to_evict(&list, 0), [1]);
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
                 })
                 .collect();
             let budget = next(2000);
-            let gone = victims(&list, budget);
+            let gone = seeds_to_evict(&list, budget);
             let left: u64 = list
                 .iter()
                 .enumerate()
@@ -190,11 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn parked_instances_end_before_any_seed_gives_way() {
+    fn parked_instances_end_before_any_seed_is_evicted() {
         let seeds = [seed(1.0, 1, 100), seed(9.0, 1, 100)];
         let parked = [10, 20, 30];
-        let of = |budget| yielding(&parked, &seeds, budget);
-        assert_eq!(of(260), Yielding::default());
+        let of = |budget| evict_to_fit(&parked, &seeds, budget);
+        assert_eq!(of(260), Evictions::default());
         assert_eq!((of(259).instances, of(250).instances), (1, 1));
         assert_eq!((of(249).instances, of(200).instances), (2, 3));
         assert_eq!(of(230).instances, 2);
@@ -206,8 +206,8 @@ mod tests {
             in_use: true,
             ..seeds[0]
         }];
-        assert_eq!(yielding(&parked, &used, 0).seeds, []);
-        assert_eq!(yielding(&[], &[], 0), Yielding::default());
+        assert_eq!(evict_to_fit(&parked, &used, 0).seeds, []);
+        assert_eq!(evict_to_fit(&[], &[], 0), Evictions::default());
     }
 
     #[test]
@@ -222,10 +222,10 @@ mod tests {
                 .collect();
             let parked: Vec<u64> = (0..next(6)).map(|_| 1 + next(100)).collect();
             let budget = next(1500);
-            let Yielding {
+            let Evictions {
                 instances,
                 seeds: gone,
-            } = yielding(&parked, &seeds, budget);
+            } = evict_to_fit(&parked, &seeds, budget);
             let of_parked: u64 = parked[instances..].iter().sum();
             let of_seeds = |gone: &[usize]| -> u64 {
                 let all = seeds.iter().enumerate();

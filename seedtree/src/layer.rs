@@ -2,14 +2,17 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use std::num::NonZeroU32;
+
+use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
+use faasw_abi::pages::{PageRange, PageSet};
 use rustix::fs::{Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::extent::{Extent, coalesce};
 use crate::file::memory_file;
 
-/// Extents are widened to this, so that both sides can map them huge.
-const EXTENT_UNIT: u64 = 2 << 20;
+/// What instances map of a root is widened to this, so that both sides can map it huge.
+const UNIT: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
 
 /// Guest memory that is still being written.
 #[derive(Debug)]
@@ -55,31 +58,29 @@ impl LayerBuilder {
     ///
     /// # Errors
     /// `BUSY` while a writable mapping exists; others of the system.
-    pub fn freeze(self, most_extents: usize) -> Result<Layer, Errno> {
-        let data = self.data()?;
-        let extents = coalesce(&data, EXTENT_UNIT, most_extents);
-        self.freeze_at(extents)
+    pub fn freeze(self, most_ranges: usize) -> Result<Layer, Errno> {
+        let own = self.data()?.coalesced(UNIT, most_ranges);
+        self.freeze_at(own)
     }
 
-    /// Makes it immutable: a child, whose instances map it at `extents`, sorted and
-    /// disjoint.
+    /// Makes it immutable: a child, whose instances map `own` of it.
     ///
     /// # Errors
     /// As [`LayerBuilder::freeze`].
-    pub fn freeze_at(self, extents: Vec<Extent>) -> Result<Layer, Errno> {
+    pub fn freeze_at(self, own: PageSet) -> Result<Layer, Errno> {
         rustix::fs::fcntl_add_seals(&self.file, SealFlags::WRITE | SealFlags::SEAL)?;
         let data = self.data()?;
         Ok(Layer {
             file: reopen_read_only(&self.file)?,
             bytes: self.bytes,
-            data_bytes: data.iter().map(|extent| extent.bytes()).sum(),
-            extents,
+            data_bytes: data.bytes(),
+            own,
         })
     }
 
     /// Where pages exist.
-    fn data(&self) -> Result<Vec<Extent>, Errno> {
-        let mut data = Vec::new();
+    fn data(&self) -> Result<PageSet, Errno> {
+        let mut data = PageSet::new();
         let mut at = 0;
         while at < self.bytes {
             let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
@@ -88,7 +89,7 @@ impl LayerBuilder {
                 Err(errno) => return Err(errno),
             };
             let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
-            data.push(Extent { start, end });
+            data.push(PageRange::around(start, end));
             at = end;
         }
         Ok(data)
@@ -107,7 +108,7 @@ pub struct Layer {
     file: OwnedFd,
     bytes: u64,
     data_bytes: u64,
-    extents: Vec<Extent>,
+    own: PageSet,
 }
 
 impl Layer {
@@ -123,10 +124,10 @@ impl Layer {
         self.data_bytes
     }
 
-    /// Where an instance must map the layer; elsewhere it is all zeroes.
+    /// What an instance must map of the layer; elsewhere it is all zeroes.
     #[must_use]
-    pub fn extents(&self) -> &[Extent] {
-        &self.extents
+    pub fn own(&self) -> &PageSet {
+        &self.own
     }
 }
 
@@ -161,16 +162,10 @@ mod tests {
         let writer = builder.file.try_clone().unwrap();
         let layer = builder.freeze(16).unwrap();
         assert_eq!(
-            layer.extents(),
+            layer.own().ranges(),
             [
-                Extent {
-                    start: 4 << 20,
-                    end: 6 << 20
-                },
-                Extent {
-                    start: 40 << 20,
-                    end: 42 << 20
-                }
+                PageRange::of_bytes(4 << 20, 6 << 20),
+                PageRange::of_bytes(40 << 20, 42 << 20)
             ]
         );
         assert_eq!(layer.data_bytes(), 8192);
@@ -183,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_layer_has_no_extents() {
+    fn an_empty_layer_has_no_pages() {
         let layer = LayerBuilder::new("test", 4 << 20)
             .unwrap()
             .freeze(16)
             .unwrap();
-        assert!(layer.extents().is_empty());
+        assert!(layer.own().is_empty());
         assert_eq!(layer.data_bytes(), 0);
     }
 

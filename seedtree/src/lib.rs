@@ -3,23 +3,36 @@
 //! Knows nothing of KVM or HTTP. A [`LayerBuilder`] is filled, by the host and
 //! then by a guest that runs in it, or by what a guest changed of its parent's;
 //! [`LayerBuilder::freeze`] makes it a [`Layer`], which nobody can write any more.
-//! A [`Seed`] is a layer over its parent's and the vCPU state that belongs to it
-//! (Catalyzer §4, AFaaS §4: what a sandbox is forked from).
+//! A [`Snapshot`] is a layer over its parent's, the vCPU state that belongs to it
+//! (Catalyzer §4, AFaaS §4: what a sandbox is forked from), and what is known of its
+//! instances: the difference that forking one takes, the pages that they use. A seed is a
+//! snapshot's place in the tree: the [`Graph`] says which there are to be made, and which
+//! are in memory. [`limits`] bounds all of it.
 
 #![forbid(unsafe_code)]
 
+mod comparison;
+mod difference;
 mod eviction;
-mod extent;
 mod file;
+mod freeze;
+pub mod graph;
+mod key;
 mod layer;
+pub mod limits;
 mod overlay;
-mod seed;
+mod prepared;
+mod snapshot;
 mod view;
+mod working_set;
 
-pub use eviction::{Candidate, Yielding, victims, yielding};
-pub use extent::{Extent, coalesce, sound};
+pub use difference::Difference;
+pub use eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
 pub use file::memory_file;
+pub use graph::Graph;
+pub use key::{Key, Owner, StepDigest};
 pub use layer::{Layer, LayerBuilder};
-pub use overlay::{Window, overlay};
-pub use seed::{Level, Seed};
+pub use overlay::{Window, Windows, laid_over, overlay};
+pub use snapshot::Snapshot;
 pub use view::View;
+pub use working_set::{Misses, PageSets, UsedPages, WorkingSet};

@@ -1,84 +1,98 @@
 //! Layers over layers (Catalyzer §3.2's overlay memory, over a tree as in AFaaS §4):
 //! which layer a page of an instance comes from.
 
-use crate::extent::Extent;
+use faasw_abi::pages::{PageRange, PageSet};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A stretch of an instance's memory, and the layer that it is mapped from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Pages of an instance's memory, and the layer that they are mapped from.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
 pub struct Window {
-    /// The stretch.
-    pub extent: Extent,
+    /// The pages.
+    pub range: PageRange,
     /// The layer's place in the chain, the root being 0.
-    pub layer: usize,
+    pub layer: u32,
 }
 
-/// Lays the extents of a chain of layers, root first, over each other: where
-/// several have a page, the last one counts. What comes out is sorted and
-/// disjoint; each layer's extents must be, too.
-#[must_use]
-pub fn overlay<'a>(chain: impl IntoIterator<Item = &'a [Extent]>) -> Vec<Window> {
-    let mut windows: Vec<Window> = Vec::new();
-    for (layer, extents) in chain.into_iter().enumerate() {
-        let mut kept: Vec<Window> = Vec::new();
-        for window in windows {
-            kept.extend(without(window.extent, extents).map(|extent| Window { extent, ..window }));
-        }
-        kept.extend(extents.iter().map(|extent| Window {
-            extent: *extent,
-            layer,
-        }));
-        kept.sort_by_key(|window| window.extent.start);
-        windows = kept;
+/// Room for windows in a message: those before the first empty one count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Windows<const MOST: usize>([Window; MOST]);
+
+impl<const MOST: usize> Windows<MOST> {
+    /// These, if there is room for all.
+    #[must_use]
+    pub fn of(windows: &[Window]) -> Option<Self> {
+        let mut all = Self::default();
+        all.0.get_mut(..windows.len())?.copy_from_slice(windows);
+        Some(all)
     }
-    windows
+
+    /// What was told, as it was told.
+    #[must_use]
+    pub fn told(&self) -> &[Window] {
+        let is_there = |window: &&Window| !window.range.is_empty();
+        let count = self.0.iter().take_while(is_there).count();
+        self.0.get(..count).unwrap_or_default()
+    }
 }
 
-/// What is left of `whole` where none of `holes` is.
-fn without(whole: Extent, holes: &[Extent]) -> impl Iterator<Item = Extent> + use<'_> {
-    let inside = holes
-        .iter()
-        .copied()
-        .filter(move |hole| hole.start < whole.end && whole.start < hole.end);
-    // Each gap ends where the next hole begins, the last one with the whole.
-    let end = Extent {
-        start: whole.end,
-        end: whole.end,
-    };
-    let mut at = whole.start;
-    inside.chain([end]).filter_map(move |hole| {
-        let gap = Extent {
-            start: at,
-            end: hole.start,
-        };
-        at = hole.end;
-        (gap.start < gap.end).then_some(gap)
+impl<const MOST: usize> Default for Windows<MOST> {
+    fn default() -> Self {
+        Self([Window::default(); MOST])
+    }
+}
+
+/// Lays the pages of a chain of layers, root first, over each other: where several have
+/// one, the last of them counts. What comes out is in order.
+#[must_use]
+pub fn overlay<'a>(chain: impl IntoIterator<Item = &'a PageSet>) -> Vec<Window> {
+    let all = (0..).zip(chain);
+    all.fold(Vec::new(), |windows, (layer, own)| {
+        laid_over(&windows, own, layer)
     })
+}
+
+/// Lays a layer's own pages over `windows`. What comes out is in order.
+#[must_use]
+pub fn laid_over(windows: &[Window], own: &PageSet, layer: u32) -> Vec<Window> {
+    let mut all: Vec<Window> = Vec::new();
+    for window in windows {
+        let pieces = own.cut(window.range).filter(|(_, is_own)| !is_own);
+        all.extend(pieces.map(|(range, _)| Window { range, ..*window }));
+    }
+    all.extend(own.iter().map(|range| Window { range, layer }));
+    all.sort_by_key(|window| window.range.start);
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faasw_abi::pages::Page;
 
-    fn extents(list: &[(u64, u64)]) -> Vec<Extent> {
+    fn set(list: &[(u32, u32)]) -> PageSet {
         list.iter()
-            .map(|(start, end)| Extent {
-                start: *start,
-                end: *end,
-            })
+            .map(|(start, end)| PageRange::new(Page::new(*start), Page::new(*end)))
             .collect()
     }
 
-    fn laid(chain: &[Vec<Extent>]) -> Vec<(u64, u64, usize)> {
-        overlay(chain.iter().map(Vec::as_slice))
+    fn laid(chain: &[PageSet]) -> Vec<(u32, u32, u32)> {
+        overlay(chain)
             .iter()
-            .map(|window| (window.extent.start, window.extent.end, window.layer))
+            .map(|window| {
+                let PageRange { start, end } = window.range;
+                (start.number(), end.number(), window.layer)
+            })
             .collect()
     }
 
     #[test]
     fn a_child_hides_what_it_has_of_its_own() {
-        let root = extents(&[(0, 100), (200, 300)]);
-        let child = extents(&[(10, 20), (90, 210), (400, 500)]);
+        let root = set(&[(0, 100), (200, 300)]);
+        let child = set(&[(10, 20), (90, 210), (400, 500)]);
         assert_eq!(
             laid(&[root.clone(), child]),
             [
@@ -91,7 +105,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            laid(&[root, extents(&[(0, 300)])]),
+            laid(&[root, set(&[(0, 300)])]),
             [(0, 300, 1)],
             "a parent may be hidden wholly"
         );
@@ -101,42 +115,49 @@ mod tests {
     #[test]
     fn every_page_comes_from_the_last_layer_that_has_it() {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        let mut next = |bound: u64| {
+        let mut next = |bound: u32| {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            state % bound
+            (state % u64::from(bound)) as u32
         };
         for _ in 0..500 {
-            let chain: Vec<Vec<Extent>> = (0..1 + next(4))
+            let chain: Vec<PageSet> = (0..1 + next(4))
                 .map(|_| {
                     let mut at = 0;
                     let mut list = Vec::new();
                     for _ in 0..next(6) {
                         let start = at + next(20);
                         let end = start + 1 + next(20);
-                        list.push(Extent { start, end });
+                        list.push((start, end));
                         at = end + 1;
                     }
-                    list
+                    set(&list)
                 })
                 .collect();
-            let windows = overlay(chain.iter().map(Vec::as_slice));
+            let windows = overlay(&chain);
             assert!(
                 windows
                     .windows(2)
-                    .all(|pair| pair[0].extent.end <= pair[1].extent.start)
+                    .all(|pair| pair[0].range.end <= pair[1].range.start)
             );
-            for page in 0..260 {
-                let has = |extent: &Extent| extent.start <= page && page < extent.end;
-                let expected = chain.iter().rposition(|layer| layer.iter().any(has));
-                let found = windows.iter().find(|window| has(&window.extent));
+            for page in (0..260).map(Page::new) {
+                let expected = chain.iter().rposition(|layer| layer.contains(page));
+                let found = windows.iter().find(|window| window.range.contains(page));
                 assert_eq!(
-                    found.map(|window| window.layer),
+                    found.map(|window| window.layer as usize),
                     expected,
-                    "{chain:?} {page}"
+                    "{chain:?} {page:?}"
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_message_tells_all_windows_or_none() {
+        let windows = overlay(&[set(&[(0, 100), (200, 300)]), set(&[(10, 20)])]);
+        assert_eq!(Windows::<4>::of(&windows).unwrap().told(), windows);
+        assert!(Windows::<3>::of(&windows).is_none());
+        assert!(Windows::<3>::default().told().is_empty());
     }
 }

@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::vm::EmptyVm;
-use crate::client::PATIENCE;
+use crate::client::TIMEOUT;
 
 /// As many bytes as a node's order to a shell has.
 const MESSAGE: [u8; 64] = [0; 64];
@@ -94,10 +94,10 @@ impl Partner {
     pub fn round_trip(&mut self) -> Result<()> {
         let socket = self.socket.as_ref().context("no socket")?.as_fd();
         send(socket, &MESSAGE, SendFlags::NOSIGNAL)?;
-        let patience = Timespec::try_from(PATIENCE)?;
+        let timeout = Timespec::try_from(TIMEOUT)?;
         let mut events = Vec::with_capacity(1);
         loop {
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&patience)) {
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Err(Errno::INTR) => {}
                 other => {
                     ensure!(other? > 0, "the other process does not answer");

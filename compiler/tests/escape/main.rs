@@ -19,7 +19,7 @@
 )]
 
 mod attacks;
-#[path = "../../../pool/cell/tests/escape/mod.rs"]
+#[path = "../../../cell/tests/escape/mod.rs"]
 mod escape;
 #[path = "../support/jail.rs"]
 mod jail;

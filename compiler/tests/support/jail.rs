@@ -108,7 +108,7 @@ impl Jail {
             token: 0,
             cpu_seconds,
             memory_bytes: MEMORY,
-            isa: Isa::V3 as u64,
+            isa: Isa::V3,
         };
         let files = [
             inmate.input.as_fd(),

@@ -1,8 +1,7 @@
 //! The wire formats of the mailbox. Input: which one, and its bytes.
 
-use faasw_abi::wire::{
-    RequestHead, ResponseHead, SeedConfig, WireError, decode_fields, encode_fields,
-};
+use faasw_abi::command::{Command, Commands};
+use faasw_abi::wire::{RequestHead, ResponseHead, WireError, decode_fields, encode_fields};
 
 use crate::Target;
 use crate::input::Input;
@@ -26,6 +25,18 @@ fn again<T>(bytes: &[u8], decoded: Result<T, WireError>, encode: fn(&T) -> Vec<u
     true
 }
 
+/// All that there are, as a guest reads them.
+fn commands(mut bytes: &[u8]) -> Result<Vec<Command>, WireError> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let (command, length) = Command::decode_first(bytes)?;
+        assert!(length > 0 && length <= bytes.len());
+        all.push(command);
+        bytes = bytes.get(length..).unwrap_or_default();
+    }
+    Ok(all)
+}
+
 fn read(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
     let (which, bytes) = (input.byte(), input.rest());
@@ -33,6 +44,8 @@ fn read(bytes: &[u8]) -> bool {
         0 => again(bytes, RequestHead::decode(bytes), RequestHead::encode),
         1 => again(bytes, ResponseHead::decode(bytes), ResponseHead::encode),
         2 => again(bytes, decode_fields(bytes), |fields| encode_fields(fields)),
-        _ => again(bytes, SeedConfig::decode(bytes), SeedConfig::encode),
+        _ => again(bytes, commands(bytes), |all| {
+            Commands::of(all).bytes().to_vec()
+        }),
     }
 }

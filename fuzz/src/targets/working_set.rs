@@ -2,11 +2,10 @@
 //!
 //! Input: rounds of what a shell said at a survey, and at resets.
 
-use faasw_abi::memory_map::PAGE;
-use faasw_fri::messages::{SET_MAX, SET_PAGES_MAX};
-use faasw_pool::ResetEffort;
-use faasw_pool::fuzzing::{UsedPages, WorkingSet};
-use faasw_seedtree::{Extent, coalesce, overlay, sound};
+use faasw_abi::pages::{Page, PageRange, PageSet};
+use faasw_seedtree::limits::{SET_MAX, SET_PAGES_MAX};
+use faasw_seedtree::{Misses, UsedPages, WorkingSet, overlay};
+use std::num::NonZeroU32;
 
 use crate::Target;
 use crate::input::Input;
@@ -21,17 +20,15 @@ pub const TARGET: Target = Target {
 };
 
 /// RAM of the instances.
-const RAM: u64 = 256 << 20;
+const RAM: PageRange = PageRange::of_bytes(0, 256 << 20);
 
-fn told(input: &mut Input<'_>) -> Vec<Extent> {
+fn told(input: &mut Input<'_>) -> Vec<PageRange> {
     let count = usize::from(input.short()) % (SET_MAX + 1);
     let mut told = Vec::new();
     // The socket's message has so much room; what is behind the input is zeroes.
     while told.len() < count && !input.is_over() {
-        told.push(Extent {
-            start: input.number(),
-            end: input.number(),
-        });
+        let [start, end] = [(); 2].map(|()| Page::new(input.number() as u32));
+        told.push(PageRange { start, end });
     }
     told
 }
@@ -46,17 +43,16 @@ fn read(bytes: &[u8]) -> bool {
             written: told(&mut input),
             read: told(&mut input),
         };
-        is_good &= sound(&used.written, PAGE, RAM) == used.written;
-        set.learn(set.current().generation, &used, RAM);
+        is_good &= PageSet::of_all_told(&used.written, RAM).is_some();
+        set.learn(set.current().generation, &used, RAM.bytes());
         is_bounded(&set);
         for _ in 0..input.byte() % 80 {
-            set.is_count_due();
+            let _ = set.count_reset();
             set.note(
                 set.current().generation,
-                &ResetEffort {
+                Misses {
                     outside: input.number(),
                     unused: Some(input.number()),
-                    ..ResetEffort::default()
                 },
             );
             is_bounded(&set);
@@ -66,23 +62,23 @@ fn read(bytes: &[u8]) -> bool {
     is_good
 }
 
-/// What a fork is given: stretches of RAM, in order and apart, few and small.
+/// What a fork is given: pages of RAM, in few ranges and not many.
 fn is_bounded(set: &WorkingSet) {
     let sets = set.current();
     for pages in [&sets.written, &sets.read] {
-        assert!(pages.len() <= SET_MAX);
-        assert_eq!(sound(pages, PAGE, RAM), pages.as_slice());
-        let sum: u64 = pages.iter().map(|stretch| stretch.bytes() / PAGE).sum();
-        assert!(sum <= SET_PAGES_MAX);
+        assert!(pages.ranges().len() <= SET_MAX);
+        assert!(pages.iter().all(|range| RAM.holds(range)));
+        assert!(pages.count() <= SET_PAGES_MAX);
     }
 }
 
-/// Extents that a shell said its new layer has, over a parent's.
+/// What a shell said that its new layer has, over a parent's.
 fn layers(used: &UsedPages) {
-    let parent = coalesce(sound(&used.read, PAGE, RAM), PAGE, 8);
-    let own = sound(&used.written, PAGE, RAM);
-    let windows = overlay([parent.as_slice(), own]);
-    let stretches: Vec<Extent> = windows.iter().map(|window| window.extent).collect();
-    assert_eq!(sound(&stretches, PAGE, RAM), stretches.as_slice());
-    assert!(stretches.len() <= parent.len() + 2 * own.len());
+    let parent = PageSet::of_told(&used.read, RAM).coalesced(NonZeroU32::MIN, 8);
+    let own = PageSet::of_told(&used.written, RAM);
+    let windows = overlay([&parent, &own]);
+    let ranges: Vec<_> = windows.iter().map(|window| window.range).collect();
+    let all = PageSet::of_all_told(&ranges, RAM);
+    assert_eq!(all, Some(parent.union(&own)));
+    assert!(ranges.len() <= parent.ranges().len() + 2 * own.ranges().len());
 }

@@ -23,7 +23,7 @@ pub struct BootPage {
     /// `FLAG_*`.
     pub flags: u32,
     /// RAM from guest-physical 0 that there is at boot, in bytes. A function may
-    /// have more, see [`crate::mailbox::HostWords::ram_bytes`].
+    /// have more, see [`crate::command::Command::Grow`].
     pub ram_bytes: u64,
     /// What this instance is; see [`Activation`].
     pub activation: Activation,

@@ -2,6 +2,8 @@
 //! An `out` to [`PROGRESS`] tells the node to look at the mailbox, and the guest
 //! runs on.
 
+use zerocopy::{IntoBytes, TryFromBytes};
+
 /// I/O port of the doorbell that stops the guest.
 pub const PORT: u16 = 0x50;
 
@@ -9,14 +11,14 @@ pub const PORT: u16 = 0x50;
 pub const PROGRESS: u16 = 0x54;
 
 /// Why the guest rings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum Ring {
-    /// Code and configuration are loaded, nothing of the function has run: the
-    /// early freeze point of a function (level 2).
+    /// No command is left, and code and configuration are loaded; nothing of the function
+    /// has run: the early freeze point of a function (level 2).
     Loaded = 1,
-    /// The function is instantiated and waits for a request: the late freeze
-    /// point. The draws of [`crate::mailbox::GuestWords`] are final.
+    /// No command is left, and the function is instantiated and waits for a request: the
+    /// late freeze point, also after each export that was evaluated. The draws of [`crate::mailbox::GuestWords`] are those so far.
     Ready = 2,
     /// The run is over; [`crate::mailbox::GuestWords`] say how.
     Done = 3,
@@ -25,10 +27,9 @@ pub enum Ring {
     Wait = 4,
     /// The guest itself failed; the mailbox report says why. It does not go on.
     Fatal = 5,
-    /// The guest is booted: the freeze point of level 0.
+    /// No command is left, and the guest is booted: the freeze point of level 0.
     Booted = 6,
-    /// Engine and linkers are made, and what comes next is a function: the freeze
-    /// point of level 1.
+    /// No command is left, and engine and linkers are made: the freeze point of level 1.
     Linked = 7,
     /// The guest is about to use memory that it never used: the host may have it
     /// ready at once, which costs less than a fault for each page. The guest goes on.
@@ -43,20 +44,7 @@ impl Ring {
     /// The ring that a value written to [`PORT`] stands for.
     #[must_use]
     pub fn from_u32(value: u32) -> Option<Self> {
-        [
-            Self::Loaded,
-            Self::Ready,
-            Self::Done,
-            Self::Wait,
-            Self::Fatal,
-            Self::Booted,
-            Self::Linked,
-            Self::Populate,
-            Self::Rewritten,
-            Self::Touched,
-        ]
-        .into_iter()
-        .find(|ring| *ring as u32 == value)
+        Self::try_read_from_bytes(value.as_bytes()).ok()
     }
 }
 
@@ -71,6 +59,8 @@ mod tests {
                 assert_eq!(ring as u32, value);
             }
         }
+        let known = (0..=1000).filter(|value| Ring::from_u32(*value).is_some());
+        assert_eq!(known.count(), 10);
         assert_eq!(Ring::from_u32(0), None);
         assert_eq!(Ring::from_u32(11), None);
         assert_eq!(Ring::from_u32(u32::MAX), None);

@@ -6,8 +6,22 @@
 use core::fmt;
 use core::str::FromStr;
 
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
+
 /// An instruction set level of the x86-64 psABI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    TryFromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
 #[repr(u64)]
 pub enum Isa {
     /// x86-64-v2: up to SSE4.2 and POPCNT.
@@ -24,14 +38,6 @@ impl Isa {
             Self::V2 => "x86-64-v2",
             Self::V3 => "x86-64-v3",
         }
-    }
-
-    /// The level that a number stands for.
-    #[must_use]
-    pub fn from_u64(value: u64) -> Option<Self> {
-        [Self::V2, Self::V3]
-            .into_iter()
-            .find(|isa| *isa as u64 == value)
     }
 }
 
@@ -73,9 +79,9 @@ mod tests {
     fn every_level_is_found_by_name_and_number_and_no_other_is() {
         for isa in [Isa::V2, Isa::V3] {
             assert_eq!(isa.to_string().parse(), Ok(isa));
-            assert_eq!(Isa::from_u64(isa as u64), Some(isa));
+            assert_eq!(Isa::try_read_from_bytes(isa.as_bytes()), Ok(isa));
         }
         assert_eq!("native".parse::<Isa>(), Err(UnknownIsa));
-        assert_eq!(Isa::from_u64(4), None);
+        assert!(Isa::try_read_from_bytes(4_u64.as_bytes()).is_err());
     }
 }

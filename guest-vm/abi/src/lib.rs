@@ -6,14 +6,17 @@
 //! layout in it is pinned by a compile-time assertion.
 //!
 //! - [`memory_map`]: where things are in guest-physical space.
+//! - [`pages`]: guest-physical memory by its pages.
 //! - [`boot`]: the page through which the host tells the guest who it is.
 //! - [`clock`]: what that page makes of the guest's clocks.
+//! - [`command`]: what the node has a guest do before a request.
 //! - [`mailbox`]: the only memory that both sides write.
 //! - [`doorbell`]: the port the guest rings and what each ring means.
 //! - [`isa`]: the instruction sets that functions are compiled for.
 //! - [`wire`]: how request and response heads are spelled as bytes.
 //! - [`ring`]: where the bytes of a body lie in the mailbox.
 //! - [`outcome`]: how a run of a function can end.
+//! - [`trap`]: which trap ended it, where one did.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,16 +24,19 @@ extern crate alloc;
 
 pub mod boot;
 pub mod clock;
+pub mod command;
 pub mod doorbell;
 pub mod isa;
 pub mod mailbox;
 pub mod memory_map;
 pub mod outcome;
+pub mod pages;
 pub mod ring;
+pub mod trap;
 pub mod wire;
 
 /// Version of everything in this crate.
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;

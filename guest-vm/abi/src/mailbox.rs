@@ -8,7 +8,7 @@
 //! 0x02_2000  log                 128 KiB  guest → host, a ring
 //! 0x04_2000  request trailers    16 KiB   host → guest
 //! 0x04_6000  response trailers   16 KiB   guest → host
-//! 0x04_a000  configuration       64 KiB   host → guest
+//! 0x04_a000  commands            128 KiB  host → guest
 //! 0x10_0000  request body        1 MiB    host → guest, a ring
 //! 0x20_0000  response body       1 MiB    guest → host, a ring
 //! 0x30_0000  end
@@ -17,8 +17,8 @@
 //! Each word has one writer. A side publishes bytes first and the word that
 //! announces them after; the other side may look at any time. The host copies
 //! everything out before it looks at it; a length or counter that cannot be is
-//! the guest's lie and ends the instance. The configuration is a
-//! [`crate::wire::SeedConfig`], for a guest that is to become a function. See
+//! the guest's lie and ends the instance. Commands are for a guest that is to become a
+//! function ([`crate::command`]); they are never taken back, so that area is no ring. See
 //! `docs/decisions/0009-streaming.md`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -54,8 +54,10 @@ pub const LOG: Area = Area::new(0x2_2000, 128 << 10);
 pub const REQUEST_TRAILERS: Area = Area::new(0x4_2000, 16 << 10);
 /// Trailers of the response, likewise.
 pub const RESPONSE_TRAILERS: Area = Area::new(0x4_6000, 16 << 10);
-/// Configuration of a function.
-pub const CONFIGURATION: Area = Area::new(0x4_a000, 64 << 10);
+/// [`crate::command::Commands`], one after the other since the activation.
+pub const COMMANDS: Area = Area::new(0x4_a000, 128 << 10);
+/// Most bytes of a function's [`crate::wire::SeedConfig`]: other commands fit beside it.
+pub const CONFIGURATION_MAX: u64 = 64 << 10;
 /// Ring of the request body.
 pub const REQUEST_BODY: Area = Area::new(0x10_0000, 1 << 20);
 /// Ring of the response body.
@@ -95,12 +97,8 @@ pub struct HostWords {
     pub response_read: u64,
     /// Bytes ever taken from [`LOG`].
     pub log_read: u64,
-    /// Bytes in [`CONFIGURATION`].
-    pub configuration_len: u64,
-    /// RAM of the function's guest from guest-physical 0, in bytes.
-    pub ram_bytes: u64,
-    /// Compiled Wasm at [`crate::memory_map::CODE`], in bytes.
-    pub code_bytes: u64,
+    /// Bytes ever put into [`COMMANDS`] in this activation.
+    pub commands_written: u64,
 }
 
 /// What the guest writes.
@@ -147,6 +145,10 @@ pub struct GuestWords {
     pub populate_start: u64,
     /// How many bytes of it, whole pages.
     pub populate_bytes: u64,
+    /// [`crate::trap::TrapKind`] as a number, where the outcome is a trap.
+    pub trap: u32,
+    /// Commands that were done in this activation.
+    pub commands_done: u32,
 }
 
 /// [`GuestWords::wait_for`]: bytes of the request body, or its end.
@@ -166,7 +168,7 @@ pub const DRAW_CLOCK: u32 = 1 << 2;
 pub const DRAW_ENVIRONMENT: u32 = 1 << 3;
 
 const _: () = assert!(
-    size_of::<HostWords>() == 72 && size_of::<GuestWords>() == 120,
+    size_of::<HostWords>() == 56 && size_of::<GuestWords>() == 128,
     "the mailbox changed: raise ABI_VERSION"
 );
 const _: () = assert!(RESPONSE_BODY.offset + RESPONSE_BODY.size == MAILBOX_BYTES);

@@ -1,10 +1,12 @@
 //! How a run of a function can end.
 
+use zerocopy::{IntoBytes, TryFromBytes};
+
 /// How a run ended, as the guest reports it.
 ///
 /// The guest's word is not trusted: it decides which error the caller sees,
 /// nothing else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum Outcome {
     /// Nothing was reported. What a mailbox holds before the guest has run.
@@ -33,20 +35,7 @@ impl Outcome {
     /// The outcome that a number in the mailbox stands for.
     #[must_use]
     pub fn from_u32(value: u32) -> Option<Self> {
-        [
-            Self::Unset,
-            Self::Response,
-            Self::NoResponse,
-            Self::Trap,
-            Self::Exit,
-            Self::ResponseTooLarge,
-            Self::FunctionError,
-            Self::BadResponse,
-            Self::LoadFailed,
-            Self::GuestFailed,
-        ]
-        .into_iter()
-        .find(|outcome| *outcome as u32 == value)
+        Self::try_read_from_bytes(value.as_bytes()).ok()
     }
 }
 

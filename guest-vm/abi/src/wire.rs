@@ -1,4 +1,4 @@
-//! How request heads, response heads and seed configurations are spelled.
+//! How request heads, response heads and parts of commands are spelled.
 //!
 //! Integers are little-endian; a string is a `u32` length and that many bytes;
 //! a list is a `u32` count and its items. [`Reader`] checks every length
@@ -6,6 +6,8 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+
+use zerocopy::TryFromBytes;
 
 /// What is wrong with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,7 @@ pub struct ResponseHead {
 }
 
 /// What a function is, which decides how it is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u8)]
 pub enum FunctionKind {
     /// A component that exports `wasi:http/incoming-handler`.
@@ -79,9 +81,7 @@ impl FunctionKind {
     /// The kind that a number stands for.
     #[must_use]
     pub fn from_u8(value: u8) -> Option<Self> {
-        [Self::HttpComponent, Self::CliComponent, Self::CgiModule]
-            .into_iter()
-            .find(|kind| *kind as u8 == value)
+        Self::try_read_from_bytes(&[value]).ok()
     }
 }
 
@@ -105,6 +105,14 @@ pub struct Writer {
 }
 
 impl Writer {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     fn count(&mut self, count: usize) {
         // A length above u32::MAX cannot fit any mailbox area; saturating makes
         // the reader refuse it instead of this side panicking.
@@ -112,7 +120,7 @@ impl Writer {
             .extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
     }
 
-    fn string(&mut self, string: &[u8]) {
+    pub(crate) fn string(&mut self, string: &[u8]) {
         self.count(string.len());
         self.bytes.extend_from_slice(string);
     }
@@ -148,7 +156,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let (taken, rest) = self
             .rest
             .split_first_chunk::<N>()
@@ -161,7 +169,7 @@ impl<'a> Reader<'a> {
         usize::try_from(u32::from_le_bytes(self.array()?)).map_err(|_| WireError::BadValue)
     }
 
-    fn string(&mut self) -> Result<Vec<u8>, WireError> {
+    pub(crate) fn string(&mut self) -> Result<Vec<u8>, WireError> {
         let length = self.count()?;
         Ok(self.take(length)?.to_vec())
     }
@@ -180,6 +188,11 @@ impl<'a> Reader<'a> {
 
     fn pairs(&mut self) -> Result<Vec<Pair>, WireError> {
         self.list(|reader| Ok((reader.string()?, reader.string()?)))
+    }
+
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
     }
 
     fn end(self) -> Result<(), WireError> {
@@ -277,37 +290,32 @@ pub fn decode_fields(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
 }
 
 impl SeedConfig {
-    /// The configuration as bytes.
+    /// How many bytes it takes as a part of a message.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encoded_len(&self) -> usize {
         let mut writer = Writer::default();
-        writer.bytes.push(self.kind as u8);
-        writer
-            .bytes
-            .extend_from_slice(&self.memory_limit.to_le_bytes());
+        self.write(&mut writer);
+        writer.into_bytes().len()
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        writer.bytes(&[self.kind as u8]);
+        writer.bytes(&self.memory_limit.to_le_bytes());
         writer.count(self.arguments.len());
         for argument in &self.arguments {
             writer.string(argument);
         }
         writer.pairs(&self.environment);
-        writer.bytes
     }
 
-    /// The configuration that `bytes` spell.
-    ///
-    /// # Errors
-    /// When they are not exactly one configuration.
-    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let [kind] = reader.array()?;
-        let config = Self {
+        Ok(Self {
             kind: FunctionKind::from_u8(kind).ok_or(WireError::BadValue)?,
             memory_limit: u64::from_le_bytes(reader.array()?),
             arguments: reader.list(Reader::string)?,
             environment: reader.pairs()?,
-        };
-        reader.end()?;
-        Ok(config)
+        })
     }
 }
 
@@ -328,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_configurations_survive_the_trip() {
+    fn heads_and_trailers_survive_the_trip() {
         let request = RequestHead {
             method: b"GET".to_vec(),
             scheme: b"http".to_vec(),
@@ -347,13 +355,6 @@ mod tests {
         let trailers = [pair("x-t", b""), pair("x-u", &[0xff])];
         assert_eq!(decode_fields(&encode_fields(&trailers)).unwrap(), trailers);
         assert_eq!(decode_fields(&encode_fields(&[])).unwrap(), []);
-        let config = SeedConfig {
-            kind: FunctionKind::CgiModule,
-            memory_limit: 1 << 27,
-            arguments: vec![b"f".to_vec()],
-            environment: vec![pair("A", b"b")],
-        };
-        assert_eq!(SeedConfig::decode(&config.encode()).unwrap(), config);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!   | small: one 4 KiB frame after the other →  …  ← large: 2 MiB each |
 //! ```
 //!
+//! RAM can be added at any time; [`Room`] is the account of what was never handed out.
 //! Small frames hold page tables and the odd ends of linear memories; large
 //! ones hold memory that a function grows by megabytes, so that one fault on
 //! either side brings in 2 MiB. Free frames are linked through their first word,
@@ -17,6 +18,7 @@ use core::ptr;
 
 use faasw_abi::memory_map::{FRAMES, LARGE_PAGE, PAGE, TABLE_ZONE, TABLE_ZONE_END};
 
+use crate::room::Room;
 use crate::single::Single;
 
 /// Guest-physical address of a frame; also a pointer, since RAM is mapped one to one.
@@ -73,20 +75,15 @@ impl FreeList {
 }
 
 struct Frames {
-    next_small: u64,
-    /// End of the 2 MiB page that small frames are being cut from.
-    small_end: u64,
+    room: Room,
     next_table: u64,
-    large_end: u64,
     free_small: FreeList,
     free_large: FreeList,
 }
 
 static STATE: Single<Frames> = Single::new(Frames {
-    next_small: 0,
-    small_end: 0,
+    room: Room::none(),
     next_table: 0,
-    large_end: 0,
     free_small: FreeList(0),
     free_large: FreeList(0),
 });
@@ -96,27 +93,17 @@ pub fn init(ram_bytes: u64) {
     // SAFETY: the closure calls nothing that comes back here.
     unsafe {
         STATE.with(|frames| {
-            frames.next_small = FRAMES;
-            frames.small_end = FRAMES;
+            frames.room = Room::of(FRAMES, ram_bytes);
             frames.next_table = TABLE_ZONE;
-            frames.large_end = ram_bytes;
         });
     }
 }
 
-/// Takes possession of RAM up to `ram_bytes` instead of the end so far; `false`
-/// when that is less, or large frames were taken from that end already.
-pub fn extend(ram_bytes: u64, end_so_far: u64) -> bool {
+/// Takes possession of RAM up to `ram_bytes` instead of the end so far; `false` when that
+/// is less, or cannot be kept account of.
+pub fn extend(ram_bytes: u64) -> bool {
     // SAFETY: as above.
-    unsafe {
-        STATE.with(|frames| {
-            let is_fit = frames.large_end == end_so_far && ram_bytes >= end_so_far;
-            if is_fit {
-                frames.large_end = ram_bytes;
-            }
-            is_fit
-        })
-    }
+    unsafe { STATE.with(|frames| frames.room.extend(ram_bytes)) }
 }
 
 impl Frames {
@@ -125,15 +112,7 @@ impl Frames {
             frame.zero(PAGE);
             return Some(frame);
         }
-        if self.next_small == self.small_end {
-            if self.small_end + LARGE_PAGE > self.large_end {
-                return None;
-            }
-            self.small_end += LARGE_PAGE;
-        }
-        let frame = Frame(self.next_small);
-        self.next_small += PAGE;
-        Some(frame)
+        self.room.small().map(Frame)
     }
 
     fn large(&mut self) -> Option<Frame> {
@@ -145,12 +124,7 @@ impl Frames {
     }
 
     fn large_run(&mut self, count: u64) -> Option<Frame> {
-        let start = self.large_end.checked_sub(count.checked_mul(LARGE_PAGE)?)?;
-        if start < self.small_end {
-            return None;
-        }
-        self.large_end = start;
-        Some(Frame(start))
+        self.room.large(count).map(Frame)
     }
 
     fn table(&mut self) -> Option<Frame> {
@@ -168,9 +142,9 @@ impl Frames {
 pub fn next_small(count: u64) -> Option<u64> {
     // SAFETY: the closure computes.
     unsafe {
-        STATE.with(|frames| {
-            let end = frames.next_small.checked_add(count.checked_mul(PAGE)?)?;
-            (frames.free_small.0 == 0 && end <= frames.large_end).then_some(frames.next_small)
+        STATE.with(|frames| match frames.free_small.0 {
+            0 => frames.room.next_small(count),
+            _ => None,
         })
     }
 }

@@ -3,6 +3,8 @@
 //! Everything the host writes here may change at any time (after a fork it is
 //! another instance's), so all of it is read by volatile loads.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::arch::asm;
 use core::fmt::{self, Write as _};
 use core::ptr;
@@ -76,6 +78,8 @@ pub enum HostWord {
     ResponseRead,
     /// [`HostWords::log_read`].
     LogRead,
+    /// [`HostWords::commands_written`].
+    CommandsWritten,
 }
 
 /// A counter of the host's as it is now. The host writes its words by copying,
@@ -88,6 +92,7 @@ pub fn host_counter(word: HostWord) -> u64 {
             HostWord::RequestWritten => ptr::addr_of!((*words).request_written),
             HostWord::ResponseRead => ptr::addr_of!((*words).response_read),
             HostWord::LogRead => ptr::addr_of!((*words).log_read),
+            HostWord::CommandsWritten => ptr::addr_of!((*words).commands_written),
         }
     };
     // SAFETY: in bounds and aligned; every bit pattern is a number.
@@ -170,6 +175,14 @@ pub fn read_area(area: Area, offset: usize, out: &mut [u8]) -> usize {
     // and `out` is the guest's own memory.
     unsafe { ptr::copy_nonoverlapping(from, out.as_mut_ptr(), count) };
     count
+}
+
+/// A copy of `length` bytes of an area of the mailbox; fewer when it is shorter.
+pub fn take_area(area: Area, offset: usize, length: usize) -> Vec<u8> {
+    let room = (area.size as usize).saturating_sub(offset);
+    let mut bytes = vec![0; length.min(room)];
+    read_area(area, offset, &mut bytes);
+    bytes
 }
 
 /// Copies `bytes` into an area of the mailbox; says whether they fit, and takes

@@ -10,6 +10,7 @@ use core::time::Duration;
 use alloc::vec;
 use alloc::vec::Vec;
 use faasw_abi::clock::Clock;
+use faasw_abi::command::Command;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{self, LOG_RECORD_HEADER, REQUEST_BODY, RESPONSE_BODY};
 use faasw_abi::ring;
@@ -36,6 +37,10 @@ pub struct Instance {
     /// Something was published that the node was not told of.
     unseen: bool,
     has_request: bool,
+    /// How far the commands have been read.
+    commands_read: u64,
+    /// How many of them were done.
+    commands_done: u32,
 }
 
 impl Instance {
@@ -50,6 +55,8 @@ impl Instance {
             logged: 0,
             unseen: false,
             has_request: false,
+            commands_read: 0,
+            commands_done: 0,
         };
         instance.resume();
         instance
@@ -70,6 +77,31 @@ impl Instance {
         self.logged = 0;
         self.unseen = false;
         self.has_request = host::host_says().request_head_len > 0;
+        self.commands_read = 0;
+        self.commands_done = 0;
+    }
+
+    /// The next command that the node has given in this activation, if there is one.
+    pub fn next_command(&mut self) -> Option<Command> {
+        let written = host::host_counter(HostWord::CommandsWritten);
+        if written == self.commands_read {
+            return None;
+        }
+        let length = written.saturating_sub(self.commands_read) as usize;
+        let bytes = host::take_area(mailbox::COMMANDS, self.commands_read as usize, length);
+        match Command::decode_first(&bytes) {
+            Ok((command, length)) => {
+                self.commands_read += length as u64;
+                Some(command)
+            }
+            Err(error) => host::fatal(format_args!("a command: {error}")),
+        }
+    }
+
+    /// A command was done.
+    pub fn command_done(&mut self) {
+        self.commands_done += 1;
+        publish!(commands_done, self.commands_done);
     }
 
     /// Nanoseconds since this instance was activated.

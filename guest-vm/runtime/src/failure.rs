@@ -10,8 +10,9 @@ use core::mem;
 
 use faasw_abi::mailbox::REPORT;
 use faasw_abi::outcome::Outcome;
+use faasw_abi::trap::TrapKind;
 use wasmtime::component::ResourceTableError;
-use wasmtime::{Error, FrameInfo, WasmBacktrace};
+use wasmtime::{Error, FrameInfo, Trap, WasmBacktrace};
 
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::SendError;
@@ -24,6 +25,8 @@ const MAX_NAME: usize = 200;
 pub struct Failure {
     /// What happened, for the caller of the function.
     pub outcome: Outcome,
+    /// Which trap it was, where the outcome is one.
+    pub trap: Option<TrapKind>,
     /// The code that the function exited with; 0 where it did not exit.
     pub exit_code: u32,
     /// What happened, for the owner of the function. At most as long as the
@@ -79,6 +82,7 @@ impl Failure {
     pub(crate) fn new(outcome: Outcome, report: impl Into<String>) -> Self {
         Self {
             outcome,
+            trap: None,
             exit_code: 0,
             report: bounded(report.into()),
         }
@@ -103,7 +107,13 @@ impl Failure {
         }
         let mut report = describe(error);
         note_memory(&mut report, Some(memory));
-        Self::new(Outcome::Trap, report)
+        Self {
+            trap: Some(match memory.denied() {
+                true => TrapKind::MemoryLimit,
+                false => kind_of(error),
+            }),
+            ..Self::new(Outcome::Trap, report)
+        }
     }
 
     /// The same, with a word on memory where that may be the reason.
@@ -127,6 +137,25 @@ impl Failure {
             Outcome::ResponseTooLarge,
             Ended::Refused(refusal).to_string(),
         )
+    }
+}
+
+/// Which trap Wasmtime says it was.
+fn kind_of(error: &Error) -> TrapKind {
+    let Some(trap) = error.downcast_ref::<Trap>() else {
+        return TrapKind::Other;
+    };
+    match trap {
+        Trap::UnreachableCodeReached => TrapKind::Unreachable,
+        Trap::MemoryOutOfBounds => TrapKind::MemoryOutOfBounds,
+        Trap::TableOutOfBounds => TrapKind::TableOutOfBounds,
+        Trap::IndirectCallToNull => TrapKind::NullElement,
+        Trap::BadSignature => TrapKind::SignatureMismatch,
+        Trap::IntegerDivisionByZero => TrapKind::DivideByZero,
+        Trap::IntegerOverflow => TrapKind::IntegerOverflow,
+        Trap::BadConversionToInteger => TrapKind::BadConversion,
+        Trap::StackOverflow => TrapKind::StackExhausted,
+        _ => TrapKind::Other,
     }
 }
 
@@ -216,6 +245,7 @@ fn prefix(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wasmtime::error::Context as _;
 
     #[test]
     fn reports_are_cut_between_characters() {
@@ -231,6 +261,7 @@ mod tests {
         let error = Error::from(Ended::Exit(7));
         let failure = Failure::run(&error, &MemoryLimit::new(0));
         assert_eq!((failure.outcome, failure.exit_code), (Outcome::Exit, 7));
+        assert_eq!(failure.trap, None);
         assert_eq!(failure.report, "exited with code 7");
     }
 
@@ -242,5 +273,31 @@ mod tests {
         assert!(!memory.memory_growing(0, 2 << 20, None).unwrap());
         let failure = Failure::run(&Error::msg("boom"), &memory);
         assert_eq!(failure.report, "memory limit of 1 MiB was reached\nboom");
+        assert_eq!(failure.trap, Some(TrapKind::MemoryLimit));
+    }
+
+    #[test]
+    fn each_trap_that_has_a_kind_has_its_own() {
+        let memory = MemoryLimit::new(0);
+        let kind = |error: Error| Failure::run(&error, &memory).trap;
+        for (trap, expected) in [
+            (Trap::UnreachableCodeReached, TrapKind::Unreachable),
+            (Trap::MemoryOutOfBounds, TrapKind::MemoryOutOfBounds),
+            (Trap::TableOutOfBounds, TrapKind::TableOutOfBounds),
+            (Trap::IndirectCallToNull, TrapKind::NullElement),
+            (Trap::BadSignature, TrapKind::SignatureMismatch),
+            (Trap::IntegerDivisionByZero, TrapKind::DivideByZero),
+            (Trap::IntegerOverflow, TrapKind::IntegerOverflow),
+            (Trap::BadConversionToInteger, TrapKind::BadConversion),
+            (Trap::StackOverflow, TrapKind::StackExhausted),
+            (Trap::NullReference, TrapKind::Other),
+        ] {
+            assert_eq!(kind(trap.into()), Some(expected), "{trap}");
+            let told: Result<(), Error> = Err(trap.into());
+            let in_context = told.context("in a host function").unwrap_err();
+            assert_eq!(kind(in_context), Some(expected), "{trap}");
+        }
+        // A text is no kind.
+        assert_eq!(kind(Error::msg("integer overflow")), Some(TrapKind::Other));
     }
 }

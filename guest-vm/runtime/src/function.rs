@@ -1,14 +1,14 @@
 //! The steps of a function, from code in memory to an answered request.
 //!
 //! ```text
-//! Linkers ┐
-//! Loaded ─┴► Prepared ──► Ready ──► handle
+//! Linkers ┐                 ┌─ evaluate ─┐
+//! Loaded ─┴► Prepared ──► Ready ◄─────────┘──► handle
 //!            early freeze  late freeze
 //! ```
 //!
 //! [`Linkers`] are what all functions share. Each step consumes the one before. Nothing of the function's own code has
-//! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs and waits
-//! for its one request.
+//! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and the exports
+//! that it was to evaluate, and waits for its one request.
 
 use alloc::format;
 use core::mem;
@@ -172,11 +172,12 @@ impl<P: Platform> Prepared<P> {
     /// may have, or when it does not export what its kind calls.
     pub fn instantiate(mut self) -> Result<Ready<P>, Unready<P>> {
         match Entry::find(&mut self.store, &self.linked, self.kind) {
-            Ok(entry) => {
+            Ok((entry, instance)) => {
                 self.store.data_mut().memory.started();
                 Ok(Ready {
                     store: self.store,
                     entry,
+                    instance,
                 })
             }
             Err(error) => {
@@ -208,29 +209,38 @@ enum Entry {
     Cgi(TypedFunc<(), ()>),
 }
 
+/// What has a function's exports.
+#[derive(Clone, Copy)]
+enum Instance {
+    Component(component::Instance),
+    Module(wasmtime::Instance),
+}
+
 impl Entry {
     /// Instantiates the function and finds its entry.
     fn find<P: Platform>(
         store: &mut Store<State<P>>,
         linked: &Linked<P>,
         kind: FunctionKind,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Instance)> {
         match linked {
             Linked::Module(linked) => {
                 let instance = linked.instantiate(&mut *store)?;
                 let start = instance.get_typed_func(store, "_start");
-                Ok(Self::Cgi(start.context("the module is no command")?))
+                let start = start.context("the module is no command")?;
+                Ok((Self::Cgi(start), Instance::Module(instance)))
             }
             Linked::Component(linked) => {
                 let instance = linked.instantiate(&mut *store)?;
-                Ok(match kind {
+                let entry = match kind {
                     FunctionKind::HttpComponent => {
                         Self::Http(exported(store, instance, HTTP_EXPORT, "handle")?)
                     }
                     FunctionKind::CliComponent | FunctionKind::CgiModule => {
                         Self::Cli(exported(store, instance, CLI_EXPORT, "run")?)
                     }
-                })
+                };
+                Ok((entry, Instance::Component(instance)))
             }
         }
     }
@@ -260,13 +270,66 @@ where
     }
 }
 
+/// A function that a component exports, by its own name or as `interface#name`.
+fn initializer<P: Platform>(
+    store: &mut Store<State<P>>,
+    instance: component::Instance,
+    export: &str,
+) -> Result<component::TypedFunc<(), ()>> {
+    let (interface, name) = match export.rsplit_once('#') {
+        Some((interface, name)) => (
+            instance.get_export_index(&mut *store, None, interface),
+            name,
+        ),
+        None => (None, export),
+    };
+    if interface.is_none() && name != export {
+        wasmtime::bail!("no interface of that name is exported");
+    }
+    match instance.get_export_index(&mut *store, interface.as_ref(), name) {
+        Some(index) => instance.get_typed_func(store, index),
+        None => wasmtime::bail!("nothing of that name is exported"),
+    }
+}
+
 /// An instantiated function that waits for its request.
 pub struct Ready<P: 'static> {
     store: Store<State<P>>,
     entry: Entry,
+    instance: Instance,
 }
 
 impl<P: Platform> Ready<P> {
+    /// Calls an export that has neither parameters nor results, before any request; one
+    /// of a component's exported interface is named `interface#name`. What the function
+    /// writes to its standard output meanwhile is log, and what it reads counts as drawn.
+    ///
+    /// # Errors
+    /// When there is no such export, and when the call traps or exits with a code other
+    /// than 0: the function is not to be used any more then.
+    pub fn evaluate(&mut self, export: &str) -> Result<(), Failure> {
+        let stdio = mem::replace(&mut self.store.data_mut().stdio, Stdio::Log);
+        let evaluated = self.call(export);
+        self.store.data_mut().stdio = stdio;
+        evaluated
+    }
+
+    fn call(&mut self, export: &str) -> Result<(), Failure> {
+        let store = &mut self.store;
+        let called = match self.instance {
+            Instance::Module(instance) => instance
+                .get_typed_func::<(), ()>(&mut *store, export)
+                .map(|function| function.call(&mut *store, ())),
+            Instance::Component(instance) => {
+                initializer(store, instance, export).map(|function| function.call(&mut *store, ()))
+            }
+        };
+        match called.with_context(|| format!("the export {export:?} cannot be evaluated")) {
+            Ok(called) => self.ended_well(called),
+            Err(error) => Err(Failure::load(&error, None)),
+        }
+    }
+
     /// Answers one request; its whole response is at the platform when this returns.
     ///
     /// A function instance serves one request: what a second call finds is

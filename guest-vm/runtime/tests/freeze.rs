@@ -11,6 +11,8 @@ mod support;
 
 use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_ENVIRONMENT};
 use faasw_abi::outcome::Outcome;
+use faasw_abi::trap::TrapKind;
+use faasw_runtime::platform::LogStream;
 use std::time::Duration;
 
 use support::{CgiModule, CliComponent, HttpComponent, compile, fixture, get};
@@ -110,6 +112,104 @@ fn a_timer_that_was_armed_before_the_freeze_fires_when_its_time_has_passed() {
     assert_eq!(now_wall, armed_wall + 7200);
     assert_eq!(hour_is_ready, 1);
     assert!(waits.is_empty(), "{waits:?}");
+}
+
+/// A command that tells how often `init` was evaluated, which logs and draws.
+const EVALUATED: &str = r#"(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "\10\00\00\00\07\00\00\00")
+  (data (i32.const 16) "\0acount0")
+  (func $say (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
+  (func (export "init")
+    (drop (call $random (i32.const 64) (i32.const 4)))
+    (i32.store8 (i32.const 22) (i32.add (i32.load8_u (i32.const 22)) (i32.const 1)))
+    (call $say))
+  (func $trap_in_init (export "trap_in_init") unreachable)
+  (func (export "leave") (call $exit (i32.const 3)))
+  (func (export "leave_well") (call $exit (i32.const 0)))
+  (func (export "adds") (param i32) (result i32) (local.get 0))
+  (func (export "_start")
+    (call $say)))"#;
+
+#[test]
+fn what_an_export_does_before_the_freeze_is_kept_and_counted() {
+    let code = compile(CgiModule, EVALUATED.as_bytes());
+    let call = get(CgiModule, "/");
+    let mut ready = call.ready(&code).unwrap();
+    assert_eq!(ready.draws().entropy_bytes(), 0);
+    ready.evaluate("init").unwrap();
+    ready.evaluate("init").unwrap();
+    ready.evaluate("leave_well").unwrap();
+    assert_eq!(ready.draws().bits(), DRAW_ENTROPY);
+    assert_eq!(ready.draws().entropy_bytes(), 8);
+    // It is no answer to any request.
+    let platform = ready.platform();
+    assert!(platform.response_head.is_none() && platform.response_body.is_empty());
+    assert_eq!(platform.logged(LogStream::Out), b"\ncount1\ncount2");
+
+    ready.handle(call.request.clone()).unwrap();
+    let body = &ready.platform().response_body;
+    assert!(body.ends_with(b"count2"), "{body:?}");
+}
+
+#[test]
+fn an_export_that_cannot_be_evaluated_says_why() {
+    let code = compile(CgiModule, EVALUATED.as_bytes());
+    let evaluate = |export: &str| {
+        let mut ready = get(CgiModule, "/").ready(&code).unwrap();
+        ready.evaluate(export).unwrap_err()
+    };
+    for export in ["nothing", "adds", "memory", ""] {
+        let failure = evaluate(export);
+        assert_eq!(failure.outcome, Outcome::LoadFailed, "{export}: {failure}");
+        assert!(failure.report.contains(export), "{failure}");
+    }
+    let failure = evaluate("trap_in_init");
+    assert_eq!(failure.outcome, Outcome::Trap);
+    assert_eq!(failure.trap, Some(TrapKind::Unreachable));
+    assert!(failure.report.contains("trap_in_init"), "{failure}");
+    let failure = evaluate("leave");
+    assert_eq!((failure.outcome, failure.exit_code), (Outcome::Exit, 3));
+}
+
+#[test]
+fn a_component_evaluates_its_own_exports_and_those_of_its_interfaces() {
+    const COMPONENT: &str = r#"(component
+      (core module $m
+        (global $count (mut i32) (i32.const 0))
+        (func (export "init") (global.set $count (i32.add (global.get $count) (i32.const 1))))
+        (func (export "run") (result i32)
+          ;; It traps unless both were evaluated.
+          (if (i32.ne (global.get $count) (i32.const 2)) (then unreachable))
+          (i32.const 0)))
+      (core instance $i (instantiate $m))
+      (func $init (canon lift (core func $i "init")))
+      (func $run (result (result)) (canon lift (core func $i "run")))
+      (export "start" (func $init))
+      (instance $script (export "init" (func $init)))
+      (export "faasw:engine/script" (instance $script))
+      (instance $cli (export "run" (func $run)))
+      (export "wasi:cli/run@0.2.0" (instance $cli)))"#;
+    let code = compile(CliComponent, COMPONENT.as_bytes());
+    let call = get(CliComponent, "/");
+    let mut ready = call.ready(&code).unwrap();
+    for missing in [
+        "init",
+        "faasw:engine/other#init",
+        "faasw:engine/script#start",
+        "#start",
+    ] {
+        let failure = ready.evaluate(missing).unwrap_err();
+        assert_eq!(failure.outcome, Outcome::LoadFailed, "{missing}");
+    }
+    ready.evaluate("start").unwrap();
+    ready.evaluate("faasw:engine/script#init").unwrap();
+    // It ran to its end, and has no response.
+    let failure = ready.handle(call.request.clone()).unwrap_err();
+    assert_eq!(failure.outcome, Outcome::NoResponse, "{failure}");
 }
 
 #[test]

@@ -2,21 +2,19 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use faasw_control::{LogPage, NodeInfo, Problem, query};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use serde::Serialize;
 
-use super::{NodeInfo, query};
+use super::metrics;
 use crate::{
     failure::Failure,
-    log::LogPage,
-    message::{self, Body},
-    metrics,
+    message::{self, Body, Unfit},
     node::Node,
-    problem::Problem,
     server::{Handler, Received},
 };
 
-/// Time for a client to send a module. It is the node's own user: patience
+/// Time for a client to send a module. It is the node's own user: waiting
 /// costs nothing.
 const MODULE_TIME: Duration = Duration::from_secs(600);
 
@@ -57,6 +55,7 @@ impl Api {
         let segments: Vec<&str> = path.split('/').collect();
         match (&parts.method, segments.as_slice()) {
             (&Method::GET, ["node"]) => self.node_info(),
+            (&Method::GET, ["stats"]) => json(&self.node.stats()),
             (&Method::GET, ["tree"]) => json(&self.node.tree()),
             (&Method::GET, ["functions"]) => json(&self.node.list()),
             (&Method::PUT, ["functions", name]) => self.deploy(name, &parts.uri, body).await,
@@ -69,7 +68,7 @@ impl Api {
             (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri).await,
             (
                 _,
-                ["node" | "functions" | "tree"]
+                ["node" | "functions" | "stats" | "tree"]
                 | ["functions", _]
                 | ["functions", _, "invoke" | "logs" | "rollback"],
             ) => Err(Problem::new(
@@ -103,14 +102,14 @@ impl Api {
         let limit = self.node.limits().module;
         let module = message::collect(body, limit, MODULE_TIME, false)
             .await
-            .map_err(|failure| match failure {
-                Failure::BodyTooLarge(limit) => Problem::new(
+            .map_err(|unfit| match unfit {
+                Unfit::BodyTooLarge(limit) => Problem::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     "module-too-large",
                     "The module is too large",
                     format!("the module is larger than the {limit} bytes that are taken"),
                 ),
-                other => other.problem(),
+                other => Failure::from(other).problem(),
             })?;
         let deployed = self.node.deploy(name, module, options).await;
         json(&deployed.map_err(|error| error.problem().of_function(name))?)

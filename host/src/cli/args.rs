@@ -3,10 +3,15 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use faasw::{FreezePolicy, FunctionName, FunctionOptions, HostName, Limits, spelling};
+use faasw::Limits;
+use faasw_control::{FreezePolicy, FunctionName, FunctionOptions, HostName, spelling};
 use http::{HeaderName, HeaderValue, Method};
 
-use super::{exit, serving::Serving};
+use super::{
+    exit,
+    serving::Serving,
+    values::{at_least_one, host, time},
+};
 
 /// A serverless node: every request runs as WebAssembly in a microVM of its own.
 #[derive(Debug, Parser)]
@@ -366,26 +371,6 @@ impl From<Options> for FunctionOptions {
 
 fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
-}
-
-pub(super) fn host(text: &str) -> Result<HostName, faasw::HostNameError> {
-    HostName::new(text)
-}
-
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if time < Duration::from_millis(1) {
-        return Err("shorter than 1ms".into());
-    }
-    Ok(time)
-}
-
-pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
-    let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
-    if number == 0 {
-        return Err("it takes at least 1".into());
-    }
-    Ok(number)
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

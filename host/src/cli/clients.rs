@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use faasw::{IpNet, Limits, NodeBuilder};
 
-use super::args::{at_least_one, time};
+use super::values::{at_least_one, time};
 
 #[derive(Debug, Args)]
 #[group(skip)]

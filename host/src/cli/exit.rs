@@ -2,7 +2,8 @@
 
 use std::{fmt::Display, io::Write as _, process::ExitCode};
 
-use faasw::{FunctionName, PoolStartError, StartError, admin::ClientError};
+use faasw::{PoolStartError, StartError};
+use faasw_control::{ClientError, FunctionName};
 use faasw_text::Indented;
 
 /// What `--help` says about exit codes.

@@ -15,7 +15,7 @@ use super::{
     confine::{Confinement, Needs},
     events::start_tracing,
     exit::Exit,
-    output::{data_dir, deployed, patiently, print, print_json, read_module, say, size},
+    output::{data_dir, deployed, print, print_json, read_module, say, size, with_progress},
     serving::{LogFormat, Serving},
     signals::{Hangup, Stop},
     trim,
@@ -285,7 +285,7 @@ async fn deploy_all(
     let mut all = Vec::new();
     for (name, _, module) in modules {
         let deploying = node.deploy(name.as_str(), module.clone(), options.clone());
-        let done = patiently(&name, deploying)
+        let done = with_progress(&name, deploying)
             .await
             .map_err(|error| Exit::failure(format_args!("{name} was not deployed: {error}")))?;
         log.say(deployed(&done));

@@ -1,11 +1,11 @@
 //! `deploy`, `ls`, `rollback` and `rm`: the running node's functions.
 
-use faasw::{FunctionName, FunctionOptions, admin::Client};
+use faasw_control::{Client, FunctionName, FunctionOptions};
 
 use super::{
     args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
-    output::{self, data_dir, patiently, print, print_json, read_module, say},
+    output::{self, data_dir, print, print_json, read_module, say, with_progress},
 };
 
 /// Makes a function of a file.
@@ -22,7 +22,7 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
         output::size(module.len() as u64)
     ));
     let options = FunctionOptions::from(args.options);
-    let deployed = patiently(&name, client.deploy(&name, module, &options))
+    let deployed = with_progress(&name, client.deploy(&name, module, &options))
         .await
         .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;
     if args.format.json {

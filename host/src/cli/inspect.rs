@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use faasw::{FunctionDetails, FunctionInfo, HostName, RequestLimits, admin::Client, spelling};
+use faasw_control::{Client, FunctionDetails, FunctionInfo, HostName, RequestLimits, spelling};
 use faasw_text::Line;
 
 use super::{

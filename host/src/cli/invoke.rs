@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Read as _};
 
 use bytes::Bytes;
-use faasw::admin::Client;
+use faasw_control::Client;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! `logs`: what a function wrote, and what it writes.
 
-use faasw::{LogPage, admin::Client};
+use faasw_control::{Client, LogPage};
 
 use super::{
     args::Logs,

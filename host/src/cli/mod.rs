@@ -22,6 +22,7 @@ mod signals;
 mod stats;
 mod tree;
 mod trim;
+mod values;
 mod watch;
 
 use std::process::ExitCode;

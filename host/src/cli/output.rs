@@ -8,7 +8,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::{Deployed, FreezePolicy, FunctionInfo, Limits, LogLine, spelling};
+use faasw::Limits;
+use faasw_control::{Deployed, FreezePolicy, FunctionInfo, LogLine, spelling};
 use faasw_text::{Json, Line, Lines, TabbedLine};
 use serde::Serialize;
 
@@ -49,7 +50,7 @@ pub fn say(line: impl Display) {
 const REMINDER: Duration = Duration::from_secs(5);
 
 /// Waits for work that may take minutes, and says now and then that it goes on.
-pub async fn patiently<T>(name: &impl Display, work: impl Future<Output = T>) -> T {
+pub async fn with_progress<T>(name: &impl Display, work: impl Future<Output = T>) -> T {
     let begun = tokio::time::Instant::now();
     let mut reminders = tokio::time::interval_at(begun + REMINDER, REMINDER);
     let mut work = std::pin::pin!(work);
@@ -203,7 +204,7 @@ mod tests {
             tokio::time::sleep(REMINDER * 3).await;
             7
         };
-        assert_eq!(patiently(&"f", work).await, 7);
+        assert_eq!(with_progress(&"f", work).await, 7);
     }
 
     #[test]

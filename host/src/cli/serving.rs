@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
-use faasw::HostName;
+use faasw_control::HostName;
 
 use super::{
-    args::{at_least_one, host, time},
     clients::Clients,
+    values::{at_least_one, at_least_one_use, host, time},
 };
 
 #[derive(Debug, Args)]
@@ -58,11 +58,11 @@ pub struct Serving {
     #[arg(long, value_name = "VMS", default_value_t = 512)]
     pub max_parked: usize,
     /// Let the seeds of functions take this many MiB together; those worth least
-    /// give way and are made again when they are used
+    /// are evicted and made again when they are used
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub seed_memory: u64,
     /// Let one function hold this many MiB between requests, in seeds and pages of
-    /// waiting instances; over it instances end, then seeds give way
+    /// waiting instances; over it instances end, then seeds are evicted
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub function_memory: u64,
     /// Let all microVMs and compilations take this many MiB together, seeds included
@@ -91,9 +91,4 @@ pub struct Serving {
 pub enum LogFormat {
     Text,
     Json,
-}
-
-fn at_least_one_use(text: &str) -> Result<u32, String> {
-    let number = at_least_one(text)?;
-    u32::try_from(number).map_err(|_| "too many".to_owned())
 }

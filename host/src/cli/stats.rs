@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use faasw::{
-    admin::Client,
-    metrics::{GroupSummary, ShellSummary, Summary},
-};
+use faasw_control::{Client, GroupSummary, ShellSummary, Summary};
 
 use super::{
     args::Stats,
@@ -15,8 +12,7 @@ use super::{
 
 /// Prints what the node has done since it started.
 pub async fn stats(args: Stats) -> Result<(), Exit> {
-    let metrics = Client::new(&data_dir(args.node)?).metrics().await?;
-    let summary = Summary::read(&metrics);
+    let summary = Client::new(&data_dir(args.node)?).stats().await?;
     if args.format.json {
         return print_json(&summary);
     }
@@ -174,21 +170,25 @@ mod tests {
 
     #[test]
     fn sizes_and_hit_rates_of_what_is_made_ahead_are_told() {
-        let summary = Summary::read(concat!(
-            "faasw_shells{state=\"bare\"} 1\n",
-            "faasw_shells{state=\"preset\"} 3\n",
-            "faasw_shells_wanted{mark=\"low\"} 4\n",
-            "faasw_shells_wanted{mark=\"now\"} 8\n",
-            "faasw_shells_wanted{mark=\"high\"} 32\n",
-            "faasw_shell_takes_total{result=\"hit\"} 30\n",
-            "faasw_shell_takes_total{result=\"miss\"} 10\n",
-            "faasw_groups{state=\"free\"} 2\n",
-            "faasw_groups{state=\"used\"} 9\n",
-            "faasw_groups_free_max 256\n",
-            "faasw_instance_memory_used_bytes 1048576\n",
-            "faasw_instance_memory_max_bytes 4194304\n",
-            "faasw_out_of_memory_total 2\n",
-        ));
+        let counts = |counts: &[(&str, u64)]| {
+            let counts = counts.iter().map(|(what, count)| ((*what).into(), *count));
+            counts.collect()
+        };
+        let summary = Summary {
+            shells: ShellSummary {
+                ready: counts(&[("bare", 1), ("preset", 3)]),
+                wanted: counts(&[("low", 4), ("now", 8), ("high", 32)]),
+                takes: counts(&[("hit", 30), ("miss", 10)]),
+            },
+            groups: GroupSummary {
+                count: counts(&[("free", 2), ("used", 9)]),
+                free_max: 256,
+                ..GroupSummary::default()
+            },
+            instance_memory: counts(&[("used", 1 << 20), ("max", 4 << 20)]),
+            out_of_memory: 2,
+            ..Summary::default()
+        };
         let text = text(&summary);
         for line in [
             "shells       1 bare, 3 preset ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses (75.0 %)",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use faasw::{SeedInfo, admin::Client};
+use faasw_control::{Client, SeedInfo};
 
 use super::{
     args::Tree,

@@ -2,13 +2,17 @@
 
 use std::{future::Future, sync::Arc};
 
+use faasw_control::Problem;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 
-use super::{Afterwards, answer_here, host::host_of, no_content, refusal::refusal};
+use super::{
+    answer::{Afterwards, answer_here, no_content},
+    host::host_of,
+    refusal::refusal,
+};
 use crate::{
     message::Body,
-    problem::Problem,
     server::{Handler, Received, Tls},
 };
 
@@ -77,7 +81,7 @@ fn no_certificate() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::tls::Pair;
+    use crate::server::Pair;
 
     fn redirect(port: u16, names: &[&str]) -> Redirect {
         let folder = tempfile::tempdir().unwrap();

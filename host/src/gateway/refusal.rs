@@ -4,9 +4,8 @@
 //! Whoever sends the first kind may want this node and another one on the way to
 //! disagree about a request, so its connection ends with the answer.
 
+use faasw_control::Problem;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, header, uri::Authority};
-
-use crate::problem::Problem;
 
 /// Longest path and query that functions are asked for. RFC 9110, section 4.1,
 /// wants 8000 bytes at least; with the largest header fields it must fit into

@@ -4,10 +4,10 @@
 //! sees the whole path. At all other hosts functions share an origin and are told
 //! apart by the first segment of the path.
 
+use faasw_control::{FunctionName, HostName};
 use http::{Request, Uri, uri::PathAndQuery};
 
 use super::host::host_of;
-use crate::{host_name::HostName, name::FunctionName};
 
 /// How functions are found.
 #[derive(Clone, Debug, Default)]
@@ -26,14 +26,14 @@ pub(super) enum Route {
     /// To the node as a whole (RFC 9112, section 3.2.4).
     Asterisk,
     /// To a function.
-    Function { name: String, place: Place },
+    Function { name: String, site: Site },
     /// Nowhere, with what a client should have asked for.
     Nothing(&'static str),
 }
 
 /// Where a function is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Site {
     /// It has the host for itself.
     Host,
     /// It has a path of a host that others are at, too.
@@ -86,7 +86,7 @@ impl Route {
     fn at_host(name: &str) -> Self {
         Self::Function {
             name: name.into(),
-            place: Place::Host,
+            site: Site::Host,
         }
     }
 }
@@ -109,7 +109,7 @@ fn by_path(uri: &Uri) -> Route {
             name: percent_encoding::percent_decode_str(name)
                 .decode_utf8_lossy()
                 .into_owned(),
-            place: Place::Path {
+            site: Site::Path {
                 uri,
                 is_bare: slash.is_none(),
             },
@@ -151,7 +151,7 @@ mod tests {
     fn by_path(name: &str, uri: &str) -> Route {
         Route::Function {
             name: name.into(),
-            place: Place::Path {
+            site: Site::Path {
                 uri: uri.parse().unwrap(),
                 is_bare: false,
             },
@@ -172,12 +172,12 @@ mod tests {
             assert_eq!(route(&Sites::default(), "h", uri), expected, "{uri}");
         }
         for (target, seen) in [("/hello", "/"), ("/hello?a=b", "/?a=b")] {
-            let place = Place::Path {
+            let site = Site::Path {
                 uri: seen.parse().unwrap(),
                 is_bare: true,
             };
             let name = "hello".into();
-            let expected = Route::Function { name, place };
+            let expected = Route::Function { name, site };
             assert_eq!(route(&Sites::default(), "h", target), expected);
         }
     }

@@ -1,14 +1,12 @@
 //! A function's log on disk: a file, and the one before it.
 
+use faasw_control::{FunctionName, LogLine};
 use std::{
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
-
-use super::LogLine;
-use crate::name::FunctionName;
 
 /// Size at which a file becomes the old one and a new one begins, in bytes.
 /// A function's log takes at most twice this on disk.

@@ -7,8 +7,7 @@
 //! or memory than any other. A log outlives the versions of its function.
 
 mod file;
-mod line;
-mod page;
+mod observer;
 mod rate;
 mod ring;
 
@@ -19,13 +18,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use faasw_control::{FunctionName, LogLine, LogPage};
 use faasw_pool::{LogSink, LogStream};
 use tokio::sync::Notify;
 
-pub use line::LogLine;
-pub use page::LogPage;
+pub use observer::Event;
 
-use crate::{name::FunctionName, node::Observer};
+pub(crate) use observer::Observer;
+
 use file::LogFile;
 use rate::{Allowance, Rate};
 use ring::Ring;

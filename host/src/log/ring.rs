@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{LogLine, LogPage};
+use faasw_control::{LogLine, LogPage};
 
 /// Most lines that are kept.
 const LINES: usize = 1000;

@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::failure::Failure;
+use super::Unfit;
 
 /// How much of a body that is too large is read and thrown away, and for how
 /// long, so that a client that sends before it listens still gets its answer
@@ -16,32 +16,32 @@ use crate::failure::Failure;
 const DRAIN_BYTES: usize = 16 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// Reads a whole body of at most `limit` bytes within `patience`.
+/// Reads a whole body of at most `limit` bytes within `timeout`.
 ///
 /// `may_refuse_unread` says that the client asked before sending (`Expect:
 /// 100-continue`): a body announced as too large is then not even begun.
 pub(crate) async fn collect<B>(
     body: B,
     limit: usize,
-    patience: Duration,
+    timeout: Duration,
     may_refuse_unread: bool,
-) -> Result<Bytes, Failure>
+) -> Result<Bytes, Unfit>
 where
     B: Body,
     B::Error: std::fmt::Display,
 {
     let announced = body.size_hint().lower();
     if may_refuse_unread && announced > limit as u64 {
-        return Err(Failure::BodyTooLarge(limit));
+        return Err(Unfit::BodyTooLarge(limit));
     }
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let mut body = pin!(body);
     let mut whole = BytesMut::new();
     loop {
         let frame = match timeout_at(deadline, body.frame()).await {
-            Err(_) => return Err(Failure::BodyTimeout(patience)),
+            Err(_) => return Err(Unfit::BodyTimeout(timeout)),
             Ok(None) => return Ok(whole.freeze()),
-            Ok(Some(Err(error))) => return Err(Failure::BodyUnreadable(error.to_string())),
+            Ok(Some(Err(error))) => return Err(Unfit::BodyUnreadable(error.to_string())),
             Ok(Some(Ok(frame))) => frame,
         };
         // A frame that is not data holds trailers, which no function sees yet.
@@ -51,7 +51,7 @@ where
         let size = bytes::Buf::remaining(&data);
         if size > limit - whole.len() {
             discard(body).await;
-            return Err(Failure::BodyTooLarge(limit));
+            return Err(Unfit::BodyTooLarge(limit));
         }
         let data = bytes::Buf::copy_to_bytes(&mut data, size);
         if whole.is_empty() && body.is_end_stream() {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use http_body_util::Full;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn in_parts(parts: &[&'static [u8]]) -> impl Body<Data = Bytes, Error = std::io::Error> {
         struct Parts(Vec<Bytes>);
@@ -126,21 +126,21 @@ mod tests {
             (&[] as &[&'static [u8]], &b""[..]),
             (&[b"abc", b"de"], b"abcde"),
         ] {
-            let collected = collect(in_parts(body), 5, PATIENCE, false).await.unwrap();
+            let collected = collect(in_parts(body), 5, TIMEOUT, false).await.unwrap();
             assert_eq!(collected, whole);
         }
-        let full = collect(Full::new(Bytes::from_static(b"abcde")), 5, PATIENCE, false);
+        let full = collect(Full::new(Bytes::from_static(b"abcde")), 5, TIMEOUT, false);
         assert_eq!(full.await.unwrap(), "abcde");
     }
 
     #[tokio::test]
     async fn a_larger_body_is_refused_announced_or_not() {
-        let parts = collect(in_parts(&[b"abc", b"def"]), 5, PATIENCE, false).await;
-        assert!(matches!(parts, Err(Failure::BodyTooLarge(5))));
+        let parts = collect(in_parts(&[b"abc", b"def"]), 5, TIMEOUT, false).await;
+        assert!(matches!(parts, Err(Unfit::BodyTooLarge(5))));
         for asked in [false, true] {
             let full = Full::new(Bytes::from_static(b"abcdef"));
-            let refused = collect(full, 5, PATIENCE, asked).await;
-            assert!(matches!(refused, Err(Failure::BodyTooLarge(5))));
+            let refused = collect(full, 5, TIMEOUT, asked).await;
+            assert!(matches!(refused, Err(Unfit::BodyTooLarge(5))));
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
                 std::task::Poll::Pending
             }
         }
-        let refused = collect(Never, 5, PATIENCE, false).await;
-        assert!(matches!(refused, Err(Failure::BodyTimeout(PATIENCE))));
+        let refused = collect(Never, 5, TIMEOUT, false).await;
+        assert!(matches!(refused, Err(Unfit::BodyTimeout(TIMEOUT))));
     }
 }

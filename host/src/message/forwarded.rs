@@ -2,10 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
-
-use super::{Body, refuse};
-use crate::problem::Problem;
+use http::{HeaderMap, HeaderName};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -42,20 +39,6 @@ fn address(piece: &[u8]) -> Option<IpAddr> {
         .or_else(|_| text.parse().map(|address: SocketAddr| address.ip()))
         .or_else(|_| text.trim_matches(['[', ']']).parse::<IpAddr>());
     Some(address.ok()?.to_canonical())
-}
-
-/// Answers a request of an address that has too many under way.
-pub(crate) async fn too_many_requests<B: http_body::Body>(request: Request<B>) -> Response<Body> {
-    let head_only = request.method() == Method::HEAD;
-    refuse(request).await;
-    let mut problem = Problem::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "too-many-requests",
-        "Too many requests at once",
-        "this address has as many requests under way as one may have",
-    );
-    problem.retry_after = Some(1);
-    problem.response(head_only)
 }
 
 #[cfg(test)]

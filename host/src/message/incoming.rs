@@ -51,7 +51,7 @@ where
         limit: limits.bytes,
         left: limits.bytes,
         surplus: None,
-        pace: Pace {
+        rate: BodyRate {
             limits,
             received: 0,
             owed: Duration::ZERO,
@@ -67,11 +67,11 @@ struct Limited<B> {
     left: u64,
     /// Once it was too large: how much more is thrown away.
     surplus: Option<u64>,
-    pace: Pace,
+    rate: BodyRate,
 }
 
 /// How fast a body comes, by the time that somebody waited for it.
-struct Pace {
+struct BodyRate {
     limits: BodyLimits,
     received: u64,
     owed: Duration,
@@ -81,7 +81,7 @@ struct Pace {
     late: Option<Pin<Box<Sleep>>>,
 }
 
-impl Pace {
+impl BodyRate {
     /// Something has come.
     fn receives(&mut self, bytes: u64) {
         self.received = self.received.saturating_add(bytes);
@@ -127,7 +127,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         loop {
             let Poll::Ready(frame) = self.body.as_mut().poll_frame(context) else {
-                let late = ready!(self.pace.poll_late(context));
+                let late = ready!(self.rate.poll_late(context));
                 return Poll::Ready(Some(Err(late)));
             };
             let too_large = ClientError::TooLarge(self.limit);
@@ -150,7 +150,7 @@ where
                 }
             };
             let size = data.remaining() as u64;
-            self.pace.receives(size);
+            self.rate.receives(size);
             if let Some(surplus) = self.surplus {
                 match surplus.checked_sub(size) {
                     Some(rest) => self.surplus = Some(rest),

@@ -14,15 +14,17 @@ mod request;
 mod response;
 mod size;
 mod timing;
+mod unfit;
 
 pub use body::{Body, BodyError};
 pub use request::RemoteAddress;
 
 pub(crate) use collect::{asks_first, collect, refuse};
-pub(crate) use forwarded::{forwarded_for, too_many_requests};
+pub(crate) use forwarded::forwarded_for;
 pub(crate) use gather::{Gathered, gather};
 pub(crate) use incoming::{BodyLimits, limited};
 pub(crate) use request::{Arrival, Connection, FromOperator, request_head};
 pub(crate) use response::{Asked, response};
 pub(crate) use size::{check_size, head_cost, head_size};
 pub(crate) use timing::add_server_timing;
+pub(crate) use unfit::Unfit;

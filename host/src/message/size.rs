@@ -2,7 +2,8 @@
 
 use http::HeaderMap;
 
-use crate::{failure::Failure, limits::Limits};
+use super::Unfit;
+use crate::limits::Limits;
 
 /// What a field takes in memory beside its name and value, at least.
 const FIELD: usize = 110;
@@ -21,10 +22,10 @@ pub(crate) fn head_cost(fields: &HeaderMap) -> u64 {
 }
 
 /// Refuses a head that is larger than the node takes.
-pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), Failure> {
+pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), Unfit> {
     let count = fields.len();
     if count > limits.request_fields {
-        return Err(Failure::HeadTooLarge {
+        return Err(Unfit::HeadTooLarge {
             size: count,
             unit: "fields",
             limit: limits.request_fields,
@@ -32,7 +33,7 @@ pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), Fail
     }
     let size = head_size(fields);
     if size > limits.request_head {
-        return Err(Failure::HeadTooLarge {
+        return Err(Unfit::HeadTooLarge {
             size,
             unit: "bytes",
             limit: limits.request_head,

@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::whole;
+use super::labels::whole;
 
 /// Gauges and counters of it.
 #[derive(Debug, Default)]

@@ -1,15 +1,32 @@
 //! The labels of the metrics.
 
+use faasw_control::FunctionName;
 use std::fmt::{self, Write as _};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
-use crate::name::FunctionName;
+/// The stages of a request, in their order.
+pub(super) const STAGES: [&str; 6] = ["queue", "fork", "init", "exec", "run", "reset"];
+
+/// What memory is held for: seeds, parked instances, instances at work, and what clients
+/// have not taken.
+pub(super) const HELD: [&str; 4] = ["seeds", "parked", "busy", "undelivered"];
+/// What memory has a budget for.
+pub(super) const BUDGETS: [&str; 3] = ["undelivered", "seeds", "function"];
+
+/// A count as a gauge takes it.
+pub(super) fn whole(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+/// A function by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name(FunctionName);
 
 /// Whose request it was.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Function {
-    Named(FunctionName),
+    Named(Name),
     /// Nobody's; Prometheus takes an empty label for none.
     Unknown,
 }
@@ -28,13 +45,13 @@ pub(super) struct ProblemOf {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct TrapOf {
-    pub(super) function: FunctionName,
+    pub(super) function: Name,
     pub(super) kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfFunction {
-    pub(super) function: FunctionName,
+    pub(super) function: Name,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,7 +66,7 @@ pub(super) struct State {
 
 /// The least, the present or the largest number of what is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Mark {
+pub(super) struct Watermark {
     pub(super) mark: &'static str,
 }
 
@@ -61,7 +78,7 @@ pub(super) struct MemoryOf {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ServedOf {
-    pub(super) function: FunctionName,
+    pub(super) function: Name,
     pub(super) by: &'static str,
 }
 
@@ -70,9 +87,15 @@ pub(super) struct Outcome {
     pub(super) result: &'static str,
 }
 
-impl EncodeLabelValue for FunctionName {
+impl From<&FunctionName> for Name {
+    fn from(name: &FunctionName) -> Self {
+        Self(name.clone())
+    }
+}
+
+impl EncodeLabelValue for Name {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
-        encoder.write_str(self.as_str())
+        encoder.write_str(self.0.as_str())
     }
 }
 

@@ -3,16 +3,16 @@
 //! The node records requests and deployments here as they end; how many
 //! functions and microVMs there are is asked when somebody reads. The text is
 //! OpenMetrics. It is served on the admin socket and, where a node is started
-//! with an address for it, by `Page` on a listener of its own: never beside
+//! with an address for it, on a listener of its own: never beside
 //! functions. Series are bounded: statuses, problems and kinds are fixed sets,
 //! and a function's series go with the function.
 
+mod counted;
 mod crowd;
 mod labels;
-mod page;
 mod pools;
 mod summary;
-mod trap;
+mod times;
 
 use std::{
     collections::BTreeSet,
@@ -20,33 +20,36 @@ use std::{
     time::Duration,
 };
 
-use faasw_pool::{Backlog, Effort, EngineStats, InvokeError, Served, Timing};
+use faasw_pool::{Backlog, Effort, EngineStats, InvokeError, Served, Timing, TrapKind};
 use http::StatusCode;
 use prometheus_client::{
     encoding::text::encode,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
     registry::{Registry, Unit},
 };
 
-pub(crate) use page::{Page, response};
-pub use summary::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
+pub use faasw_control::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
 
-use crate::{failure::Failure, name::FunctionName, problem::Problem};
+use faasw_control::{FunctionName, Problem};
+
+use crate::failure::Failure;
 use crowd::Crowd;
 use labels::{
-    Function, MemoryOf, OfFunction, Outcome, ProblemOf, ServedOf, Stage, State, Status, TrapOf,
+    BUDGETS, Function, HELD, MemoryOf, OfFunction, Outcome, ProblemOf, STAGES, ServedOf, Stage,
+    State, Status, TrapOf, whole,
 };
 use pools::Pools;
+use times::Times;
 
-/// Upper bounds of the histograms' buckets in seconds: from what a fork costs
-/// to what a request may take.
-const BUCKETS: [f64; 20] = [
-    10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1,
-    0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-];
-
-/// The stages of a request, in their order.
-const STAGES: [&str; 6] = ["queue", "fork", "init", "exec", "run", "reset"];
+/// What is only known when somebody reads.
+pub(crate) struct Now<'a> {
+    /// The functions that there are.
+    pub(crate) functions: &'a [FunctionName],
+    /// Requests in instances.
+    pub(crate) under_way: usize,
+    pub(crate) vms: EngineStats,
+    pub(crate) backlog: &'a Backlog,
+}
 
 /// Counters and gauges of one node.
 #[derive(Debug)]
@@ -60,7 +63,7 @@ pub(crate) struct Metrics {
     cpu: Family<OfFunction, Counter<f64>>,
     served: Family<ServedOf, Counter>,
     /// As [`STAGES`].
-    stages: [Histogram; 6],
+    stages: [Times; 6],
     deployments: Family<Outcome, Counter>,
     functions: Gauge,
     under_way: Gauge,
@@ -83,7 +86,7 @@ impl Metrics {
         status: StatusCode,
         timing: Option<&Timing>,
     ) {
-        self.count(Function::Named(function.clone()), status);
+        self.count(Function::Named(function.into()), status);
         if let Some(timing) = timing {
             self.ran(function, timing);
         }
@@ -100,10 +103,10 @@ impl Metrics {
             timing.run,
         ];
         for (histogram, took) in self.stages.iter().zip(stages) {
-            histogram.observe(took.as_secs_f64());
+            histogram.observe(took);
         }
         let of = ServedOf {
-            function: function.clone(),
+            function: function.into(),
             by: timing.served.name(),
         };
         self.served.get_or_create(&of).inc();
@@ -112,21 +115,21 @@ impl Metrics {
     /// An instance has stopped after a request that did not fail.
     pub(crate) fn retired(&self, function: &FunctionName, effort: &Effort) {
         let of = OfFunction {
-            function: function.clone(),
+            function: function.into(),
         };
         self.page_faults
             .get_or_create(&of)
             .inc_by(effort.page_faults);
         self.exits.get_or_create(&of).inc_by(effort.exits);
         if let (Some(reset), [.., resets]) = (effort.reset, &self.stages) {
-            resets.observe(reset.took.as_secs_f64());
+            resets.observe(reset.took);
         }
     }
 
     /// An instance has used CPU time for a request, however that ended.
     pub(crate) fn charged(&self, function: &FunctionName, cpu: Duration) {
         let of = OfFunction {
-            function: function.clone(),
+            function: function.into(),
         };
         self.cpu.get_or_create(&of).inc_by(cpu.as_secs_f64());
     }
@@ -134,7 +137,7 @@ impl Metrics {
     /// A request was answered by the node, with a problem.
     pub(crate) fn failed(&self, function: &FunctionName, failure: &Failure, problem: &Problem) {
         self.failure(
-            Function::Named(function.clone()),
+            Function::Named(function.into()),
             problem.slug,
             problem.status,
         );
@@ -146,7 +149,7 @@ impl Metrics {
     pub(crate) fn cut_off(&self, function: &FunctionName, failure: &Failure) {
         let problem = failure.problem().slug;
         self.problems().insert(problem);
-        let function_label = Function::Named(function.clone());
+        let function_label = Function::Named(function.into());
         self.failures
             .get_or_create(&ProblemOf {
                 function: function_label,
@@ -157,10 +160,10 @@ impl Metrics {
     }
 
     fn trapped(&self, function: &FunctionName, failure: &Failure) {
-        if let Failure::Invoke(InvokeError::Trap { report }) = failure {
+        if let Failure::Invoke(InvokeError::Trap { kind, .. }) = failure {
             let of = TrapOf {
-                function: function.clone(),
-                kind: trap::kind(report),
+                function: function.into(),
+                kind: kind.name(),
             };
             self.traps.get_or_create(&of).inc();
         }
@@ -180,7 +183,7 @@ impl Metrics {
 
     /// A function is gone, and its series with it.
     pub(crate) fn forget(&self, function: &FunctionName) {
-        let named = Function::Named(function.clone());
+        let named = Function::Named(function.into());
         for status in 100..600 {
             self.requests.remove(&Status {
                 function: named.clone(),
@@ -193,32 +196,39 @@ impl Metrics {
                 problem,
             });
         }
-        for kind in trap::KINDS {
-            let function = function.clone();
-            self.traps.remove(&TrapOf { function, kind });
+        for kind in TrapKind::ALL {
+            let of = TrapOf {
+                function: function.into(),
+                kind: kind.name(),
+            };
+            self.traps.remove(&of);
         }
         let of = OfFunction {
-            function: function.clone(),
+            function: function.into(),
         };
         self.page_faults.remove(&of);
         self.exits.remove(&of);
         self.cpu.remove(&of);
         for by in Served::ALL.map(Served::name) {
-            let function = function.clone();
+            let function = function.into();
             self.served.remove(&ServedOf { function, by });
         }
     }
 
-    /// Everything as OpenMetrics text, given what is only known now.
-    pub(crate) fn text(
-        &self,
-        functions: usize,
-        under_way: usize,
-        vms: EngineStats,
-        backlog: &Backlog,
-    ) -> String {
-        self.functions.set(whole(functions));
-        self.under_way.set(whole(under_way));
+    /// Everything as OpenMetrics text.
+    pub(crate) fn text(&self, now: &Now<'_>) -> String {
+        self.set(now);
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+
+    /// Takes what is only known now.
+    fn set(&self, now: &Now<'_>) {
+        let Now { vms, backlog, .. } = now;
+        self.functions.set(whole(now.functions.len()));
+        self.under_way.set(whole(now.under_way));
         for (state, count) in [
             ("shell", vms.shells),
             ("parked", vms.parked),
@@ -228,25 +238,27 @@ impl Metrics {
                 .get_or_create(&State { state })
                 .set(whole(count));
         }
-        self.pools.set(&vms);
-        self.crowd.set(&vms, backlog);
+        self.pools.set(vms);
+        self.crowd.set(vms, backlog);
         let counted = self.forbidden_calls.inner();
         counted.fetch_max(vms.forbidden_calls, Ordering::Relaxed);
-        for (family, of, bytes) in [
-            (&self.memory_held, "seeds", vms.seed_bytes),
-            (&self.memory_held, "parked", vms.parked_bytes),
-            (&self.memory_held, "busy", vms.memory_taken),
-            (&self.memory_held, "undelivered", backlog.held()),
-            (&self.memory_budget, "undelivered", backlog.limits().node),
-            (&self.memory_budget, "seeds", vms.seed_budget),
-            (&self.memory_budget, "function", vms.function_budget),
-        ] {
-            family.get_or_create(&MemoryOf { of }).set(whole(bytes));
+        let held = [
+            vms.seed_bytes,
+            vms.parked_bytes,
+            vms.memory_taken,
+            backlog.held(),
+        ];
+        let budgets = [backlog.limits().node, vms.seed_budget, vms.function_budget];
+        for (of, bytes) in HELD.into_iter().zip(held) {
+            self.memory_held
+                .get_or_create(&MemoryOf { of })
+                .set(whole(bytes));
         }
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = encode(&mut text, &self.registry);
-        text
+        for (of, bytes) in BUDGETS.into_iter().zip(budgets) {
+            self.memory_budget
+                .get_or_create(&MemoryOf { of })
+                .set(whole(bytes));
+        }
     }
 
     fn failure(&self, function: Function, problem: &'static str, status: StatusCode) {
@@ -270,13 +282,9 @@ impl Metrics {
     }
 }
 
-fn whole(count: impl TryInto<i64>) -> i64 {
-    count.try_into().unwrap_or(i64::MAX)
-}
-
 impl Default for Metrics {
     fn default() -> Self {
-        let stages = Family::<Stage, Histogram>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let stages = Family::<Stage, Times>::default();
         let mut metrics = Self {
             registry: Registry::with_prefix("faasw"),
             requests: Family::default(),
@@ -386,150 +394,4 @@ impl Default for Metrics {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use faasw_pool::{BacklogLimits, GroupStats, MemoryStats, ResetEffort, StockStats};
-
-    fn name(name: &str) -> FunctionName {
-        FunctionName::new(name).unwrap()
-    }
-
-    fn has(text: &str, line: &str) {
-        assert!(
-            text.lines().any(|other| other == line),
-            "no {line} in {text}"
-        );
-    }
-
-    fn recorded() -> Metrics {
-        let metrics = Metrics::default();
-        let timing = Timing {
-            fork: Duration::from_micros(90),
-            exec: Duration::from_millis(3),
-            served: Served::Parked,
-            ..Timing::default()
-        };
-        metrics.answered(&name("f"), StatusCode::OK, Some(&timing));
-        let effort = Effort {
-            exits: 2,
-            page_faults: 7,
-            reset: Some(ResetEffort {
-                took: Duration::from_micros(80),
-                ..ResetEffort::default()
-            }),
-        };
-        metrics.retired(&name("f"), &effort);
-        metrics.charged(&name("f"), Duration::from_millis(250));
-        metrics.charged(&name("f"), Duration::from_millis(500));
-        metrics.answered(&name("f"), StatusCode::IM_A_TEAPOT, None);
-        let trap = Failure::Invoke(InvokeError::Trap {
-            report: "wasm trap: wasm `unreachable` instruction executed in function 'x'".into(),
-        });
-        metrics.failed(&name("g"), &trap, &trap.problem());
-        metrics.unknown();
-        metrics.deployed(true);
-        metrics
-    }
-
-    #[test]
-    fn what_is_recorded_is_in_the_text() {
-        let stats = EngineStats {
-            shells: 2,
-            preset: 1,
-            stock: StockStats {
-                wanted: 6,
-                low: 4,
-                high: 32,
-                hits: 90,
-                misses: 10,
-            },
-            groups: GroupStats {
-                free: 11,
-                used: 7,
-                free_max: 256,
-                hits: 80,
-                misses: 18,
-            },
-            memory: MemoryStats {
-                used: Some(5000),
-                max: 6000,
-                out_of_memory: 2,
-            },
-            parked: 4,
-            busy: 1,
-            waiting: 6,
-            evicted: 5,
-            memory_taken: 700,
-            forbidden_calls: 3,
-            seed_bytes: 300,
-            parked_bytes: 200,
-            seed_budget: u64::MAX,
-            function_budget: 1000,
-        };
-        let backlog = Backlog::new(BacklogLimits::default());
-        let connection = backlog.connection();
-        connection.take(42);
-        let text = recorded().text(2, 1, stats, &backlog);
-        for line in [
-            r#"faasw_requests_total{function="f",status="200"} 1"#,
-            r#"faasw_requests_total{function="f",status="418"} 1"#,
-            r#"faasw_requests_total{function="g",status="502"} 1"#,
-            r#"faasw_requests_total{function="",status="404"} 1"#,
-            r#"faasw_failures_total{function="g",problem="trapped"} 1"#,
-            r#"faasw_traps_total{function="g",kind="unreachable"} 1"#,
-            r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="fork"} 1"#,
-            r#"faasw_request_stage_seconds_bucket{le="0.0025",stage="exec"} 0"#,
-            r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="reset"} 1"#,
-            r#"faasw_page_faults_total{function="f"} 7"#,
-            r#"faasw_vm_exits_total{function="f"} 2"#,
-            r#"faasw_instance_cpu_seconds_total{function="f"} 0.75"#,
-            r#"faasw_served_total{function="f",by="parked"} 1"#,
-            r#"faasw_microvms{state="parked"} 4"#,
-            r#"faasw_shells{state="bare"} 1"#,
-            r#"faasw_shells{state="preset"} 1"#,
-            r#"faasw_shells_wanted{mark="low"} 4"#,
-            r#"faasw_shells_wanted{mark="now"} 6"#,
-            r#"faasw_shells_wanted{mark="high"} 32"#,
-            r#"faasw_shell_takes_total{result="hit"} 90"#,
-            r#"faasw_shell_takes_total{result="miss"} 10"#,
-            r#"faasw_groups{state="free"} 11"#,
-            r#"faasw_groups{state="used"} 7"#,
-            "faasw_groups_free_max 256",
-            r#"faasw_group_takes_total{result="hit"} 80"#,
-            r#"faasw_group_takes_total{result="miss"} 18"#,
-            "faasw_instance_memory_used_bytes 5000",
-            "faasw_instance_memory_max_bytes 6000",
-            "faasw_out_of_memory_total 2",
-            r#"faasw_memory_held_bytes{of="seeds"} 300"#,
-            r#"faasw_memory_held_bytes{of="parked"} 200"#,
-            r#"faasw_memory_held_bytes{of="busy"} 700"#,
-            r#"faasw_memory_held_bytes{of="undelivered"} 42"#,
-            r#"faasw_memory_budget_bytes{of="undelivered"} 134217728"#,
-            "faasw_requests_waiting 6",
-            "faasw_evicted_total 5",
-            "faasw_slow_connections_closed_total 0",
-            r#"faasw_memory_budget_bytes{of="seeds"} 9223372036854775807"#,
-            r#"faasw_memory_budget_bytes{of="function"} 1000"#,
-            r#"faasw_deployments_total{result="done"} 1"#,
-            "faasw_forbidden_calls_total 3",
-            "faasw_functions 2",
-            "faasw_requests_under_way 1",
-            "# EOF",
-        ] {
-            has(&text, line);
-        }
-    }
-
-    #[test]
-    fn a_functions_series_go_with_it() {
-        let metrics = recorded();
-        metrics.forget(&name("f"));
-        metrics.forget(&name("g"));
-        let backlog = Backlog::new(BacklogLimits::default());
-        let text = metrics.text(0, 0, EngineStats::default(), &backlog);
-        assert!(
-            !text.contains(r#"function="f""#) && !text.contains(r#"function="g""#),
-            "{text}"
-        );
-    }
-}
+mod tests;

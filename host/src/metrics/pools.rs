@@ -2,7 +2,7 @@
 //! the control groups of cells; how many there are, and how often one was there. And
 //! what all of them take of memory.
 
-use std::sync::atomic::Ordering;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use faasw_pool::EngineStats;
 use prometheus_client::{
@@ -11,22 +11,22 @@ use prometheus_client::{
 };
 
 use super::{
-    labels::{Mark, Outcome, State},
-    whole,
+    counted::counted,
+    labels::{Outcome, State, Watermark, whole},
 };
 
 /// Gauges and counters of both.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    shells: Family<State, Gauge>,
-    shells_wanted: Family<Mark, Gauge>,
-    shell_takes: Family<Outcome, Counter>,
-    groups: Family<State, Gauge>,
-    groups_free_max: Gauge,
-    group_takes: Family<Outcome, Counter>,
-    memory_used: Gauge,
-    memory_max: Gauge,
-    out_of_memory: Counter,
+    pub(super) shells: Family<State, Gauge>,
+    shells_wanted: Family<Watermark, Gauge>,
+    pub(super) shell_takes: Family<Outcome, Counter>,
+    pub(super) groups: Family<State, Gauge>,
+    pub(super) groups_free_max: Gauge,
+    pub(super) group_takes: Family<Outcome, Counter>,
+    pub(super) memory_used: Gauge,
+    pub(super) memory_max: Gauge,
+    pub(super) out_of_memory: Counter,
 }
 
 impl Pools {
@@ -79,6 +79,15 @@ impl Pools {
         );
     }
 
+    /// How many shells are to be ready: at least, now by demand, at most.
+    pub(super) fn wanted(&self) -> BTreeMap<String, u64> {
+        let marks = ["low", "now", "high"];
+        counted(
+            &self.shells_wanted,
+            marks.map(|mark| (mark, Watermark { mark })),
+        )
+    }
+
     /// Takes what the pool tells of itself.
     pub(super) fn set(&self, stats: &EngineStats) {
         let EngineStats {
@@ -97,7 +106,7 @@ impl Pools {
             ("now", stock.wanted),
             ("high", stock.high),
         ] {
-            let of = Mark { mark };
+            let of = Watermark { mark };
             self.shells_wanted.get_or_create(&of).set(whole(count));
         }
         for (state, count) in [("free", groups.free), ("used", groups.used)] {

@@ -9,24 +9,24 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use faasw_control::{
+    FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, LogLine, LogPage,
+};
 use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, SeedInfo};
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 
 use super::{
-    FunctionDetails, FunctionInfo, Observer,
     function::{Function, UnderWay},
+    info::function_info,
     table::Table,
 };
 use crate::{
     data_dir::DataDir,
     engine::Engine,
     error::{DeployError, FunctionError},
-    gateway::Sites,
     limits::Limits,
-    log::{FunctionLog, LogLine, LogPage},
-    metrics::Metrics,
-    name::FunctionName,
-    options::FunctionOptions,
+    log::{FunctionLog, Observer},
+    metrics::{Metrics, Now, Summary},
     registry::{Registry, RegistryError, VersionRecord},
 };
 
@@ -36,24 +36,25 @@ const DEPLOYMENTS: usize = 2;
 /// Where a node keeps what it has.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    pub(super) registry: Registry,
+    pub(crate) registry: Registry,
     /// Nothing for a node that lives in memory only. After the registry, so
     /// that the lock is held for as long as that is open.
-    pub(super) directory: Option<DataDir>,
+    pub(crate) directory: Option<DataDir>,
 }
 
 pub(crate) struct Core {
     pub(super) engine: Arc<dyn Engine>,
-    pub(super) limits: Limits,
+    pub(crate) limits: Limits,
     pub(super) observer: Observer,
     pub(super) storage: Arc<Storage>,
     pub(super) metrics: Arc<Metrics>,
     table: RwLock<Table>,
-    sites: Sites,
+    /// `NAME` of this domain is the function `NAME`.
+    domain: Option<HostName>,
     /// Clients may ask where their requests' time goes.
     pub(super) timing: bool,
     /// What clients have not taken yet.
-    pub(super) backlog: Arc<Backlog>,
+    pub(crate) backlog: Arc<Backlog>,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Semaphore,
@@ -61,12 +62,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(
+    pub(crate) fn new(
         engine: Arc<dyn Engine>,
         limits: Limits,
         observer: Observer,
         storage: Storage,
-        sites: Sites,
+        domain: Option<HostName>,
         timing: bool,
     ) -> Result<Self, RegistryError> {
         let backlog = Backlog::new(BacklogLimits {
@@ -82,7 +83,7 @@ impl Core {
             storage: Arc::new(storage),
             metrics: Arc::default(),
             table: RwLock::default(),
-            sites,
+            domain,
             timing,
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
@@ -134,17 +135,13 @@ impl Core {
         self.table().of_host(host).cloned()
     }
 
-    pub(super) fn sites(&self) -> &Sites {
-        &self.sites
-    }
-
     /// Checks that a function may have the hosts that its options ask for.
     pub(super) fn check_hosts(
         &self,
         name: &FunctionName,
         options: &FunctionOptions,
     ) -> Result<(), DeployError> {
-        if let Some(domain) = &self.sites.domain {
+        if let Some(domain) = &self.domain {
             let mut hosts = options.hosts().iter();
             let inside = hosts.find(|host| domain.part_below(host.as_str()).is_some());
             if let Some(host) = inside.cloned() {
@@ -186,7 +183,7 @@ impl Core {
     pub(super) fn info(&self, function: &Function) -> FunctionInfo {
         let ready = function.is_ready();
         let (name, version) = (&function.name, function.version);
-        FunctionInfo::of(name, version, &function.record, &self.limits, ready)
+        function_info(name, version, &function.record, &self.limits, ready)
     }
 
     /// A function and the versions of it that are kept.
@@ -203,7 +200,7 @@ impl Core {
         let function = self.function(name.as_str()).ok_or_else(unknown)?;
         let of = |(number, record): (&u64, &VersionRecord)| {
             let ready = *number == function.version && function.is_ready();
-            FunctionInfo::of(&name, *number, record, &self.limits, ready)
+            function_info(&name, *number, record, &self.limits, ready)
         };
         Ok(FunctionDetails {
             function: self.info(&function),
@@ -289,17 +286,31 @@ impl Core {
 
     /// The metrics of now as OpenMetrics text.
     pub(super) fn metrics_text(&self) -> String {
+        self.measured(|now| self.metrics.text(now))
+    }
+
+    /// The metrics of now, for people.
+    pub(super) fn stats(&self) -> Summary {
+        self.measured(|now| self.metrics.summary(now))
+    }
+
+    /// Tells what only the node knows to who reads its metrics.
+    fn measured<T>(&self, read: impl FnOnce(&Now<'_>) -> T) -> T {
         let functions = self.all();
         let under_way = functions
             .iter()
             .map(|function| function.under_way.count())
             .sum();
-        self.metrics.text(
-            functions.len(),
+        let functions: Vec<_> = functions
+            .iter()
+            .map(|function| function.name.clone())
+            .collect();
+        read(&Now {
+            functions: &functions,
             under_way,
-            self.engine.stats(),
-            &self.backlog,
-        )
+            vms: self.engine.stats(),
+            backlog: &self.backlog,
+        })
     }
 
     /// The seeds of now.

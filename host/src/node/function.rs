@@ -7,15 +7,14 @@ use std::{
     time::Duration,
 };
 
+use faasw_control::FunctionName;
 use faasw_pool::FunctionBacklog;
 use tokio::{
     sync::{Notify, OnceCell},
     time::timeout,
 };
 
-use crate::{
-    engine::Seed, failure::Failure, log::FunctionLog, name::FunctionName, registry::VersionRecord,
-};
+use crate::{engine::Seed, failure::Failure, log::FunctionLog, registry::VersionRecord};
 
 /// How long a request that was cut may take to end.
 const EVICTING: Duration = Duration::from_millis(200);

@@ -1,132 +1,43 @@
-//! What a node says of its functions: to the library's caller and, as JSON, to
+//! What the node says of its functions: to the library's caller and, as JSON, to
 //! clients of the admin API.
 
-use std::time::{Duration, SystemTime};
+use faasw_control::{FreezePolicy, FunctionInfo, FunctionName};
 
-use faasw_abi::wire::FunctionKind;
-use faasw_pool::FreezePolicy;
-use serde::{Deserialize, Serialize};
+use crate::{limits::Limits, registry::VersionRecord};
 
-use crate::{
-    digest::Digest,
-    host_name::HostName,
-    limits::{Limits, RequestLimits},
-    name::FunctionName,
-    registry::VersionRecord,
-    spelling,
-};
-
-/// A version of a function that the node has; in lists, the current one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct FunctionInfo {
-    /// Its name.
-    pub name: FunctionName,
-    /// Number of the version: 1 is the first that was deployed under the name.
-    pub version: u64,
-    /// What it is.
-    #[serde(with = "spelling::kind")]
-    pub kind: FunctionKind,
-    /// Digest of its module.
-    pub digest: Digest,
-    /// When it was deployed.
-    pub deployed: SystemTime,
-    /// Memory limit in bytes.
-    pub memory: u64,
-    /// The times that hold for its requests.
-    pub limits: RequestLimits,
-    /// Most requests at once; nothing where only the node's limit holds.
-    pub concurrency: Option<usize>,
-    /// Hosts that are its own, but for the one in the node's domain.
-    #[serde(default)]
-    pub hosts: Vec<HostName>,
-    /// Names of its environment variables. Values may be secrets and stay.
-    pub environment: Vec<String>,
-    /// Full names of its module's imports.
-    pub imports: Vec<String>,
-    /// Size of its module in bytes.
-    pub module_bytes: u64,
-    /// Size of its compiled code in bytes.
-    pub code_bytes: u64,
-    /// The freeze policy that was asked for.
-    #[serde(with = "spelling::freeze")]
-    pub freeze: FreezePolicy,
-    /// Whether its seed is frozen after instantiation: the policy in force.
-    pub frozen_after_init: bool,
-    /// What instantiating it drew, by import, one line each; empty when nothing.
-    pub drawn: String,
-    /// What its instantiation takes.
-    #[serde(rename = "instantiation_us", with = "spelling::microseconds")]
-    pub instantiation: Duration,
-    /// Size of its seed's memory layer in bytes.
-    pub layer_bytes: u64,
-    /// Whether its seed exists now. After a restart it is made in the background, or
-    /// when a request comes, which is served from what all functions share meanwhile.
-    pub ready: bool,
-}
-
-/// A function and the versions of it that are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct FunctionDetails {
-    /// The version that serves.
-    pub function: FunctionInfo,
-    /// Requests that are under way now, on whatever version.
-    pub under_way: usize,
-    /// Versions that can be gone back to, and the current one; newest first.
-    pub versions: Vec<FunctionInfo>,
-}
-
-/// A deployment that went well.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Deployed {
-    /// The function.
-    pub function: FunctionInfo,
-    /// What compiling took; nothing when the code was there already.
-    #[serde(rename = "compile_us", with = "spelling::optional_microseconds")]
-    pub compile_time: Option<Duration>,
-    /// What making the seed took.
-    #[serde(rename = "seed_us", with = "spelling::microseconds")]
-    pub seed_time: Duration,
-    /// What its owner should know about the freeze, if anything.
-    pub notice: Option<String>,
-}
-
-impl FunctionInfo {
-    pub(super) fn of(
-        name: &FunctionName,
-        version: u64,
-        record: &VersionRecord,
-        limits: &Limits,
-        ready: bool,
-    ) -> Self {
-        let options = &record.options;
-        Self {
-            name: name.clone(),
-            version,
-            kind: record.kind,
-            digest: record.digest,
-            deployed: record.deployed,
-            memory: options.memory_or(limits.memory),
-            limits: options.request_limits(limits),
-            concurrency: options.own_concurrency(),
-            hosts: options.hosts().iter().cloned().collect(),
-            environment: options
-                .environment()
-                .iter()
-                .map(|(variable, _)| variable.clone())
-                .collect(),
-            imports: record.imports.clone(),
-            module_bytes: record.module_bytes,
-            code_bytes: record.code_bytes,
-            freeze: options.freeze_policy(),
-            frozen_after_init: record.freeze.after_init,
-            drawn: record.freeze.drawn.clone(),
-            instantiation: record.freeze.instantiation,
-            layer_bytes: record.freeze.layer_bytes,
-            ready,
-        }
+/// A version of a function, as the node tells of it.
+pub(super) fn function_info(
+    name: &FunctionName,
+    version: u64,
+    record: &VersionRecord,
+    limits: &Limits,
+    ready: bool,
+) -> FunctionInfo {
+    let options = &record.options;
+    FunctionInfo {
+        name: name.clone(),
+        version,
+        kind: record.kind,
+        digest: record.digest,
+        deployed: record.deployed,
+        memory: options.memory_or(limits.memory),
+        limits: limits.of_request(options),
+        concurrency: options.own_concurrency(),
+        hosts: options.hosts().iter().cloned().collect(),
+        environment: options
+            .environment()
+            .iter()
+            .map(|(variable, _)| variable.clone())
+            .collect(),
+        imports: record.imports.clone(),
+        module_bytes: record.module_bytes,
+        code_bytes: record.code_bytes,
+        freeze: options.freeze_policy(),
+        frozen_after_init: record.freeze.after_init,
+        drawn: record.freeze.drawn.clone(),
+        instantiation: record.freeze.instantiation,
+        layer_bytes: record.freeze.layer_bytes,
+        ready,
     }
 }
 
@@ -153,7 +64,9 @@ pub(super) fn freeze_notice(record: &VersionRecord) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{options::FunctionOptions, registry::FreezeRecord};
+    use crate::registry::FreezeRecord;
+    use faasw_control::{Digest, FunctionKind, FunctionOptions};
+    use std::time::{Duration, SystemTime};
 
     fn record(policy: FreezePolicy, after_init: bool, drew_entropy: bool) -> VersionRecord {
         VersionRecord {
@@ -204,7 +117,7 @@ mod tests {
     fn values_of_the_environment_are_not_told() {
         let record = record(FreezePolicy::Auto, true, false);
         let name = FunctionName::new("f").unwrap();
-        let info = FunctionInfo::of(&name, 3, &record, &Limits::default(), true);
+        let info = function_info(&name, 3, &record, &Limits::default(), true);
         assert_eq!(info.environment, ["SECRET"]);
         let json = serde_json::to_value(&info).unwrap();
         assert_eq!(json["limits"]["first_byte_us"], 10_000_000);

@@ -15,8 +15,8 @@ use std::{
 };
 
 use faasw_pool::{
-    Account, Call, CallLimits, Client, ClientError, Effort, InvokeError, LogSink, LogStream,
-    ReplyBody, Timing,
+    Account, Admitted, Call, CallLimits, Client, ClientError, Effort, Fault, InvokeError, LogSink,
+    LogStream, ReplyBody, Timing,
 };
 use faasw_text::{Indented, Line};
 use http::{Method, Request, Response};
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     engine::Seed,
-    failure::{Failure, Fault},
+    failure::Failure,
     message::{self, Body, BodyLimits, Connection, FromOperator, Gathered},
     metrics::Metrics,
 };
@@ -110,8 +110,12 @@ impl Core {
                 .map_err(InvokeError::from)?,
         };
         let Gathered { body, is_early } = gathered;
-        let (place, seed, waited) = match self.admit(function).await {
-            Ok(admitted) => admitted,
+        let Admission {
+            place,
+            seed,
+            waited,
+        } = match self.admit(function).await {
+            Ok(admission) => admission,
             Err(failure) => {
                 Box::pin(message::refuse(Request::from_parts(parts, body))).await;
                 return Err(failure);
@@ -119,12 +123,11 @@ impl Core {
         };
         let mut asked = message::Asked::of(&parts);
         asked.timing &= self.timing || parts.extensions.get::<FromOperator>().is_some();
-        let limits = function.record.options.request_limits(&self.limits);
+        let limits = self.limits.of_request(&function.record.options);
         let log = Arc::new(Follower {
             function: function.clone(),
             metrics: self.metrics.clone(),
             instance: AtomicU64::new(0),
-            _place: place,
         });
         *instance = Some(log.clone());
         let call = Call {
@@ -139,6 +142,7 @@ impl Core {
             },
             log,
             client: Client { account, is_early },
+            admitted: Admitted::with(place),
         };
         let reply = seed.invoke(call).await?;
         drop(head_room);
@@ -188,11 +192,8 @@ impl Core {
         Account::new(function.backlog.clone(), connection)
     }
 
-    /// Lets a request in: a place, a seed, and how long that took to be there.
-    async fn admit(
-        &self,
-        function: &Function,
-    ) -> Result<(Place, Arc<dyn Seed>, Duration), Failure> {
+    /// Lets a request in.
+    async fn admit(&self, function: &Function) -> Result<Admission, Failure> {
         let begun = Instant::now();
         let place = function.place().await?;
         let seed = match function.seed.get() {
@@ -201,8 +202,21 @@ impl Core {
                 .await
                 .map_err(Failure::NotReady)?,
         };
-        Ok((place, seed.clone(), begun.elapsed()))
+        Ok(Admission {
+            place,
+            seed: seed.clone(),
+            waited: begun.elapsed(),
+        })
     }
+}
+
+/// What lets a request run.
+struct Admission {
+    /// Among the requests of its function, until its instance is free or gone.
+    place: Place,
+    seed: Arc<dyn Seed>,
+    /// How long it took to have both.
+    waited: Duration,
 }
 
 /// Says in the function's log and in the node's own what happened.
@@ -215,7 +229,7 @@ fn report(function: &Function, failure: &Failure, instance: u64) {
     }
     let text = Line(failure);
     let name = function.name.as_str();
-    match failure.fault() {
+    match failure.fault().0 {
         Fault::Platform => tracing::error!(function = name, instance, "request failed: {text}"),
         Fault::Function => tracing::warn!(function = name, instance, "request failed: {text}"),
         Fault::Caller => tracing::debug!(function = name, instance, "request refused: {text}"),
@@ -223,14 +237,13 @@ fn report(function: &Function, failure: &Failure, instance: u64) {
 }
 
 /// Follows one request's instance: its log, its number, and how it ended when
-/// its response had begun before. Lives as long as the instance.
+/// its response had begun before.
 #[derive(Debug)]
 struct Follower {
     function: Arc<Function>,
     metrics: Arc<Metrics>,
     /// 0 until there is an instance.
     instance: AtomicU64,
-    _place: Place,
 }
 
 impl Follower {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use faasw_control::FunctionInfo;
 use tokio::sync::OnceCell;
 
 use super::{
-    FunctionInfo,
     core::{Core, blocking},
     function::Function,
 };

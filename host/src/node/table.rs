@@ -1,12 +1,12 @@
 //! The functions that a node has: by name, and by the hosts that are theirs.
 
+use faasw_control::{FunctionName, FunctionOptions, HostName};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use super::function::Function;
-use crate::{host_name::HostName, name::FunctionName, options::FunctionOptions};
 
 /// Both change together, and only by whole functions.
 #[derive(Debug, Default)]

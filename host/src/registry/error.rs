@@ -5,10 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use faasw_control::Digest;
 use thiserror::Error;
 
-use super::tables::FORMAT;
-use crate::digest::Digest;
+use super::record::FORMAT;
 
 /// Why the registry failed.
 #[derive(Debug, Error)]

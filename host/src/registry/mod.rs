@@ -22,9 +22,11 @@ use std::{
 use redb::ReadableTable as _;
 
 pub use error::RegistryError;
-pub(crate) use record::{FreezeRecord, VersionRecord};
+pub(crate) use record::{Artifact, FreezeRecord, NewArtifact, VersionRecord};
 
-use crate::{data_dir::DataDir, digest::Digest, name::FunctionName};
+use faasw_control::{Digest, FunctionName};
+
+use crate::data_dir::DataDir;
 use blobs::Blobs;
 use record::{ArtifactRecord, FunctionRecord};
 use reserve::Reserve;
@@ -52,23 +54,6 @@ pub(crate) struct Registry {
     /// Held from the first file of a change to the end of its garbage, so that
     /// nothing takes a file whose record is still to come.
     changing: Mutex<()>,
-}
-
-/// Compiled code, as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Artifact {
-    pub(crate) kind: faasw_abi::wire::FunctionKind,
-    /// Full names of the module's imports.
-    pub(crate) imports: Vec<String>,
-    pub(crate) code: Vec<u8>,
-}
-
-/// Code on its way into the registry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewArtifact<'a> {
-    /// Of the engine that compiled it.
-    pub(crate) generation: &'a str,
-    pub(crate) artifact: &'a Artifact,
 }
 
 impl Registry {

@@ -1,12 +1,14 @@
 //! What the registry's store holds, as JSON so that a later version can add to it.
 
+use faasw_control::{Digest, FunctionOptions, spelling};
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::FreezeReport;
 use serde::{Deserialize, Serialize};
 
-use crate::{digest::Digest, options::FunctionOptions, spelling};
+/// Version of tables and records. Another one is refused, never guessed at.
+pub(super) const FORMAT: u64 = 2;
 
 /// A name's versions: which one serves, and which number was given last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,4 +65,21 @@ impl From<&FreezeReport> for FreezeRecord {
             layer_bytes: report.layer_bytes,
         }
     }
+}
+
+/// Compiled code, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Artifact {
+    pub(crate) kind: FunctionKind,
+    /// Full names of the module's imports.
+    pub(crate) imports: Vec<String>,
+    pub(crate) code: Vec<u8>,
+}
+
+/// Code on its way into the registry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewArtifact<'a> {
+    /// Of the engine that compiled it.
+    pub(crate) generation: &'a str,
+    pub(crate) artifact: &'a Artifact,
 }

@@ -20,7 +20,8 @@ use redb::{
 
 use super::{
     RegistryError,
-    tables::{FORMAT, META, make_tables},
+    record::FORMAT,
+    tables::{META, make_tables},
 };
 
 /// redb's page cache, in bytes. The registry is small and rarely read; the

@@ -3,14 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use faasw_control::{Digest, FunctionName};
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Artifact, RegistryError, VersionRecord, record::ArtifactRecord};
-use crate::{digest::Digest, name::FunctionName};
-
-/// Version of tables and records. Another one is refused, never guessed at.
-pub(super) const FORMAT: u64 = 2;
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Function name → [`FunctionRecord`] as JSON.

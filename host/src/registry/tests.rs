@@ -3,9 +3,9 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 
 use faasw_abi::wire::FunctionKind;
+use faasw_control::FunctionOptions;
 
-use super::{tables::*, *};
-use crate::options::FunctionOptions;
+use super::{record::FORMAT, tables::*, *};
 
 const GENERATION: &str = "x86-64-v3-test";
 

@@ -10,8 +10,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
-    client::{Receiving, UnderWay},
     connections::Forwarded,
+    peer::request::{Receiving, UnderWay},
 };
 use crate::message::{Body, BodyError};
 
@@ -43,7 +43,7 @@ impl http_body::Body for Received {
         let this = &mut *self;
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
             if let Some(receiving) = &mut this.receiving {
-                receiving.is_drained();
+                receiving.note_drained();
             }
             return Poll::Pending;
         };
@@ -153,13 +153,13 @@ impl http_body::Body for Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::client::tests::client;
+    use crate::server::peer::tests::peer;
     use http_body_util::BodyExt as _;
 
     #[tokio::test]
     async fn a_watched_client_gets_pieces_and_hints_stay_true() {
         let body = Body::from(vec![b'x'; 100_000]);
-        let mut body = Sent::new(body, client().begin(false, 0), None, true);
+        let mut body = Sent::new(body, peer().begin(false, 0), None, true);
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(100_000));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), PIECE);
@@ -172,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn another_client_gets_what_there_is() {
         let body = Body::from(vec![b'x'; 100_000]);
-        let mut body = Sent::new(body, client().begin(true, 0), None, false);
+        let mut body = Sent::new(body, peer().begin(true, 0), None, false);
         let whole = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(whole.len(), 100_000);
     }

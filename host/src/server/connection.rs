@@ -2,8 +2,9 @@
 
 use std::{convert::Infallible, future::Future, net::IpAddr, pin::pin, sync::Arc};
 
+use faasw_control::Problem;
 use faasw_text::Line;
-use http::{Request, Response, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -14,14 +15,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{
     Handler,
     bodies::{Received, Sent},
-    client::Client,
-    connections::{Connections, Place},
+    connections::{Connections, Slot},
     linger::Kept,
     metered::Metered,
+    peer::Peer,
 };
 use crate::{
     limits::Limits,
-    message::{Connection, RemoteAddress, forwarded_for, head_cost, head_size, too_many_requests},
+    message::{Body, Connection, RemoteAddress, forwarded_for, head_cost, head_size, refuse},
 };
 
 /// Bytes and fields of a request's head that hyper reads. Both are beyond the
@@ -43,8 +44,8 @@ const SEND_BUFFER: usize = 64 << 10;
 /// by those who begin with it (RFC 9113, section 3.3); offers to upgrade to it are ignored.
 pub(super) fn serve<S, H>(
     stream: S,
-    peer: Option<IpAddr>,
-    place: Place,
+    address: Option<IpAddr>,
+    slot: Slot,
     handler: H,
     limits: &Limits,
 ) -> impl Future<Output = ()> + Send + 'static
@@ -52,14 +53,14 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
 {
-    let client = place.client().clone();
+    let peer = slot.peer().clone();
     let service = {
-        let (client, connections) = (client.clone(), place.connections().clone());
+        let (peer, connections) = (peer.clone(), slot.connections().clone());
         service_fn(move |request: Request<Incoming>| {
-            let (handler, client) = (handler.clone(), client.clone());
+            let (handler, peer) = (handler.clone(), peer.clone());
             let connections = connections.clone();
             async move {
-                let answer = answer(handler, request, &client, peer, &connections).await;
+                let answer = answer(handler, request, &peer, address, &connections).await;
                 Ok::<_, Infallible>(answer)
             }
         })
@@ -82,7 +83,7 @@ where
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD_BYTES as u32);
     let stream = Kept::new(stream);
-    let served = Metered::new(stream.handle(), client.clone());
+    let served = Metered::new(stream.handle(), peer.clone());
     let connection = builder
         .serve_connection(TokioIo::new(served), service)
         .into_owned();
@@ -90,12 +91,12 @@ where
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = client.closed() => return,
-            () = client.finished() => {
+            () = peer.closed() => return,
+            () = peer.finished() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection => ended,
-                    () = client.closed() => return,
+                    () = peer.closed() => return,
                 }
             }
         };
@@ -105,9 +106,9 @@ where
         }
         tokio::select! {
             () = stream.close() => {}
-            () = client.closed() => {}
+            () = peer.closed() => {}
         }
-        drop(place);
+        drop(slot);
     }
 }
 
@@ -115,8 +116,8 @@ where
 async fn answer<H: Handler>(
     handler: H,
     request: Request<Incoming>,
-    client: &Arc<Client>,
-    peer: Option<IpAddr>,
+    peer: &Arc<Peer>,
+    address: Option<IpAddr>,
     connections: &Arc<Connections>,
 ) -> Response<Sent> {
     let is_http2 = request.version() == Version::HTTP_2;
@@ -125,27 +126,41 @@ async fn answer<H: Handler>(
         true => head_size(request.headers()) as u64,
         false => 0,
     };
-    let under_way = client.begin(!is_http2, head);
+    let under_way = peer.begin(!is_http2, head);
     let mut request = request.map(|body| Received::new(body, &under_way));
-    client.backlog.has_room().await;
+    peer.backlog.has_room().await;
     let mut forwarded = None;
-    if let Some(mut peer) = peer {
-        if connections.is_proxy(peer)
-            && let Some(address) =
+    if let Some(mut address) = address {
+        if connections.is_proxy(address)
+            && let Some(client) =
                 forwarded_for(request.headers(), |address| connections.is_proxy(address))
         {
-            peer = address;
+            address = client;
             forwarded = connections.forwarded(address);
             if forwarded.is_none() {
                 let refused = Box::pin(too_many_requests(request)).await;
                 return refused.map(|body| Sent::new(body, under_way, None, is_http2));
             }
         }
-        request.extensions_mut().insert(RemoteAddress(peer));
+        request.extensions_mut().insert(RemoteAddress(address));
     }
-    let connection = Connection(client.backlog.clone());
+    let connection = Connection(peer.backlog.clone());
     request.extensions_mut().insert(connection);
     let answer = handler.answer(request).await;
-    client.is_answered(head_cost(answer.headers())).await;
+    peer.answered(head_cost(answer.headers())).await;
     answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
+}
+
+/// Answers a request of an address that has too many under way.
+async fn too_many_requests<B: http_body::Body>(request: Request<B>) -> Response<Body> {
+    let head_only = request.method() == Method::HEAD;
+    refuse(request).await;
+    let mut problem = Problem::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "too-many-requests",
+        "Too many requests at once",
+        "this address has as many requests under way as one may have",
+    );
+    problem.retry_after = Some(1);
+    problem.response(head_only)
 }

@@ -2,7 +2,7 @@
 //! go when there are too many.
 //!
 //! A connection costs its client next to nothing, so whoever is new is worth more than who
-//! is there and asks for nothing. When a listener is full, somebody gives way to the new
+//! is there and asks for nothing. When a listener is full, one is evicted for the new
 //! one: of an address that has many connections rather than of one that has few, then who
 //! has never asked for anything, who asks for nothing now, who lets its own requests or
 //! responses wait, and of these the oldest. An address that has all that one may have loses
@@ -22,7 +22,7 @@ use faasw_pool::Backlog;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::client::{Client, Patience, Standing, Verdict};
+use super::peer::{Peer, PeerTimeouts, Standing, Verdict};
 use crate::limits::Limits;
 
 /// Most bytes of what a client has sent that can be unread: its windows, a head, and what is
@@ -37,7 +37,7 @@ pub(super) struct Connections {
     most: usize,
     most_of_one: usize,
     proxies: Vec<IpNet>,
-    patience: Patience,
+    timeouts: PeerTimeouts,
     /// Most bytes that all clients together may have sent that nobody has read.
     unread: u64,
     backlog: Arc<Backlog>,
@@ -57,7 +57,7 @@ struct State {
 
 #[derive(Debug)]
 struct Open {
-    client: Arc<Client>,
+    peer: Arc<Peer>,
     address: Option<Share>,
     /// It is to go, and counts no more.
     is_leaving: bool,
@@ -73,10 +73,10 @@ struct Share {
 /// A connection's place among them. Dropping it gives it back.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
-pub(super) struct Place {
+pub(super) struct Slot {
     connections: Arc<Connections>,
     number: u64,
-    client: Arc<Client>,
+    peer: Arc<Peer>,
 }
 
 /// One of an address's requests that came through a proxy. Dropping it ends it.
@@ -103,7 +103,7 @@ impl Connections {
             most: limits.connections.max(1),
             most_of_one: limits.connections_per_address.max(1),
             proxies: proxies.to_vec(),
-            patience: Patience::from(limits),
+            timeouts: PeerTimeouts::from(limits),
             unread: limits.undelivered,
             backlog: backlog.clone(),
             state: Mutex::default(),
@@ -117,7 +117,7 @@ impl Connections {
 
     /// Takes a new connection in. Nothing where its address has too many that all have
     /// something to do, or the listener.
-    pub(super) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Place> {
+    pub(super) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Slot> {
         let address = address
             .filter(|address| !self.is_proxy(*address))
             .map(counted);
@@ -135,26 +135,26 @@ impl Connections {
         if state.open.len() - state.leaving >= self.most {
             state.evict(farewells, |_| true)?;
         }
-        let client = Client::new(self.backlog.connection());
+        let peer = Peer::new(self.backlog.connection());
         let number = state.next;
         state.next += 1;
         let open = Open {
-            client: client.clone(),
+            peer: peer.clone(),
             address: address.map(|address| state.join(address)),
             is_leaving: false,
         };
         state.open.insert(number, open);
-        Some(Place {
+        Some(Slot {
             connections: self.clone(),
             number,
-            client,
+            peer,
         })
     }
 
     /// Has all of them end after what is under way.
     pub(super) fn finish(&self) {
         for open in self.state().open.values() {
-            open.client.finish();
+            open.peer.finish();
         }
     }
 
@@ -184,17 +184,17 @@ impl Connections {
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         let state = self.state();
-        let mut unread: Vec<(u64, &Arc<Client>)> = Vec::new();
+        let mut unread: Vec<(u64, &Arc<Peer>)> = Vec::new();
         for open in state.open.values() {
-            match open.client.look(now, &self.patience) {
-                Verdict::Stays => unread.push((open.client.unread(MOST_UNREAD), &open.client)),
+            match open.peer.look(now, &self.timeouts) {
+                Verdict::Stays => unread.push((open.peer.unread(MOST_UNREAD), &open.peer)),
                 Verdict::Finishes(why) => {
                     tracing::trace!("a connection is finished: {why}");
-                    open.client.finish();
+                    open.peer.finish();
                 }
                 Verdict::Closes(why) => {
                     tracing::debug!("a connection is closed: {why}");
-                    open.client.close();
+                    open.peer.close();
                 }
             }
         }
@@ -202,10 +202,10 @@ impl Connections {
         if in_all > self.unread {
             unread.sort_unstable_by_key(|(bytes, _)| *bytes);
             while in_all > self.unread
-                && let Some((bytes, client)) = unread.pop()
+                && let Some((bytes, peer)) = unread.pop()
             {
                 tracing::debug!(bytes, "a connection is closed: too much was not read");
-                client.close();
+                peer.close();
                 in_all -= bytes;
             }
         }
@@ -225,14 +225,14 @@ impl State {
             .open
             .iter()
             .filter(|(_, open)| !open.is_leaving && may(open))
-            .map(|(number, open)| (open.crowd(), open.client.standing(), Reverse(*number)))
+            .map(|(number, open)| (open.crowd(), open.peer.standing(), Reverse(*number)))
             .filter(|(_, standing, _)| *standing > Standing::Busy)
             .max()?;
         let open = self.open.get_mut(&number)?;
         open.is_leaving = true;
         match standing == Standing::Idle && self.leaving < farewells {
-            true => open.client.finish(),
-            false => open.client.close(),
+            true => open.peer.finish(),
+            false => open.peer.close(),
         }
         self.leaving += 1;
         if let Some(share) = open.address.take() {
@@ -272,19 +272,19 @@ impl Open {
     }
 }
 
-impl Place {
+impl Slot {
     /// Those that it is one of.
     pub(super) fn connections(&self) -> &Arc<Connections> {
         &self.connections
     }
 
     /// The connection's other end.
-    pub(super) fn client(&self) -> &Arc<Client> {
-        &self.client
+    pub(super) fn peer(&self) -> &Arc<Peer> {
+        &self.peer
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.connections.state();
         let Some(open) = state.open.remove(&self.number) else {
@@ -308,7 +308,7 @@ impl Drop for Forwarded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::client::UnderWay;
+    use crate::server::peer::request::UnderWay;
     use faasw_pool::BacklogLimits;
     use std::time::Duration;
 
@@ -322,8 +322,8 @@ mod tests {
         Connections::new(&limits, &proxies, &Backlog::new(BacklogLimits::default()))
     }
 
-    async fn is_closed(place: &Place) -> bool {
-        let closed = place.client().closed();
+    async fn is_closed(slot: &Slot) -> bool {
+        let closed = slot.peer().closed();
         tokio::time::timeout(Duration::ZERO, closed).await.is_ok()
     }
 
@@ -332,18 +332,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_without_a_request_gives_way() {
+    async fn the_oldest_without_a_request_is_evicted() {
         let all = connections(3, 9);
         let [busy, oldest, newest] = [1, 2, 3].map(|_| all.admit(None).unwrap());
-        let _request = busy.client().begin(true, 0);
+        let _request = busy.peer().begin(true, 0);
         let _new = all.admit(None).unwrap();
         assert!(is_closed(&oldest).await);
         assert!(!is_closed(&busy).await && !is_closed(&newest).await);
         // It counts no more, whether it has gone yet or not.
-        let request = newest.client().begin(true, 0);
+        let request = newest.peer().begin(true, 0);
         let _body = request.receives();
         let newer = all.admit(None).unwrap();
-        let _request = newer.client().begin(true, 0);
+        let _request = newer.peer().begin(true, 0);
         // One that has not sent its request is the next to go.
         assert!(all.admit(None).is_some());
         assert!(is_closed(&newest).await && !is_closed(&newer).await);
@@ -353,7 +353,7 @@ mod tests {
     async fn where_all_have_something_to_do_a_new_one_is_refused() {
         let all = connections(2, 9);
         let open = [1, 2].map(|_| all.admit(None).unwrap());
-        let _requests = open.each_ref().map(|place| place.client().begin(true, 0));
+        let _requests = open.each_ref().map(|slot| slot.peer().begin(true, 0));
         assert!(all.admit(None).is_none());
         let [first, second] = open;
         drop(first);
@@ -369,7 +369,7 @@ mod tests {
         let third = all.admit(address("2001:db8::3")).unwrap();
         assert!(is_closed(&same[0]).await);
         assert!(!is_closed(&same[1]).await && !is_closed(&other).await);
-        let _requests = [&same[1], &third].map(|place| place.client().begin(true, 0));
+        let _requests = [&same[1], &third].map(|slot| slot.peer().begin(true, 0));
         assert!(all.admit(address("2001:db8::4")).is_none());
         assert!(all.admit(address("2001:db8:1::4")).is_some());
         assert!(all.admit(address("::ffff:192.0.2.1")).is_some());
@@ -382,12 +382,12 @@ mod tests {
         let all = connections(10, 2);
         let proxies: Vec<_> = (0..5).map(|_| all.admit(address("10.1.2.3"))).collect();
         assert!(proxies.iter().all(Option::is_some));
-        let client: IpAddr = "192.0.2.7".parse().unwrap();
-        let held = [all.forwarded(client), all.forwarded(client)];
+        let peer: IpAddr = "192.0.2.7".parse().unwrap();
+        let held = [all.forwarded(peer), all.forwarded(peer)];
         assert!(held.iter().all(Option::is_some));
-        assert!(all.forwarded(client).is_none());
+        assert!(all.forwarded(peer).is_none());
         drop(held);
-        assert!(all.forwarded(client).is_some());
+        assert!(all.forwarded(peer).is_some());
     }
 
     #[tokio::test]
@@ -399,13 +399,13 @@ mod tests {
         let backlog = Backlog::new(BacklogLimits::default());
         let all = Connections::new(&limits, &[], &backlog);
         let [most, much, little] = [1, 2, 3].map(|_| all.admit(None).unwrap());
-        most.client().sent(MOST_UNREAD * 10);
-        much.client().sent(MOST_UNREAD - 1000);
-        little.client().sent(1000);
+        most.peer().sent(MOST_UNREAD * 10);
+        much.peer().sent(MOST_UNREAD - 1000);
+        little.peer().sent(1000);
         // What one seems to have sent beyond what can be there does not count.
         all.sweep();
         assert!(!is_closed(&most).await);
-        little.client().sent(1);
+        little.peer().sent(1);
         all.sweep();
         assert!(is_closed(&most).await);
         assert!(!is_closed(&much).await && !is_closed(&little).await);
@@ -416,7 +416,7 @@ mod tests {
         let all = connections(6, 9);
         let other = all.admit(address("192.0.2.1")).unwrap();
         let same = [1, 2, 3, 4, 5].map(|_| all.admit(address("192.0.2.9")).unwrap());
-        let requests = same.each_ref().map(|place| place.client().begin(true, 0));
+        let requests = same.each_ref().map(|slot| slot.peer().begin(true, 0));
         let _bodies = requests.each_ref().map(UnderWay::receives);
         let _new = all.admit(address("192.0.2.2")).unwrap();
         assert!(!is_closed(&other).await, "it has nothing to do, but is one");
@@ -426,25 +426,25 @@ mod tests {
     #[tokio::test]
     async fn who_was_served_goes_after_who_never_asked_and_hears_of_it() {
         let all = connections(32, 99);
-        let places: Vec<_> = (0..32).map(|_| all.admit(None).unwrap()).collect();
-        let (served, silent) = places.split_at(31);
-        for place in served {
-            drop(place.client().begin(false, 0));
+        let slots: Vec<_> = (0..32).map(|_| all.admit(None).unwrap()).collect();
+        let (served, silent) = slots.split_at(31);
+        for slot in served {
+            drop(slot.peer().begin(false, 0));
         }
         let mut new = vec![all.admit(None).unwrap()];
         assert!(is_closed(&silent[0]).await);
-        drop(new[0].client().begin(false, 0));
-        for place in served.iter().take(2) {
+        drop(new[0].peer().begin(false, 0));
+        for slot in served.iter().take(2) {
             new.push(all.admit(None).unwrap());
-            drop(new.last().unwrap().client().begin(false, 0));
-            let hears = place.client().finished();
+            drop(new.last().unwrap().peer().begin(false, 0));
+            let hears = slot.peer().finished();
             let hears = tokio::time::timeout(Duration::ZERO, hears).await;
             // There is room for two who are about to go; the silent one is the other.
-            let is_first = std::ptr::eq(place, &raw const served[0]);
+            let is_first = std::ptr::eq(slot, &raw const served[0]);
             assert_eq!(hears.is_ok(), is_first);
-            assert_ne!(is_closed(place).await, is_first);
+            assert_ne!(is_closed(slot).await, is_first);
         }
-        drop(places);
+        drop(slots);
         assert_eq!(all.state().leaving, 0);
     }
 
@@ -452,8 +452,8 @@ mod tests {
     async fn a_sweep_closes_who_is_overdue() {
         let all = connections(10, 9);
         let [silent, quick] = [1, 2].map(|_| all.admit(None).unwrap());
-        drop(quick.client().begin(true, 0));
-        tokio::time::advance(all.patience.head).await;
+        drop(quick.peer().begin(true, 0));
+        tokio::time::advance(all.timeouts.head).await;
         all.sweep();
         assert!(is_closed(&silent).await && !is_closed(&quick).await);
     }

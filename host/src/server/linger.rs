@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::client::FAREWELL;
+use super::peer::FAREWELL;
 
 /// A stream that whoever serves it cannot close by dropping it: hyper does so
 /// without a word after CONNECT, for one.
@@ -97,21 +97,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_still_comes_is_thrown_away_until_the_client_closes() {
-        let (mut client, server) = duplex(16);
+        let (mut peer, server) = duplex(16);
         let closing = tokio::spawn(Kept::new(server).close());
         for _ in 0..100 {
-            client.write_all(b"more and more").await.unwrap();
+            peer.write_all(b"more and more").await.unwrap();
         }
         assert!(!closing.is_finished());
-        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
-        drop(client);
+        assert_eq!(peer.read(&mut [0]).await.unwrap(), 0);
+        drop(peer);
         closing.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_close_is_not_waited_for_long() {
-        let (client, server) = duplex(16);
+        let (peer, server) = duplex(16);
         Kept::new(server).close().await;
-        drop(client);
+        drop(peer);
     }
 }

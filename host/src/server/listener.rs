@@ -36,13 +36,13 @@ impl Listener for TcpListener {
     type Connection = tokio::net::TcpStream;
 
     async fn accept(&self) -> io::Result<(Self::Connection, Option<IpAddr>)> {
-        let (connection, peer) = Self::accept(self).await?;
+        let (connection, address) = Self::accept(self).await?;
         // Responses are written in one piece; waiting for more only delays them.
         connection.set_nodelay(true)?;
         // Else a system that holds megabytes for a slow client says for minutes that it
         // takes nothing more, and the client is taken for a stalled one.
         SockRef::from(&connection).set_tcp_notsent_lowat(UNSENT)?;
-        Ok((connection, Some(peer.ip().to_canonical())))
+        Ok((connection, Some(address.ip().to_canonical())))
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn serve<L: Listener, H: Handler>(
     backlog: Arc<Backlog>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let places = Connections::new(&limits, &proxies, &backlog);
+    let slots = Connections::new(&limits, &proxies, &backlog);
     let mut connections = JoinSet::new();
     let mut sweeps = interval(sweep_interval(&limits));
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -84,10 +84,10 @@ pub(super) async fn serve<L: Listener, H: Handler>(
     };
     let mut asked_to_stop = pin!(asked_to_stop);
     loop {
-        let (stream, peer) = tokio::select! {
+        let (stream, address) = tokio::select! {
             () = &mut asked_to_stop => break,
-            _ = sweeps.tick(), if !places.is_empty() => {
-                places.sweep();
+            _ = sweeps.tick(), if !slots.is_empty() => {
+                slots.sweep();
                 continue;
             }
             // What has ended is forgotten at once: until then it keeps its memory, and the
@@ -105,19 +105,19 @@ pub(super) async fn serve<L: Listener, H: Handler>(
         };
         // Where everybody has something to do, who is new does not even hear of it: an
         // answer would take what there is not.
-        let Some(place) = places.admit(peer) else {
+        let Some(slot) = slots.admit(address) else {
             tracing::debug!("a connection was refused: there are too many");
             continue;
         };
         let handler = handler.clone();
-        connections.spawn(connection::serve(stream, peer, place, handler, &limits));
+        connections.spawn(connection::serve(stream, address, slot, handler, &limits));
     }
     drop(listener);
-    places.finish();
+    slots.finish();
     loop {
         tokio::select! {
             ended = connections.join_next() => if ended.is_none() { break },
-            _ = sweeps.tick() => places.sweep(),
+            _ = sweeps.tick() => slots.sweep(),
         }
     }
 }

@@ -9,17 +9,17 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::client::Client;
+use super::peer::Peer;
 
 /// A stream with somebody who counts.
 pub(super) struct Metered<S> {
     stream: S,
-    client: Arc<Client>,
+    peer: Arc<Peer>,
 }
 
 impl<S> Metered<S> {
-    pub(super) fn new(stream: S, client: Arc<Client>) -> Self {
-        Self { stream, client }
+    pub(super) fn new(stream: S, peer: Arc<Peer>) -> Self {
+        Self { stream, peer }
     }
 }
 
@@ -31,12 +31,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) else {
-            self.client.has_sent_all();
+            self.peer.sent_all();
             return Poll::Pending;
         };
         let count = buffer.filled().len() - before;
         if count > 0 {
-            self.client.sent(count as u64);
+            self.peer.sent(count as u64);
         }
         Poll::Ready(read)
     }
@@ -45,9 +45,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
 impl<S: AsyncWrite + Unpin> Metered<S> {
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Ready(Ok(count)) => self.client.took(*count as u64),
+            Poll::Ready(Ok(count)) => self.peer.took(*count as u64),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.client.blocks(),
+            Poll::Pending => self.peer.blocks(),
         }
         written
     }
@@ -79,11 +79,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else {
             // TLS takes what its socket does not.
-            self.client.blocks();
+            self.peer.blocks();
             return Poll::Pending;
         };
         // HTTP/2's heads wait for nothing but the socket.
-        self.client.flushed();
+        self.peer.flushed();
         Poll::Ready(flushed)
     }
 
@@ -95,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::client::{Standing, Verdict, tests::client};
+    use crate::server::peer::{Standing, Verdict, tests::peer};
     use std::pin::pin;
     use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -132,14 +132,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_taken_and_not_written_is_not_taken() {
-        let client = client();
-        let mut stream = Metered::new(Holding, client.clone());
-        drop(client.begin(true, 10));
+        let peer = peer();
+        let mut stream = Metered::new(Holding, peer.clone());
+        drop(peer.begin(true, 10));
         stream.write_all(b"response").await.unwrap();
         let mut flushing = pin!(stream.flush());
         let second = std::time::Duration::from_secs(1);
         assert!(timeout(second, flushing.as_mut()).await.is_err());
-        assert_eq!(client.look_at_once(), Verdict::Stays);
-        assert_eq!(client.standing(), Standing::Owing);
+        assert_eq!(peer.look_at_once(), Verdict::Stays);
+        assert_eq!(peer.standing(), Standing::Owing);
     }
 }

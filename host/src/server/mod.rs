@@ -4,13 +4,15 @@
 //! end together: gracefully by [`Servers::stop`], or at once when dropped.
 
 mod bodies;
-mod client;
 mod connection;
 mod connections;
+mod handler;
+mod health;
 mod linger;
 mod listener;
 mod metered;
-pub(crate) mod tls;
+mod peer;
+mod tls;
 
 use std::{
     future::Future,
@@ -20,7 +22,6 @@ use std::{
 };
 
 use faasw_pool::{Backlog, BacklogLimits};
-use http::{Request, Response};
 use ipnet::IpNet;
 use tokio::{
     net::{TcpListener, UnixListener},
@@ -29,23 +30,13 @@ use tokio::{
 };
 
 pub(crate) use self::bodies::Received;
+pub(crate) use self::handler::Handler;
+pub(crate) use self::health::{HEALTH, health};
 use self::{listener::Listener, tls::TlsListener};
-use crate::{
-    admin::Api,
-    gateway::{Gateway, Redirect},
-    limits::Limits,
-    message::Body,
-    metrics::Page,
-};
+use crate::limits::Limits;
 
-pub(crate) use self::tls::Tls;
 pub use self::tls::TlsError;
-
-/// What answers the requests of a listener.
-pub(crate) trait Handler: Clone + Send + Sync + 'static {
-    /// Answers one request; failures are answers, too.
-    fn answer(self, request: Request<Received>) -> impl Future<Output = Response<Body>> + Send;
-}
+pub(crate) use self::tls::{Pair, Tls};
 
 /// Listeners and background work of one node.
 #[derive(Debug)]
@@ -97,7 +88,7 @@ impl Servers {
         &mut self,
         listener: TcpListener,
         tls: Option<Arc<Tls>>,
-        gateway: Gateway,
+        gateway: impl Handler,
         limits: &Limits,
         proxies: &[IpNet],
     ) {
@@ -112,13 +103,15 @@ impl Servers {
         }
     }
 
-    /// Serves redirects to the gateway, which has TLS.
-    pub(crate) fn redirect(&mut self, listener: TcpListener, limits: &Limits) {
+    /// Serves redirects to the gateway.
+    pub(crate) fn redirect(
+        &mut self,
+        listener: TcpListener,
+        redirect: impl Handler,
+        limits: &Limits,
+    ) {
         self.redirect_address = listener.local_addr().ok();
-        if let (Some(tls), Some(gateway)) = (&self.tls, self.gateway_address) {
-            let redirect = Redirect::new(tls.clone(), gateway.port());
-            self.serve(listener, redirect, limits, &[]);
-        }
+        self.serve(listener, redirect, limits, &[]);
     }
 
     pub(crate) fn redirect_address(&self) -> Option<SocketAddr> {
@@ -130,7 +123,7 @@ impl Servers {
     }
 
     /// Serves metrics.
-    pub(crate) fn metrics(&mut self, listener: TcpListener, page: Page, limits: &Limits) {
+    pub(crate) fn metrics(&mut self, listener: TcpListener, page: impl Handler, limits: &Limits) {
         self.metrics_address = listener.local_addr().ok();
         self.serve(listener, page, limits, &[]);
     }
@@ -140,7 +133,7 @@ impl Servers {
     }
 
     /// Serves the admin API.
-    pub(crate) fn admin(&self, listener: UnixListener, api: Api, limits: &Limits) {
+    pub(crate) fn admin(&self, listener: UnixListener, api: impl Handler, limits: &Limits) {
         self.serve(listener, api, limits, &[]);
     }
 
@@ -167,8 +160,8 @@ impl Servers {
     }
 
     /// Accepts nothing more, waits for the requests under way, at most for
-    /// `patience`, and ends the rest.
-    pub(crate) async fn stop(&self, patience: Duration) {
+    /// `timeout`, and ends the rest.
+    pub(crate) async fn stop(&self, timeout: Duration) {
         self.stop.send_replace(true);
         let Tasks {
             mut listeners,
@@ -176,7 +169,7 @@ impl Servers {
         } = std::mem::take(&mut *self.tasks());
         background.shutdown().await;
         let all = async { while listeners.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, all).await.is_err() {
+        if tokio::time::timeout(timeout, all).await.is_err() {
             tracing::warn!("requests were still under way; they are cut off");
         }
         listeners.shutdown().await;

@@ -15,7 +15,7 @@ use faasw::{FunctionKind, LogStream};
 use faasw_abi::wire::{RequestHead, ResponseHead};
 use faasw_pool::{
     Call, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply, ReplyBody,
-    SeedError, Timing,
+    SeedError, Timing, TrapKind,
 };
 use http_body_util::BodyExt as _;
 
@@ -157,6 +157,7 @@ struct FakeSeed {
 
 fn trap() -> InvokeError {
     InvokeError::Trap {
+        kind: TrapKind::Unreachable,
         report: "wasm `unreachable` in trap_here".into(),
     }
 }
@@ -170,6 +171,8 @@ impl Seed for FakeSeed {
                 body,
                 limits,
                 log,
+                // Until the answer is there.
+                admitted: _admitted,
                 ..
             } = call;
             // The pool's limit is on each part; so is this, where one part is all.

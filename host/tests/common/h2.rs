@@ -9,7 +9,7 @@ use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::TcpStream, task::JoinHandle, time::timeout};
 
-use super::patience;
+use super::time_limit;
 
 pub type Sent = BoxBody<Bytes, std::convert::Infallible>;
 
@@ -56,7 +56,7 @@ impl Connection {
 
     /// Waits until the node ends the connection.
     pub async fn ended(&mut self) {
-        let ended = timeout(patience(60), &mut self.driver).await;
+        let ended = timeout(time_limit(60), &mut self.driver).await;
         let _ = ended.expect("the node ends it").unwrap();
     }
 
@@ -68,7 +68,7 @@ impl Connection {
 
     pub async fn send(&mut self, request: Request<Sent>) -> hyper::Result<Response<Incoming>> {
         let answer = self.requests.send_request(request);
-        let answer = timeout(patience(60), answer).await;
+        let answer = timeout(time_limit(60), answer).await;
         answer.expect("an answer in time")
     }
 
@@ -94,7 +94,7 @@ pub fn whole(bytes: impl Into<Bytes>) -> Sent {
 
 /// Content and trailers.
 pub async fn read(response: Response<Incoming>) -> (Bytes, HeaderMap) {
-    let body = timeout(patience(60), response.into_body().collect()).await;
+    let body = timeout(time_limit(60), response.into_body().collect()).await;
     let body = body.expect("a body in time").unwrap();
     let trailers = body.trailers().cloned().unwrap_or_default();
     (body.to_bytes(), trailers)

@@ -14,7 +14,7 @@ pub use fake::FakeEngine;
 
 /// `seconds`, times how much slower than metal this machine is said to be by
 /// `FAASW_TEST_SLOWNESS`.
-pub fn patience(seconds: u64) -> Duration {
+pub fn time_limit(seconds: u64) -> Duration {
     let slowness = std::env::var("FAASW_TEST_SLOWNESS").ok();
     let slowness = slowness.and_then(|text| text.parse().ok()).unwrap_or(1);
     Duration::from_secs(seconds) * slowness

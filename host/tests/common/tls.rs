@@ -16,8 +16,8 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
-    patience,
     raw::{RawResponse, parse},
+    time_limit,
 };
 
 pub const ALL: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
@@ -93,7 +93,7 @@ impl Client {
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let shaking = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        timeout(patience(60), shaking).await.expect("a handshake")
+        timeout(time_limit(60), shaking).await.expect("a handshake")
     }
 
     /// A GET on a connection of its own, to the server `name`.
@@ -114,7 +114,7 @@ pub async fn get(stream: &mut TlsStream<TcpStream>, host: &str, path: &str) -> R
 pub async fn read_all<S: tokio::io::AsyncRead + Unpin>(stream: &mut S) -> Vec<u8> {
     use tokio::io::AsyncReadExt as _;
     let mut bytes = Vec::new();
-    let reading = timeout(patience(60), stream.read_to_end(&mut bytes)).await;
+    let reading = timeout(time_limit(60), stream.read_to_end(&mut bytes)).await;
     reading.expect("an end in time").unwrap();
     bytes
 }

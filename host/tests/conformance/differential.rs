@@ -36,7 +36,7 @@ use tokio::{
 };
 
 use crate::{
-    common::{self, FakeEngine, fake::Seen, patience},
+    common::{self, FakeEngine, fake::Seen, time_limit},
     damage::stream,
 };
 
@@ -148,7 +148,9 @@ async fn play(address: SocketAddr, number: usize, bytes: &[u8], mut rng: Rng) ->
     let reading = reader.read_to_end(&mut received);
     let both = async { tokio::join!(writing, reading).1 };
     // A reset is an end, too: what functions saw is what counts.
-    let _ = timeout(patience(60), both).await.expect("the node closes");
+    let _ = timeout(time_limit(60), both)
+        .await
+        .expect("the node closes");
     received
 }
 

@@ -15,7 +15,7 @@ use tokio::{
 use crate::common::{
     self, FakeEngine,
     h2::{Connection, empty, read, whole},
-    patience,
+    time_limit,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,7 +180,7 @@ async fn a_first_word_that_breaks_off_is_not_waited_for() {
         stream.write_all(begun).await.unwrap();
         let mut received = Vec::new();
         let closed = stream.read_to_end(&mut received);
-        let _ = timeout(patience(30), closed)
+        let _ = timeout(time_limit(30), closed)
             .await
             .expect("the node gives up");
     }
@@ -227,7 +227,7 @@ async fn a_stream_that_nobody_takes_does_not_end_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_nothing_gives_way_to_who_is_new() {
+async fn who_takes_nothing_is_closed_for_who_is_new() {
     const MOST: usize = 6;
     let hour = Duration::from_secs(3600);
     let mut limits = Limits::default();
@@ -258,7 +258,9 @@ async fn who_takes_nothing_gives_way_to_who_is_new() {
             }
         }
     };
-    timeout(patience(30), served).await.expect("one gives way");
+    timeout(time_limit(30), served)
+        .await
+        .expect("one is evicted");
     drop(stalled);
     node.shutdown().await;
 }

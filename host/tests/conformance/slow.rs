@@ -12,7 +12,7 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use crate::common::{self, FakeEngine, patience, raw::parse_all};
+use crate::common::{self, FakeEngine, raw::parse_all, time_limit};
 
 /// How often a slow client sends a byte.
 const DRIP: Duration = Duration::from_millis(20);
@@ -35,7 +35,7 @@ async fn drip(address: SocketAddr, head: &str) -> Vec<u8> {
             }
         }
     });
-    let received = timeout(patience(30), read_all(reader)).await;
+    let received = timeout(time_limit(30), read_all(reader)).await;
     dripping.abort();
     received.expect("the node gives up")
 }
@@ -83,7 +83,7 @@ async fn a_connection_that_is_not_used_is_closed() {
     let request = b"GET /f/ HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let (reader, _writer) = stream.into_split();
-    let received = timeout(patience(30), read_all(reader)).await.unwrap();
+    let received = timeout(time_limit(30), read_all(reader)).await.unwrap();
     assert_eq!(parse_all(&received, &[]).len(), 1);
     node.shutdown().await;
 }
@@ -140,7 +140,7 @@ async fn a_response_that_nobody_takes_is_not_kept() {
             }
         }
     };
-    timeout(patience(30), closed)
+    timeout(time_limit(30), closed)
         .await
         .expect("the node gives up");
     assert_eq!(engine.take_seen().len(), 1);
@@ -165,7 +165,7 @@ async fn a_response_that_is_taken_slowly_is_not_cut() {
     while length < 32 << 20 {
         ticks.tick().await;
         let read = stream.read(&mut received);
-        let count = timeout(patience(30), read).await.unwrap().unwrap();
+        let count = timeout(time_limit(30), read).await.unwrap().unwrap();
         assert_ne!(
             count,
             0,
@@ -177,6 +177,6 @@ async fn a_response_that_is_taken_slowly_is_not_cut() {
     assert!(begun.elapsed() > Duration::from_secs(1), "it was not slow");
     // The end of its connection is told when it asks for nothing more.
     let (reader, _writer) = stream.into_split();
-    timeout(patience(30), read_all(reader)).await.unwrap();
+    timeout(time_limit(30), read_all(reader)).await.unwrap();
     node.shutdown().await;
 }

@@ -22,8 +22,8 @@ use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::Runtime;
 
 use crate::common::{
-    patience,
     raw::{self, RawResponse},
+    time_limit,
 };
 
 /// The repository's root.
@@ -57,10 +57,10 @@ static SHARED: AtomicBool = AtomicBool::new(false);
 /// The default limits, with times for a slow machine.
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
-    limits.first_byte = patience(10);
-    limits.cpu_time = patience(10);
-    limits.compile_cpu = patience(120);
-    limits.instantiation = patience(60);
+    limits.first_byte = time_limit(10);
+    limits.cpu_time = time_limit(10);
+    limits.compile_cpu = time_limit(120);
+    limits.instantiation = time_limit(60);
     limits
 }
 
@@ -136,7 +136,7 @@ impl Bench {
     /// A function's log once it is as it should be: of a response that streams the
     /// log may come after the last byte.
     pub fn log_once(&self, name: &str, complete: impl Fn(&[LogLine]) -> bool) -> Vec<LogLine> {
-        let deadline = Instant::now() + patience(10);
+        let deadline = Instant::now() + time_limit(10);
         loop {
             let lines = self.node.logs(name, usize::MAX).unwrap();
             if complete(&lines) {

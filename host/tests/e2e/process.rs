@@ -13,8 +13,8 @@ use std::{
 
 use super::root;
 use crate::common::{
-    patience,
     raw::{self, RawResponse},
+    time_limit,
 };
 
 pub fn faasw(words: &[&str]) -> Command {
@@ -85,7 +85,7 @@ impl Running {
         let begun = Instant::now();
         while !self.stderr().contains(text) {
             assert!(
-                begun.elapsed() < patience(60),
+                begun.elapsed() < time_limit(60),
                 "no {text:?} in {}",
                 self.stderr()
             );
@@ -117,7 +117,7 @@ impl Running {
                 return status.code();
             }
             assert!(
-                begun.elapsed() < patience(30),
+                begun.elapsed() < time_limit(30),
                 "it does not stop: {}",
                 self.stderr()
             );

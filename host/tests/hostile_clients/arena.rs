@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    common::{patience, tls::Files},
+    common::{time_limit, tls::Files},
     e2e::process::{Running, faasw},
     neighbour::{Neighbour, get},
     wire::{HOST, Target},
@@ -223,7 +223,7 @@ where
         {
             break Ok(now);
         }
-        if began.elapsed() > patience(15) {
+        if began.elapsed() > time_limit(15) {
             break Err(now);
         }
         thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! The honest load: requests at a fixed pace to a function that is not attacked, on a
+//! The honest load: requests at a fixed rate to a function that is not attacked, on a
 //! connection that stays and on new ones.
 
 use std::{
@@ -20,16 +20,16 @@ use tokio::{
 };
 
 use crate::{
-    common::patience,
+    common::time_limit,
     wire::{Connection, HOST, Target},
 };
 
 /// From one request to the next of each kind.
-const PACE: Duration = Duration::from_millis(20);
+const PERIOD: Duration = Duration::from_millis(20);
 
 /// What the slowest answer may take.
 fn slowest() -> Duration {
-    patience(2)
+    time_limit(2)
 }
 
 /// The load while it goes on.
@@ -75,7 +75,7 @@ impl Neighbour {
 
     pub fn end(self) -> Served {
         self.stop.store(true, Ordering::Relaxed);
-        let each = self.began.elapsed().as_millis() / PACE.as_millis();
+        let each = self.began.elapsed().as_millis() / PERIOD.as_millis();
         let mut served = Served {
             answers: Vec::new(),
             wanted: self.asking.len() * each as usize,
@@ -114,7 +114,7 @@ async fn ask(target: Target, keeps: bool, stop: Arc<AtomicBool>) -> Vec<Answer> 
         };
         let took = began.elapsed();
         answers.push(Answer { status, took });
-        sleep(PACE.saturating_sub(took)).await;
+        sleep(PERIOD.saturating_sub(took)).await;
     }
     answers
 }
@@ -127,7 +127,7 @@ pub fn get(target: &Target, path: &str) -> io::Result<u16> {
 }
 
 async fn timeout_of<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(patience(30), work)
+    timeout(time_limit(30), work)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -27,11 +27,11 @@ const BOUNDS: Bounds = Bounds {
     descriptors: 4600,
 };
 
-/// Sends a piece on each connection at a pace; those that the node ends are forgotten.
-async fn trickle(mut connections: Vec<Connection>, piece: &[u8], pace: Duration, until: Instant) {
-    let mut pace = interval(pace);
+/// Sends a piece on each connection in each period; those that the node ends are forgotten.
+async fn trickle(mut connections: Vec<Connection>, piece: &[u8], period: Duration, until: Instant) {
+    let mut ticks = interval(period);
     while Instant::now() < until {
-        pace.tick().await;
+        ticks.tick().await;
         let mut kept = Vec::new();
         for mut connection in connections {
             if connection.write_all(piece).await.is_ok() {
@@ -95,9 +95,9 @@ fn bodies_byte_by_byte_on_http2(wire: Wire) {
         |target| async move {
             let until = Instant::now() + ATTACK;
             let mut held = posts(&target).await;
-            let mut pace = interval(Duration::from_millis(200));
+            let mut ticks = interval(Duration::from_millis(200));
             while Instant::now() < until {
-                pace.tick().await;
+                ticks.tick().await;
                 let bytes: Vec<u8> = (0..90)
                     .flat_map(|number| wire::frame(wire::DATA, 0, stream(number), b"x"))
                     .collect();

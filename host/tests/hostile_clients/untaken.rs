@@ -95,9 +95,9 @@ fn windows_opened_byte_by_byte(wire: Wire) {
         |target| async move {
             let until = Instant::now() + ATTACK;
             let mut held = ask_http2(&target, 8, 50, "/probe/body/1048576", Some(1), true).await;
-            let mut pace = interval(Duration::from_millis(100));
+            let mut ticks = interval(Duration::from_millis(100));
             while Instant::now() < until {
-                pace.tick().await;
+                ticks.tick().await;
                 let more: Vec<u8> = (0..50)
                     .flat_map(|number| window_update(stream(number), 1))
                     .collect();

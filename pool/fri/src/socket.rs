@@ -5,14 +5,15 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{IntoBytes, TryFromBytes};
 
-use crate::messages::{Fork, Kind, LAYERS_MAX, MAGIC, Message, PacketHeader, Sealed, Used};
+use crate::messages::{Fork, Kind, MAGIC, Message, PacketHeader, Sealed, Used};
 
 /// Most descriptors with one packet: mailbox, code, and the layers.
 pub const FDS_MAX: usize = 2 + LAYERS_MAX;
@@ -76,7 +77,7 @@ impl std::fmt::Debug for Packet {
 
 impl Packet {
     fn header(&self) -> Option<PacketHeader> {
-        let (header, _) = PacketHeader::read_from_prefix(&self.bytes).ok()?;
+        let (header, _) = PacketHeader::try_read_from_prefix(&self.bytes).ok()?;
         Some(header)
     }
 
@@ -84,9 +85,7 @@ impl Packet {
     #[must_use]
     pub fn kind(&self) -> Option<Kind> {
         let header = self.header()?;
-        (header.magic == MAGIC)
-            .then(|| Kind::from_u32(header.kind))
-            .flatten()
+        (header.magic == MAGIC).then_some(header.kind)
     }
 
     /// The message, when it is of this type and exactly as long.
@@ -101,7 +100,7 @@ impl Packet {
             .bytes
             .get(size_of::<PacketHeader>()..)
             .ok_or(FriError::Malformed)?;
-        M::read_from_bytes(body).map_err(|_| FriError::Malformed)
+        M::try_read_from_bytes(body).map_err(|_| FriError::Malformed)
     }
 
     /// Takes the descriptors that came along.
@@ -135,7 +134,7 @@ pub fn send<M: Message>(
 ) -> Result<(), FriError> {
     let header = PacketHeader {
         magic: MAGIC,
-        kind: M::KIND as u32,
+        kind: M::KIND,
     };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -245,10 +244,13 @@ pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Pac
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{Resume, SpawnShell};
+    use crate::messages::{Answer, Resume, SpawnShell};
 
     fn shell(token: u64) -> SpawnShell {
-        SpawnShell { token, is_ahead: 0 }
+        SpawnShell {
+            token,
+            is_ahead: Answer::No,
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The stretches of addresses that a VM's memory is put together in.
+//! The ranges of addresses that a VM's memory is put together in.
 //!
 //! A shell that is a process maps until it ends, and the system lets go of everything
 //! then: its cell does not even allow to unmap. On a thread of another program what a
-//! VM was given must go with it. So each stretch is noted before anything is mapped
+//! VM was given must go with it. So each range is noted before anything is mapped
 //! there, and the VM drops its arena last, when none of its descriptors is open.
 
 use std::ptr::{self, NonNull};
@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::guest_memory::Mapping;
 
-/// Stretches of addresses. They stay when it is dropped, unless
+/// Ranges of addresses. They stay when it is dropped, unless
 /// [`Arena::release_at_end`] was called.
 #[derive(Debug, Default)]
 pub struct Arena {
@@ -22,7 +22,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Has all its stretches unmapped when it is dropped.
+    /// Has all its ranges unmapped when it is dropped.
     ///
     /// # Safety
     /// No [`Mapping`] of it may be used after that, nor may a VM have one then.
@@ -61,7 +61,7 @@ impl Drop for Arena {
         for (start, length) in self.rooms.drain(..) {
             // It only fails where the program has no room for one mapping more, and
             // then the memory stays.
-            // SAFETY: a stretch of this arena's own, which nobody uses any more: see
+            // SAFETY: a range of this arena's own, which nobody uses any more: see
             // `release_at_end`.
             let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), length) };
         }

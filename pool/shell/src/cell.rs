@@ -20,6 +20,7 @@ use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
 use faasw_cell::Limits;
 use faasw_cell::filter::{Must, Rule, rule};
 use faasw_cell::group::{Share, VM_OVERHEAD};
+use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
 
 /// The socket to the node.
@@ -39,7 +40,7 @@ pub const MAILBOX: u32 = 9;
 /// The first of code, layers, and the file of a new layer.
 pub const LAYERS: u32 = 10;
 /// One more than the last descriptor that a shell can have.
-pub const END: u32 = 20;
+pub const END: u32 = LAYERS + LAYERS_MAX as u32 + 2;
 
 /// What a shell may use.
 pub const LIMITS: Limits = Limits {

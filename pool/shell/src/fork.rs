@@ -3,14 +3,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::memory_map::{CODE, RAM_MAX};
-use faasw_fri::messages::{Fork, FriExtent, FriWindow, Image, VcpuState};
+use faasw_abi::pages::{PageRange, PageSet};
+use faasw_fri::messages::{Fork, Image, VcpuState};
+use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::guest_memory::{self, Mapping};
 use crate::page_map::PageMap;
 use crate::reset::{self, Manner, Restored, Tables, Trouble};
 use crate::source::Source;
-use crate::stretches::{split, union};
 use crate::vm::Vm;
 
 /// What a shell has once it is an instance.
@@ -37,67 +38,69 @@ pub struct Attached {
     pub layers: Vec<OwnedFd>,
 }
 
-/// What an [`Image`] has of sets and windows, cut to what counts.
-#[derive(Clone, Copy)]
+/// What an [`Image`] has of sets and windows.
 pub struct Sets<'a> {
     /// Where the layers are mapped.
-    pub windows: &'a [FriWindow],
+    pub windows: &'a [Window],
     /// What will be written.
-    pub written: &'a [FriExtent],
+    pub written: PageSet,
     /// What will be read.
-    pub read: &'a [FriExtent],
+    pub read: PageSet,
 }
 
 impl<'a> Sets<'a> {
     /// Those of `image`.
     ///
     /// # Errors
-    /// `INVAL` when it announces more than it has room for.
+    /// `INVAL` when it has more RAM than there can be, or sets that are none.
     pub fn of(image: &'a Image) -> Result<Self, Errno> {
         if image.ram_bytes > RAM_MAX {
             return Err(Errno::INVAL);
         }
         Ok(Self {
-            windows: counted(&image.windows, image.window_count)?,
-            written: counted(&image.write_set, image.write_set_count)?,
-            read: counted(&image.read_set, image.read_set_count)?,
+            windows: image.windows.told(),
+            written: set(image.write_set.told())?,
+            read: set(image.read_set.told())?,
         })
     }
 
     /// Fills second-level tables. First for what is private and writable by now, then
     /// for what stays shared: a page that is filled in before it is private faults twice.
-    pub fn prefault(self, vm: &Vm) {
-        for set in [self.written, self.read] {
-            for stretch in set {
-                vm.prefault(stretch.start, stretch.end.saturating_sub(stretch.start));
-            }
+    pub fn prefault(&self, vm: &Vm) {
+        for range in self.written.iter().chain(self.read.iter()) {
+            vm.prefault(range.start.address().get(), range.bytes());
         }
     }
 }
 
 /// Where a seed differs from what a shell was preset with.
-#[derive(Clone, Copy)]
-pub struct Difference<'a> {
+pub struct Difference {
     /// Its contents are to be copied.
-    pub filled: &'a [FriExtent],
+    pub filled: PageSet,
     /// Its last layer is to be mapped.
-    pub mapped: &'a [FriExtent],
+    pub mapped: PageSet,
     /// Translations are others, and not only more.
     pub forgets_tables: bool,
 }
 
-impl<'a> Difference<'a> {
+impl Difference {
     /// That of `order`.
     ///
     /// # Errors
-    /// `INVAL` when it announces more than it has room for.
-    pub fn of(order: &'a Fork) -> Result<Self, Errno> {
+    /// `INVAL` when its ranges are no sets.
+    pub fn of(order: &Fork) -> Result<Self, Errno> {
         Ok(Self {
-            filled: counted(&order.filled, order.filled_count)?,
-            mapped: counted(&order.mapped, order.mapped_count)?,
-            forgets_tables: order.forgets_tables != 0,
+            filled: set(order.filled.told())?,
+            mapped: set(order.mapped.told())?,
+            forgets_tables: order.forgets_tables.is_yes(),
         })
     }
+}
+
+/// What the node told, which knows that it has to be in order; where it lies is looked at
+/// wherever it is used.
+fn set(told: &[PageRange]) -> Result<PageSet, Errno> {
+    PageSet::of_all_told(told, PageRange::ALL).ok_or(Errno::INVAL)
 }
 
 impl Instance {
@@ -120,7 +123,7 @@ impl Instance {
         let ram = if is_private {
             let ram =
                 guest_memory::private_ram(&mut vm.arena, &layers, image.ram_bytes, sets.windows)?;
-            guest_memory::make_private(ram, sets.written);
+            guest_memory::make_private(ram, &sets.written);
             ram
         } else {
             let layer = layers.first().ok_or(Errno::INVAL)?;
@@ -177,6 +180,7 @@ impl Instance {
         };
         let restored = reset::memory(page_map, source, self.ram, manner)?;
         source.settle(self.ram)?;
+        source.close_layers();
         vm.check(state, restored.ring_0_entered)?;
         reset::translations(vm, state, self.mailbox, &restored.tables)?;
         reset::mailbox(&self.mailbox_file, self.mailbox)?;
@@ -184,39 +188,19 @@ impl Instance {
         Ok(restored)
     }
 
-    /// The pages that it has made its own, in order, as far as `page_map` can tell: of
-    /// those that were made private ahead only what it changed.
-    pub fn written(&self, page_map: &PageMap) -> Vec<FriExtent> {
+    /// The pages that it has made its own, as far as `page_map` can tell: of those that
+    /// were made private ahead only what it changed.
+    pub fn written(&self, page_map: &PageMap) -> PageSet {
         let private = page_map.all_written(self.ram).unwrap_or_default();
-        let private = private.iter().map(|extent| FriExtent {
-            start: extent.start,
-            end: extent.end,
-        });
         let Some((source, _)) = self.seed.as_deref() else {
-            return private.collect();
+            return private;
         };
-        let ahead = union(&source.copied, &source.lent);
-        let mut written = Vec::new();
-        for (piece, is_ahead) in private.flat_map(|stretch| split(stretch, &ahead)) {
-            if !is_ahead {
-                written.push(piece);
-                continue;
-            }
+        let ahead = source.copied.union(&source.lent);
+        let mut written = private.without(&ahead);
+        for piece in private.intersection(&ahead).iter() {
             let changes = source.changes(self.ram, piece).unwrap_or_default();
-            written.extend(
-                changes
-                    .iter()
-                    .filter_map(|(piece, differs)| differs.then_some(*piece)),
-            );
+            written = written.union(&changes);
         }
         written
     }
-}
-
-/// The first `count` of `all`.
-fn counted<T>(all: &[T], count: u64) -> Result<&[T], Errno> {
-    usize::try_from(count)
-        .ok()
-        .and_then(|count| all.get(..count))
-        .ok_or(Errno::INVAL)
 }

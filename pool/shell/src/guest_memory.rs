@@ -1,6 +1,6 @@
 //! The guest's memory as this process maps it.
 //!
-//! RAM is one stretch of addresses for one memory slot, put together from the
+//! RAM is one range of addresses for one memory slot, put together from the
 //! seed's layer and fresh memory:
 //!
 //! ```text
@@ -20,7 +20,8 @@ use std::ptr::{self, NonNull};
 use faasw_abi::boot::{Activation, BootPage};
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
 use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
-use faasw_fri::messages::{FriExtent, FriWindow};
+use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
+use faasw_seedtree::Window;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -56,6 +57,11 @@ impl Mapping {
         self.bytes
     }
 
+    /// Its pages, counted from its own start.
+    pub fn pages(self) -> PageRange {
+        PageRange::around(0, self.bytes)
+    }
+
     /// The part of it from `offset` on.
     ///
     /// # Errors
@@ -76,36 +82,35 @@ impl Mapping {
     }
 }
 
-/// What is done to pages of an instance whose vCPU stands still. Stretches that
-/// do not lie in the mapping are refused.
+/// What is done to pages of an instance whose vCPU stands still. Those that do not lie in
+/// the mapping are refused.
 impl Mapping {
-    fn stretch(self, stretch: FriExtent) -> Result<(*mut u8, usize), Errno> {
-        let bytes = stretch.end.checked_sub(stretch.start).ok_or(Errno::INVAL)?;
-        let bytes = usize::try_from(bytes).map_err(|_| Errno::INVAL)?;
-        let start = self.at(stretch.start, bytes).ok_or(Errno::INVAL)?;
-        Ok((start, bytes))
+    fn part(self, range: PageRange) -> Result<(*mut u8, usize), Errno> {
+        let bytes = range.bytes() as usize;
+        let start = self.at(range.start.address().get(), bytes);
+        Ok((start.ok_or(Errno::INVAL)?, bytes))
     }
 
-    /// Fills a stretch with zeroes.
+    /// Fills pages with zeroes.
     ///
     /// # Errors
     /// `INVAL` outside the mapping.
-    pub fn zero(self, stretch: FriExtent) -> Result<(), Errno> {
-        let (start, bytes) = self.stretch(stretch)?;
+    pub fn zero(self, range: PageRange) -> Result<(), Errno> {
+        let (start, bytes) = self.part(range)?;
         // SAFETY: in bounds; nothing else refers to guest memory.
         unsafe { ptr::write_bytes(start, 0, bytes) };
         Ok(())
     }
 
-    /// Fills a stretch from the same place of `file`.
+    /// Fills pages from the same place of `file`.
     ///
     /// # Errors
     /// The system's; `IO` when the file ends before.
-    pub fn fill(self, file: BorrowedFd<'_>, stretch: FriExtent) -> Result<(), Errno> {
-        let (start, bytes) = self.stretch(stretch)?;
+    pub fn fill(self, file: BorrowedFd<'_>, range: PageRange) -> Result<(), Errno> {
+        let (start, bytes) = self.part(range)?;
         let mut filled = 0;
         while filled < bytes {
-            let offset = libc::off_t::try_from(stretch.start + filled as u64);
+            let offset = libc::off_t::try_from(range.start.address().get() + filled as u64);
             // SAFETY: start + bytes is in bounds; the kernel writes to it, and
             // nothing else refers to guest memory.
             let read = unsafe {
@@ -128,24 +133,25 @@ impl Mapping {
         Ok(())
     }
 
-    /// Fills a stretch from the same place of `other`, which is no part of it.
+    /// Fills pages from the same place of `other`, which is no part of it.
     ///
     /// # Errors
     /// `INVAL` outside either mapping.
-    pub fn copy(self, other: Self, stretch: FriExtent) -> Result<(), Errno> {
-        let (to, bytes) = self.stretch(stretch)?;
-        let (from, _) = other.stretch(stretch)?;
+    pub fn copy(self, other: Self, range: PageRange) -> Result<(), Errno> {
+        let (to, bytes) = self.part(range)?;
+        let (from, _) = other.part(range)?;
         // SAFETY: both in bounds, and apart; no reference is made to either.
         unsafe { ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
         Ok(())
     }
 
-    /// A copy of the page at `offset`.
+    /// A copy of a page.
     ///
     /// # Errors
     /// `INVAL` outside the mapping.
-    pub fn page(self, offset: u64) -> Result<[u8; PAGE as usize], Errno> {
-        let at = self.at(offset, PAGE as usize).ok_or(Errno::INVAL)?;
+    pub fn page(self, page: Page) -> Result<[u8; PAGE as usize], Errno> {
+        let at = self.at(page.address().get(), PAGE as usize);
+        let at = at.ok_or(Errno::INVAL)?;
         // SAFETY: in bounds; every bit pattern is a number.
         Ok(unsafe { ptr::read_volatile(at.cast()) })
     }
@@ -166,24 +172,24 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies what is at `offset` to `out`.
+    /// Copies what is at `address` to `out`.
     ///
     /// # Errors
     /// `INVAL` outside the mapping.
-    pub fn read(self, offset: u64, out: &mut [u8]) -> Result<(), Errno> {
-        let at = self.at(offset, out.len()).ok_or(Errno::INVAL)?;
+    pub fn read(self, address: GuestAddress, out: &mut [u8]) -> Result<(), Errno> {
+        let at = self.at(address.get(), out.len()).ok_or(Errno::INVAL)?;
         // SAFETY: in bounds, and guest memory is nothing that a slice refers to; the
         // vCPU stands still.
         unsafe { ptr::copy_nonoverlapping(at.cast_const(), out.as_mut_ptr(), out.len()) };
         Ok(())
     }
 
-    /// Lets go of the pages of a stretch: they are the file's again, or zeroes.
+    /// Lets go of pages: they are the file's again, or zeroes.
     ///
     /// # Errors
     /// The system's.
-    pub fn let_go(self, stretch: FriExtent) -> Result<(), Errno> {
-        let (start, bytes) = self.stretch(stretch)?;
+    pub fn let_go(self, range: PageRange) -> Result<(), Errno> {
+        let (start, bytes) = self.part(range)?;
         // SAFETY: memory of this module's own, which nothing refers to.
         unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxDontNeed) }
     }
@@ -201,7 +207,7 @@ fn map(
     file: Option<(BorrowedFd<'_>, u64)>,
 ) -> Result<Mapping, Errno> {
     let length = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
-    // SAFETY: the address is null or lies in a stretch that an arena reserved.
+    // SAFETY: the address is null or lies in a range that an arena reserved.
     let start = unsafe {
         match file {
             Some((fd, offset)) => {
@@ -241,7 +247,7 @@ pub fn private_ram(
     arena: &mut Arena,
     layers: &[OwnedFd],
     ram_bytes: u64,
-    windows: &[FriWindow],
+    windows: &[Window],
 ) -> Result<Mapping, Errno> {
     let ram = arena.reserve(ram_bytes)?;
     fresh(ram, 0)?;
@@ -265,7 +271,7 @@ impl RoomyRam {
         arena: &mut Arena,
         layers: &[OwnedFd],
         ram_bytes: u64,
-        windows: &[FriWindow],
+        windows: &[Window],
     ) -> Result<Self, Errno> {
         let room = arena.reserve(RAM_MAX)?;
         room.at(0, ram_bytes as usize).ok_or(Errno::INVAL)?;
@@ -334,11 +340,11 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
     ] {
         let bytes = end.saturating_sub(from) as usize;
         if bytes > 0
-            && let Some(stretch) = ram.at(from, bytes)
+            && let Some(place) = ram.at(from, bytes)
         {
             // A host without huge pages serves small ones: slower, not wrong.
             // SAFETY: advice on a mapping made above.
-            let _ = unsafe { rustix::mm::madvise(stretch.cast(), bytes, advice) };
+            let _ = unsafe { rustix::mm::madvise(place.cast(), bytes, advice) };
         }
     }
     Ok(())
@@ -348,7 +354,7 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `INVAL` when the window does not lie in RAM or has no layer; the system's.
-pub fn map_window(ram: Mapping, layers: &[OwnedFd], window: &FriWindow) -> Result<(), Errno> {
+pub fn map_window(ram: Mapping, layers: &[OwnedFd], window: &Window) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
     lay(ram, layers, window, READ_WRITE, flags)
 }
@@ -356,16 +362,13 @@ pub fn map_window(ram: Mapping, layers: &[OwnedFd], window: &FriWindow) -> Resul
 fn lay(
     ram: Mapping,
     layers: &[OwnedFd],
-    window: &FriWindow,
+    window: &Window,
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<(), Errno> {
-    let (start, bytes) = ram.stretch(window.extent)?;
-    let layer = usize::try_from(window.layer)
-        .ok()
-        .and_then(|place| layers.get(place))
-        .ok_or(Errno::INVAL)?;
-    let file = Some((layer.as_fd(), window.extent.start));
+    let (start, bytes) = ram.part(window.range)?;
+    let layer = layers.get(window.layer as usize).ok_or(Errno::INVAL)?;
+    let file = Some((layer.as_fd(), window.range.start.address().get()));
     map(start, bytes as u64, protection, flags, file)?;
     Ok(())
 }
@@ -375,13 +378,9 @@ fn lay(
 ///
 /// # Errors
 /// As [`private_ram`].
-pub fn view(
-    arena: &mut Arena,
-    layers: &[OwnedFd],
-    windows: &[FriWindow],
-) -> Result<Mapping, Errno> {
-    let end = windows.last().map_or(0, |window| window.extent.end);
-    let view = arena.reserve(end)?;
+pub fn view(arena: &mut Arena, layers: &[OwnedFd], windows: &[Window]) -> Result<Mapping, Errno> {
+    let end = windows.last().map(|window| window.range.end);
+    let view = arena.reserve(end.unwrap_or_default().address().get())?;
     for window in windows {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         lay(view, layers, window, ProtFlags::READ, flags)?;
@@ -392,10 +391,9 @@ pub fn view(
 /// Makes the pages of a write set private before the guest runs (REAP §5.2 for
 /// write sets; here by `MADV_POPULATE_WRITE`): left to the guest, each would
 /// fault twice, once for reading the layer's page and once for the copy.
-pub fn make_private(ram: Mapping, write_set: &[FriExtent]) {
-    for stretch in write_set {
-        let bytes = stretch.end.saturating_sub(stretch.start) as usize;
-        if let Some(start) = ram.at(stretch.start, bytes) {
+pub fn make_private(ram: Mapping, write_set: &PageSet) {
+    for range in write_set.iter() {
+        if let Ok((start, bytes)) = ram.part(range) {
             // What is not filled in now faults later.
             // SAFETY: advice on memory of this module's own.
             let _ = unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxPopulateWrite) };
@@ -457,9 +455,9 @@ pub fn write_activation(ram: Mapping, activation: &Activation) {
     }
 }
 
-/// The memory that the guest says it is about to use; page-aligned, and at most as
-/// much as it can ask for at once.
-pub fn populate_wanted(mailbox: Mapping) -> FriExtent {
+/// The memory that the guest says it is about to use, at most as much as it can ask for at
+/// once.
+pub fn populate_wanted(mailbox: Mapping) -> PageRange {
     let word = |field: usize| {
         let at = mailbox.at(GUEST_WORDS.offset + field as u64, size_of::<u64>());
         // SAFETY: in bounds and aligned; every bit pattern is a number.
@@ -467,11 +465,11 @@ pub fn populate_wanted(mailbox: Mapping) -> FriExtent {
     };
     let start = word(std::mem::offset_of!(GuestWords, populate_start));
     let bytes = word(std::mem::offset_of!(GuestWords, populate_bytes)).min(LARGE_PAGE);
-    let start = start - start % PAGE;
-    FriExtent {
-        start,
-        end: start.saturating_add(bytes - bytes % PAGE),
-    }
+    let Some(first) = GuestAddress::new(start).page() else {
+        return PageRange::default();
+    };
+    let behind = PageRange::new(first, Page::new(u32::MAX));
+    behind.split_at((bytes / PAGE) as u32).0
 }
 
 /// How long the guest says it has nothing to do, in nanoseconds.

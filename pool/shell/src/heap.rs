@@ -1,4 +1,4 @@
-//! The heap of spawner and shells: a fixed stretch of this program's own memory, so
+//! The heap of spawner and shells: a fixed range of this program's own memory, so
 //! that no system call is needed to allocate, and nothing that a guest does makes a
 //! shell grow beyond it.
 
@@ -12,7 +12,7 @@ const BYTES: usize = 8 << 20;
 
 static mut HEAP: [u8; BYTES] = [0; BYTES];
 
-// SAFETY: the stretch has this one user.
+// SAFETY: the range has this one user.
 #[global_allocator]
 static ALLOCATOR: Ending<TalcLock<RawSpinlock, Claim>> =
     Ending(TalcLock::new(unsafe { Claim::array(&raw mut HEAP) }));

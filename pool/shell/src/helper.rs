@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use faasw_abi::isa::Isa;
 use faasw_cell::group::{Group, Share};
 use faasw_cell::{Born, Cell, Site};
 use faasw_fri::messages::SpawnHelper;
@@ -29,7 +28,7 @@ pub struct Program<'a> {
 /// open cell that it closes itself once its libraries are loaded.
 ///
 /// # Errors
-/// When it cannot be forked, or the order names no instruction set.
+/// When it cannot be forked.
 pub fn spawn(
     site: &Site,
     (number, group): (u32, Option<&Group>),
@@ -37,13 +36,12 @@ pub fn spawn(
     order: &SpawnHelper,
     fds: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
-    let isa = Isa::from_u64(order.isa).ok_or(io::ErrorKind::InvalidInput)?;
     if let Some(group) = group {
         group.set(share(order))?;
     }
     match site.fork(number, group)? {
         Born::Child(cell) => {
-            let _ = become_helper(program, order, fds, isa, &cell);
+            let _ = become_helper(program, order, fds, &cell);
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(127) }
         }
@@ -77,7 +75,6 @@ fn become_helper(
     Program { file, variables }: Program<'_>,
     order: &SpawnHelper,
     fds: [BorrowedFd<'_>; 3],
-    isa: Isa,
     cell: &Cell,
 ) -> io::Result<()> {
     // Compiling is never urgent; requests that run meanwhile are.
@@ -108,7 +105,7 @@ fn become_helper(
     let arguments = [
         c"faasw-compiler".to_owned(),
         c"--isa".to_owned(),
-        CString::new(isa.name())?,
+        CString::new(order.isa.name())?,
         c"--cell".to_owned(),
         CString::new(handed)?,
     ];

@@ -34,7 +34,6 @@ pub mod source;
 pub mod spawner;
 pub mod state;
 mod statistics;
-pub mod stretches;
 pub mod thread;
 pub mod vm;
 

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
 use faasw_abi::memory_map::PAGE;
-use faasw_fri::messages::{FriExtent, SET_MAX};
-use faasw_seedtree::Extent;
+use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
+use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 
 use crate::guest_memory::Mapping;
@@ -53,7 +53,7 @@ const ENTRY_FILE: u64 = 1 << 61;
 const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_PRESENT: u64 = 1 << 63;
 /// Entries that are read at once.
-const ENTRIES: usize = 1024;
+const ENTRIES: u32 = 1024;
 
 /// Which pages are asked for.
 #[derive(Clone, Copy)]
@@ -122,34 +122,33 @@ impl PageMap {
         unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut nothing) >= 0 }
     }
 
-    /// The stretches of `ram` from `from` on that are private to this process, as
-    /// guest-physical addresses in order: how many, and where the next call goes
-    /// on; its end when all were told.
+    /// The pages of `ram` from `from` on that are private to this process, in order: how
+    /// many ranges, and where the next call goes on; its end when all were told.
     ///
     /// # Errors
     /// The system's.
     pub fn written(
         &self,
         ram: Mapping,
-        from: u64,
-        out: &mut [FriExtent; SET_MAX],
-    ) -> Result<(usize, u64), Errno> {
+        from: Page,
+        out: &mut [PageRange; SET_MAX],
+    ) -> Result<(usize, Page), Errno> {
         self.find(Wanted::Private, ram, from, out)
     }
 
-    /// All stretches of `ram` that are private to this process, in order.
+    /// All pages of `ram` that are private to this process.
     ///
     /// # Errors
     /// As [`PageMap::written`].
-    pub fn all_written(&self, ram: Mapping) -> Result<Vec<Extent>, Errno> {
+    pub fn all_written(&self, ram: Mapping) -> Result<PageSet, Errno> {
         all(ram, |from, out| self.written(ram, from, out))
     }
 
-    /// All stretches of `ram` that are mapped and still the file's, in order.
+    /// All pages of `ram` that are mapped and still the file's.
     ///
     /// # Errors
     /// As [`PageMap::written`].
-    pub fn all_read(&self, ram: Mapping) -> Result<Vec<Extent>, Errno> {
+    pub fn all_read(&self, ram: Mapping) -> Result<PageSet, Errno> {
         all(ram, |from, out| self.find(Wanted::Shared, ram, from, out))
     }
 
@@ -157,9 +156,9 @@ impl PageMap {
         &self,
         wanted: Wanted,
         ram: Mapping,
-        from: u64,
-        out: &mut [FriExtent; SET_MAX],
-    ) -> Result<(usize, u64), Errno> {
+        from: Page,
+        out: &mut [PageRange; SET_MAX],
+    ) -> Result<(usize, Page), Errno> {
         match self.scan(wanted, ram, from, out) {
             // Before Linux 6.7 there is no such call.
             Err(Errno::NOTTY) => self.read(wanted, ram, from, out),
@@ -172,49 +171,52 @@ impl PageMap {
         &self,
         wanted: Wanted,
         ram: Mapping,
-        from: u64,
-        out: &mut [FriExtent; SET_MAX],
-    ) -> Result<(usize, u64), Errno> {
-        let mut entries = [0; ENTRIES * ENTRY_BYTES];
-        let (mut count, mut at) = (0, from);
-        while at < ram.bytes() {
-            let pages = ((ram.bytes() - at) / PAGE).min(ENTRIES as u64) as usize;
-            let (part, _) = entries.split_at_mut(pages * ENTRY_BYTES);
-            let place = (ram.address() + at) / PAGE * ENTRY_BYTES as u64;
+        from: Page,
+        out: &mut [PageRange; SET_MAX],
+    ) -> Result<(usize, Page), Errno> {
+        let mut entries = [0; ENTRIES as usize * ENTRY_BYTES];
+        let mut count = 0_usize;
+        let mut rest = PageRange::new(from, ram.pages().end);
+        while !rest.is_empty() {
+            let (here, behind) = rest.split_at(ENTRIES);
+            let (part, _) = entries.split_at_mut(here.count() as usize * ENTRY_BYTES);
+            let first = ram.address() / PAGE + u64::from(here.start.number());
+            let place = first * ENTRY_BYTES as u64;
             self.0
                 .read_exact_at(part, place)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            for entry in part.as_chunks::<ENTRY_BYTES>().0 {
-                if wanted.is(u64::from_ne_bytes(*entry)) {
-                    let joins = count > 0 && out.get(count - 1).is_some_and(|last| last.end == at);
-                    if !joins {
+            for (page, entry) in here.pages().zip(part.as_chunks::<ENTRY_BYTES>().0) {
+                if !wanted.is(u64::from_ne_bytes(*entry)) {
+                    continue;
+                }
+                let last = count.checked_sub(1).and_then(|last| out.get_mut(last));
+                match last {
+                    Some(last) if last.end == page => last.end = page.next(),
+                    _ => {
                         let Some(slot) = out.get_mut(count) else {
-                            return Ok((count, at));
+                            return Ok((count, page));
                         };
-                        *slot = FriExtent { start: at, end: at };
+                        *slot = PageRange::one(page);
                         count += 1;
                     }
-                    if let Some(last) = out.get_mut(count - 1) {
-                        last.end = at + PAGE;
-                    }
                 }
-                at += PAGE;
             }
+            rest = behind;
         }
-        Ok((count, at))
+        Ok((count, rest.start))
     }
 
     fn scan(
         &self,
         wanted: Wanted,
         ram: Mapping,
-        from: u64,
-        out: &mut [FriExtent; SET_MAX],
-    ) -> Result<(usize, u64), Errno> {
+        from: Page,
+        out: &mut [PageRange; SET_MAX],
+    ) -> Result<(usize, Page), Errno> {
         let mut regions = [Region::default(); SET_MAX];
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
-            start: ram.address() + from.min(ram.bytes()),
+            start: ram.address() + from.address().get().min(ram.bytes()),
             end: ram.address() + ram.bytes(),
             regions: regions.as_mut_ptr().expose_provenance() as u64,
             region_count: SET_MAX as u64,
@@ -227,37 +229,37 @@ impl PageMap {
             Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
         })?;
         let found = found.min(SET_MAX);
+        let page = |address: u64| {
+            let inside = GuestAddress::new(address.saturating_sub(ram.address()));
+            inside.page().ok_or(Errno::IO)
+        };
         for (to, from) in out.iter_mut().zip(&regions).take(found) {
-            *to = FriExtent {
-                start: from.start.saturating_sub(ram.address()),
-                end: from.end.saturating_sub(ram.address()),
-            };
+            *to = PageRange::new(page(from.start)?, page(from.end)?);
         }
-        Ok((found, scan.walk_end.saturating_sub(ram.address())))
+        Ok((found, page(scan.walk_end)?))
     }
 }
 
-/// Most stretches that are kept at once: a guest decides how many there are.
-const STRETCHES_MAX: usize = 1 << 16;
+/// Most ranges that are kept at once: a guest decides how many there are.
+const RANGES_MAX: usize = 1 << 16;
 
 /// Asks until everything was told; `TOOBIG` when there are more than
-/// [`STRETCHES_MAX`].
+/// [`RANGES_MAX`].
 fn all(
     ram: Mapping,
-    ask: impl Fn(u64, &mut [FriExtent; SET_MAX]) -> Result<(usize, u64), Errno>,
-) -> Result<Vec<Extent>, Errno> {
-    let mut all = Vec::new();
-    let mut from = 0;
-    while from < ram.bytes() {
-        let mut stretches = [FriExtent::default(); SET_MAX];
-        let (count, next) = ask(from, &mut stretches)?;
-        if all.len() + count > STRETCHES_MAX {
+    ask: impl Fn(Page, &mut [PageRange; SET_MAX]) -> Result<(usize, Page), Errno>,
+) -> Result<PageSet, Errno> {
+    let mut all = PageSet::new();
+    let mut from = ram.pages().start;
+    while from < ram.pages().end {
+        let mut ranges = [PageRange::default(); SET_MAX];
+        let (count, next) = ask(from, &mut ranges)?;
+        if all.ranges().len() + count > RANGES_MAX {
             return Err(Errno::TOOBIG);
         }
-        all.extend(stretches.iter().take(count).map(|stretch| Extent {
-            start: stretch.start,
-            end: stretch.end,
-        }));
+        for range in ranges.iter().take(count) {
+            all.push(*range);
+        }
         if next <= from {
             return Err(Errno::IO);
         }
@@ -278,7 +280,7 @@ mod tests {
 
     const RAM: u64 = 64 << 20;
 
-    fn extents(ram: Mapping, map: &PageMap, wanted: Wanted, by_call: bool) -> Vec<Extent> {
+    fn found(ram: Mapping, map: &PageMap, wanted: Wanted, by_call: bool) -> PageSet {
         let told = all(ram, |from, out| {
             if by_call {
                 map.scan(wanted, ram, from, out)
@@ -289,48 +291,38 @@ mod tests {
         told.unwrap()
     }
 
-    /// More stretches than one answer holds, of a layer and of fresh memory.
+    /// More ranges than one answer holds, of a layer and of fresh memory.
     #[test]
     fn reading_entries_finds_what_the_call_finds() {
         let layer: OwnedFd = rustix::fs::memfd_create("layer", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&layer, RAM).unwrap();
         rustix::io::pwrite(&layer, &vec![1; 8 << 20], 0).unwrap();
-        let window = faasw_fri::messages::FriWindow {
-            extent: FriExtent {
-                start: 0,
-                end: 8 << 20,
-            },
+        let window = faasw_seedtree::Window {
+            range: PageRange::of_bytes(0, 8 << 20),
             layer: 0,
         };
         let ram =
             guest_memory::private_ram(&mut Arena::default(), &[layer], RAM, &[window]).unwrap();
         let mut written = 0;
         for page in (0..RAM / PAGE).filter(|page| page % 7 == 3 && page % 1000 < 600) {
-            guest_memory::make_private(
-                ram,
-                &[FriExtent {
-                    start: page * PAGE,
-                    end: (page + 1) * PAGE,
-                }],
-            );
+            let page = PageRange::of_bytes(page * PAGE, (page + 1) * PAGE);
+            guest_memory::make_private(ram, &page.into());
             written += 1;
         }
         let map = PageMap::open().unwrap();
-        let read = extents(ram, &map, Wanted::Private, false);
-        let found: u64 = read.iter().map(|extent| extent.bytes() / PAGE).sum();
+        let read = found(ram, &map, Wanted::Private, false).count();
         assert!(
-            found >= written && written > SET_MAX as u64,
-            "{found} {written}"
+            read >= written && written > SET_MAX as u64,
+            "{read} {written}"
         );
-        let mut stretches = [FriExtent::default(); SET_MAX];
-        if map.scan(Wanted::Private, ram, 0, &mut stretches) == Err(Errno::NOTTY) {
+        let mut ranges = [PageRange::default(); SET_MAX];
+        if map.scan(Wanted::Private, ram, Page::new(0), &mut ranges) == Err(Errno::NOTTY) {
             println!("this system has no PAGEMAP_SCAN to compare with");
             return;
         }
         for wanted in [Wanted::Private, Wanted::Shared] {
-            let join = |extents: Vec<Extent>| faasw_seedtree::coalesce(&extents, PAGE, usize::MAX);
-            let called = join(extents(ram, &map, wanted, true));
-            assert_eq!(join(extents(ram, &map, wanted, false)), called);
+            let called = found(ram, &map, wanted, true);
+            assert_eq!(found(ram, &map, wanted, false), called);
         }
     }
 }

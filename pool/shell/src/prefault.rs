@@ -18,7 +18,7 @@ pub fn is_offered(kvm: &Kvm) -> bool {
     kvm.check_extension_raw(u64::from(KVM_CAP_PRE_FAULT_MEMORY)) > 0
 }
 
-/// Fills the tables of `vcpu` for a stretch of guest-physical space, both ends
+/// Fills the tables of `vcpu` for a range of guest-physical space, both ends
 /// page-aligned. Stops early where the host cannot.
 pub fn fill(vcpu: &VcpuFd, start: u64, bytes: u64) {
     let mut order = kvm_pre_fault_memory {

@@ -21,8 +21,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use faasw_abi::mailbox::{
     Area, HOST_WORDS, LOG, REPORT, REQUEST_BODY, REQUEST_HEAD, RESPONSE_BODY, RESPONSE_HEAD,
 };
-use faasw_abi::memory_map::{CODE, MAILBOX, PAGE};
-use faasw_fri::messages::{Fork, FriExtent, FriWindow, Image, VcpuState};
+use faasw_abi::memory_map::{CODE, MAILBOX};
+use faasw_abi::pages::PageSet;
+use faasw_fri::messages::{Fork, Image, VcpuState};
+use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::fork::{Attached, Difference, Instance, Sets};
@@ -30,7 +32,6 @@ use crate::guest_memory::{self, Mapping, RoomyRam};
 use crate::page_map::PageMap;
 use crate::reset::Trouble;
 use crate::source::Source;
-use crate::stretches::{union, without};
 use crate::vm::{Slot, Vm};
 
 /// The parts of a mailbox whose first page a request is likely to use.
@@ -55,7 +56,7 @@ pub struct Preset {
     /// As it is between two requests.
     image: Instance,
     /// What is private of its RAM.
-    private: Vec<FriExtent>,
+    private: PageSet,
 }
 
 impl Preset {
@@ -73,14 +74,14 @@ impl Preset {
     ) -> Result<Self, Trouble> {
         let sets = Sets::of(order)?;
         let ram = RoomyRam::new(&mut vm.arena, &layers, order.ram_bytes, sets.windows)?;
-        guest_memory::make_private(ram.mapping(), sets.written);
+        guest_memory::make_private(ram.mapping(), &sets.written);
         let mailbox = guest_memory::mailbox(&mut vm.arena, mailbox_file.as_fd())?;
         let code = guest_memory::code_room(&mut vm.arena, CODE_ROOM)?;
         vm.place(ram.mapping(), mailbox, Some(code))?;
         vm.restore(&order.state)?;
         vm.watch_registers();
         sets.prefault(vm);
-        let source = Source::new(layers, sets.windows, sets.written);
+        let source = Source::new(layers, sets.windows, sets.written.clone());
         let mut image = Instance {
             ram: ram.mapping(),
             mailbox,
@@ -88,24 +89,20 @@ impl Preset {
             seed: Some(Box::new((source, order.state))),
             is_done: true,
         };
-        image.run_once(vm, sets, &order.state)?;
+        image.run_once(vm, &sets, &order.state)?;
         image.reset(vm, page_map, false)?;
         // A fork sets registers and nothing else.
         vm.complete_exit()?;
-        let private = page_map.all_written(image.ram)?;
-        let private = private.iter().map(|extent| FriExtent {
-            start: extent.start,
-            end: extent.end,
-        });
         Ok(Self {
             ram,
             code,
-            private: private.collect(),
+            private: page_map.all_written(image.ram)?,
             image,
         })
     }
 
-    /// Becomes an instance of a child of its seed, or of the seed itself.
+    /// Becomes an instance of a child of its seed, whose own layer is `attached`, or of the
+    /// seed itself. However deep the seed is, a fork of it does the same.
     ///
     /// # Errors
     /// `INVAL` when the order is for no such seed; the system's.
@@ -117,12 +114,18 @@ impl Preset {
             ..
         } = self.image;
         let (parent, before) = *seed.ok_or(Errno::INVAL)?;
-        let (image, layers) = (&order.image, attached.layers);
+        let image = &order.image;
         let sets = Sets::of(image)?;
         let difference = Difference::of(order)?;
-        if !descends(sets.windows, &layers, &parent) {
+        let Source {
+            mut layers,
+            windows,
+            ..
+        } = parent;
+        if attached.layers.len() > 1 || !descend(sets.windows, &windows, layers.len()) {
             return Err(Errno::INVAL);
         }
+        layers.extend(attached.layers);
         let preset_bytes = self.ram.mapping().bytes();
         let ram = match image.ram_bytes == preset_bytes {
             true => self.ram.mapping(),
@@ -131,22 +134,19 @@ impl Preset {
         if ram.bytes() > preset_bytes {
             vm.give(Slot::MoreRam, preset_bytes, ram.from(preset_bytes)?)?;
         }
-        for extent in difference.mapped {
-            let window = FriWindow {
-                extent: *extent,
-                layer: layers.len().saturating_sub(1) as u64,
-            };
-            guest_memory::map_window(ram, &layers, &window)?;
+        for range in difference.mapped.iter() {
+            let layer = layers.len().saturating_sub(1) as u32;
+            guest_memory::map_window(ram, &layers, &Window { range, layer })?;
         }
-        let gone = union(difference.mapped, difference.filled);
-        let mut source = Source::new(layers, sets.windows, sets.written);
-        source.copied = difference.filled.to_vec();
-        source.lent = without(&self.private, &gone);
-        for extent in difference.filled {
-            source.fill(ram, *extent)?;
+        let gone = difference.mapped.union(&difference.filled);
+        let mut source = Source::new(layers, sets.windows, sets.written.clone());
+        source.lent = self.private.without(&gone);
+        for range in difference.filled.iter() {
+            source.fill(ram, range)?;
         }
-        let ahead = union(&source.copied, &source.lent);
-        guest_memory::make_private(ram, &without(sets.written, &ahead));
+        source.copied = difference.filled;
+        let ahead = source.copied.union(&source.lent);
+        guest_memory::make_private(ram, &sets.written.without(&ahead));
         if let Some(code) = attached.code {
             place_code(vm, self.code, code.as_fd(), order.code_bytes)?;
         }
@@ -174,13 +174,13 @@ impl Instance {
     /// Has the guest use what `sets` has of RAM, and the usual parts of the mailbox,
     /// without changing anything but registers: the first run of a vCPU costs some
     /// time, and so does what is translated first.
-    fn run_once(&self, vm: &mut Vm, sets: Sets<'_>, state: &VcpuState) -> Result<(), Errno> {
-        let pages = |set: &[FriExtent]| -> Vec<u64> {
-            let each = |stretch: &FriExtent| (stretch.start..stretch.end).step_by(PAGE as usize);
-            set.iter().flat_map(each).collect()
+    fn run_once(&self, vm: &mut Vm, sets: &Sets<'_>, state: &VcpuState) -> Result<(), Errno> {
+        let pages = |set: &PageSet| -> Vec<u64> {
+            let pages = set.iter().flat_map(|range| range.pages());
+            pages.map(|page| page.address().get()).collect()
         };
-        let read = pages(sets.read);
-        let mut written = pages(sets.written);
+        let read = pages(&sets.read);
+        let mut written = pages(&sets.written);
         written.extend(USUAL.map(|area| MAILBOX + area.offset));
         // Where the reset puts its own list, too.
         let place = RESPONSE_BODY.offset;
@@ -201,18 +201,21 @@ fn place_code(vm: &mut Vm, room: Mapping, file: BorrowedFd<'_>, bytes: u64) -> R
     vm.give(Slot::Code, CODE, code)
 }
 
-/// Whether `windows` of `layers` can be those of a child of `parent`: wherever they are
-/// of the parent's layers, they are as in the parent.
-fn descends(windows: &[FriWindow], layers: &[OwnedFd], parent: &Source) -> bool {
-    let depth = parent.layers.len();
-    let is_in = |inner: &FriWindow, outer: &FriWindow| {
-        inner.layer == outer.layer
-            && outer.extent.start <= inner.extent.start
-            && inner.extent.end <= outer.extent.end
-    };
-    (depth..=depth + 1).contains(&layers.len())
-        && windows
-            .iter()
-            .filter(|window| window.layer < depth as u64)
-            .all(|window| parent.windows.iter().any(|outer| is_in(window, outer)))
+/// Whether `windows` can be those of a child of a seed with `depth` layers that are mapped
+/// where `parent` says: wherever they are of the parent's layers, they are as in the parent.
+/// Both are in order.
+fn descend(windows: &[Window], parent: &[Window], depth: usize) -> bool {
+    let mut parent = parent.iter().peekable();
+    windows
+        .iter()
+        .filter(|window| (window.layer as usize) < depth)
+        .all(|window| {
+            while parent
+                .next_if(|outer| outer.range.end <= window.range.start)
+                .is_some()
+            {}
+            parent
+                .peek()
+                .is_some_and(|outer| outer.layer == window.layer && outer.range.holds(window.range))
+        })
 }

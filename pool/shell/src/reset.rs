@@ -17,7 +17,9 @@ use faasw_abi::memory_map::{
     EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, MAILBOX, PAGE, PML4, RODATA_END, TABLE_ZONE,
     TABLE_ZONE_END, TEXT,
 };
-use faasw_fri::messages::{FriExtent, SET_MAX, VcpuState};
+use faasw_abi::pages::{Page, PageRange};
+use faasw_fri::messages::VcpuState;
+use faasw_seedtree::limits::SET_MAX;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -25,7 +27,6 @@ use crate::guest_memory::Mapping;
 use crate::page_map::PageMap;
 use crate::source::Source;
 use crate::state::{Change, Unready};
-use crate::stretches::{first_in, pages, split};
 use crate::vm::Vm;
 
 /// Private pages beyond the write set that are kept warm.
@@ -35,6 +36,15 @@ const ENTRY: usize = 8;
 /// Most entries whose shadows are dropped one by one; as many fit where their list
 /// is put.
 const ENTRIES_MAX: usize = 4096;
+/// What no guest writes: its text and read-only data, and what leads to ring 0.
+const TEXTS: PageRange = PageRange::of_bytes(TEXT, RODATA_END);
+const DESCRIPTORS: PageRange = PageRange::of_bytes(GDT, IDT + PAGE);
+const HOST_TABLES: PageRange = PageRange::of_bytes(PML4 + PAGE, HOST_TABLES_END);
+/// The root of its page tables, the others, and the first page of the ring-0 stack.
+const ROOT_TABLE: PageRange = PageRange::of_bytes(PML4, PML4 + PAGE);
+const TABLES: PageRange = PageRange::of_bytes(TABLE_ZONE, TABLE_ZONE_END);
+const EXCEPTION_STACK: PageRange =
+    PageRange::of_bytes(EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP);
 /// Bytes of a mailbox that are kept warm.
 const MAILBOX_KEPT: u64 = 256 << 10;
 
@@ -133,12 +143,12 @@ pub fn memory(
         kept: 0,
         done: Restored::default(),
     };
-    let mut from = 0;
-    while from < ram.bytes() {
-        let mut stretches = [FriExtent::default(); SET_MAX];
-        let (count, next) = page_map.written(ram, from, &mut stretches)?;
-        for stretch in stretches.iter().take(count) {
-            reset.stretch(*stretch)?;
+    let mut from = ram.pages().start;
+    while from < ram.pages().end {
+        let mut ranges = [PageRange::default(); SET_MAX];
+        let (count, next) = page_map.written(ram, from, &mut ranges)?;
+        for range in ranges.iter().take(count) {
+            reset.range(*range)?;
         }
         if next <= from {
             return Err(Errno::IO.into());
@@ -157,21 +167,21 @@ struct Reset<'a> {
 }
 
 impl Reset<'_> {
-    fn stretch(&mut self, stretch: FriExtent) -> Result<(), Trouble> {
-        self.inspect(stretch)?;
+    fn range(&mut self, range: PageRange) -> Result<(), Trouble> {
+        self.inspect(range)?;
         let source = self.source;
-        for (piece, is_usual) in split(stretch, &source.write_set) {
+        for (piece, is_usual) in source.write_set.cut(range) {
             if is_usual {
                 self.usual(piece)?;
                 continue;
             }
-            for (piece, is_copied) in split(piece, &source.copied) {
+            for (piece, is_copied) in source.copied.cut(piece) {
                 if is_copied {
                     // Soon gone, see `settle`.
-                    self.done.let_go += pages(piece);
+                    self.done.let_go += piece.count();
                     continue;
                 }
-                for (piece, is_lent) in split(piece, &source.lent) {
+                for (piece, is_lent) in source.lent.cut(piece) {
                     if is_lent {
                         self.lent(piece)?;
                     } else {
@@ -183,16 +193,16 @@ impl Reset<'_> {
         Ok(())
     }
 
-    fn usual(&mut self, piece: FriExtent) -> Result<(), Errno> {
+    fn usual(&mut self, piece: PageRange) -> Result<(), Errno> {
         if self.manner.counts_unused {
-            self.done.unused += pages(piece) - self.source.changed(self.ram, piece)?;
+            self.done.unused += piece.count() - self.source.changed(self.ram, piece)?;
         }
         self.fill(piece)
     }
 
-    fn outside(&mut self, piece: FriExtent) -> Result<(), Errno> {
-        self.done.outside += pages(piece);
-        self.kept += pages(piece);
+    fn outside(&mut self, piece: PageRange) -> Result<(), Errno> {
+        self.done.outside += piece.count();
+        self.kept += piece.count();
         if self.kept <= SPARE_PAGES {
             self.fill(piece)
         } else {
@@ -201,8 +211,9 @@ impl Reset<'_> {
     }
 
     /// Gives back what the guest did not use.
-    fn lent(&mut self, piece: FriExtent) -> Result<(), Errno> {
-        for (piece, has_changed) in self.source.changes(self.ram, piece)? {
+    fn lent(&mut self, piece: PageRange) -> Result<(), Errno> {
+        let changes = self.source.changes(self.ram, piece)?;
+        for (piece, has_changed) in changes.cut(piece) {
             if has_changed {
                 self.outside(piece)?;
             } else {
@@ -212,23 +223,20 @@ impl Reset<'_> {
         Ok(())
     }
 
-    fn let_go(&mut self, piece: FriExtent) -> Result<(), Errno> {
-        self.done.let_go += pages(piece);
+    fn let_go(&mut self, piece: PageRange) -> Result<(), Errno> {
+        self.done.let_go += piece.count();
         self.ram.let_go(piece)
     }
 
-    fn fill(&mut self, piece: FriExtent) -> Result<(), Errno> {
-        self.done.filled += pages(piece);
+    fn fill(&mut self, piece: PageRange) -> Result<(), Errno> {
+        self.done.filled += piece.count();
         self.source.fill(self.ram, piece)
     }
 
     /// Looks for what makes an instance unfit, before anything is brought back.
-    fn inspect(&mut self, stretch: FriExtent) -> Result<(), Trouble> {
-        if let Some(page) = first_in(stretch, TEXT, RODATA_END) {
-            return Err(Trouble::Broken(page));
-        }
-        self.done.ring_0_entered |=
-            first_in(stretch, EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP).is_some();
+    fn inspect(&mut self, range: PageRange) -> Result<(), Trouble> {
+        refuse(range, TEXTS)?;
+        self.done.ring_0_entered |= !range.intersection(EXCEPTION_STACK).is_empty();
         if !self.manner.shadowed {
             // The hardware's own walks write accessed bits and so make tables
             // private; what the guest did to them ends with the flush of its TLB. They
@@ -237,25 +245,21 @@ impl Reset<'_> {
             self.done.ring_0_entered = true;
             return Ok(());
         }
-        for (start, end) in [(GDT, IDT + PAGE), (PML4 + PAGE, HOST_TABLES_END)] {
-            if let Some(page) = first_in(stretch, start, end) {
-                return Err(Trouble::Broken(page));
-            }
-        }
-        if first_in(stretch, PML4, PML4 + PAGE).is_some() {
+        refuse(range, DESCRIPTORS)?;
+        refuse(range, HOST_TABLES)?;
+        if !range.intersection(ROOT_TABLE).is_empty() {
             // It may have led elsewhere, and back: to other gates and another stack.
             self.done.ring_0_entered = true;
             self.done.tables = Tables::Many;
         }
-        let first = stretch.start.max(TABLE_ZONE);
-        for page in (first..stretch.end.min(TABLE_ZONE_END)).step_by(PAGE as usize) {
+        for page in range.intersection(TABLES).pages() {
             self.inspect_table(page)?;
         }
         Ok(())
     }
 
     /// Takes note of the entries of a table that have changed.
-    fn inspect_table(&mut self, page: u64) -> Result<(), Trouble> {
+    fn inspect_table(&mut self, page: Page) -> Result<(), Trouble> {
         let before = self.source.page(page)?;
         let now = self.ram.page(page)?;
         if now == before {
@@ -265,15 +269,16 @@ impl Reset<'_> {
             return Ok(());
         }
         // Tables beyond the zone could be anywhere.
-        if page == TABLE_ZONE_END - PAGE {
-            return Err(Trouble::Broken(page));
+        let address = page.address().get();
+        if page.next() == TABLES.end {
+            return Err(Trouble::Broken(address));
         }
         let changed = before
             .chunks_exact(ENTRY)
             .zip(now.chunks_exact(ENTRY))
             .enumerate()
             .filter(|(_, (before, now))| before != now)
-            .map(|(index, _)| page + (index * ENTRY) as u64);
+            .map(|(index, _)| address + (index * ENTRY) as u64);
         let mut entries = match std::mem::take(&mut self.done.tables) {
             Tables::Many => {
                 self.done.tables = Tables::Many;
@@ -289,6 +294,15 @@ impl Reset<'_> {
             Tables::Entries(entries)
         };
         Ok(())
+    }
+}
+
+/// Ends the reset if any of these pages is one of those that no guest writes.
+fn refuse(written: PageRange, kept: PageRange) -> Result<(), Trouble> {
+    let both = written.intersection(kept);
+    match both.is_empty() {
+        true => Ok(()),
+        false => Err(Trouble::Broken(both.start.address().get())),
     }
 }
 
@@ -330,7 +344,7 @@ pub fn mailbox(file: &OwnedFd, mapping: Mapping) -> Result<(), Errno> {
         let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(mapping.bytes());
         let keep = end.min(start + (MAILBOX_KEPT - kept));
         if start < keep {
-            mapping.zero(FriExtent { start, end: keep })?;
+            mapping.zero(PageRange::around(start, keep))?;
             kept += keep - start;
         }
         if keep < end {

@@ -3,44 +3,44 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use faasw_abi::memory_map::PAGE;
-use faasw_fri::messages::{FriExtent, FriWindow};
+use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
+use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::guest_memory::{self, Mapping};
-use crate::stretches::without;
 use crate::vm::Vm;
 
-/// Bytes that are compared at once: few calls, and little that stays with a shell.
-const COMPARED: usize = 16 << 10;
+/// Pages that are compared at once: few calls, and little that stays with a shell.
+const COMPARED: u32 = 4;
+const COMPARED_BYTES: usize = COMPARED as usize * PAGE as usize;
 
 /// What an instance's memory is brought back to.
 pub struct Source {
-    /// The seed's layers, root first.
+    /// The seed's layers, root first; none any more after the first reset.
     pub layers: Vec<OwnedFd>,
     /// Where they are mapped, in order.
-    pub windows: Vec<FriWindow>,
-    /// What instances usually write, in order.
-    pub write_set: Vec<FriExtent>,
-    /// Where the seed's contents were copied to, in order: the seed's parent is mapped
-    /// there. The first reset maps the seed, except in the write set, which is always
-    /// filled again.
-    pub copied: Vec<FriExtent>,
-    /// What else was made private ahead without being in the write set, in order; what
-    /// is mapped there is the seed's. The first reset gives it back.
-    pub lent: Vec<FriExtent>,
+    pub windows: Vec<Window>,
+    /// What instances usually write.
+    pub write_set: PageSet,
+    /// Where the seed's contents were copied to: the seed's parent is mapped there. The
+    /// first reset maps the seed, except in the write set, which is always filled again.
+    pub copied: PageSet,
+    /// What else was made private ahead without being in the write set; what is mapped
+    /// there is the seed's. The first reset gives it back.
+    pub lent: PageSet,
     /// The layers once more, see [`Source::open_view`]; nothing until it was tried.
     view: Option<Option<Mapping>>,
 }
 
 impl Source {
     /// A seed that is mapped where its windows say, and nothing was done ahead.
-    pub fn new(layers: Vec<OwnedFd>, windows: &[FriWindow], write_set: &[FriExtent]) -> Self {
+    pub fn new(layers: Vec<OwnedFd>, windows: &[Window], write_set: PageSet) -> Self {
         Self {
             layers,
             windows: windows.to_vec(),
-            write_set: write_set.to_vec(),
-            copied: Vec::new(),
-            lent: Vec::new(),
+            write_set,
+            copied: PageSet::new(),
+            lent: PageSet::new(),
             view: None,
         }
     }
@@ -56,45 +56,52 @@ impl Source {
         }
     }
 
-    /// The windows that end behind `address`.
-    fn windows_from(&self, address: u64) -> &[FriWindow] {
+    /// Lets the layers' files go once the view has all that is needed of them. What stays is
+    /// mapped.
+    pub fn close_layers(&mut self) {
+        if self.view.flatten().is_some() {
+            self.layers.clear();
+        }
+    }
+
+    /// The windows of pages behind `page`, and of itself.
+    fn windows_from(&self, page: Page) -> &[Window] {
         let first = self
             .windows
-            .partition_point(|window| window.extent.end <= address);
+            .partition_point(|window| window.range.end <= page);
         self.windows.get(first..).unwrap_or_default()
     }
 
-    fn layer(&self, window: &FriWindow) -> Result<&OwnedFd, Errno> {
-        usize::try_from(window.layer)
-            .ok()
-            .and_then(|place| self.layers.get(place))
-            .ok_or(Errno::INVAL)
+    fn layer(&self, window: &Window) -> Result<&OwnedFd, Errno> {
+        let layer = self.layers.get(window.layer as usize);
+        layer.ok_or(Errno::INVAL)
     }
 
-    /// The page at `address` as the seed has it.
+    /// A page as the seed has it.
     ///
     /// # Errors
     /// The system's.
-    pub fn page(&self, address: u64) -> Result<[u8; PAGE as usize], Errno> {
-        let mut page = [0; PAGE as usize];
-        self.read(address, &mut page)?;
-        Ok(page)
+    pub fn page(&self, page: Page) -> Result<[u8; PAGE as usize], Errno> {
+        let mut content = [0; PAGE as usize];
+        self.read(page, &mut content)?;
+        Ok(content)
     }
 
-    /// Fills `out` with what the seed has from `address` on: whole pages.
-    fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Errno> {
-        let mut at = address;
+    /// Fills `out` with what the seed has from `first` on: whole pages.
+    fn read(&self, first: Page, out: &mut [u8]) -> Result<(), Errno> {
+        let mut at = first.address().get();
         let mut rest = out;
-        for window in self.windows_from(address) {
-            let gap = window.extent.start.saturating_sub(at);
+        for window in self.windows_from(first) {
+            let [start, end] = [window.range.start, window.range.end].map(|page| page.address());
+            let gap = start.get().saturating_sub(at);
             let (fresh, behind) = rest.split_at_mut(rest.len().min(gap as usize));
             fresh.fill(0);
             at += fresh.len() as u64;
-            let length = window.extent.end.saturating_sub(at) as usize;
+            let length = end.get().saturating_sub(at) as usize;
             let (now, later) = behind.split_at_mut(behind.len().min(length));
             if !now.is_empty() {
                 match self.view.flatten() {
-                    Some(view) => view.read(at, now)?,
+                    Some(view) => view.read(GuestAddress::new(at), now)?,
                     None => {
                         let read = rustix::io::pread(self.layer(window)?, &mut *now, at)?;
                         if read != now.len() {
@@ -113,76 +120,58 @@ impl Source {
         Ok(())
     }
 
-    /// Fills a stretch of `ram` with what the seed has there.
+    /// Fills pages of `ram` with what the seed has there.
     ///
     /// # Errors
     /// The system's.
-    pub fn fill(&self, ram: Mapping, stretch: FriExtent) -> Result<(), Errno> {
-        let mut at = stretch.start;
-        for window in self.windows_from(stretch.start) {
-            let start = window.extent.start.clamp(at, stretch.end);
-            let end = window.extent.end.clamp(start, stretch.end);
-            ram.zero(FriExtent {
-                start: at,
-                end: start,
-            })?;
-            if start < end {
-                let here = FriExtent { start, end };
-                match self.view.flatten() {
-                    Some(view) => ram.copy(view, here)?,
-                    None => ram.fill(self.layer(window)?.as_fd(), here)?,
-                }
+    pub fn fill(&self, ram: Mapping, range: PageRange) -> Result<(), Errno> {
+        let mut rest = range;
+        for window in self.windows_from(range.start) {
+            let here = window.range.intersection(rest);
+            if here.is_empty() {
+                break;
             }
-            at = end;
-            if at == stretch.end {
-                return Ok(());
+            ram.zero(PageRange::new(rest.start, here.start))?;
+            match self.view.flatten() {
+                Some(view) => ram.copy(view, here)?,
+                None => ram.fill(self.layer(window)?.as_fd(), here)?,
             }
+            rest.start = here.end;
         }
-        ram.zero(FriExtent {
-            start: at,
-            end: stretch.end,
-        })
+        ram.zero(rest)
     }
 
-    /// Cuts `stretch` where pages that differ from the seed's begin and end; says of each
-    /// piece whether they do.
+    /// The pages of `range` that differ from the seed's.
     ///
     /// # Errors
     /// The system's.
-    pub fn changes(
-        &self,
-        ram: Mapping,
-        stretch: FriExtent,
-    ) -> Result<Vec<(FriExtent, bool)>, Errno> {
-        let mut cut: Vec<(FriExtent, bool)> = Vec::new();
-        for start in (stretch.start..stretch.end).step_by(PAGE as usize) {
-            let end = start + PAGE;
-            let differs = self.page(start)? != ram.page(start)?;
-            match cut.last_mut() {
-                Some((last, same)) if *same == differs => last.end = end,
-                _ => cut.push((FriExtent { start, end }, differs)),
+    pub fn changes(&self, ram: Mapping, range: PageRange) -> Result<PageSet, Errno> {
+        let mut changes = PageSet::new();
+        for page in range.pages() {
+            if self.page(page)? != ram.page(page)? {
+                changes.push(PageRange::one(page));
             }
         }
-        Ok(cut)
+        Ok(changes)
     }
 
-    /// How many pages of `stretch` differ from the seed's.
+    /// How many pages of `range` differ from the seed's.
     ///
     /// # Errors
     /// The system's.
-    pub fn changed(&self, ram: Mapping, stretch: FriExtent) -> Result<u64, Errno> {
+    pub fn changed(&self, ram: Mapping, range: PageRange) -> Result<u64, Errno> {
         let mut count = 0;
-        let (mut theirs, mut ours) = ([0; COMPARED], [0; COMPARED]);
-        let mut at = stretch.start;
-        while at < stretch.end {
-            let length = COMPARED.min((stretch.end - at) as usize);
-            let (theirs, _) = theirs.split_at_mut(length);
-            let (ours, _) = ours.split_at_mut(length);
-            self.read(at, theirs)?;
-            ram.read(at, ours)?;
+        let (mut theirs, mut ours) = ([0; COMPARED_BYTES], [0; COMPARED_BYTES]);
+        let mut rest = range;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(COMPARED);
+            let (theirs, _) = theirs.split_at_mut(piece.bytes() as usize);
+            let (ours, _) = ours.split_at_mut(piece.bytes() as usize);
+            self.read(piece.start, theirs)?;
+            ram.read(piece.start.address(), ours)?;
             let pages = theirs.chunks(PAGE as usize).zip(ours.chunks(PAGE as usize));
             count += pages.filter(|(theirs, ours)| theirs != ours).count() as u64;
-            at += length as u64;
+            rest = behind;
         }
         Ok(count)
     }
@@ -193,20 +182,17 @@ impl Source {
     /// # Errors
     /// The system's.
     pub fn settle(&mut self, ram: Mapping) -> Result<(), Errno> {
-        for piece in without(&self.copied, &self.write_set) {
+        for piece in self.copied.without(&self.write_set).iter() {
             for window in self.windows_from(piece.start) {
-                let extent = FriExtent {
-                    start: window.extent.start.max(piece.start),
-                    end: window.extent.end.min(piece.end),
-                };
-                if extent.start >= extent.end {
+                let range = window.range.intersection(piece);
+                if range.is_empty() {
                     break;
                 }
-                guest_memory::map_window(ram, &self.layers, &FriWindow { extent, ..*window })?;
+                guest_memory::map_window(ram, &self.layers, &Window { range, ..*window })?;
             }
         }
-        self.copied.clear();
-        self.lent.clear();
+        self.copied = PageSet::new();
+        self.lent = PageSet::new();
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::group::{Group, Groups, Place, Version};
 use faasw_cell::{Born, CellError, Site, out_of_the_way};
 use faasw_fri::messages::{
-    Ended, FriGroups, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell,
-    Spawned,
+    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
+    SpawnShell, Spawned,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use kvm_ioctls::Kvm;
@@ -147,11 +147,11 @@ impl Spawner {
     fn introduce(&self) {
         let maker = &self.maker;
         let introduced = Introduced {
-            own_users: u64::from(maker.site.as_ref().is_ok_and(Site::has_identities)),
+            own_users: maker.site.as_ref().is_ok_and(Site::has_identities).into(),
             groups: match &maker.groups {
-                Ok(groups) if groups.version() == Version::One => 1,
-                Ok(_) => 2,
-                Err(_) => 0,
+                Ok(groups) if groups.version() == Version::One => GroupVersion::One,
+                Ok(_) => GroupVersion::Two,
+                Err(_) => GroupVersion::None,
             },
         };
         let usage = maker.groups.as_ref().ok().map(Groups::usage);
@@ -251,7 +251,7 @@ impl Spawner {
         let Some(site) = self.site(order.token) else {
             return;
         };
-        let is_ahead = order.is_ahead != 0 && self.can_restore;
+        let is_ahead = order.is_ahead.is_yes() && self.can_restore;
         let number = self.free_number();
         let forked = self.make(number, Self::shell_group, |group| {
             Self::fork(site, number, group)

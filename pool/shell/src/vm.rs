@@ -215,7 +215,7 @@ impl Vm {
         self.can_prefault
     }
 
-    /// Fills the second-level tables for a stretch of guest-physical space. What
+    /// Fills the second-level tables for a range of guest-physical space. What
     /// cannot be filled faults later.
     pub fn prefault(&self, start: u64, bytes: u64) {
         if self.can_prefault {

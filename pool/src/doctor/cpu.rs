@@ -7,7 +7,7 @@ use std::path::Path;
 use faasw_shell::vm::Template;
 use kvm_ioctls::Kvm;
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 
 /// Components of vector state and their like, by their bits in XCR0.
 const COMPONENTS: [(u32, &str); 9] = [

@@ -1,6 +1,7 @@
 //! What this host offers.
 
 mod cpu;
+mod finding;
 mod protection;
 
 use std::io::ErrorKind;
@@ -10,32 +11,11 @@ use faasw_abi::isa::Isa;
 use kvm_bindings::KVM_CAP_X86_MSR_FILTER;
 use kvm_ioctls::{Cap, Kvm};
 
+pub use self::finding::{Finding, State};
 use crate::error::StartError;
 
 /// The KVM interface version that exists.
 const KVM_API: i32 = 12;
-
-/// How good a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// As it should be.
-    Good,
-    /// It works without, slower or with less protection.
-    Poor,
-    /// It does not work without.
-    Bad,
-}
-
-/// Something found out about the host.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// What was looked at.
-    pub what: &'static str,
-    /// How good it is.
-    pub state: State,
-    /// What was found, and what is done about it.
-    pub detail: String,
-}
 
 /// Whether KVM can be used at all.
 ///

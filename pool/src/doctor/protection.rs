@@ -5,7 +5,7 @@ use std::fs;
 
 use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD, Version};
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 
 /// Looks at everything that cells and memory rest on.
 pub fn findings() -> Vec<Finding> {

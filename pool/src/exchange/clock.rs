@@ -1,10 +1,10 @@
-//! When an exchange loses patience, and with whom.
+//! When an exchange takes too long, and by whose doing.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::limits::CallLimits;
+use super::limits::CallLimits;
 
 /// How long the node waits for the end alone, before it asks to hear of what is
 /// flushed. Most functions are done by then, with one exit.
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_phase_has_the_patience_of_whoever_is_to_act() {
+    async fn each_phase_has_the_timeout_of_whoever_is_to_act() {
         let limits = CallLimits {
             cpu: Duration::from_secs(1000),
             ..CallLimits::default()

@@ -4,10 +4,10 @@
 use faasw_abi::wire::ResponseHead;
 use tokio::time::{Instant, sleep_until};
 
+use super::backlog::Lease;
+use super::body::{PART_BYTES, Part, PartSender};
 use super::clock::Phase;
-use super::{Done, Exchange, is_cut, place};
-use crate::backlog::Lease;
-use crate::body::{PART_BYTES, Part, PartSender};
+use super::following::{Done, Exchange, place, until_cut};
 use crate::error::InvokeError;
 
 impl Exchange {
@@ -50,7 +50,7 @@ impl Exchange {
     /// Hands out what is in the mailbox, part by part, until there is room for the rest.
     ///
     /// # Errors
-    /// When the client takes nothing for too long, goes away, or gives way to others.
+    /// When the client takes nothing for too long, goes away, or is evicted for others.
     pub(super) async fn drain(
         &mut self,
         done: Done,
@@ -74,7 +74,7 @@ impl Exchange {
                     place.send(Ok(Part::Data(lease.hold(part))));
                     self.clock.client = Instant::now();
                 }
-                () = is_cut(&self.wait) => return Err(InvokeError::Evicted),
+                () = until_cut(&self.wait) => return Err(InvokeError::Evicted),
                 () = sleep_until(deadline) => self.expired(limit)?,
             }
         }

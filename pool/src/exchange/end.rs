@@ -6,24 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use faasw_abi::mailbox::GuestWords;
 use faasw_abi::wire::{Pair, ResponseHead};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use zerocopy::FromZeros;
 
-use super::Exchange;
-use crate::backlog::Lease;
-use crate::body::{PART_BYTES, Part, PartSender};
+use super::backlog::Lease;
+use super::body::{PART_BYTES, Part, PartSender};
 use crate::error::InvokeError;
-use crate::function::{Served, Timing};
-use crate::log_lines::LogLines;
-use crate::mailbox::Mailbox;
-use crate::run;
-use crate::settle::AFTER_END;
-
-/// Time after which a request is no longer one of the many that are done at once.
-const YOUNG: Duration = Duration::from_millis(5);
-
-/// CPU time that stopping may take, even where the limit is used up.
-const STOPPING: Duration = Duration::from_millis(1);
+use crate::mailbox::{LogLines, Mailbox, outcome};
+use crate::sink::Timing;
 
 /// What a function left behind.
 pub struct Ended {
@@ -45,26 +35,6 @@ pub struct Rest {
     pub bytes: Bytes,
     /// Its trailers.
     pub trailers: Vec<Pair>,
-}
-
-impl Exchange {
-    /// The guest has said that it is done: all that it has to do is to stop.
-    pub(super) fn limit_what_follows(&mut self) -> Result<(), InvokeError> {
-        let (now, age) = (Instant::now(), self.clock.age());
-        // A process cannot have used more CPU time than has passed, where nothing was
-        // forked before. So most are done before anybody has to ask.
-        let is_young = self.timing.served == Served::Parked && age < YOUNG;
-        let (cpu, due) = if is_young && self.limits.cpu >= YOUNG + AFTER_END {
-            (AFTER_END, now + AFTER_END - age)
-        } else {
-            let used = self.instance.cpu_time()?;
-            let left = self.limits.cpu.saturating_sub(used);
-            let left = left.clamp(STOPPING, AFTER_END);
-            (used + left, now + left)
-        };
-        (self.limits.cpu, self.clock.cpu) = (cpu, due);
-        Ok(())
-    }
 }
 
 /// What is in the mailbox of a guest that is done.
@@ -102,7 +72,7 @@ fn left_behind(
 ) -> Result<Left, InvokeError> {
     log.take(&mailbox.take_log(&guest)?);
     log.end();
-    let mut result = run::outcome(mailbox, &guest);
+    let mut result = outcome(mailbox, &guest);
     let rest = match mailbox.head(&guest)? {
         Some(head) if guest.response_end != 0 => Some(Rest {
             head,
@@ -125,7 +95,7 @@ fn left_behind(
 
 impl Ended {
     /// Hands the rest of a body to a client that may be slow. The VM is gone by now.
-    pub async fn deliver(&self, client: PartSender, patience: Duration) -> Result<(), InvokeError> {
+    pub async fn deliver(&self, client: PartSender, limit: Duration) -> Result<(), InvokeError> {
         let Some(Rest {
             bytes, trailers, ..
         }) = &self.rest
@@ -147,11 +117,11 @@ impl Ended {
             } else {
                 Part::Data(rest.split_to(rest.len().min(PART_BYTES)))
             };
-            match timeout(patience, client.send(Ok(part))).await {
+            match timeout(limit, client.send(Ok(part))).await {
                 Ok(Ok(())) if is_end => return Ok(()),
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Err(InvokeError::ClientGone),
-                Err(_) => return Err(InvokeError::IdleClient(patience)),
+                Err(_) => return Err(InvokeError::IdleClient(limit)),
             }
         }
     }

@@ -1,13 +1,23 @@
 //! The request's way in: what the client sent goes into the ring as far as there is
 //! room, and the guest is woken when what it waits for is there.
 
+use std::time::Duration;
+
 use bytes::Buf;
 use faasw_abi::mailbox::{REQUEST_BODY, RESPONSE_BODY, WAIT_LOG, WAIT_REQUEST, WAIT_ROOM};
 use tokio::time::Instant;
 
-use super::Exchange;
-use crate::body::{ClientError, Received};
-use crate::error::InvokeError;
+use super::body::Received;
+use super::following::Exchange;
+use crate::error::{ClientError, InvokeError};
+use crate::instances::AFTER_END;
+use crate::sink::Served;
+
+/// Time after which a request is no longer one of the many that are done at once.
+const YOUNG: Duration = Duration::from_millis(5);
+
+/// CPU time that stopping may take, even where the limit is used up.
+const STOPPING: Duration = Duration::from_millis(1);
 
 impl Exchange {
     /// Looks at what the guest wrote, and gives it what it waits for.
@@ -15,7 +25,7 @@ impl Exchange {
         let before = (self.guest.response_written, self.guest.response_end);
         self.guest = self.instance.mailbox.guest()?;
         let records = self.instance.mailbox.take_log(&self.guest)?;
-        self.pace.looked(&records);
+        self.rate_limit.count_look(&records);
         self.log.take(&records);
         if before != (self.guest.response_written, self.guest.response_end) {
             if before.1 != 0 {
@@ -104,6 +114,24 @@ impl Exchange {
             self.instance.mailbox.end_request(trailers)?;
             self.end_told = true;
         }
+        Ok(())
+    }
+
+    /// The guest has said that it is done: all that it has to do is to stop.
+    fn limit_what_follows(&mut self) -> Result<(), InvokeError> {
+        let (now, age) = (Instant::now(), self.clock.age());
+        // A process cannot have used more CPU time than has passed, where nothing was
+        // forked before. So most are done before anybody has to ask.
+        let is_young = self.timing.served == Served::Parked && age < YOUNG;
+        let (cpu, due) = if is_young && self.limits.cpu >= YOUNG + AFTER_END {
+            (AFTER_END, now + AFTER_END - age)
+        } else {
+            let used = self.instance.cpu_time()?;
+            let left = self.limits.cpu.saturating_sub(used);
+            let left = left.clamp(STOPPING, AFTER_END);
+            (used + left, now + left)
+        };
+        (self.limits.cpu, self.clock.cpu) = (cpu, due);
         Ok(())
     }
 }

@@ -13,10 +13,11 @@ use bytes::Bytes;
 use faasw_abi::mailbox::GuestWords;
 use zerocopy::FromZeros;
 
-use super::{Begun, Clock, Exchange};
+use super::clock::Clock;
+use super::following::{Begun, Exchange};
 use crate::error::InvokeError;
-use crate::function::{Served, Timing};
-use crate::instance::Instance;
+use crate::instances::Instance;
+use crate::sink::Served;
 
 impl Exchange {
     /// Makes the shell an instance, if it is none, lets it run, and follows it until
@@ -27,9 +28,10 @@ impl Exchange {
     pub async fn start(&mut self) -> Result<Begun, InvokeError> {
         self.receive_ready()?;
         let sink = self.log.sink().clone();
-        self.instance.is_charged_to(sink, self.timing.instance)?;
+        self.instance.charge_to(sink, self.timing.instance)?;
         if !self.has_rested() {
-            Box::pin(self.instance.fork(&self.seed)).await?;
+            let (ram_bytes, code) = (self.seed.ram_bytes(), self.seed.code());
+            Box::pin(self.instance.fork(ram_bytes, code)).await?;
         }
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;
@@ -39,9 +41,9 @@ impl Exchange {
         self.begin().await
     }
 
-    /// Whether another microVM can serve the request after this one failed by no
-    /// fault of its guest. Ends this one.
-    pub async fn can_start_again(&mut self) -> bool {
+    /// Ends this microVM; whether another can serve the request after it failed by no
+    /// fault of its guest.
+    pub async fn end_if_untouched(&mut self) -> bool {
         // Only of a guest that has stopped it is known that it publishes nothing.
         self.instance.shell.end().await;
         (self.has_rested() || !self.is_activated)
@@ -70,11 +72,6 @@ impl Exchange {
         self.timing.served = served;
         self.place.1.goes_over_to(served);
         self.feed()
-    }
-
-    /// Where the time went before the guest ran, and who serves the request.
-    pub fn timing(&self) -> Timing {
-        self.timing
     }
 
     /// Whether the instance was one before its request came.

@@ -3,7 +3,7 @@
 use faasw_abi::mailbox::LOG_RECORD_HEADER;
 
 use crate::error::InvokeError;
-use crate::function::LogStream;
+use crate::sink::LogStream;
 
 /// A piece of log as the guest wrote it.
 #[derive(Debug, PartialEq, Eq)]

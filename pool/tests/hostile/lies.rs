@@ -89,6 +89,12 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
             "list of trailers",
         ));
     }
+    for trap in [0, 12, u32::MAX] {
+        let script = new()
+            .store(word!(trap), trap.into())
+            .store(word!(outcome), Outcome::Trap as u64);
+        lies.push(("a trap that there is not", script, "unknown trap"));
+    }
     for outcome in [Outcome::Trap, Outcome::GuestFailed] {
         for length in [REPORT.size + 1, u32::MAX.into()] {
             let script = new()

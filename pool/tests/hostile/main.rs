@@ -111,12 +111,12 @@ impl<'a> Battlefield<'a> {
 
     async fn send(&self, order: Call) -> Result<Vec<u8>, InvokeError> {
         // Whatever it may take at most, and time for the node to end it.
-        let patience = order.limits.total.unwrap() + Duration::from_secs(4) * slowness();
+        let limit = order.limits.total.unwrap() + Duration::from_secs(4) * slowness();
         let exchange = async {
             let reply = self.bench.pool.invoke(&self.hostile, order).await?;
             bytes_of(reply.body).await
         };
-        tokio::time::timeout(patience, exchange)
+        tokio::time::timeout(limit, exchange)
             .await
             .expect("a request is over when its time is")
     }

@@ -133,6 +133,7 @@ pub async fn instantiating_has_an_end_too(bench: &Bench) {
         Ring::Fatal,
         Ring::Booted,
         Ring::Loaded,
+        Ring::Ready,
         Ring::Rewritten,
     ] {
         let script = Script::new().store(word!(report_len), u64::MAX).ring(ring);

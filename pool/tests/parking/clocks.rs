@@ -88,7 +88,7 @@ fn injected_now() -> Duration {
 pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
     /// The short timer of the fixture.
     const MOMENT: u64 = 20_000_000;
-    let patience = Duration::from_secs(10) * slowness();
+    let limit = Duration::from_secs(10) * slowness();
     let compiled = bench.compile("fixtures/wat/timers.wasm").await;
     let making = injected_now();
     let freeze = spec(FreezePolicy::Auto);
@@ -119,11 +119,11 @@ pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
             "wall: {now_wall} between {before:?} and {after:?}"
         );
         let since_armed = Duration::from_nanos(now.checked_sub(armed).unwrap());
-        assert!(since_armed < patience, "monotonic: {since_armed:?}");
+        assert!(since_armed < limit, "monotonic: {since_armed:?}");
         assert_eq!(hour_is_ready, 0, "a timer fired while its seed rested");
         let blocked = blocked.checked_sub(armed).unwrap();
         assert!(blocked >= MOMENT, "a timer fired early: {blocked}");
-        assert!(Duration::from_nanos(blocked) < patience, "{blocked}");
+        assert!(Duration::from_nanos(blocked) < limit, "{blocked}");
     }
     assert!(parked >= 3, "{parked}");
 }

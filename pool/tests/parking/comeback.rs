@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use faasw_pool::{ClientError, InvokeError, ReplyBody, Seed, Served};
+use faasw_pool::{ClientError, FreezePolicy, InvokeError, ReplyBody, Seed, Served};
 use http_body::Frame;
 
 use crate::support::processes::{kill, shells};
@@ -255,18 +255,21 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/count").await, "1\n");
 }
 
-pub async fn the_oldest_yields_where_too_many_are_parked(bench: &Bench) {
+pub async fn the_oldest_ends_where_too_many_are_parked(bench: &Bench) {
     let mut functions = Vec::new();
-    for _ in 0..3 {
-        let seed = probe(bench).await;
+    for number in 0..3 {
+        // Of another name: what is made of the same would share what is known of it.
+        let mut spec = crate::support::spec(FreezePolicy::Auto);
+        spec.name.push_str(&number.to_string());
+        let seed = bench.seed_of(crate::PROBE, &spec).await.unwrap();
         // Its working set is known when its first request is over.
         bench.through(&seed, call("/count")).await;
         bench.settles("it is over", |stats| stats.busy == 0).await;
         functions.push(seed);
     }
     let mut owners: Vec<(usize, u32)> = Vec::new();
-    // Whose turn it is, and whether an instance of it is parked still: 0 yields
-    // to 2, 1 is taken and so younger than 2, 2 yields to 0.
+    // Whose turn it is, and whether an instance of it is parked still: 0 ends
+    // for 2, 1 is taken and so younger than 2, 2 ends for 0.
     for (function, is_parked) in [
         (0, false),
         (1, false),
@@ -286,7 +289,7 @@ pub async fn the_oldest_yields_where_too_many_are_parked(bench: &Bench) {
             "{function} {owners:?}"
         );
         bench
-            .settles("the oldest yields", |stats| {
+            .settles("the oldest ends", |stats| {
                 stats.busy == 0 && stats.parked <= 2 && shells().len() == stats.parked
             })
             .await;

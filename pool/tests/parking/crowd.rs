@@ -1,4 +1,4 @@
-//! Too many at once: who is refused, and who gives way.
+//! Too many at once: who is refused, and who is evicted.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
 }
 
 /// A client that promises a body, or leaves a response alone, keeps a place from nobody.
-pub async fn who_waits_for_its_client_gives_way(bench: &Bench) {
+pub async fn who_waits_for_its_client_is_evicted(bench: &Bench) {
     let seed = probe(bench).await;
     for early in [true, false] {
         bench.settles("all is done", |stats| stats.busy == 0).await;
@@ -59,7 +59,7 @@ pub async fn who_waits_for_its_client_gives_way(bench: &Bench) {
 }
 
 /// What its client does not take of a response that is done stays in the mailbox, whose
-/// instance gives way to others.
+/// instance is evicted for others.
 pub async fn what_a_client_does_not_take_stays_in_its_instance(bench: &Bench) {
     const SIZE: usize = 300 << 10;
     let seed = probe(bench).await;

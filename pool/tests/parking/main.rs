@@ -34,7 +34,7 @@ use comeback::{
     a_killed_parked_shell_is_not_handed_out, a_seed_that_goes_takes_its_parked_instances_along,
     an_instance_of_one_request_never_comes_back, an_instance_serves_as_often_as_it_may,
     an_instance_that_did_not_end_well_is_never_parked, one_request_after_the_other_needs_one_place,
-    the_oldest_yields_where_too_many_are_parked, what_nobody_takes_is_ended,
+    the_oldest_ends_where_too_many_are_parked, what_nobody_takes_is_ended,
 };
 use costs::{
     cpu_time_is_limited_per_request, memory_comes_back_after_a_large_request,
@@ -42,7 +42,7 @@ use costs::{
 };
 use crowd::{
     a_pool_that_is_full_says_so_soon, what_a_client_does_not_take_stays_in_its_instance,
-    who_waits_for_its_client_gives_way,
+    who_waits_for_its_client_is_evicted,
 };
 use gone::{
     a_parked_shell_that_ends_before_its_guest_runs_loses_nothing,
@@ -137,7 +137,7 @@ fn main() {
                     keep_alive: comeback::keep_alive(),
                     ..only_instances()
                 },
-                the_oldest_yields_where_too_many_are_parked in PoolOptions {
+                the_oldest_ends_where_too_many_are_parked in PoolOptions {
                     max_parked: 2,
                     ..only_instances()
                 },
@@ -149,7 +149,7 @@ fn main() {
                     max_instances: 1,
                     ..only_instances()
                 },
-                who_waits_for_its_client_gives_way in PoolOptions {
+                who_waits_for_its_client_is_evicted in PoolOptions {
                     max_instances: 1,
                     ..only_instances()
                 },

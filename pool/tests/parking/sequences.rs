@@ -62,9 +62,9 @@ impl Request {
                 let body = bytes_of(reply.body).await.unwrap();
                 assert!(body.ends_with(&[7; 100_000]));
             }
-            Self::AbandonedEarly(patience) => {
+            Self::AbandonedEarly(limit) => {
                 let asking = pool.invoke(&seed, call("/sleep/50000"));
-                assert!(tokio::time::timeout(patience, asking).await.is_err());
+                assert!(tokio::time::timeout(limit, asking).await.is_err());
             }
             Self::AbandonedInBody => {
                 let reply = pool.invoke(&seed, call("/body/9000000")).await.unwrap();

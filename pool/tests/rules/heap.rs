@@ -12,7 +12,7 @@ const BYTES: usize = 8 << 20;
 
 static mut HEAP: [u8; BYTES] = [0; BYTES];
 
-// SAFETY: the stretch has this one user.
+// SAFETY: the range has this one user.
 static FIXED: TalcLock<RawSpinlock, Claim> = TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
 
 static IS_SPAWNER: AtomicBool = AtomicBool::new(false);

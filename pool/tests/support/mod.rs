@@ -120,6 +120,7 @@ pub fn call(path: &str) -> Call {
         limits: limits(),
         log: Arc::new(Log::default()),
         client: faasw_pool::Client::default(),
+        admitted: faasw_pool::Admitted::default(),
     }
 }
 
@@ -242,8 +243,12 @@ impl Bench {
     }
 
     pub async fn seed(&self, path: &str, freeze: FreezePolicy) -> Result<Seed, SeedError> {
+        self.seed_of(path, &spec(freeze)).await
+    }
+
+    pub async fn seed_of(&self, path: &str, spec: &FunctionSpec) -> Result<Seed, SeedError> {
         let compiled = self.compile(path).await;
-        let (seed, _) = self.pool.make_seed(&spec(freeze), &compiled).await?;
+        let (seed, _) = self.pool.make_seed(spec, &compiled).await?;
         Ok(seed)
     }
 

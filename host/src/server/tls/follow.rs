@@ -4,28 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Pair, Tls, TlsError};
-use crate::stamp::{Settling, Stamp};
+use super::{Tls, TlsError, files::stamps};
 
 /// How long it takes at most to notice a change; it is read after twice that, so
 /// that whoever renews a certificate can write the key as well.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The files of all pairs, as they were when they were last read.
-#[derive(Debug)]
-pub(super) struct Files(Settling<Vec<Stamp>>);
-
-impl Files {
-    pub(super) fn new(pairs: &[Pair]) -> Self {
-        Self(Settling::new(stamps(pairs)))
-    }
-}
-
-/// Nothing where one is missing: in the middle of a rename there is none for a moment.
-fn stamps(pairs: &[Pair]) -> Option<Vec<Stamp>> {
-    let paths = pairs.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
-    paths.map(|path| Stamp::of(path).ok()).collect()
-}
 
 impl Tls {
     /// Follows the files until dropped.

@@ -12,7 +12,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{FallibleAccept, TlsAcceptor, server};
 
-use super::{BUFFER, Tls};
+use super::config::{BUFFER, Tls};
 
 /// A server's side of a connection.
 pub(in crate::server) struct TlsStream<S>(State<S>);

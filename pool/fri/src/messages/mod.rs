@@ -1,13 +1,16 @@
 //! The messages, each of a fixed size.
 
 use faasw_abi::boot::Activation;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use faasw_abi::pages::Ranges;
+use faasw_seedtree::UsedPages;
+use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, SET_MAX};
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x02");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x03");
 
 /// What a packet holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u32)]
 pub enum Kind {
     /// [`SpawnShell`].
@@ -60,61 +63,26 @@ pub enum Kind {
     Parked = 37,
 }
 
-impl Kind {
-    /// The kind that a number stands for.
-    #[must_use]
-    pub fn from_u32(value: u32) -> Option<Self> {
-        [
-            Self::SpawnShell,
-            Self::SpawnHelper,
-            Self::Kill,
-            Self::Spawned,
-            Self::Limit,
-            Self::Introduced,
-            Self::SpawnFailed,
-            Self::Ended,
-            Self::KeepGroups,
-            Self::Launch,
-            Self::Fork,
-            Self::Activate,
-            Self::Resume,
-            Self::Seal,
-            Self::Wake,
-            Self::Survey,
-            Self::Reset,
-            Self::Preset,
-            Self::Prepared,
-            Self::Rang,
-            Self::Sealed,
-            Self::Failed,
-            Self::Used,
-            Self::Parked,
-        ]
-        .into_iter()
-        .find(|kind| *kind as u32 == value)
-    }
-}
-
 /// A message of the interface.
-pub trait Message: IntoBytes + FromBytes + Immutable + KnownLayout {
+pub trait Message: IntoBytes + TryFromBytes + Immutable + KnownLayout {
     /// Its kind.
     const KIND: Kind;
 }
 
 /// What begins every packet.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PacketHeader {
     /// [`MAGIC`]; its last byte is the version.
     pub magic: u32,
-    /// [`Kind`] as a number.
-    pub kind: u32,
+    /// What follows.
+    pub kind: Kind,
 }
 
 macro_rules! message {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[derive(Clone, Copy, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
         pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
 
@@ -130,19 +98,45 @@ mod spawning;
 pub use image::*;
 pub use spawning::*;
 
-/// [`Fork::origin`]: writes go to the layer itself. Only for making a seed.
-pub const SHARED: u64 = 1;
-/// [`Fork::origin`]: writes go to private copies.
-pub const PRIVATE: u64 = 2;
-/// [`Fork::origin`]: the shell is an image of the seed's parent, or of the seed itself
-/// ([`Preset`]), and does only what differs.
-pub const PRESET: u64 = 3;
+/// Yes or no, where messages have words only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u64)]
+pub enum Answer {
+    /// No.
+    No = 0,
+    /// Yes.
+    Yes = 1,
+}
 
-/// Most stretches that a [`Fork`] has filled in place.
-pub const FILLED_MAX: usize = 64;
+impl From<bool> for Answer {
+    fn from(is_so: bool) -> Self {
+        match is_so {
+            true => Self::Yes,
+            false => Self::No,
+        }
+    }
+}
 
-/// Most stretches that a [`Fork`] has mapped over those of a [`Preset`].
-pub const MAPPED_MAX: usize = 4 * OWN_MAX;
+impl Answer {
+    /// Whether it is yes.
+    #[must_use]
+    pub fn is_yes(self) -> bool {
+        self == Self::Yes
+    }
+}
+
+/// What an instance is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u64)]
+pub enum Origin {
+    /// The layer itself: writes go there. Only for making a seed.
+    Shared = 1,
+    /// The seed's layers: writes go to private copies.
+    Private = 2,
+    /// A shell that is an image of the seed's parent, or of the seed itself ([`Preset`]);
+    /// only what differs is done.
+    Preset = 3,
+}
 
 message! {
     /// Node to shell: become an image of a seed that has no tenant's code, and run
@@ -158,27 +152,24 @@ message! {
 
 message! {
     /// Node to shell: become an instance of a seed. Attached: the mailbox unless the
-    /// shell was preset, the compiled code if there is any, and the layers, root first.
-    /// Only once in a shell's life.
+    /// shell was preset, the compiled code if there is any, and the layers, root first; of
+    /// those a shell that was preset is sent the seed's own alone, or none if it was preset
+    /// with the seed itself. Only once in a shell's life.
     Fork {
         /// Compiled code, in bytes; 0 for a guest without a function.
         code_bytes: u64,
-        /// [`SHARED`], [`PRIVATE`] or [`PRESET`].
-        origin: u64,
+        /// What the instance is made of.
+        origin: Origin,
         /// The seed.
         image: Image,
-        /// With [`PRESET`], how many of `filled` count.
-        filled_count: u64,
-        /// Where the seed differs from what the shell was preset with, and its
-        /// contents are to be copied to.
-        filled: [FriExtent; FILLED_MAX],
-        /// With [`PRESET`], how many of `mapped` count.
-        mapped_count: u64,
-        /// Where it differs otherwise: windows of its last layer.
-        mapped: [FriExtent; MAPPED_MAX],
-        /// 1 when translations that the preset's page tables have are others in the
+        /// With [`Origin::Preset`], where the seed differs from what the shell was preset with, and
+        /// its contents are to be copied to.
+        filled: Ranges<FILLED_MAX>,
+        /// With [`Origin::Preset`], where it differs otherwise: windows of its last layer.
+        mapped: Ranges<MAPPED_MAX>,
+        /// Whether translations that the preset's page tables have are others in the
         /// seed's, and not only more: KVM and the CPU are to forget them.
-        forgets_tables: u64,
+        forgets_tables: Answer,
     }
 }
 
@@ -226,8 +217,8 @@ message! {
     /// that it is done, or now if it has. Only after everything was taken from its
     /// mailbox, which is wiped.
     Reset {
-        /// 1 to have the unused pages of the write set counted, which takes longer.
-        count_unused: u64,
+        /// Whether to count the unused pages of the write set, which takes longer.
+        count_unused: Answer,
     }
 }
 
@@ -259,7 +250,8 @@ message! {
 message! {
     /// Shell to node: the guest rang for something that the shell does not do itself.
     Rang {
-        /// Value the guest wrote to the doorbell.
+        /// Value the guest wrote to the doorbell: any, since it is the guest's to make
+        /// sense.
         ring: u64,
         /// Time that the last [`Fork`] took, in nanoseconds.
         fork_nanoseconds: u64,
@@ -274,20 +266,26 @@ message! {
 
 message! {
     /// Shell to node: the pages that the instance has used, in order; where there are
-    /// too many stretches, the nearest are joined.
+    /// too many ranges, the nearest are joined.
     Used {
-        /// How many of `written` count.
-        written_count: u64,
         /// Pages that it has made its own.
-        written: [FriExtent; SET_MAX],
+        written: Ranges<SET_MAX>,
         /// Those of them that differ from its seed, as far as `written` goes with
-        /// [`SET_PAGES_MAX`] pages.
+        /// [`SET_PAGES_MAX`](faasw_seedtree::limits::SET_PAGES_MAX) pages.
         changed: u64,
-        /// How many of `read` count.
-        read_count: u64,
         /// Pages that it shares with its seed. The system maps a few more around
         /// each that is touched.
-        read: [FriExtent; SET_MAX],
+        read: Ranges<SET_MAX>,
+    }
+}
+
+impl From<Used> for UsedPages {
+    fn from(used: Used) -> Self {
+        Self {
+            written: used.written.told().to_vec(),
+            changed: used.changed,
+            read: used.read.told().to_vec(),
+        }
     }
 }
 
@@ -301,12 +299,12 @@ message! {
         let_go: u64,
         /// Private pages that were not in the write set.
         outside: u64,
-        /// 1 when `unused` was counted.
-        counted: u64,
+        /// Whether `unused` was counted.
+        counted: Answer,
         /// Private pages of the write set that were as the seed has them.
         unused: u64,
-        /// 1 when page tables of the guest had changed.
-        tables_changed: u64,
+        /// Whether page tables of the guest had changed.
+        tables_changed: Answer,
         /// Exits from the VM to the shell for the request.
         exits: u64,
         /// Page faults that KVM fixed for the request.
@@ -319,10 +317,8 @@ message! {
 message! {
     /// Shell to node: the state at the freeze point, and what was written of memory.
     Sealed {
-        /// How many of `own` count.
-        own_count: u64,
         /// What differs from the parent and was written to the new layer, in order.
-        own: [FriExtent; OWN_MAX],
+        own: Ranges<OWN_MAX>,
         /// The state.
         state: VcpuState,
     }
@@ -331,8 +327,8 @@ message! {
 message! {
     /// Shell to node: the VM cannot go on.
     Failed {
-        /// One of [`Failure`] as a number.
-        failure: u64,
+        /// What it was.
+        failure: Failure,
         /// Error number or exit reason, by failure.
         detail: u64,
         /// Instruction pointer of the guest, where it has one.
@@ -341,7 +337,7 @@ message! {
 }
 
 /// What a shell found that it cannot go on from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Failure {
     /// Making the VM failed; detail: error number.
@@ -368,28 +364,6 @@ pub enum Failure {
     Preset = 11,
 }
 
-impl Failure {
-    /// The failure that a number stands for.
-    #[must_use]
-    pub fn from_u64(value: u64) -> Option<Self> {
-        [
-            Self::Create,
-            Self::Fork,
-            Self::Run,
-            Self::Exit,
-            Self::Shutdown,
-            Self::Message,
-            Self::Reset,
-            Self::Broken,
-            Self::Changed,
-            Self::Cell,
-            Self::Preset,
-        ]
-        .into_iter()
-        .find(|failure| *failure as u64 == value)
-    }
-}
-
 // Activation travels in parts; this pins that it still has those parts.
 const _: () = assert!(
     size_of::<Activation>() == 72,
@@ -402,7 +376,9 @@ mod tests {
 
     #[test]
     fn every_kind_survives_the_packet_and_nothing_else_does() {
-        let known: Vec<u32> = (0..200).filter(|n| Kind::from_u32(*n).is_some()).collect();
+        let known: Vec<u32> = (0_u32..200)
+            .filter(|number| Kind::try_read_from_bytes(number.as_bytes()).is_ok())
+            .collect();
         assert_eq!(
             known,
             [
@@ -410,8 +386,5 @@ mod tests {
                 37
             ]
         );
-        for number in known {
-            assert_eq!(Kind::from_u32(number).unwrap() as u32, number);
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! Between node and spawner.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use faasw_abi::isa::Isa;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-use super::{Kind, Message};
+use super::{Answer, Kind, Message};
 
 message! {
     /// Node to launcher: make a spawner. Attached: the socket that it talks over, and an
@@ -20,8 +21,8 @@ message! {
     SpawnShell {
         /// Comes back in the answer.
         token: u64,
-        /// 1 when nobody waits for it: it makes its VM when nothing else wants to run.
-        is_ahead: u64,
+        /// Whether nobody waits for it: it makes its VM when nothing else wants to run.
+        is_ahead: Answer,
     }
 }
 
@@ -34,8 +35,8 @@ message! {
         cpu_seconds: u64,
         /// Limit of address space, in bytes.
         memory_bytes: u64,
-        /// [`faasw_abi::isa::Isa`] as a number.
-        isa: u64,
+        /// What to compile for.
+        isa: Isa,
     }
 }
 
@@ -92,11 +93,23 @@ message! {
     /// Spawner to node, first of all: what this host gives cells. Attached where there are
     /// groups: the file that tells what all of them take of memory.
     Introduced {
-        /// 1 when each cell has a user of its own.
-        own_users: u64,
-        /// Version of the control groups that hold cells to their limits; 0 for none.
-        groups: u64,
+        /// Whether each cell has a user of its own.
+        own_users: Answer,
+        /// The control groups that hold cells to their limits.
+        groups: GroupVersion,
     }
+}
+
+/// Which control groups a host has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u64)]
+pub enum GroupVersion {
+    /// None.
+    None = 0,
+    /// Version 1.
+    One = 1,
+    /// Version 2.
+    Two = 2,
 }
 
 message! {
@@ -137,8 +150,8 @@ message! {
         signal: u64,
         /// Exit code, where no signal ended it.
         code: u64,
-        /// 1 when the system ended it for want of memory, by its group's account.
-        out_of_memory: u64,
+        /// Whether the system ended it for want of memory, by its group's account.
+        out_of_memory: Answer,
         /// CPU time that it used in all, by the system's account.
         cpu_nanoseconds: u64,
         /// Control groups, now that it has none.

@@ -51,7 +51,7 @@ pub(crate) struct Shell<'a> {
 
 pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
     let message = Failed {
-        failure: failure as u64,
+        failure,
         detail,
         instruction,
     };

@@ -1,12 +1,11 @@
 //! The orders that make an instance and take it apart.
 
-use faasw_abi::memory_map::PAGE;
+use faasw_abi::pages::{PageSet, Ranges};
 use faasw_fri::Packet;
 use faasw_fri::messages::{
-    Failure, Fork, FriExtent, OWN_MAX, PRESET, PRIVATE, Parked, Prepared, Preset as PresetOrder,
-    Reset, SET_MAX, SET_PAGES_MAX, SHARED, Sealed, Used,
+    Failure, Fork, Origin, Parked, Prepared, Preset as PresetOrder, Reset, Sealed, Used,
 };
-use faasw_seedtree::{Extent, coalesce};
+use faasw_seedtree::limits::SET_PAGES_MAX;
 use rustix::io::Errno;
 
 use super::{End, Shell};
@@ -21,29 +20,20 @@ impl Shell<'_> {
     /// Says what the instance has used; nothing where the system cannot tell.
     pub(super) fn survey(&self) -> Result<(), End> {
         let mut used = Used {
-            written_count: 0,
-            written: [FriExtent::default(); SET_MAX],
+            written: Ranges::default(),
             changed: 0,
-            read_count: 0,
-            read: [FriExtent::default(); SET_MAX],
+            read: Ranges::default(),
         };
         if let Some(instance) = &self.instance {
             let page_map = &self.page_map;
             let ram = instance.ram;
-            let written: Vec<Extent> = instance
-                .written(page_map)
-                .iter()
-                .map(|stretch| Extent {
-                    start: stretch.start,
-                    end: stretch.end,
-                })
-                .collect();
-            used.written_count = put(&mut used.written, &written);
+            let written = instance.written(page_map);
+            used.written = Ranges::covering(&written);
             if let Some((source, _)) = instance.seed.as_deref() {
                 used.changed = changed(source, ram, &written);
             }
             let read = page_map.all_read(ram).unwrap_or_default();
-            used.read_count = put(&mut used.read, &read);
+            used.read = Ranges::covering(&read);
         }
         self.tell(&used)
     }
@@ -55,8 +45,7 @@ impl Shell<'_> {
             .save()
             .map_err(|errno| self.fail_system(Failure::Run, errno))?;
         let mut sealed = Sealed {
-            own_count: 0,
-            own: [FriExtent::default(); OWN_MAX],
+            own: Ranges::default(),
             state,
         };
         let [layer, ..] = packet.take_fds();
@@ -68,12 +57,11 @@ impl Shell<'_> {
             let (Some(instance), Some(layer)) = (&self.instance, layer) else {
                 return Err(self.fail(Failure::Message, 0));
             };
-            let own = seal::write(&self.page_map, instance.ram, &layer)
+            let source = instance.seed.as_deref().map(|(source, _)| source);
+            let windows = source.map_or(&[][..], |source| &source.windows);
+            let own = seal::write(&self.page_map, instance.ram, windows, &layer)
                 .map_err(|errno| self.fail_system(Failure::Fork, errno))?;
-            for (slot, extent) in sealed.own.iter_mut().zip(own) {
-                *slot = extent;
-                sealed.own_count += 1;
-            }
+            sealed.own = Ranges::covering(&own);
         }
         self.tell(&sealed)
     }
@@ -90,7 +78,7 @@ impl Shell<'_> {
         };
         instance.open_view(&mut self.vm);
         let restored = instance
-            .reset(&mut self.vm, &self.page_map, order.count_unused != 0)
+            .reset(&mut self.vm, &self.page_map, order.count_unused.is_yes())
             .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;
         self.faults_before = self.vm.page_faults();
         self.fork_nanoseconds = 0;
@@ -98,9 +86,9 @@ impl Shell<'_> {
             filled: restored.filled,
             let_go: restored.let_go,
             outside: restored.outside,
-            counted: u64::from(order.count_unused != 0),
+            counted: order.count_unused,
             unused: restored.unused,
-            tables_changed: u64::from(restored.tables.have_changed()),
+            tables_changed: restored.tables.have_changed().into(),
             exits: self.exits,
             page_faults,
             nanoseconds: clock::monotonic() - started,
@@ -143,8 +131,8 @@ impl Shell<'_> {
             .map_err(|_| self.fail(Failure::Message, 0))?;
         let mut fds = packet.take_fds().into_iter().flatten();
         let mailbox = match order.origin {
-            PRESET => None,
-            _ => fds.next(),
+            Origin::Preset => None,
+            Origin::Shared | Origin::Private => fds.next(),
         };
         let code = (order.code_bytes > 0).then(|| fds.next()).flatten();
         let attached = Attached {
@@ -152,15 +140,18 @@ impl Shell<'_> {
             code,
             layers: fds.collect(),
         };
-        if attached.code.is_some() != (order.code_bytes > 0) || attached.layers.is_empty() {
+        let has_layers = order.origin == Origin::Preset || !attached.layers.is_empty();
+        if attached.code.is_some() != (order.code_bytes > 0) || !has_layers {
             return Err(self.fail(Failure::Message, 0));
         }
         let vm = &mut self.vm;
         let forked = match (order.origin, self.preset.take()) {
-            (SHARED, None) => Instance::fork(vm, &order, attached, false),
-            (PRIVATE, None) => Instance::fork(vm, &order, attached, true),
-            (PRESET, Some(preset)) => preset.fork(vm, &order, attached),
-            _ => Err(Errno::INVAL),
+            (Origin::Shared, None) => Instance::fork(vm, &order, attached, false),
+            (Origin::Private, None) => Instance::fork(vm, &order, attached, true),
+            (Origin::Preset, Some(preset)) => preset.fork(vm, &order, attached),
+            (Origin::Shared | Origin::Private, Some(_)) | (Origin::Preset, None) => {
+                Err(Errno::INVAL)
+            }
         };
         self.instance = Some(forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?);
         self.fork_nanoseconds = clock::monotonic() - started;
@@ -168,34 +159,9 @@ impl Shell<'_> {
     }
 }
 
-/// Puts a set where there is room for so many stretches, the nearest ones joined;
-/// says how many there are then.
-fn put(slots: &mut [FriExtent; SET_MAX], set: &[Extent]) -> u64 {
-    let joined = coalesce(set, PAGE, SET_MAX);
-    for (slot, extent) in slots.iter_mut().zip(&joined) {
-        *slot = FriExtent {
-            start: extent.start,
-            end: extent.end,
-        };
-    }
-    joined.len() as u64
-}
-
-/// How many pages of these stretches differ from the seed's, as far as they make a set.
-fn changed(source: &Source, ram: Mapping, stretches: &[Extent]) -> u64 {
-    let mut pages = 0;
-    stretches
-        .iter()
-        .take_while(|stretch| {
-            pages += stretch.bytes() / PAGE;
-            pages <= SET_PAGES_MAX
-        })
-        .map(|stretch| {
-            let stretch = FriExtent {
-                start: stretch.start,
-                end: stretch.end,
-            };
-            source.changed(ram, stretch).unwrap_or(0)
-        })
-        .sum()
+/// How many of these pages differ from the seed's, as far as they make a set.
+fn changed(source: &Source, ram: Mapping, written: &PageSet) -> u64 {
+    let counted = written.first_ranges(SET_PAGES_MAX);
+    let changed = |range| source.changed(ram, range).unwrap_or(0);
+    counted.iter().map(changed).sum()
 }

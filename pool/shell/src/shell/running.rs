@@ -110,9 +110,9 @@ impl Shell<'_> {
             return;
         };
         let wish = guest_memory::populate_wanted(instance.mailbox);
-        guest_memory::make_private(instance.ram, &[wish]);
-        if wish.start < wish.end && wish.end <= instance.ram.bytes() {
-            self.vm.prefault(wish.start, wish.end - wish.start);
+        if !wish.is_empty() && instance.ram.pages().holds(wish) {
+            guest_memory::make_private(instance.ram, &wish.into());
+            self.vm.prefault(wish.start.address().get(), wish.bytes());
         }
     }
 
@@ -173,7 +173,7 @@ fn fill_with_entropy(out: &mut [u8; 32]) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faasw_fri::messages::{Reset, Wake};
+    use faasw_fri::messages::{Answer, Reset, Wake};
     use faasw_fri::send;
     use rustix::net::SendFlags;
 
@@ -194,12 +194,14 @@ mod tests {
             theirs
         });
         let theirs = asks.unwrap().join().unwrap();
-        for order in 0..3 {
+        for count_unused in [Answer::No, Answer::Yes, Answer::No] {
             send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).unwrap();
-            let count_unused = order;
             send(&ours, &Reset { count_unused }, &[], SendFlags::DONTWAIT).unwrap();
             let packet = waiting_order(&theirs).unwrap().unwrap();
-            assert_eq!(packet.message::<Reset>().unwrap().count_unused, order);
+            assert_eq!(
+                packet.message::<Reset>().unwrap().count_unused,
+                count_unused
+            );
         }
         drop(ours);
         assert!(matches!(waiting_order(&theirs), Err(FriError::Closed)));

@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use faasw_abi::mailbox::MAILBOX_BYTES;
+use faasw_abi::pages::PageRange;
 use faasw_cell::filter::rule;
 use faasw_cell::{Born, out_of_the_way};
 use faasw_fri::{FriError, receive_from_untrusted};
-use faasw_seedtree::{Extent, LayerBuilder};
+use faasw_seedtree::LayerBuilder;
 use faasw_shell::spawner::Maker;
 use faasw_shell::{cell, shell};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -136,11 +137,8 @@ fn files() -> [OwnedFd; 3] {
     let layer = |name| {
         let builder = LayerBuilder::new(name, 1 << 20).unwrap();
         builder.write(0, &[1; 4096]).unwrap();
-        let own = vec![Extent {
-            start: 0,
-            end: 4096,
-        }];
-        let layer = builder.freeze_at(own).unwrap();
+        let own = PageRange::of_bytes(0, 4096);
+        let layer = builder.freeze_at(own.into()).unwrap();
         layer.as_fd().try_clone_to_owned().unwrap()
     };
     let (code, layer) = (layer("code"), layer("layer"));

@@ -17,7 +17,7 @@
 )]
 
 mod attacks;
-#[path = "../../../cell/tests/escape/mod.rs"]
+#[path = "../../../../cell/tests/escape/mod.rs"]
 mod escape;
 mod jail;
 

@@ -8,7 +8,9 @@ use faasw_abi::memory_map::{
     CODE, EXCEPTION_STACK_TOP, GDT, IDT, MAILBOX, PAGE, PML4, REWRITE, RODATA_END, STACK_TOP,
     TABLE_ZONE, TOUCH, TSS,
 };
-use faasw_fri::messages::{FriExtent, FriWindow, VcpuState};
+use faasw_abi::pages::{Page, PageRange};
+use faasw_fri::messages::VcpuState;
+use faasw_seedtree::Window;
 use faasw_shell::arena::Arena;
 use faasw_shell::guest_memory::{self, Mapping};
 use faasw_shell::page_map::PageMap;
@@ -66,6 +68,11 @@ pub struct Machine {
     pub level: Level,
     pub mailbox_file: OwnedFd,
     pub page_map: PageMap,
+}
+
+/// So many pages from an address on.
+pub fn pages(start: u64, count: u64) -> PageRange {
+    PageRange::of_bytes(start, start + count * PAGE)
 }
 
 pub fn memory(name: &str, bytes: u64) -> OwnedFd {
@@ -248,13 +255,9 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
         let entry = if frame == 0 { 0 } else { frame | TABLE };
         put(layer, LAST_TABLE, entry.as_bytes());
     }
-    let window = |start, end, layer| FriWindow {
-        extent: FriExtent { start, end },
+    let window = |start, end, layer| Window {
+        range: PageRange::of_bytes(start, end),
         layer,
-    };
-    let pages = |start, count| FriExtent {
-        start,
-        end: start + count * PAGE,
     };
     Source::new(
         vec![layer, child],
@@ -266,7 +269,9 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
             window(28 << 20, 32 << 20, 0),
             window(40 << 20, 44 << 20, 1),
         ],
-        &[pages(NUMBER, 1), pages(9 << 20, 4), pages(KEPT, 4)],
+        [pages(NUMBER, 1), pages(9 << 20, 4), pages(KEPT, 4)]
+            .into_iter()
+            .collect(),
     )
 }
 
@@ -317,13 +322,9 @@ impl Machine {
 
     /// Runs it as number `number` until it rings; `None` when it shut down.
     pub fn run(&mut self, number: u64) -> Option<u32> {
-        let page = FriExtent {
-            start: NUMBER,
-            end: NUMBER + PAGE,
-        };
         let file = memory("number", NUMBER + PAGE);
         put(&file, NUMBER, &number.to_le_bytes());
-        self.ram.fill(file.as_fd(), page).unwrap();
+        self.ram.fill(file.as_fd(), pages(NUMBER, 1)).unwrap();
         match self.vm.run().unwrap() {
             Stop::Rang(value) => Some(value),
             Stop::Shutdown => None,
@@ -374,16 +375,17 @@ impl Machine {
             if let Some(layer) = layer {
                 rustix::io::pread(&self.source.layers[layer], &mut expected, page).unwrap();
             }
-            assert!(self.ram.page(page).unwrap() == expected, "page {page:#x}");
+            let now = self.ram.page(pages(page, 1).start).unwrap();
+            assert!(now == expected, "page {page:#x}");
         }
         for page in (0..MAILBOX_BYTES).step_by(PAGE as usize) {
-            let now = self.mailbox.page(page).unwrap();
+            let now = self.mailbox.page(pages(page, 1).start).unwrap();
             assert!(now == [0; PAGE as usize], "mailbox page {page:#x}");
         }
     }
 
     /// Bytes of the mailbox from its start.
     pub fn told(&self) -> [u8; PAGE as usize] {
-        self.mailbox.page(0).unwrap()
+        self.mailbox.page(Page::new(0)).unwrap()
     }
 }

@@ -28,8 +28,7 @@ mod preset;
 mod programs;
 
 use faasw_abi::memory_map::{PAGE, PML4, TEXT};
-use faasw_fri::messages::FriExtent;
-use faasw_seedtree::Extent;
+use faasw_abi::pages::{PageRange, PageSet};
 use faasw_shell::page_map::PageMap;
 use faasw_shell::reset::{Tables, Trouble};
 use faasw_shell::state::{Change, Unready};
@@ -37,7 +36,7 @@ use faasw_shell::vm::Template;
 use kvm_ioctls::Kvm;
 use libtest_mimic::{Arguments, Trial};
 
-use machine::{Level, Machine, NUMBER, has_avx};
+use machine::{Level, Machine, NUMBER, has_avx, pages};
 use preset::{
     a_fork_in_two_steps_is_a_fork, a_preset_shell_takes_fewer_faults,
     a_seed_that_does_not_descend_is_refused, memory_that_a_function_does_not_have_cannot_be_used,
@@ -46,14 +45,13 @@ use preset::{
 
 const DONE: Option<u32> = Some(3);
 
-fn private(machine: &Machine) -> Vec<Extent> {
+fn private(machine: &Machine) -> PageSet {
     let map = PageMap::open().unwrap();
     map.all_written(machine.ram).unwrap()
 }
 
 fn private_pages(machine: &Machine) -> u64 {
-    let private = private(machine);
-    private.iter().map(|stretch| stretch.bytes() / PAGE).sum()
+    private(machine).count()
 }
 
 fn a_guest_that_writes_everything_leaves_nothing() {
@@ -356,28 +354,20 @@ fn pages_beyond_the_write_set_are_counted_and_let_go() {
 
 fn unused_pages_of_the_write_set_are_counted() {
     let mut machine = Machine::new(Level::Ring3, programs::writer());
-    let all: u64 = {
-        let set = machine.source.write_set.iter();
-        set.map(|stretch| (stretch.end - stretch.start) / PAGE)
-            .sum()
-    };
-    for pages in [4, 1, 3, 2, 4] {
-        assert_eq!(machine.run(pages), DONE);
+    let all = machine.source.write_set.count();
+    for count in [4, 1, 3, 2, 4] {
+        assert_eq!(machine.run(count), DONE);
         // The page with the number is one that every run uses.
-        let used = pages + 1;
-        let written = [(NUMBER, 1), (9 << 20, 4), (36 << 20, 4)].map(|(start, pages)| {
-            let end = start + pages * PAGE;
-            let stretch = FriExtent { start, end };
-            machine.source.changed(machine.ram, stretch).unwrap()
-        });
-        assert_eq!(written, [1, pages, 0]);
+        let used = count + 1;
+        let written = [pages(NUMBER, 1), pages(9 << 20, 4), pages(36 << 20, 4)]
+            .map(|range| machine.source.changed(machine.ram, range).unwrap());
+        assert_eq!(written, [1, count, 0]);
         let restored = machine.reset();
         assert_eq!(restored.unused, all - used, "{restored:?}");
         assert!(restored.filled >= all);
         machine.assert_memory();
         // Over all windows and the gaps between them.
-        let (start, end) = (0, machine::RAM);
-        let everything = FriExtent { start, end };
+        let everything = PageRange::of_bytes(0, machine::RAM);
         let differ = machine.source.changed(machine.ram, everything);
         assert_eq!(differ.unwrap(), 0);
     }

@@ -4,9 +4,9 @@
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
-use faasw_fri::messages::{
-    FILLED_MAX, Fork, FriExtent, FriWindow, Image, MAPPED_MAX, PRESET, VcpuState,
-};
+use faasw_abi::pages::{PageRange, PageSet, Ranges};
+use faasw_fri::messages::{Answer, Fork, Image, Origin, VcpuState};
+use faasw_seedtree::{Window, Windows};
 use faasw_shell::fork::{Attached, Instance};
 use faasw_shell::page_map::PageMap;
 use faasw_shell::preset::Preset;
@@ -14,40 +14,23 @@ use faasw_shell::source::Source;
 use faasw_shell::vm::Stop;
 use rustix::io::Errno;
 
-use crate::machine::{self, LAST_TABLE, Level, Machine, NUMBER, RAM, UNMAPPED};
+use crate::machine::{self, LAST_TABLE, Level, Machine, NUMBER, RAM, UNMAPPED, pages};
 use crate::{DONE, private, private_pages, programs};
 
-fn pages(start: u64, count: u64) -> FriExtent {
-    FriExtent {
-        start,
-        end: start + count * PAGE,
-    }
+fn ranges<const MOST: usize>(list: &[PageRange]) -> Ranges<MOST> {
+    let set: PageSet = list.iter().copied().collect();
+    Ranges::of(&set).unwrap()
 }
 
-fn put<T: Copy>(slots: &mut [T], list: &[T]) -> u64 {
-    slots[..list.len()].copy_from_slice(list);
-    list.len() as u64
-}
-
-fn image(windows: &[FriWindow], written: &[FriExtent], state: VcpuState) -> Image {
+fn image(windows: &[Window], written: &PageSet, state: VcpuState) -> Image {
     let mut image = Image::empty(RAM, &state);
-    image.window_count = put(&mut image.windows, windows);
-    image.write_set_count = put(&mut image.write_set, written);
+    image.windows = Windows::of(windows).unwrap();
+    image.write_set = Ranges::of(written).unwrap();
     image
 }
 
 /// What the child that [`machine::seed`] makes differs in.
 fn order(source: &Source, state: VcpuState) -> Fork {
-    let mut order = Fork {
-        code_bytes: LARGE_PAGE,
-        origin: PRESET,
-        image: image(&source.windows, &source.write_set, state),
-        filled_count: 0,
-        filled: [FriExtent::default(); FILLED_MAX],
-        mapped_count: 0,
-        mapped: [FriExtent::default(); MAPPED_MAX],
-        forgets_tables: 0,
-    };
     let filled = [pages(26 << 20, 2), pages(27 << 20, 1), pages(41 << 20, 1)];
     let mapped = [
         pages(LAST_TABLE, 1),
@@ -55,9 +38,14 @@ fn order(source: &Source, state: VcpuState) -> Fork {
         pages(40 << 20, 1),
         pages(42 << 20, 512),
     ];
-    order.filled_count = put(&mut order.filled, &filled);
-    order.mapped_count = put(&mut order.mapped, &mapped);
-    order
+    Fork {
+        code_bytes: LARGE_PAGE,
+        origin: Origin::Preset,
+        image: image(&source.windows, &source.write_set, state),
+        filled: ranges(&filled),
+        mapped: ranges(&mapped),
+        forgets_tables: Answer::No,
+    }
 }
 
 /// A parent's state in which no register has what it has in `state`.
@@ -76,13 +64,10 @@ fn other(state: &VcpuState) -> VcpuState {
 }
 
 /// A shell that is preset with the parent of `source`.
-fn preset(machine: &mut Machine, parent: VcpuState, read: &[FriExtent]) -> Preset {
+fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Preset {
     let source = &machine.source;
-    let windows = [FriWindow {
-        extent: FriExtent {
-            start: 0,
-            end: 32 << 20,
-        },
+    let windows = [Window {
+        range: PageRange::of_bytes(0, 32 << 20),
         layer: 0,
     }];
     // Some of it differs in the child, some is usual there, some is neither.
@@ -95,8 +80,8 @@ fn preset(machine: &mut Machine, parent: VcpuState, read: &[FriExtent]) -> Prese
         pages(36 << 20, 1),
         pages(41 << 20, 2),
     ];
-    let mut image = image(&windows, &written, parent);
-    image.read_set_count = put(&mut image.read_set, read);
+    let mut image = image(&windows, &written.into_iter().collect(), parent);
+    image.read_set = ranges(read);
     let layers = vec![source.layers[0].try_clone().unwrap()];
     let mailbox = machine::memory("mailbox", MAILBOX_BYTES);
     machine.vm = machine::new_vm();
@@ -105,11 +90,14 @@ fn preset(machine: &mut Machine, parent: VcpuState, read: &[FriExtent]) -> Prese
 }
 
 fn attached(source: &Source) -> Attached {
-    let layers = source.layers.iter();
+    let own = source.layers.last();
     Attached {
         mailbox: None,
         code: Some(machine::memory("code", LARGE_PAGE)),
-        layers: layers.map(|layer| layer.try_clone().unwrap()).collect(),
+        layers: own
+            .map(|layer| layer.try_clone().unwrap())
+            .into_iter()
+            .collect(),
     }
 }
 
@@ -220,13 +208,13 @@ fn found(frames: [u64; 2], forgets_tables: bool) -> u64 {
     let mut machine = Machine::forked(Level::Ring3, source);
     let state = machine.state;
     // The run ahead has it translated where it can be.
-    let read: &[FriExtent] = match frames[0] {
+    let read: &[PageRange] = match frames[0] {
         0 => &[],
         _ => &[pages(UNMAPPED, 1)],
     };
     let preset = preset(&mut machine, state, read);
     let mut order = order(&machine.source, state);
-    order.forgets_tables = u64::from(forgets_tables);
+    order.forgets_tables = forgets_tables.into();
     fork(&mut machine, preset, &order).unwrap();
     assert_eq!(machine.run(1), DONE);
     u64::from_le_bytes(machine.told()[..8].try_into().unwrap())
@@ -252,7 +240,7 @@ pub fn memory_that_a_function_does_not_have_cannot_be_used() {
     let number = pages(NUMBER, 1);
     fork(&mut machine, preset, &order).unwrap();
     for (address, is_there) in [(47_u64 << 20, true), (50 << 20, false)] {
-        let file = machine::memory("number", number.end);
+        let file = machine::memory("number", NUMBER + PAGE);
         rustix::io::pwrite(&file, &address.to_le_bytes(), NUMBER).unwrap();
         machine
             .ram
@@ -272,6 +260,8 @@ pub fn a_seed_that_does_not_descend_is_refused() {
     let preset = preset(&mut machine, state, &[]);
     let mut order = order(&machine.source, state);
     // The parent has nothing of its layer there.
-    order.image.windows[4].extent.end = 36 << 20;
+    let mut windows = order.image.windows.told().to_vec();
+    windows[4].range.end = pages(36 << 20, 1).start;
+    order.image.windows = Windows::of(&windows).unwrap();
     assert_eq!(fork(&mut machine, preset, &order), Err(Errno::INVAL));
 }

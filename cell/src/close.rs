@@ -1,0 +1,323 @@
+//! Closing a cell: what a child does before it touches anything of a tenant.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::{
+    Resource, Rlimit, SpeculationFeature, SpeculationFeatureControl, SpeculationFeatureState,
+};
+use rustix::thread::UnshareFlags;
+use zerocopy::{IntoBytes, TryFromBytes};
+
+use crate::filter::Filter;
+use crate::group::Group;
+use crate::privileges::{self, Identities};
+use crate::site::EMPTY;
+
+/// What is done to close a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
+#[repr(u64)]
+pub enum Step {
+    /// Namespaces are made.
+    Namespaces = 1,
+    /// The empty root is mounted and entered.
+    Root = 2,
+    /// The process that makes cells is watched.
+    Maker = 3,
+    /// Resource limits are set.
+    Limits = 4,
+    /// A user of its own is taken.
+    Identity = 5,
+    /// Capabilities are given up.
+    Privileges = 6,
+    /// Speculation is restricted.
+    Speculation = 7,
+    /// The system-call filter is installed.
+    Filter = 8,
+    /// Descriptors are put in their places.
+    Descriptors = 9,
+    /// The control group is entered.
+    Group = 10,
+}
+
+impl Step {
+    /// The step that a number stands for.
+    #[must_use]
+    pub fn from_u64(value: u64) -> Option<Self> {
+        Self::try_read_from_bytes(value.as_bytes()).ok()
+    }
+
+    /// Makes an error of this step of the system's.
+    pub fn failed(self) -> impl Fn(Errno) -> CellError {
+        move |errno| CellError { step: self, errno }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Namespaces => "making its namespaces",
+            Self::Root => "entering its empty root",
+            Self::Maker => "watching the process that made it",
+            Self::Limits => "setting its limits",
+            Self::Identity => "taking a user of its own",
+            Self::Privileges => "giving up its privileges",
+            Self::Speculation => "restricting speculation",
+            Self::Filter => "installing its system-call filter",
+            Self::Descriptors => "putting its descriptors in place",
+            Self::Group => "entering its control group",
+        })
+    }
+}
+
+/// A cell that could not be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellError {
+    /// Where it failed.
+    pub step: Step,
+    /// The system's answer.
+    pub errno: Errno,
+}
+
+impl fmt::Display for CellError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step, self.errno)
+    }
+}
+
+impl std::error::Error for CellError {}
+
+/// What a process in a cell may use (getrlimit(2)). Processes, core files, locked
+/// memory, queues and priorities are none in every cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// One more than the highest descriptor.
+    pub descriptors: u64,
+    /// Threads and processes of its user.
+    pub processes: u64,
+    /// Bytes of address space.
+    pub address_space: u64,
+    /// Bytes that any file can be made long.
+    pub file_bytes: u64,
+}
+
+impl Limits {
+    fn set(self) -> Result<(), Errno> {
+        let limits = [
+            (Resource::Nofile, self.descriptors),
+            (Resource::Nproc, self.processes),
+            (Resource::As, self.address_space),
+            (Resource::Fsize, self.file_bytes),
+            (Resource::Core, 0),
+            (Resource::Memlock, 0),
+            (Resource::Locks, 0),
+            (Resource::Sigpending, 0),
+            (Resource::Msgqueue, 0),
+            (Resource::Nice, 0),
+            (Resource::Rtprio, 0),
+            (Resource::Rttime, 0),
+        ];
+        for (resource, most) in limits {
+            let held = rustix::process::getrlimit(resource);
+            let most = held.maximum.map_or(most, |held| held.min(most));
+            rustix::process::setrlimit(
+                resource,
+                Rlimit {
+                    current: Some(most),
+                    maximum: Some(most),
+                },
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A cell that is still open, in the child that is to live in it.
+#[derive(Debug)]
+pub struct Cell {
+    maker: OwnedFd,
+    identities: Option<Identities>,
+    number: u32,
+    /// Whether the control group was entered.
+    entered: Result<(), Errno>,
+    #[cfg(feature = "ablation")]
+    stays_open: bool,
+}
+
+impl Cell {
+    /// In the child: where the kernel has not put it into its group, it goes there
+    /// before it does anything else; and it is the first to go when memory is short.
+    pub(crate) fn born(
+        maker: OwnedFd,
+        identities: Option<Identities>,
+        number: u32,
+        group: Option<&Group>,
+    ) -> Self {
+        let entered = group.map_or(Ok(()), Group::enter);
+        go_first();
+        Self {
+            entered,
+            ..Self::new(maker, identities, number)
+        }
+    }
+
+    fn new(maker: OwnedFd, identities: Option<Identities>, number: u32) -> Self {
+        Self {
+            maker,
+            identities,
+            number,
+            entered: Ok(()),
+            #[cfg(feature = "ablation")]
+            stays_open: false,
+        }
+    }
+
+    /// One that is not closed.
+    #[cfg(feature = "ablation")]
+    pub(crate) fn open(maker: OwnedFd) -> Self {
+        Self {
+            stays_open: true,
+            ..Self::new(maker, None, 0)
+        }
+    }
+
+    /// Hands it to a program that this process is about to execute, which opens its
+    /// own libraries before it closes the cell: the text is for [`Cell::take_over`],
+    /// and so is the descriptor `number`.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn hand_over(&self, number: RawFd) -> Result<String, CellError> {
+        self.entered.map_err(Step::Group.failed())?;
+        // SAFETY: makes a number lead elsewhere that nothing in this process owns.
+        if unsafe { libc::dup2(self.maker.as_raw_fd(), number) } < 0 {
+            return Err(Step::Maker.failed()(Errno::BADF));
+        }
+        privileges::keep_through_execution().map_err(Step::Privileges.failed())?;
+        let [first, count] = self.identities.map_or([0, 0], Identities::numbers);
+        Ok(format!("{first},{count},{}", self.number))
+    }
+
+    /// Takes over what [`Cell::hand_over`] handed; `None` when the text is not its.
+    #[must_use]
+    pub fn take_over(text: &str, maker: OwnedFd) -> Option<Self> {
+        let numbers: Vec<u32> = text
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let [first, count, number] = numbers.try_into().ok()?;
+        let identities = Identities::from_numbers([first, count]);
+        Some(Self::new(maker, identities, number))
+    }
+
+    /// Closes it: from here on this process has an empty read-only root, no
+    /// privilege, these limits and only the system calls of `filter`. It ends when
+    /// the process that made it does.
+    ///
+    /// Descriptors from the limit on are closed; below are only those that the caller
+    /// wants in the cell.
+    ///
+    /// # Errors
+    /// The step that failed; the process must end then.
+    pub fn close(self, limits: Limits, filter: &Filter) -> Result<(), CellError> {
+        #[cfg(feature = "ablation")]
+        if self.stays_open {
+            return privileges::end_with_maker().map_err(Step::Maker.failed());
+        }
+        self.entered.map_err(Step::Group.failed())?;
+        enter_empty_root().map_err(Step::Root.failed())?;
+        rustix::system::sethostname(b"cell").map_err(Step::Namespaces.failed())?;
+        if let Some(identities) = self.identities {
+            identities
+                .take(self.number)
+                .and_then(|()| {
+                    // Nothing is mapped into it, so there is no user to become there.
+                    // SAFETY: no memory or descriptor table is unshared.
+                    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
+                })
+                .map_err(Step::Identity.failed())?;
+        }
+        restrict_speculation().map_err(Step::Speculation.failed())?;
+        privileges::drop_all().map_err(Step::Privileges.failed())?;
+        // After the last change of credentials, which would take it back.
+        privileges::end_with_maker().map_err(Step::Maker.failed())?;
+        check_lives(&self.maker)?;
+        drop(self.maker);
+        close_from(limits.descriptors).map_err(Step::Descriptors.failed())?;
+        limits.set().map_err(Step::Limits.failed())?;
+        filter.install().map_err(Step::Filter.failed())
+    }
+}
+
+/// Has the system end this process before any that did not ask for it when memory is
+/// short, whatever each takes (proc_pid_oom_score_adj(5)): the node is to outlive its
+/// cells, also where there are no groups. Raising this needs no privilege.
+fn go_first() {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty());
+    // Where there is no such file, it is chosen by what it takes.
+    let _ = file.and_then(|file| rustix::io::write(file, b"1000"));
+}
+
+/// The maker may have ended before its end was to be told, and then nothing tells.
+fn check_lives(maker: &OwnedFd) -> Result<(), CellError> {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut events = [PollFd::new(maker, PollFlags::IN)];
+    match poll(&mut events, Some(&now)).map_err(Step::Maker.failed())? {
+        0 => Ok(()),
+        _ => Err(Step::Maker.failed()(Errno::SRCH)),
+    }
+}
+
+/// Closes every descriptor from `first` on.
+fn close_from(first: u64) -> Result<(), Errno> {
+    let first = libc::c_uint::try_from(first).map_err(|_| Errno::INVAL)?;
+    // SAFETY: nothing uses a descriptor there any more: whoever owned one is in the
+    // maker's part of this process, which never runs again.
+    match unsafe { libc::close_range(first, libc::c_uint::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::BADF)),
+    }
+}
+
+/// Leaves all that is mounted behind (pivot_root(2): "new_root and put_old may be the
+/// same directory").
+fn enter_empty_root() -> Result<(), Errno> {
+    // A mount of this namespace's own, which it may turn over.
+    rustix::mount::mount_bind(EMPTY, EMPTY)?;
+    rustix::process::chdir(EMPTY)?;
+    rustix::process::pivot_root(c".", c".")?;
+    rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+    rustix::process::chdir(c"/")
+}
+
+/// Turns off what can be turned off of this process's speculation, where the host
+/// lets that be chosen.
+fn restrict_speculation() -> Result<(), Errno> {
+    for feature in [
+        SpeculationFeature::SpeculativeStoreBypass,
+        SpeculationFeature::IndirectBranchSpeculation,
+    ] {
+        let state = match rustix::process::speculative_feature_state(feature) {
+            Ok(Some(state)) => state,
+            // The CPU has no such weakness, or the host no such choice.
+            Ok(None) | Err(Errno::NODEV | Errno::INVAL) => continue,
+            Err(errno) => return Err(errno),
+        };
+        if state.contains(SpeculationFeatureState::PRCTL) {
+            rustix::process::control_speculative_feature(
+                feature,
+                SpeculationFeatureControl::FORCE_DISABLE,
+            )?;
+        }
+    }
+    Ok(())
+}

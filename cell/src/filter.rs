@@ -1,0 +1,202 @@
+//! System-call filters, as tables of rules.
+//!
+//! In a cell what no rule names ends the process (`SECCOMP_RET_KILL_PROCESS`). Filters are
+//! compiled once and installed by each child. Round the programs that serve and make
+//! cells, which live with libraries of the system, what no rule names fails, unless it is
+//! dangerous ([`Filter::compile_lenient`]).
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use crate::by_number;
+
+/// What an argument of a system call must be. Arguments are compared as the 64 bits
+/// that the kernel is handed, unless it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Must {
+    /// The argument with this number is that, in its lower 32 bits: for those that
+    /// the kernel takes as an `int`.
+    Be(u8, u32),
+    /// It is that or more, and less than the second, as an `int`.
+    Lie(u8, u32, u32),
+    /// Of the bits of the first number it has exactly those of the second.
+    Have(u8, u64, u64),
+}
+
+impl Must {
+    fn conditions(self) -> Result<Vec<SeccompCondition>, seccompiler::BackendError> {
+        use SeccompCmpArgLen::{Dword, Qword};
+        let condition = SeccompCondition::new;
+        Ok(match self {
+            Self::Be(argument, value) => {
+                vec![condition(argument, Dword, SeccompCmpOp::Eq, value.into())?]
+            }
+            Self::Lie(argument, from, to) => vec![
+                condition(argument, Dword, SeccompCmpOp::Ge, from.into())?,
+                condition(argument, Dword, SeccompCmpOp::Lt, to.into())?,
+            ],
+            Self::Have(argument, mask, value) => {
+                let masked = SeccompCmpOp::MaskedEq(mask);
+                vec![condition(argument, Qword, masked, value)?]
+            }
+        })
+    }
+}
+
+/// A way in which a system call may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What it is for; names the rule in tests and documents.
+    pub name: &'static str,
+    /// The system call's number.
+    pub call: libc::c_long,
+    /// All of these; none lets it be used freely.
+    pub must: Vec<Must>,
+}
+
+/// Makes a rule.
+#[must_use]
+pub fn rule(name: &'static str, call: libc::c_long, must: &[Must]) -> Rule {
+    Rule {
+        name,
+        call,
+        must: must.to_vec(),
+    }
+}
+
+/// A compiled filter.
+#[derive(Clone, Debug)]
+pub struct Filter(Vec<BpfProgram>);
+
+impl Filter {
+    /// Compiles a filter that lets through what one of `rules` describes, and ends the
+    /// process at everything else. The calls of `refused` fail with the error number
+    /// before them instead: for programs that can do without, and ask all the same.
+    ///
+    /// # Errors
+    /// When a rule names an argument that no call has, or there are too many rules.
+    pub fn compile(
+        rules: &[Rule],
+        refused: &[(Errno, &[libc::c_long])],
+    ) -> Result<Self, seccompiler::BackendError> {
+        let (mut allowed, mut free) = ways(rules)?;
+        let mut programs = Vec::new();
+        for (errno, calls) in refused {
+            // The kernel takes the most severe answer of all filters, and ending the
+            // process would be more severe.
+            free.extend(*calls);
+            programs.push(program(
+                calls.iter().map(|call| (*call, Vec::new())).collect(),
+                SeccompAction::Allow,
+                SeccompAction::Errno(errno.raw_os_error().unsigned_abs()),
+            )?);
+        }
+        // No conditions mean any arguments.
+        allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
+        // Installed last: it does not let others be installed.
+        programs.push(program(
+            allowed,
+            SeccompAction::KillProcess,
+            SeccompAction::Allow,
+        )?);
+        Ok(Self(programs))
+    }
+
+    /// Compiles a filter that lets through what one of `rules` describes, ends the process
+    /// at the calls of `dangerous`, and has all others fail with `ENOSYS`: who tries a newer
+    /// call first takes the older one then, as C libraries do.
+    ///
+    /// # Errors
+    /// As [`Filter::compile`].
+    pub fn compile_lenient(
+        rules: &[Rule],
+        dangerous: &[libc::c_long],
+    ) -> Result<Self, seccompiler::BackendError> {
+        let (mut allowed, free) = ways(rules)?;
+        let fails = SeccompAction::Errno(Errno::NOSYS.raw_os_error().unsigned_abs());
+        let end = |call: &libc::c_long| (*call, SeccompAction::KillProcess);
+        let ended: BTreeMap<_, _> = dangerous.iter().map(end).collect();
+        let by_number = |answers: BTreeMap<_, _>, otherwise| {
+            let program = by_number::program(&answers, &otherwise);
+            program.ok_or(seccompiler::BackendError::FilterTooLarge(answers.len()))
+        };
+        let let_through = free.iter().map(|call| (*call, SeccompAction::Allow));
+        if allowed.is_empty() {
+            // What is dangerous is so whatever a rule says.
+            let answers = let_through.chain(ended).collect();
+            return Ok(Self(vec![by_number(answers, fails)?]));
+        }
+        allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
+        // Of several answers the kernel takes the most severe. The first lets the second be
+        // installed.
+        Ok(Self(vec![
+            by_number(ended, SeccompAction::Allow)?,
+            program(allowed, fails, SeccompAction::Allow)?,
+        ]))
+    }
+
+    /// Installs it in the calling thread, for good. Nothing is allocated.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn install(&self) -> Result<(), Errno> {
+        self.0
+            .iter()
+            .try_for_each(|program| seccompiler::apply_filter(program))
+            .map_err(errno)
+    }
+
+    /// Installs it in all threads of this process, for good.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn install_in_all_threads(&self) -> Result<(), Errno> {
+        self.0
+            .iter()
+            .try_for_each(|program| seccompiler::apply_filter_all_threads(program))
+            .map_err(errno)
+    }
+}
+
+fn errno(error: seccompiler::Error) -> Errno {
+    match error {
+        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
+            Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+        }
+        _ => Errno::INVAL,
+    }
+}
+
+/// Calls with the ways in which they may be made, and those that may be made freely.
+type Ways = (BTreeMap<i64, Vec<SeccompRule>>, Vec<libc::c_long>);
+
+fn ways(rules: &[Rule]) -> Result<Ways, seccompiler::BackendError> {
+    let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let mut free: Vec<libc::c_long> = Vec::new();
+    for Rule { call, must, .. } in rules {
+        let mut conditions = Vec::new();
+        for must in must {
+            conditions.extend(must.conditions()?);
+        }
+        if conditions.is_empty() {
+            free.push(*call);
+        } else {
+            let ways = allowed.entry(*call).or_default();
+            ways.push(SeccompRule::new(conditions)?);
+        }
+    }
+    Ok((allowed, free))
+}
+
+fn program(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    matching: SeccompAction,
+) -> Result<BpfProgram, seccompiler::BackendError> {
+    SeccompFilter::new(rules, otherwise, matching, TargetArch::x86_64)?.try_into()
+}

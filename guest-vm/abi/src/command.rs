@@ -1,0 +1,202 @@
+//! What the node has a guest do before a request: the steps from a booted guest to a
+//! function that is ready.
+//!
+//! Commands are appended to [`crate::mailbox::COMMANDS`], and the guest does them one
+//! after the other. When none is left it serves the request that came with its
+//! activation, or rings that it stands at its stage, where it can be frozen; so every
+//! command's end is a freeze point if the node says no more at that time.
+//!
+//! ```text
+//! Booted ─ Link ─▶ Linked ─ Load ─▶ Loaded ─ Instantiate ─▶ Ready ─ Evaluate ─▶ Ready
+//! ```
+//!
+//! [`Command::Grow`] changes no stage. A request is served by a function that is loaded
+//! or ready; one that is only loaded is instantiated for it first.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::wire::{Reader, SeedConfig, WireError, Writer};
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Make the engine, and link every import that there is.
+    Link,
+    /// Take possession of RAM up to so many bytes from guest-physical 0.
+    Grow {
+        /// Whole large pages; never less than there is.
+        ram_bytes: u64,
+    },
+    /// Take the compiled Wasm at [`crate::memory_map::CODE`] for the function's.
+    Load {
+        /// Its size, in bytes.
+        code_bytes: u64,
+        /// How it is set up.
+        config: SeedConfig,
+    },
+    /// Run what the function runs when it is instantiated.
+    Instantiate,
+    /// Call an export of the function that has neither parameters nor results.
+    Evaluate {
+        /// Its name; for one of an exported interface `interface#name`.
+        export: String,
+    },
+}
+
+impl Command {
+    const LINK: u8 = 1;
+    const GROW: u8 = 2;
+    const LOAD: u8 = 3;
+    const INSTANTIATE: u8 = 4;
+    const EVALUATE: u8 = 5;
+
+    /// What it is called, for reports.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Grow { .. } => "grow",
+            Self::Load { .. } => "load",
+            Self::Instantiate => "instantiate",
+            Self::Evaluate { .. } => "evaluate",
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        match self {
+            Self::Link => writer.bytes(&[Self::LINK]),
+            Self::Grow { ram_bytes } => {
+                writer.bytes(&[Self::GROW]);
+                writer.bytes(&ram_bytes.to_le_bytes());
+            }
+            Self::Load { code_bytes, config } => {
+                writer.bytes(&[Self::LOAD]);
+                writer.bytes(&code_bytes.to_le_bytes());
+                config.write(writer);
+            }
+            Self::Instantiate => writer.bytes(&[Self::INSTANTIATE]),
+            Self::Evaluate { export } => {
+                writer.bytes(&[Self::EVALUATE]);
+                writer.string(export.as_bytes());
+            }
+        }
+    }
+
+    /// The command that `bytes` begin with, and its length.
+    ///
+    /// # Errors
+    /// When they begin with none.
+    pub fn decode_first(bytes: &[u8]) -> Result<(Self, usize), WireError> {
+        let mut reader = Reader::new(bytes);
+        let [kind] = reader.array()?;
+        let command = match kind {
+            Self::LINK => Self::Link,
+            Self::GROW => Self::Grow {
+                ram_bytes: u64::from_le_bytes(reader.array()?),
+            },
+            Self::LOAD => Self::Load {
+                code_bytes: u64::from_le_bytes(reader.array()?),
+                config: SeedConfig::read(&mut reader)?,
+            },
+            Self::INSTANTIATE => Self::Instantiate,
+            Self::EVALUATE => Self::Evaluate {
+                export: String::from_utf8(reader.string()?).map_err(|_| WireError::BadValue)?,
+            },
+            _ => return Err(WireError::BadValue),
+        };
+        Ok((command, bytes.len().saturating_sub(reader.left())))
+    }
+}
+
+/// Commands as a mailbox holds them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commands {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Commands {
+    /// These, in their order.
+    #[must_use]
+    pub fn of(commands: &[Command]) -> Self {
+        let mut writer = Writer::default();
+        for command in commands {
+            command.write(&mut writer);
+        }
+        Self {
+            bytes: writer.into_bytes(),
+            count: commands.len() as u32,
+        }
+    }
+
+    /// How they are spelled.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::FunctionKind;
+    use alloc::vec;
+
+    fn all() -> [Command; 5] {
+        [
+            Command::Link,
+            Command::Grow { ram_bytes: 1 << 27 },
+            Command::Load {
+                code_bytes: 77,
+                config: SeedConfig {
+                    kind: FunctionKind::CgiModule,
+                    memory_limit: 1 << 20,
+                    arguments: vec![b"f".to_vec()],
+                    environment: vec![(b"A".to_vec(), b"b".to_vec())],
+                },
+            },
+            Command::Instantiate,
+            Command::Evaluate {
+                export: "a:b/c#init".into(),
+            },
+        ]
+    }
+
+    #[test]
+    fn a_list_is_read_one_command_at_a_time() {
+        let commands = Commands::of(&all());
+        assert_eq!(commands.count(), 5);
+        let mut rest = commands.bytes();
+        for expected in all() {
+            let (command, length) = Command::decode_first(rest).unwrap();
+            assert_eq!(command, expected);
+            rest = &rest[length..];
+        }
+        assert!(rest.is_empty());
+        assert_eq!(Command::decode_first(rest), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for command in all() {
+            let bytes = Commands::of(&[command]).bytes().to_vec();
+            for end in 0..bytes.len() {
+                let cut = Command::decode_first(&bytes[..end]);
+                assert_eq!(cut, Err(WireError::Truncated));
+            }
+        }
+        for kind in [0, 6, 255] {
+            let decoded = Command::decode_first(&[kind; 32]);
+            assert_eq!(decoded, Err(WireError::BadValue));
+        }
+        let not_text = [&[5, 1, 0, 0, 0][..], &[0xff]].concat();
+        assert_eq!(Command::decode_first(&not_text), Err(WireError::BadValue));
+    }
+}

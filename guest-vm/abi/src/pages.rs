@@ -1,0 +1,475 @@
+//! Guest-physical memory by its pages: addresses, pages, ranges and sets of them.
+//!
+//! The one algebra for them, on both sides of the VM boundary and between processes. Pages
+//! are numbers of 32 bits (16 TiB, where a guest has at most some GiB), so a range cannot
+//! be misaligned and the address of a page cannot overflow: what another side tells may be
+//! empty, backwards, out of order or beyond a guest's memory, and nothing else.
+
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::memory_map::PAGE;
+
+/// A guest-physical address, in bytes.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+#[repr(transparent)]
+pub struct GuestAddress(u64);
+
+impl GuestAddress {
+    /// The address of a byte.
+    #[must_use]
+    pub const fn new(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The page that it lies in; `None` beyond the last one that has a number.
+    #[must_use]
+    pub fn page(self) -> Option<Page> {
+        u32::try_from(self.0 / PAGE).ok().map(Page)
+    }
+}
+
+/// A page of guest-physical memory.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+#[repr(transparent)]
+pub struct Page(u32);
+
+impl Page {
+    /// The page with this number.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Where it begins.
+    #[must_use]
+    pub const fn address(self) -> GuestAddress {
+        GuestAddress(self.0 as u64 * PAGE)
+    }
+
+    /// The one behind it, itself if there is none.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// Pages from one to another. Where the end is not behind the start there are none.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct PageRange {
+    /// First page.
+    pub start: Page,
+    /// One past the last page.
+    pub end: Page,
+}
+
+impl PageRange {
+    /// All that have a number, but for the last one.
+    pub const ALL: Self = Self {
+        start: Page(0),
+        end: Page(u32::MAX),
+    };
+
+    /// Pages `start` to `end`, which is not one of them.
+    #[must_use]
+    pub const fn new(start: Page, end: Page) -> Self {
+        Self { start, end }
+    }
+
+    /// The pages from one byte to another, in which both begin a page.
+    ///
+    /// # Panics
+    /// When one does not, or is beyond the last page: for constants, and for what was
+    /// looked at before.
+    #[must_use]
+    pub const fn of_bytes(start: u64, end: u64) -> Self {
+        assert!(start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE));
+        assert!(start / PAGE <= u32::MAX as u64 && end / PAGE <= u32::MAX as u64);
+        Self {
+            start: Page((start / PAGE) as u32),
+            end: Page((end / PAGE) as u32),
+        }
+    }
+
+    /// The pages that have any of these bytes, as far as pages have numbers.
+    #[must_use]
+    pub fn around(start: u64, end: u64) -> Self {
+        let number = |page: u64| Page(u32::try_from(page).unwrap_or(u32::MAX));
+        Self {
+            start: number(start / PAGE),
+            end: number(end.div_ceil(PAGE)),
+        }
+    }
+
+    /// One page.
+    #[must_use]
+    pub const fn one(page: Page) -> Self {
+        Self {
+            start: page,
+            end: page.next(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.end.0 <= self.start.0
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        self.end.0.saturating_sub(self.start.0) as u64
+    }
+
+    /// How many bytes they have.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.count() * PAGE
+    }
+
+    /// Whether this page is one of them.
+    #[must_use]
+    pub fn contains(self, page: Page) -> bool {
+        self.start <= page && page < self.end
+    }
+
+    /// Whether all of `other` are among them.
+    #[must_use]
+    pub fn holds(self, other: Self) -> bool {
+        other.is_empty() || (self.start <= other.start && other.end <= self.end)
+    }
+
+    /// The pages that both have; perhaps none.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self {
+            start: self.start.max(other.start),
+            end: self.end.min(other.end),
+        }
+    }
+
+    /// The first `count` of them, or all, and those behind.
+    #[must_use]
+    pub fn split_at(self, count: u32) -> (Self, Self) {
+        let at = self.start.0.saturating_add(count).min(self.end.0);
+        let at = Page(at.max(self.start.0));
+        (Self::new(self.start, at), Self::new(at, self.end))
+    }
+
+    /// The pages one by one.
+    pub fn pages(self) -> impl DoubleEndedIterator<Item = Page> + use<> {
+        (self.start.0..self.end.0).map(Page)
+    }
+
+    /// Widened to whole units of so many pages.
+    #[must_use]
+    pub fn widened(self, unit: NonZeroU32) -> Self {
+        let unit = unit.get();
+        Self {
+            start: Page(self.start.0 - self.start.0 % unit),
+            end: Page(
+                self.end
+                    .0
+                    .checked_next_multiple_of(unit)
+                    .unwrap_or(u32::MAX),
+            ),
+        }
+    }
+}
+
+/// A set of pages, as ranges in order that neither touch nor are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PageSet(Vec<PageRange>);
+
+impl PageSet {
+    /// Without any.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// What can be believed of ranges that somebody else told: those at the start that are
+    /// in order, not empty, and within `within`. All that follow one that is not are left
+    /// out.
+    #[must_use]
+    pub fn of_told(told: &[PageRange], within: PageRange) -> Self {
+        let mut set = Self::new();
+        let mut end = within.start;
+        for range in told {
+            if range.is_empty() || range.start < end || !within.holds(*range) {
+                break;
+            }
+            end = range.end;
+            set.push(*range);
+        }
+        set
+    }
+
+    /// Ranges that somebody else told, if all of them can be believed.
+    #[must_use]
+    pub fn of_all_told(told: &[PageRange], within: PageRange) -> Option<Self> {
+        let set = Self::of_told(told, within);
+        let all: u64 = told.iter().map(|range| range.count()).sum();
+        let has_empty = told.iter().any(|range| range.is_empty());
+        (!has_empty && set.count() == all).then_some(set)
+    }
+
+    /// Its ranges, in order.
+    #[must_use]
+    pub fn ranges(&self) -> &[PageRange] {
+        &self.0
+    }
+
+    /// Its ranges one by one, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = PageRange> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many pages it has.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.iter().map(PageRange::count).sum()
+    }
+
+    /// How many bytes they have.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.count() * PAGE
+    }
+
+    /// Adds pages; without a search where they come behind all that there are.
+    pub fn push(&mut self, range: PageRange) {
+        if range.is_empty() {
+            return;
+        }
+        match self.0.last_mut() {
+            Some(last) if range.start < last.start => {
+                *self = self.union(&Self::from(range));
+            }
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => self.0.push(range),
+        }
+    }
+
+    /// Whether this page is one of them.
+    #[must_use]
+    pub fn contains(&self, page: Page) -> bool {
+        let range = self.0.get(self.first_behind(page));
+        range.is_some_and(|range| range.contains(page))
+    }
+
+    /// The first of its pages, those with the lowest addresses, `most` at most: whole ranges
+    /// only.
+    #[must_use]
+    pub fn first_ranges(&self, most: u64) -> Self {
+        let mut pages = 0;
+        let fits = |range: &&PageRange| {
+            pages += range.count();
+            pages <= most
+        };
+        Self(self.0.iter().take_while(fits).copied().collect())
+    }
+
+    /// The first of them in a range.
+    #[must_use]
+    pub fn first_in(&self, range: PageRange) -> Option<Page> {
+        let next = self.0.get(self.first_behind(range.start))?;
+        let both = next.intersection(range);
+        (!both.is_empty()).then_some(both.start)
+    }
+
+    /// The place of the first range that ends behind `page`.
+    fn first_behind(&self, page: Page) -> usize {
+        self.0.partition_point(|range| range.end <= page)
+    }
+
+    /// Cuts `range` into pieces that are wholly in the set or wholly out of it, in order;
+    /// says of each whether it is.
+    pub fn cut(&self, range: PageRange) -> impl Iterator<Item = (PageRange, bool)> + use<'_> {
+        let mut at = range.start;
+        let mut ahead = self.0.iter().skip(self.first_behind(at)).peekable();
+        core::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
+            let (end, is_in) = match ahead.peek() {
+                Some(next) if next.start <= at => {
+                    let end = next.end;
+                    ahead.next();
+                    (end, true)
+                }
+                Some(next) => (next.start, false),
+                None => (range.end, false),
+            };
+            let piece = PageRange::new(at, end.min(range.end));
+            at = piece.end;
+            Some((piece, is_in))
+        })
+    }
+
+    /// The pages of either.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.iter().chain(other.iter()).collect()
+    }
+
+    /// The pages of both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.pieces(other, true)
+    }
+
+    /// The pages that `other` does not have.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        self.pieces(other, false)
+    }
+
+    fn pieces(&self, other: &Self, wanted: bool) -> Self {
+        let pieces = self.iter().flat_map(|range| other.cut(range));
+        pieces
+            .filter(|(_, is_in)| *is_in == wanted)
+            .map(|(piece, _)| piece)
+            .collect()
+    }
+
+    /// Widened to whole units of so many pages, and with the nearest ranges joined until
+    /// at most `most` are left (at least one).
+    ///
+    /// A range costs an instance a mapping; a page that nobody needs costs nothing but the
+    /// chance to be a hole. So few and wide is right.
+    #[must_use]
+    pub fn coalesced(&self, unit: NonZeroU32, most: usize) -> Self {
+        let Self(mut ranges) = self.iter().map(|range| range.widened(unit)).collect();
+        while ranges.len() > most.max(1) {
+            let gaps = ranges.windows(2).map(|pair| match pair {
+                [left, right] => right.start.0 - left.end.0,
+                _ => u32::MAX,
+            });
+            let Some((left, _)) = gaps.enumerate().min_by_key(|(_, gap)| *gap) else {
+                break;
+            };
+            let right = ranges.remove(left + 1);
+            if let Some(left) = ranges.get_mut(left) {
+                left.end = right.end;
+            }
+        }
+        Self(ranges)
+    }
+}
+
+impl From<PageRange> for PageSet {
+    fn from(range: PageRange) -> Self {
+        let mut set = Self::new();
+        set.push(range);
+        set
+    }
+}
+
+/// In any order, overlapping or not.
+impl FromIterator<PageRange> for PageSet {
+    fn from_iter<I: IntoIterator<Item = PageRange>>(ranges: I) -> Self {
+        let mut ranges: Vec<_> = ranges.into_iter().collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut set = Self::new();
+        for range in ranges {
+            set.push(range);
+        }
+        set
+    }
+}
+
+/// Room for ranges in a message: those before the first empty one are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Ranges<const MOST: usize>([PageRange; MOST]);
+
+impl<const MOST: usize> Ranges<MOST> {
+    /// The ranges of a set, the nearest ones joined where there is not room for all.
+    #[must_use]
+    pub fn covering(set: &PageSet) -> Self {
+        let fitting;
+        let set = if set.0.len() > MOST {
+            fitting = set.coalesced(NonZeroU32::MIN, MOST);
+            &fitting
+        } else {
+            set
+        };
+        let mut told = Self::default();
+        for (slot, range) in told.0.iter_mut().zip(set.iter()) {
+            *slot = range;
+        }
+        told
+    }
+
+    /// The ranges of a set, if there is room for all.
+    #[must_use]
+    pub fn of(set: &PageSet) -> Option<Self> {
+        (set.0.len() <= MOST).then(|| Self::covering(set))
+    }
+
+    /// What was told, as it was told: nothing of it is to be believed yet.
+    #[must_use]
+    pub fn told(&self) -> &[PageRange] {
+        let count = self.0.iter().take_while(|range| !range.is_empty()).count();
+        self.0.get(..count).unwrap_or_default()
+    }
+}
+
+impl<const MOST: usize> Default for Ranges<MOST> {
+    fn default() -> Self {
+        Self([PageRange::default(); MOST])
+    }
+}

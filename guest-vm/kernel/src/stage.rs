@@ -1,0 +1,184 @@
+//! What a guest can be, and what each command makes of it.
+//!
+//! The stages are types of the runtime, each made of the one before: a command at a
+//! stage that it is not for ends the guest, since only the node gives commands.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::mem;
+use core::ptr::{self, NonNull};
+
+use faasw_abi::command::Command;
+use faasw_abi::doorbell::Ring;
+use faasw_abi::memory_map::CODE;
+use faasw_abi::wire::SeedConfig;
+use faasw_runtime::failure::Failure;
+use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
+use wasmtime::{CustomCodeMemory, Engine};
+
+use crate::host::publish;
+use crate::instance::Instance;
+use crate::{cpu, frames, host};
+
+/// How far a guest is.
+pub enum Stage {
+    /// It has booted: level 0.
+    Booted(Instance),
+    /// It has an engine and every import linked: level 1.
+    Linked(Box<Linkers<Instance>>, Instance),
+    /// It has a function of which nothing has run.
+    Loaded(Prepared<Instance>),
+    /// Its function waits for a request.
+    Ready(Ready<Instance>),
+}
+
+/// The code of a function is executable where the host has put it.
+struct CodeInPlace;
+
+impl CustomCodeMemory for CodeInPlace {
+    fn required_alignment(&self) -> usize {
+        4096
+    }
+
+    fn publish_executable(&self, _: *const u8, _: usize) -> wasmtime::Result<()> {
+        Ok(())
+    }
+
+    fn unpublish_executable(&self, _: *const u8, _: usize) -> wasmtime::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stage {
+    /// What the guest rings when it stands here.
+    pub fn ring(&self) -> Ring {
+        match self {
+            Self::Booted(_) => Ring::Booted,
+            Self::Linked(..) => Ring::Linked,
+            Self::Loaded(_) => Ring::Loaded,
+            Self::Ready(_) => Ring::Ready,
+        }
+    }
+
+    pub fn platform(&self) -> &Instance {
+        match self {
+            Self::Booted(platform) | Self::Linked(_, platform) => platform,
+            Self::Loaded(prepared) => prepared.platform(),
+            Self::Ready(ready) => ready.platform(),
+        }
+    }
+
+    pub fn platform_mut(&mut self) -> &mut Instance {
+        match self {
+            Self::Booted(platform) | Self::Linked(_, platform) => platform,
+            Self::Loaded(prepared) => prepared.platform_mut(),
+            Self::Ready(ready) => ready.platform_mut(),
+        }
+    }
+
+    /// Does a command.
+    ///
+    /// # Errors
+    /// What the function failed of.
+    pub fn step(self, command: Command) -> Result<Self, Failure> {
+        Ok(match (self, command) {
+            (Self::Booted(platform), Command::Link) => Self::Linked(Box::new(link()), platform),
+            (stage, Command::Grow { ram_bytes }) => {
+                if !frames::extend(ram_bytes) {
+                    host::fatal(format_args!("{ram_bytes} bytes of RAM do not fit"));
+                }
+                stage
+            }
+            (Self::Linked(linkers, platform), Command::Load { code_bytes, config }) => {
+                Self::Loaded(load(linkers, platform, code_bytes, config)?)
+            }
+            (Self::Loaded(prepared), Command::Instantiate) => Self::Ready(instantiate(prepared)?),
+            (Self::Ready(ready), Command::Evaluate { export }) => {
+                Self::Ready(evaluate(ready, &export)?)
+            }
+            (stage, command) => host::fatal(format_args!(
+                "the command to {} came at the stage {:?}",
+                command.name(),
+                stage.ring()
+            )),
+        })
+    }
+
+    /// What answers a request; a function that is only loaded is instantiated for it.
+    ///
+    /// # Errors
+    /// What the function failed of.
+    pub fn ready(self) -> Result<Ready<Instance>, Failure> {
+        match self {
+            Self::Ready(ready) => Ok(ready),
+            Self::Loaded(prepared) => instantiate(prepared),
+            stage => host::fatal(format_args!(
+                "a request came at the stage {:?}",
+                stage.ring()
+            )),
+        }
+    }
+}
+
+/// What all functions share.
+fn link() -> Linkers<Instance> {
+    let mut settings = faasw_runtime::engine::config();
+    settings.with_custom_code_memory(Some(Arc::new(CodeInPlace)));
+    // SAFETY: the answers come from this CPU.
+    unsafe { settings.detect_host_feature(cpu::has) };
+    match Engine::new(&settings).and_then(|engine| Linkers::new(&engine)) {
+        Ok(linkers) => linkers,
+        Err(error) => host::fatal(format_args!("the engine does not start: {error:?}")),
+    }
+}
+
+/// Everything of a function before its own code runs.
+fn load(
+    linkers: Box<Linkers<Instance>>,
+    platform: Instance,
+    code_bytes: u64,
+    config: SeedConfig,
+) -> Result<Prepared<Instance>, Failure> {
+    let code = NonNull::slice_from_raw_parts(
+        match NonNull::new(ptr::with_exposed_provenance_mut::<u8>(CODE as usize)) {
+            Some(start) => start,
+            None => host::fatal(format_args!("the code has no address")),
+        },
+        code_bytes as usize,
+    );
+    // SAFETY: the host has placed an artifact of the compile helper there, on a
+    // page boundary, read-only and for as long as the VM lives.
+    let loaded = unsafe { Loaded::from_raw(linkers.engine(), code, config.kind) }?;
+    let prepared = Prepared::new(&linkers, loaded, config, platform);
+    // A guest serves one function, and ends without undoing anything.
+    mem::forget(linkers);
+    prepared.map_err(|unready| unready.failure)
+}
+
+/// Runs what the function runs before any request.
+fn instantiate(prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure> {
+    let begun = prepared.platform().age();
+    let ready = prepared.instantiate().map_err(|unready| unready.failure)?;
+    tell_draws(&ready, begun);
+    Ok(ready)
+}
+
+/// Calls an export of a function that is ready, and is so again afterwards.
+fn evaluate(mut ready: Ready<Instance>, export: &str) -> Result<Ready<Instance>, Failure> {
+    let begun = ready.platform().age();
+    ready.evaluate(export)?;
+    tell_draws(&ready, begun);
+    Ok(ready)
+}
+
+/// Says what the function has drawn so far, and how long this step took.
+fn tell_draws(ready: &Ready<Instance>, begun: u64) {
+    let draws = ready.draws();
+    let drawn = host::write_report(format_args!("{draws}"));
+    let (bits, entropy) = (draws.bits(), draws.entropy_bytes());
+    publish!(draws, bits);
+    publish!(entropy_drawn, u32::try_from(entropy).unwrap_or(u32::MAX));
+    publish!(report_len, drawn);
+    let took = ready.platform().age().saturating_sub(begun);
+    publish!(init_nanoseconds, took);
+}

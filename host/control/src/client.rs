@@ -1,0 +1,303 @@
+//! A client of a running node's admin API.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use faasw_words::SeedInfo;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::net::UnixStream;
+
+use crate::{
+    Deployed, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, LogPage, NodeInfo,
+    ProblemBody, Summary,
+    query::{self, Invocation},
+};
+
+/// Where the node of a data directory has its admin socket.
+#[must_use]
+pub fn admin_socket(data_dir: &Path) -> PathBuf {
+    data_dir.join("faasw.sock")
+}
+
+/// Why a node did not do what it was asked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No node answers.
+    #[error("no node is running on the data directory {0:?}")]
+    NotRunning(PathBuf),
+    /// The node may not be asked.
+    #[error("the admin socket {path:?} cannot be used: {error}")]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The connection broke.
+    #[error("the node stopped answering: {0}")]
+    Connection(#[from] hyper::Error),
+    /// The node refused, or failed.
+    #[error("{detail}")]
+    Refused {
+        /// Status of the answer.
+        status: StatusCode,
+        /// What the node says, complete.
+        detail: String,
+    },
+    /// The node's answer makes no sense.
+    #[error("the node's answer cannot be read: {0}; is it another version of faasw?")]
+    Answer(#[from] serde_json::Error),
+    /// The request cannot be written.
+    #[error("the request is not valid: {0}")]
+    Request(#[from] http::Error),
+}
+
+/// Asks the node of a data directory. Each call is a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Client {
+    data_dir: PathBuf,
+}
+
+impl Client {
+    /// A client of the node that has this data directory. It connects later.
+    #[must_use]
+    pub fn new(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+        }
+    }
+
+    /// Asks the node about itself.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn node(&self) -> Result<NodeInfo, ClientError> {
+        self.ask(Method::GET, "node".into(), Bytes::new()).await
+    }
+
+    /// Lists functions.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn list(&self) -> Result<Vec<FunctionInfo>, ClientError> {
+        self.ask(Method::GET, "functions".into(), Bytes::new())
+            .await
+    }
+
+    /// Deploys a module.
+    ///
+    /// # Errors
+    /// When no node answers, or it refuses name, options or module.
+    pub async fn deploy(
+        &self,
+        name: &FunctionName,
+        module: Bytes,
+        options: &FunctionOptions,
+    ) -> Result<Deployed, ClientError> {
+        // A node stops reading what is too large, and the connection would
+        // break before its answer arrives: better not to begin.
+        let limit = self.node().await?.module_limit;
+        if module.len() > limit {
+            return Err(ClientError::Refused {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                detail: format!(
+                    "the module is {} bytes; at most {limit} are taken",
+                    module.len()
+                ),
+            });
+        }
+        let path = format!("functions/{name}?{}", query::write_options(options));
+        self.ask(Method::PUT, path, module).await
+    }
+
+    /// Removes a function.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn remove(&self, name: &FunctionName) -> Result<(), ClientError> {
+        let path = format!("functions/{name}");
+        let request = request(Method::DELETE, &path, Bytes::new())?;
+        accepted(self.send(request).await?).map(|_| ())
+    }
+
+    /// Makes a version that is kept the current one; without a number, the one
+    /// before the current.
+    ///
+    /// # Errors
+    /// When no node answers, or there is no such function or version.
+    pub async fn rollback(
+        &self,
+        name: &FunctionName,
+        version: Option<u64>,
+    ) -> Result<FunctionInfo, ClientError> {
+        let query = version.map_or_else(String::new, |version| format!("?version={version}"));
+        let path = format!("functions/{name}/rollback{query}");
+        self.ask(Method::POST, path, Bytes::new()).await
+    }
+
+    /// A function with the versions of it that are kept.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn inspect(&self, name: &FunctionName) -> Result<FunctionDetails, ClientError> {
+        self.ask(Method::GET, format!("functions/{name}"), Bytes::new())
+            .await
+    }
+
+    /// The newest lines of a function's log; at most `newest`.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn logs(&self, name: &FunctionName, newest: usize) -> Result<LogPage, ClientError> {
+        let path = format!("functions/{name}/logs?lines={newest}");
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// The lines of a function's log after a place, [`LogPage::next`] of the
+    /// page before. Waits for one, though not for ever: a page may be empty.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn logs_after(
+        &self,
+        name: &FunctionName,
+        place: u64,
+    ) -> Result<LogPage, ClientError> {
+        let path = format!("functions/{name}/logs?after={place}");
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// The node's tree of seeds, parents before children.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn tree(&self) -> Result<Vec<SeedInfo>, ClientError> {
+        self.ask(Method::GET, "tree".into(), Bytes::new()).await
+    }
+
+    /// What the node has done since it started.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn stats(&self) -> Result<Summary, ClientError> {
+        self.ask(Method::GET, "stats".into(), Bytes::new()).await
+    }
+
+    /// The node's metrics as OpenMetrics text.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let request = Request::get("/metrics")
+            .header(header::HOST, "localhost")
+            .body(Full::default())?;
+        let text = accepted(self.send(request).await?)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Sends a request to a function. Its path and query are what the function
+    /// sees. The response may be a problem of the node's; fields that came
+    /// behind its body are among its headers.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn invoke(
+        &self,
+        name: &FunctionName,
+        asked: Request<Bytes>,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let (parts, body) = asked.into_parts();
+        let path_and_query = parts.uri.path_and_query();
+        let invocation = Invocation {
+            method: parts.method.as_str().into(),
+            path: path_and_query.map_or("/", |path| path.as_str()).into(),
+        };
+        let path = format!(
+            "functions/{name}/invoke?{}",
+            query::write_invocation(&invocation)
+        );
+        let mut request = request(Method::POST, &path, body)?;
+        *request.headers_mut() = parts.headers;
+        let trailers = HeaderValue::from_static("trailers");
+        request.headers_mut().insert(header::TE, trailers);
+        self.send(request).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> Result<T, ClientError> {
+        let response = self.send(request(method, &path, body)?).await?;
+        let body = accepted(response)?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
+        let path = admin_socket(&self.data_dir);
+        let stream = UnixStream::connect(&path)
+            .await
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    ClientError::NotRunning(self.data_dir.clone())
+                }
+                _ => ClientError::Socket { path, error },
+            })?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let answer = async {
+            let response = sender.send_request(request).await?;
+            let (mut parts, body) = response.into_parts();
+            let body = body.collect().await?;
+            parts
+                .headers
+                .extend(body.trailers().cloned().unwrap_or_default());
+            Ok(Response::from_parts(parts, body.to_bytes()))
+        };
+        // The connection is driven here rather than by a task, so that nothing
+        // of a call outlives it. It pends for ever if it ends well before the answer.
+        let broken = async {
+            match connection.await {
+                Err(error) => error,
+                Ok(()) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // An answer that is there counts, whatever became of the connection.
+            biased;
+            answer = answer => answer,
+            error = broken => Err(error.into()),
+        }
+    }
+}
+
+fn request(method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
+    Ok(Request::builder()
+        .method(method)
+        .uri(format!("/v1/{path}"))
+        .header(header::HOST, "localhost")
+        .body(Full::new(body))?)
+}
+
+/// The body of a good answer; a problem's detail as an error.
+fn accepted(response: Response<Bytes>) -> Result<Bytes, ClientError> {
+    let status = response.status();
+    let body = response.into_body();
+    if status.is_success() {
+        return Ok(body);
+    }
+    let problem: ProblemBody<'_> = serde_json::from_slice(&body)?;
+    Err(ClientError::Refused {
+        status,
+        detail: problem.detail.into_owned(),
+    })
+}

@@ -1,0 +1,83 @@
+//! What a node says of its functions.
+
+use std::time::{Duration, SystemTime};
+
+use faasw_abi::wire::FunctionKind;
+use faasw_words::FreezePolicy;
+use serde::{Deserialize, Serialize};
+
+use crate::{Digest, FunctionName, HostName, RequestLimits, spelling};
+
+/// A version of a function that the node has; in lists, the current one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionInfo {
+    /// Its name.
+    pub name: FunctionName,
+    /// Number of the version: 1 is the first that was deployed under the name.
+    pub version: u64,
+    /// What it is.
+    #[serde(with = "spelling::kind")]
+    pub kind: FunctionKind,
+    /// Digest of its module.
+    pub digest: Digest,
+    /// When it was deployed.
+    pub deployed: SystemTime,
+    /// Memory limit in bytes.
+    pub memory: u64,
+    /// The times that hold for its requests.
+    pub limits: RequestLimits,
+    /// Most requests at once; nothing where only the node's limit holds.
+    pub concurrency: Option<usize>,
+    /// Hosts that are its own, but for the one in the node's domain.
+    #[serde(default)]
+    pub hosts: Vec<HostName>,
+    /// Names of its environment variables. Values may be secrets and stay.
+    pub environment: Vec<String>,
+    /// Full names of its module's imports.
+    pub imports: Vec<String>,
+    /// Size of its module in bytes.
+    pub module_bytes: u64,
+    /// Size of its compiled code in bytes.
+    pub code_bytes: u64,
+    /// The freeze policy that was asked for.
+    #[serde(with = "spelling::freeze")]
+    pub freeze: FreezePolicy,
+    /// Whether its seed is frozen after instantiation: the policy in force.
+    pub frozen_after_init: bool,
+    /// What instantiating it drew, by import, one line each; empty when nothing.
+    pub drawn: String,
+    /// What its instantiation takes.
+    #[serde(rename = "instantiation_us", with = "spelling::microseconds")]
+    pub instantiation: Duration,
+    /// Size of its seed's memory layer in bytes.
+    pub layer_bytes: u64,
+    /// Whether its seed exists now. After a restart it is made in the background, or
+    /// when a request comes, which is served from what all functions share meanwhile.
+    pub ready: bool,
+}
+
+/// A function and the versions of it that are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionDetails {
+    /// The version that serves.
+    pub function: FunctionInfo,
+    /// Requests that are under way now, on whatever version.
+    pub under_way: usize,
+    /// Versions that can be gone back to, and the current one; newest first.
+    pub versions: Vec<FunctionInfo>,
+}
+
+/// A deployment that went well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployed {
+    /// The function.
+    pub function: FunctionInfo,
+    /// What compiling took; nothing when the code was there already.
+    #[serde(rename = "compile_us", with = "spelling::optional_microseconds")]
+    pub compile_time: Option<Duration>,
+    /// What making the seed took.
+    #[serde(rename = "seed_us", with = "spelling::microseconds")]
+    pub seed_time: Duration,
+    /// What its owner should know about the freeze, if anything.
+    pub notice: Option<String>,
+}

@@ -1,0 +1,53 @@
+//! What the admin API of a node says: what is asked, what is answered, how failures look,
+//! and a client. A node's own side is in `faasw`, which uses the same types.
+//!
+//! The API is HTTP with JSON on a Unix socket in the data directory ([`admin_socket`]).
+//!
+//! | request | does |
+//! | --- | --- |
+//! | `GET /v1/node` | tells about the node: [`NodeInfo`] |
+//! | `GET /v1/functions` | lists functions: [`FunctionInfo`]s |
+//! | `PUT /v1/functions/NAME?…` | deploys the body: [`Deployed`] |
+//! | `GET /v1/functions/NAME` | one with its versions: [`FunctionDetails`] |
+//! | `POST /v1/functions/NAME/rollback?version=…` | goes back to a version, or the one before: [`FunctionInfo`] |
+//! | `DELETE /v1/functions/NAME` | removes a function |
+//! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes it: its response |
+//! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: a [`LogPage`] |
+//! | `GET /v1/functions/NAME/logs?after=…` | those after a place; waits for one for at most 30 s |
+//! | `GET /v1/tree` | the tree of seeds: [`SeedInfo`]s, parents first |
+//! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
+//! | `GET /metrics` | metrics as OpenMetrics text |
+//!
+//! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, the
+//! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
+//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`). Failures
+//! are problem bodies. Who may open the socket may do everything; its mode and
+//! its directory's leave that to the node's user.
+
+mod client;
+mod digest;
+mod function;
+mod host_name;
+mod log;
+mod name;
+mod node;
+mod options;
+mod problem;
+pub mod query;
+pub mod spelling;
+mod stats;
+mod times;
+
+pub use client::{Client, ClientError, admin_socket};
+pub use digest::{Digest, DigestError};
+pub use faasw_abi::wire::FunctionKind;
+pub use faasw_words::{FreezePolicy, LogStream, SeedInfo};
+pub use function::{Deployed, FunctionDetails, FunctionInfo};
+pub use host_name::{HostName, HostNameError};
+pub use log::{LogLine, LogPage};
+pub use name::{FunctionName, NameError};
+pub use node::NodeInfo;
+pub use options::{FunctionOptions, OptionsError};
+pub use problem::{Problem, ProblemBody};
+pub use stats::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
+pub use times::{RequestLimits, TimeLimit};

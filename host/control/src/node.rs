@@ -1,0 +1,22 @@
+//! What a node says of itself.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What a node says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Version of faasw.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Address of the gateway, if it has one.
+    pub address: Option<SocketAddr>,
+    /// Data directory.
+    pub data_dir: PathBuf,
+    /// Number of functions.
+    pub functions: usize,
+    /// Largest module that it deploys, in bytes.
+    pub module_limit: usize,
+}

@@ -1,0 +1,292 @@
+//! What a deployment may choose about its function.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use faasw_words::FreezePolicy;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{HostName, TimeLimit, spelling};
+
+/// Least memory limit: one Wasm page, in bytes.
+const LEAST_MEMORY: u64 = 64 << 10;
+
+/// Longest time limit. A request that may hold a microVM for longer than a
+/// day is a job, not a request.
+const LONGEST_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Options of one function; what is left out follows the node's limits.
+///
+/// ```
+/// use std::time::Duration;
+/// use faasw_control::FunctionOptions;
+///
+/// let options = FunctionOptions::default()
+///     .env("GREETING", "hello")
+///     .memory(64 << 20)
+///     .first_byte(Duration::from_millis(500))
+///     .concurrency(20);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FunctionOptions {
+    environment: Vec<(String, String)>,
+    /// Bytes.
+    memory: Option<u64>,
+    /// Microseconds.
+    times_us: BTreeMap<TimeLimit, u64>,
+    #[serde(with = "spelling::freeze")]
+    freeze: FreezePolicy,
+    concurrency: Option<usize>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    hosts: BTreeSet<HostName>,
+}
+
+/// Why options were refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum OptionsError {
+    /// A variable that no environment can hold.
+    #[error(
+        "{0:?} cannot be an environment variable: a name is not empty and has neither = nor a zero byte, a value has no zero byte"
+    )]
+    Environment(String),
+    /// Too little memory.
+    #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
+    Memory(u64),
+    /// No time, or too much.
+    #[error("a limit {limit} of {} s is not between 1 ms and {} s", .value.as_secs_f64(), LONGEST_TIME.as_secs())]
+    TimeLimit {
+        /// Which one, as flags and parameters spell it.
+        limit: &'static str,
+        /// What was asked for.
+        value: Duration,
+    },
+    /// No request could ever run.
+    #[error("a concurrency of 0 would refuse every request; remove the function instead")]
+    Concurrency,
+}
+
+impl FunctionOptions {
+    /// Adds an environment variable; a later one of the same name replaces it.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let name = name.into();
+        self.environment.retain(|(other, _)| *other != name);
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Sets the most memory that the function's linear memories may take together, in bytes.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
+    /// Sets the CPU time that a request's instance may take.
+    #[must_use]
+    pub fn cpu_time(self, limit: Duration) -> Self {
+        self.time(TimeLimit::CpuTime, limit)
+    }
+
+    /// Sets the wall time from the fork to the first byte of the response.
+    #[must_use]
+    pub fn first_byte(self, limit: Duration) -> Self {
+        self.time(TimeLimit::Timeout, limit)
+    }
+
+    /// Sets for how long a client may take or send nothing while the function
+    /// waits for it.
+    #[must_use]
+    pub fn idle_client(self, limit: Duration) -> Self {
+        self.time(TimeLimit::IdleClient, limit)
+    }
+
+    /// Sets for how long the function may take or send nothing after its
+    /// first byte.
+    #[must_use]
+    pub fn idle_guest(self, limit: Duration) -> Self {
+        self.time(TimeLimit::IdleGuest, limit)
+    }
+
+    /// Sets the wall time from the fork to the end of the request.
+    #[must_use]
+    pub fn total_time(self, limit: Duration) -> Self {
+        self.time(TimeLimit::TotalTime, limit)
+    }
+
+    /// Sets how many requests of the function run at once, whatever their
+    /// versions; further ones are answered with 503.
+    #[must_use]
+    pub fn concurrency(mut self, requests: usize) -> Self {
+        self.concurrency = Some(requests);
+        self
+    }
+
+    /// Sets one of the times.
+    #[must_use]
+    pub fn time(mut self, limit: TimeLimit, value: Duration) -> Self {
+        let microseconds = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
+        self.times_us.insert(limit, microseconds);
+        self
+    }
+
+    /// Sets when the function's seed is frozen.
+    #[must_use]
+    pub fn freeze(mut self, policy: FreezePolicy) -> Self {
+        self.freeze = policy;
+        self
+    }
+
+    /// Gives the function a host of its own: the gateway's requests for it are the
+    /// function's, with their whole paths. No two functions can have the same.
+    #[must_use]
+    pub fn host(mut self, host: HostName) -> Self {
+        self.hosts.insert(host);
+        self
+    }
+
+    /// The hosts that are its own.
+    #[must_use]
+    pub fn hosts(&self) -> &BTreeSet<HostName> {
+        &self.hosts
+    }
+
+    /// The environment, in its order.
+    #[must_use]
+    pub fn environment(&self) -> &[(String, String)] {
+        &self.environment
+    }
+
+    /// The memory limit in bytes, unless it follows the node's.
+    #[must_use]
+    pub fn own_memory(&self) -> Option<u64> {
+        self.memory
+    }
+
+    /// The time limits that do not follow the node's.
+    pub fn own_times(&self) -> impl Iterator<Item = (TimeLimit, Duration)> {
+        self.times_us
+            .iter()
+            .map(|(limit, microseconds)| (*limit, Duration::from_micros(*microseconds)))
+    }
+
+    /// A time limit, unless it follows the node's.
+    #[must_use]
+    pub fn own_time(&self, limit: TimeLimit) -> Option<Duration> {
+        self.times_us
+            .get(&limit)
+            .copied()
+            .map(Duration::from_micros)
+    }
+
+    /// Most requests at once, if the function has a limit of its own.
+    #[must_use]
+    pub fn own_concurrency(&self) -> Option<usize> {
+        self.concurrency
+    }
+
+    /// The memory limit in bytes; `default` where it follows the node's.
+    #[must_use]
+    pub fn memory_or(&self, default: u64) -> u64 {
+        self.memory.unwrap_or(default)
+    }
+
+    /// The freeze policy that is asked for.
+    #[must_use]
+    pub fn freeze_policy(&self) -> FreezePolicy {
+        self.freeze
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// Which option makes no sense.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        for (name, value) in &self.environment {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                return Err(OptionsError::Environment(name.clone()));
+            }
+        }
+        if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
+            return Err(OptionsError::Memory(bytes));
+        }
+        for (limit, value) in self.own_times() {
+            if value < Duration::from_millis(1) || value > LONGEST_TIME {
+                let limit = limit.word();
+                return Err(OptionsError::TimeLimit { limit, value });
+            }
+        }
+        if self.concurrency == Some(0) {
+            return Err(OptionsError::Concurrency);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_follows_the_node() {
+        let options = FunctionOptions::default();
+        assert_eq!(options.memory_or(7), 7);
+        assert_eq!(options.own_time(TimeLimit::CpuTime), None);
+        assert_eq!(options.check(), Ok(()));
+        let read: FunctionOptions = serde_json::from_str("{}").unwrap();
+        assert_eq!(read, options);
+    }
+
+    #[test]
+    fn hosts_survive_the_registry_and_need_not_be_there() {
+        let host = |name| HostName::new(name).unwrap();
+        let options = FunctionOptions::default()
+            .host(host("B.test"))
+            .host(host("a.test"))
+            .host(host("b.test."));
+        let json = serde_json::to_string(&options).unwrap();
+        assert!(json.contains(r#""hosts":["a.test","b.test"]"#), "{json}");
+        let read: FunctionOptions = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, options);
+        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
+        assert!(!none.contains("hosts"), "{none}");
+    }
+
+    #[test]
+    fn the_last_value_of_a_variable_counts() {
+        let options = FunctionOptions::default()
+            .env("A", "1")
+            .env("B", "2")
+            .env("A", "3");
+        let expected = [("B".into(), "2".into()), ("A".into(), "3".into())];
+        assert_eq!(options.environment(), expected);
+    }
+
+    #[test]
+    fn impossible_options_are_refused() {
+        let default = FunctionOptions::default;
+        for name in ["", "A=B", "A\0"] {
+            assert!(matches!(
+                default().env(name, "x").check(),
+                Err(OptionsError::Environment(_))
+            ));
+        }
+        assert!(default().env("A", "x\0").check().is_err());
+        assert_eq!(default().memory(1).check(), Err(OptionsError::Memory(1)));
+        assert_eq!(
+            default().concurrency(0).check(),
+            Err(OptionsError::Concurrency)
+        );
+        for value in [Duration::ZERO, Duration::from_secs(86_401)] {
+            let limit = "idle-guest";
+            assert_eq!(
+                default().idle_guest(value).check(),
+                Err(OptionsError::TimeLimit { limit, value })
+            );
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The admin API's query parameters, both ways.
+
+use std::borrow::Cow;
+
+use form_urlencoded::Serializer;
+
+use crate::{FunctionOptions, HostName, TimeLimit, spelling};
+
+/// Lines of a log that are given unless a number is asked for.
+const LOG_LINES: usize = 100;
+
+/// What an `invoke` asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// Its method.
+    pub method: String,
+    /// Path and query that the function sees.
+    pub path: String,
+}
+
+fn pairs(query: Option<&str>) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+}
+
+fn unknown(parameter: &str) -> String {
+    format!("there is no parameter {parameter:?} here")
+}
+
+/// Reads the options of a deployment.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
+    let mut options = FunctionOptions::default();
+    for (parameter, value) in pairs(query) {
+        options = match &*parameter {
+            "memory" => options.memory(
+                value
+                    .parse()
+                    .map_err(|_| format!("memory={value} is not a number of bytes"))?,
+            ),
+            "concurrency" => options.concurrency(number(&parameter, &value)?),
+            "freeze" => options.freeze(spelling::freeze::parse(&value).ok_or_else(|| {
+                let words = spelling::freeze::WORDS.join(", ");
+                format!("freeze={value} is not one of {words}")
+            })?),
+            "host" => options
+                .host(HostName::new(&value).map_err(|error| format!("host={value}: {error}"))?),
+            "env" => {
+                let (name, value) = value
+                    .split_once('=')
+                    .ok_or_else(|| format!("env={value} is not NAME=VALUE"))?;
+                options.env(name, value)
+            }
+            other => {
+                let limit = TimeLimit::parse(other).ok_or_else(|| unknown(other))?;
+                let value = humantime::parse_duration(&value)
+                    .map_err(|error| format!("{other}={value} is not a duration: {error}"))?;
+                options.time(limit, value)
+            }
+        };
+    }
+    Ok(options)
+}
+
+/// Writes what [`read_options`] reads.
+#[must_use]
+pub fn write_options(options: &FunctionOptions) -> String {
+    let mut query = Serializer::new(String::new());
+    query.append_pair("freeze", spelling::freeze::word(options.freeze_policy()));
+    if let Some(bytes) = options.own_memory() {
+        query.append_pair("memory", &bytes.to_string());
+    }
+    if let Some(requests) = options.own_concurrency() {
+        query.append_pair("concurrency", &requests.to_string());
+    }
+    for (limit, value) in options.own_times() {
+        query.append_pair(limit.word(), &format!("{}us", value.as_micros()));
+    }
+    for host in options.hosts() {
+        query.append_pair("host", host.as_str());
+    }
+    for (name, value) in options.environment() {
+        query.append_pair("env", &format!("{name}={value}"));
+    }
+    query.finish()
+}
+
+/// Reads how a function is to be invoked.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn read_invocation(query: Option<&str>) -> Result<Invocation, String> {
+    let mut invocation = Invocation {
+        method: "GET".into(),
+        path: "/".into(),
+    };
+    for (parameter, value) in pairs(query) {
+        match &*parameter {
+            "method" => invocation.method = value.into_owned(),
+            "path" if value.starts_with('/') => invocation.path = value.into_owned(),
+            "path" => return Err(format!("path={value} does not begin with /")),
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(invocation)
+}
+
+/// Writes what [`read_invocation`] reads.
+#[must_use]
+pub fn write_invocation(invocation: &Invocation) -> String {
+    Serializer::new(String::new())
+        .append_pair("method", &invocation.method)
+        .append_pair("path", &invocation.path)
+        .finish()
+}
+
+/// Which lines of a log are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lines {
+    /// This many of the newest.
+    pub newest: usize,
+    /// The lines after this place instead.
+    pub after: Option<u64>,
+}
+
+/// Reads which log lines are wanted.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn read_lines(query: Option<&str>) -> Result<Lines, String> {
+    let mut lines = Lines {
+        newest: LOG_LINES,
+        after: None,
+    };
+    for (parameter, value) in pairs(query) {
+        match &*parameter {
+            "lines" => lines.newest = number(&parameter, &value)?,
+            "after" => lines.after = Some(number(&parameter, &value)?),
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(lines)
+}
+
+/// Reads which version is wanted: the one before the current, unless named.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn read_version(query: Option<&str>) -> Result<Option<u64>, String> {
+    let mut version = None;
+    for (parameter, value) in pairs(query) {
+        match &*parameter {
+            "version" => version = Some(number(&parameter, &value)?),
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(version)
+}
+
+fn number<T: std::str::FromStr>(parameter: &str, value: &str) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|_| format!("{parameter}={value} is not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_words::FreezePolicy;
+    use std::time::Duration;
+
+    #[test]
+    fn options_survive_the_query() {
+        for options in [
+            FunctionOptions::default(),
+            FunctionOptions::default()
+                .env("A", "ä=&%+ \n\x7f")
+                .env("B", "")
+                .memory(1 << 30)
+                .first_byte(Duration::from_micros(1_500_001))
+                .cpu_time(Duration::from_secs(1))
+                .idle_client(Duration::from_secs(2))
+                .idle_guest(Duration::from_secs(3))
+                .total_time(Duration::from_secs(4))
+                .concurrency(3)
+                .freeze(FreezePolicy::BeforeInit),
+        ] {
+            let query = write_options(&options);
+            assert_eq!(read_options(Some(&query)).unwrap(), options, "{query}");
+        }
+        assert_eq!(read_options(None).unwrap(), FunctionOptions::default());
+    }
+
+    #[test]
+    fn an_invocation_survives_the_query() {
+        let invocation = Invocation {
+            method: "PATCH".into(),
+            path: "/a b?c=d&e".into(),
+        };
+        let query = write_invocation(&invocation);
+        assert_eq!(read_invocation(Some(&query)).unwrap(), invocation);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (query, word) in [
+            ("memory=1k", "1k"),
+            ("timeout=5", "5"),
+            ("idle-guest=soon", "idle-guest"),
+            ("concurrency=-1", "-1"),
+            ("freeze=never", "before-init"),
+            ("env=A", "NAME=VALUE"),
+            ("memry=1", "memry"),
+        ] {
+            let error = read_options(Some(query)).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(read_invocation(Some("path=x")).is_err());
+        assert!(read_lines(Some("lines=-1")).is_err());
+        let lines = Lines {
+            newest: 7,
+            after: Some(8),
+        };
+        assert_eq!(read_lines(Some("lines=7&after=8")), Ok(lines));
+        assert_eq!(read_version(Some("version=3")), Ok(Some(3)));
+        assert_eq!(read_version(None), Ok(None));
+        assert!(read_version(Some("version=last")).is_err());
+    }
+}

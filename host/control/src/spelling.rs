@@ -1,0 +1,153 @@
+//! How kinds, freeze policies and log streams are spelled.
+//!
+//! The same words appear in the registry, the admin API, log files and on the
+//! command line, so they are written down once. Each submodule is usable with
+//! `#[serde(with = …)]`.
+
+use std::time::Duration;
+
+use faasw_abi::wire::FunctionKind;
+use faasw_words::{FreezePolicy, LogStream};
+use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+macro_rules! words {
+    ($(#[$doc:meta])* $module:ident: $type:ty { $($variant:path = $word:literal,)+ }) => {
+        $(#[$doc])*
+        pub mod $module {
+            use super::*;
+
+            /// Every word there is.
+            pub const WORDS: &[&str] = &[$($word),+];
+
+            /// The word for a value.
+            #[must_use]
+            pub fn word(value: $type) -> &'static str {
+                match value { $($variant => $word,)+ }
+            }
+
+            /// The value that a word stands for, if any.
+            #[must_use]
+            pub fn parse(word: &str) -> Option<$type> {
+                match word { $($word => Some($variant),)+ _ => None }
+            }
+
+            /// Writes the word.
+            ///
+            /// # Errors
+            /// As the serialiser.
+            pub fn serialize<S: Serializer>(
+                value: &$type,
+                serializer: S,
+            ) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(word(*value))
+            }
+
+            /// Reads the word.
+            ///
+            /// # Errors
+            /// When it is none.
+            pub fn deserialize<'de, D: Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<$type, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                parse(&text).ok_or_else(|| D::Error::unknown_variant(&text, WORDS))
+            }
+        }
+    };
+}
+
+words! {
+    /// What a function is.
+    kind: FunctionKind {
+        FunctionKind::HttpComponent = "http-component",
+        FunctionKind::CliComponent = "cli-component",
+        FunctionKind::CgiModule = "cgi-module",
+    }
+}
+
+words! {
+    /// When a seed is frozen.
+    freeze: FreezePolicy {
+        FreezePolicy::Auto = "auto",
+        FreezePolicy::BeforeInit = "before-init",
+        FreezePolicy::AfterInit = "after-init",
+    }
+}
+
+words! {
+    /// Where a log line came from.
+    stream: LogStream {
+        LogStream::Out = "out",
+        LogStream::Err = "err",
+        LogStream::Node = "node",
+    }
+}
+
+/// Durations as whole microseconds: exact in JSON, fine enough for any stage.
+pub mod microseconds {
+    use super::*;
+
+    /// Writes microseconds.
+    ///
+    /// # Errors
+    /// As the serialiser.
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Reads microseconds.
+    ///
+    /// # Errors
+    /// When there is no number.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_micros)
+    }
+}
+
+/// The same for a stage that may not have been needed.
+pub mod optional_microseconds {
+    use super::*;
+
+    /// Writes microseconds.
+    ///
+    /// # Errors
+    /// As the serialiser.
+    pub fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => microseconds::serialize(duration, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads microseconds.
+    ///
+    /// # Errors
+    /// When there is no number.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_micros))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_means_the_value_that_it_spells() {
+        for word in kind::WORDS {
+            assert_eq!(kind::word(kind::parse(word).unwrap()), *word);
+        }
+        for word in freeze::WORDS {
+            assert_eq!(freeze::word(freeze::parse(word).unwrap()), *word);
+        }
+        for word in stream::WORDS {
+            assert_eq!(stream::word(stream::parse(word).unwrap()), *word);
+        }
+        assert_eq!(freeze::parse("AUTO"), None);
+    }
+}

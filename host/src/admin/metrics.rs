@@ -1,0 +1,59 @@
+//! The metrics' own listener.
+
+use faasw_control::Problem;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+
+use crate::{
+    message::Body,
+    node::Node,
+    server::{HEALTH, Handler, Received, health},
+};
+
+/// The media type of OpenMetrics text.
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+/// Answers `GET /metrics` and whether the node is there, and nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    node: Node,
+}
+
+impl Page {
+    pub(crate) fn new(node: Node) -> Self {
+        Self { node }
+    }
+}
+
+impl Handler for Page {
+    async fn answer(self, request: Request<Received>) -> Response<Body> {
+        let head_only = request.method() == Method::HEAD;
+        if request.uri().path() == HEALTH {
+            return health();
+        }
+        if request.uri().path() != "/metrics" {
+            let only = "this address has /metrics and /healthz only";
+            return Problem::new(StatusCode::NOT_FOUND, "unknown-path", "No such path", only)
+                .response(head_only);
+        }
+        if request.method() != Method::GET && !head_only {
+            return Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "wrong-method",
+                "Wrong method",
+                "metrics are read with GET",
+            )
+            .response(head_only);
+        }
+        response(self.node.metrics())
+    }
+}
+
+/// Metrics as a response.
+pub(crate) fn response(text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text.into_bytes()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, OPEN_METRICS);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

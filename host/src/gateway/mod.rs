@@ -1,0 +1,127 @@
+//! The gateway: `http://ADDRESS/NAME/…` or `http://NAME.DOMAIN/…` becomes a request to
+//! the function `NAME`.
+//!
+//! It refuses what no function should be asked, finds the function, and holds what a
+//! browser keeps of the answer to that function; everything else is the node's. The
+//! admin API and metrics are never here.
+
+mod answer;
+mod confine;
+mod host;
+mod redirect;
+mod refusal;
+mod route;
+
+pub(crate) use redirect::Redirect;
+pub(crate) use route::Sites;
+
+use std::sync::Arc;
+
+use faasw_control::Problem;
+use http::{Method, Request, Response, StatusCode, uri::Scheme};
+
+use self::{
+    answer::{Afterwards, answer_here, close, may_close, no_content},
+    refusal::refusal,
+    route::{Route, Site},
+};
+use crate::{
+    message::{self, Body},
+    node::Node,
+    server::{Handler, Received, health},
+};
+
+/// Answers the requests of the public listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Gateway {
+    node: Node,
+    sites: Arc<Sites>,
+    /// That of the listener, whatever a request's target says.
+    scheme: Scheme,
+}
+
+impl Gateway {
+    /// Answers with the functions of `node`, found by `sites`.
+    pub(crate) fn new(node: Node, sites: Arc<Sites>, scheme: Scheme) -> Self {
+        Self {
+            node,
+            sites,
+            scheme,
+        }
+    }
+}
+
+impl Handler for Gateway {
+    async fn answer(self, request: Request<Received>) -> Response<Body> {
+        let head_only = request.method() == Method::HEAD;
+        if let Some(problem) = refusal(&request) {
+            let response = problem.response(head_only);
+            return Box::pin(answer_here(request, response, Afterwards::Close)).await;
+        }
+        let route = self
+            .sites
+            .route(&request, |host| self.node.function_of_host(host));
+        let response = match route {
+            Route::Function {
+                site: Site::Path { is_bare: true, .. },
+                ..
+            } if request.headers().contains_key(SERVICE_WORKER) => {
+                no_service_worker().response(head_only)
+            }
+            Route::Function { name, site } => return self.ask(&name, site, request).await,
+            Route::Health => health(),
+            Route::Asterisk => no_content(),
+            Route::Nothing(detail) => no_function(detail).response(head_only),
+        };
+        Box::pin(answer_here(request, response, Afterwards::GoOn)).await
+    }
+}
+
+impl Gateway {
+    /// Answers with a function.
+    async fn ask(self, name: &str, site: Site, mut request: Request<Received>) -> Response<Body> {
+        let may_close = may_close(&request);
+        let asks_first = message::asks_first(&request);
+        let has_host = matches!(site, Site::Host);
+        if let Site::Path { uri, .. } = site {
+            *request.uri_mut() = uri;
+        }
+        request.extensions_mut().insert(message::Arrival {
+            scheme: self.scheme,
+            has_host,
+        });
+        let mut response = self.node.invoke(name, request).await;
+        if has_host {
+            confine::to_host(response.headers_mut());
+        } else {
+            confine::to_path(response.headers_mut(), name);
+        }
+        if may_close && asks_first && response.status().as_u16() >= 400 {
+            close(&mut response);
+        }
+        response
+    }
+}
+
+/// The field of requests for the script of a service worker.
+const SERVICE_WORKER: &str = "service-worker";
+
+/// One from `/NAME` would be let work on all that is beside it, `/`: browsers go by
+/// the last slash. `/NAME/` has its own.
+fn no_service_worker() -> Problem {
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "service-worker-scope",
+        "Not for service workers",
+        "a service worker from here would work on other functions' pages; its script has to be below /NAME/",
+    )
+}
+
+fn no_function(detail: &'static str) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "unknown-function",
+        "No such function",
+        detail,
+    )
+}

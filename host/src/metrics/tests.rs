@@ -1,0 +1,161 @@
+//! What is counted is told, and goes with its function.
+
+use super::*;
+use faasw_pool::{BacklogLimits, GroupStats, MemoryStats, ResetEffort, StockStats};
+
+fn name(name: &str) -> FunctionName {
+    FunctionName::new(name).unwrap()
+}
+
+fn has(text: &str, line: &str) {
+    assert!(
+        text.lines().any(|other| other == line),
+        "no {line} in {text}"
+    );
+}
+
+fn recorded() -> Metrics {
+    let metrics = Metrics::default();
+    let timing = Timing {
+        fork: Duration::from_micros(90),
+        exec: Duration::from_millis(3),
+        served: Served::Parked,
+        ..Timing::default()
+    };
+    metrics.answered(&name("f"), StatusCode::OK, Some(&timing));
+    let effort = Effort {
+        exits: 2,
+        page_faults: 7,
+        reset: Some(ResetEffort {
+            took: Duration::from_micros(80),
+            ..ResetEffort::default()
+        }),
+    };
+    metrics.retired(&name("f"), &effort);
+    metrics.charged(&name("f"), Duration::from_millis(250));
+    metrics.charged(&name("f"), Duration::from_millis(500));
+    metrics.answered(&name("f"), StatusCode::IM_A_TEAPOT, None);
+    let trap = Failure::Invoke(InvokeError::Trap {
+        kind: TrapKind::Unreachable,
+        report: "wasm trap: wasm `unreachable` instruction executed in function 'x'".into(),
+    });
+    metrics.failed(&name("g"), &trap, &trap.problem());
+    metrics.unknown();
+    metrics.deployed(true);
+    metrics
+}
+
+#[test]
+fn what_is_recorded_is_in_the_text() {
+    let stats = EngineStats {
+        shells: 2,
+        preset: 1,
+        stock: StockStats {
+            wanted: 6,
+            low: 4,
+            high: 32,
+            hits: 90,
+            misses: 10,
+        },
+        groups: GroupStats {
+            free: 11,
+            used: 7,
+            free_max: 256,
+            hits: 80,
+            misses: 18,
+        },
+        memory: MemoryStats {
+            used: Some(5000),
+            max: 6000,
+            out_of_memory: 2,
+        },
+        parked: 4,
+        busy: 1,
+        waiting: 6,
+        evicted: 5,
+        memory_taken: 700,
+        forbidden_calls: 3,
+        seed_bytes: 300,
+        parked_bytes: 200,
+        seed_budget: u64::MAX,
+        function_budget: 1000,
+    };
+    let backlog = Backlog::new(BacklogLimits::default());
+    let connection = backlog.connection();
+    connection.take(42);
+    let text = recorded().text(&Now {
+        functions: &[name("f"), name("g")],
+        under_way: 1,
+        vms: stats,
+        backlog: &backlog,
+    });
+    for line in [
+        r#"faasw_requests_total{function="f",status="200"} 1"#,
+        r#"faasw_requests_total{function="f",status="418"} 1"#,
+        r#"faasw_requests_total{function="g",status="502"} 1"#,
+        r#"faasw_requests_total{function="",status="404"} 1"#,
+        r#"faasw_failures_total{function="g",problem="trapped"} 1"#,
+        r#"faasw_traps_total{function="g",kind="unreachable"} 1"#,
+        r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="fork"} 1"#,
+        r#"faasw_request_stage_seconds_bucket{le="0.0025",stage="exec"} 0"#,
+        r#"faasw_request_stage_seconds_bucket{le="0.0001",stage="reset"} 1"#,
+        r#"faasw_request_stage_seconds_bucket{le="+Inf",stage="exec"} 1"#,
+        r#"faasw_request_stage_seconds_count{stage="exec"} 1"#,
+        r#"faasw_request_stage_seconds_sum{stage="exec"} 0.003"#,
+        r#"faasw_page_faults_total{function="f"} 7"#,
+        r#"faasw_vm_exits_total{function="f"} 2"#,
+        r#"faasw_instance_cpu_seconds_total{function="f"} 0.75"#,
+        r#"faasw_served_total{function="f",by="parked"} 1"#,
+        r#"faasw_microvms{state="parked"} 4"#,
+        r#"faasw_shells{state="bare"} 1"#,
+        r#"faasw_shells{state="preset"} 1"#,
+        r#"faasw_shells_wanted{mark="low"} 4"#,
+        r#"faasw_shells_wanted{mark="now"} 6"#,
+        r#"faasw_shells_wanted{mark="high"} 32"#,
+        r#"faasw_shell_takes_total{result="hit"} 90"#,
+        r#"faasw_shell_takes_total{result="miss"} 10"#,
+        r#"faasw_groups{state="free"} 11"#,
+        r#"faasw_groups{state="used"} 7"#,
+        "faasw_groups_free_max 256",
+        r#"faasw_group_takes_total{result="hit"} 80"#,
+        r#"faasw_group_takes_total{result="miss"} 18"#,
+        "faasw_instance_memory_used_bytes 5000",
+        "faasw_instance_memory_max_bytes 6000",
+        "faasw_out_of_memory_total 2",
+        r#"faasw_memory_held_bytes{of="seeds"} 300"#,
+        r#"faasw_memory_held_bytes{of="parked"} 200"#,
+        r#"faasw_memory_held_bytes{of="busy"} 700"#,
+        r#"faasw_memory_held_bytes{of="undelivered"} 42"#,
+        r#"faasw_memory_budget_bytes{of="undelivered"} 134217728"#,
+        "faasw_requests_waiting 6",
+        "faasw_evicted_total 5",
+        "faasw_slow_connections_closed_total 0",
+        r#"faasw_memory_budget_bytes{of="seeds"} 9223372036854775807"#,
+        r#"faasw_memory_budget_bytes{of="function"} 1000"#,
+        r#"faasw_deployments_total{result="done"} 1"#,
+        "faasw_forbidden_calls_total 3",
+        "faasw_functions 2",
+        "faasw_requests_under_way 1",
+        "# EOF",
+    ] {
+        has(&text, line);
+    }
+}
+
+#[test]
+fn a_functions_series_go_with_it() {
+    let metrics = recorded();
+    metrics.forget(&name("f"));
+    metrics.forget(&name("g"));
+    let backlog = Backlog::new(BacklogLimits::default());
+    let text = metrics.text(&Now {
+        functions: &[],
+        under_way: 0,
+        vms: EngineStats::default(),
+        backlog: &backlog,
+    });
+    assert!(
+        !text.contains(r#"function="f""#) && !text.contains(r#"function="g""#),
+        "{text}"
+    );
+}

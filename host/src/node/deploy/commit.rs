@@ -1,0 +1,69 @@
+//! The last stage: the version is stored, and serves.
+//!
+//! The registry first, the table of functions second: what serves has been stored.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_control::Deployed;
+
+use super::{code::Ready, seed::Seeded};
+use crate::{
+    error::DeployError,
+    node::{
+        core::{Core, blocking},
+        function::Function,
+        info::freeze_notice,
+    },
+    registry::{NewArtifact, RegistryError},
+};
+
+impl Core {
+    /// Commits a function; it is the one of its name then.
+    pub(super) async fn commit(self: &Arc<Self>, seeded: Seeded) -> Result<Deployed, DeployError> {
+        let Seeded {
+            function,
+            module,
+            ready,
+            seed_time,
+        } = seeded;
+        let compile_time = ready.compile_time;
+        // Not dropped with this future: the registry's thread would go on, and
+        // the table would be behind it.
+        let commit = {
+            let core = Arc::clone(self);
+            tokio::spawn(async move { core.commit_version(function, module, ready).await })
+        };
+        let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
+        Ok(Deployed {
+            notice: freeze_notice(&function.record),
+            function: self.info(&function),
+            compile_time,
+            seed_time,
+        })
+    }
+
+    /// Makes a new version the function of its name.
+    async fn commit_version(
+        &self,
+        mut function: Function,
+        module: Bytes,
+        ready: Ready,
+    ) -> Result<Arc<Function>, DeployError> {
+        let _committing = self.committing.lock().await;
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (name, record) = (function.name.clone(), function.record.clone());
+        // Once more: another deployment may have got the hosts since.
+        self.check_hosts(&name, &record.options)?;
+        let stored = blocking(move || {
+            let new = NewArtifact {
+                generation: &generation,
+                artifact: &ready.artifact,
+            };
+            let new = ready.compile_time.is_some().then_some(new);
+            storage.registry.store_version(&name, &record, &module, new)
+        });
+        function.version = stored.await?;
+        Ok(self.replace(function))
+    }
+}

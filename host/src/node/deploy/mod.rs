@@ -1,0 +1,69 @@
+//! Deployments: from a module's bytes to a function that serves requests.
+//!
+//! Each stage is a file, and takes what the one before it gives: [`detect`] checks what
+//! was sent, [`prepare`] finds out whether its code is there already, [`compile`] makes it
+//! where it is not, [`seed`] has a seed made of it, [`commit`] stores it and lets it
+//! serve. Until the commit nothing has changed, so a deployment that fails leaves what
+//! was there. [`kept`] makes versions ready again that went this way before.
+
+mod code;
+mod commit;
+mod compile;
+mod detect;
+mod kept;
+mod prepare;
+mod seed;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_control::{Deployed, FunctionName, FunctionOptions};
+use faasw_text::Line;
+
+use super::core::Core;
+use crate::{error::DeployError, log::FunctionLog};
+
+impl Core {
+    pub(super) async fn deploy(
+        self: &Arc<Self>,
+        name: &str,
+        module: Bytes,
+        options: FunctionOptions,
+    ) -> Result<Deployed, DeployError> {
+        let name = FunctionName::new(name)?;
+        let log = self.log_of(&name);
+        let deployed = self.run_stages(&name, module, options, log.clone()).await;
+        self.metrics.deployed(deployed.is_ok());
+        match &deployed {
+            Ok(Deployed { function, .. }) => {
+                let (version, digest) = (function.version, function.digest);
+                tracing::info!(function = %name, version, %digest, "deployed");
+            }
+            Err(error) => {
+                tracing::warn!(function = %name, error = %Line(error), "deployment failed");
+                if self.function(name.as_str()).is_none() {
+                    log.delete_files();
+                }
+            }
+        }
+        deployed
+    }
+
+    async fn run_stages(
+        self: &Arc<Self>,
+        name: &FunctionName,
+        module: Bytes,
+        options: FunctionOptions,
+        log: Arc<FunctionLog>,
+    ) -> Result<Deployed, DeployError> {
+        let detected = self.detect(name, module, options)?;
+        let _turn = self.deployments.acquire().await;
+        if self.has_ended() {
+            return Err(DeployError::ShuttingDown);
+        }
+        let prepared = self.prepare(detected).await?;
+        let compiled = self.compile(prepared).await?;
+        let seeded = self.seed(compiled, log).await?;
+        self.commit(seeded).await
+    }
+}

@@ -1,0 +1,55 @@
+//! The second stage: what a module is known by, and whether its code is there.
+
+use std::sync::Arc;
+
+use faasw_control::Digest;
+use faasw_text::Line;
+
+use super::{code::Ready, detect::Detected};
+use crate::{
+    error::DeployError,
+    node::core::{Core, blocking},
+};
+
+/// A module of which is known whether it has to be compiled.
+pub(super) struct Prepared {
+    pub(super) detected: Detected,
+    pub(super) digest: Digest,
+    /// Its code, if it was compiled before.
+    pub(super) stored: Option<Ready>,
+}
+
+impl Core {
+    /// Looks for code of the same module that the same engine made.
+    pub(super) async fn prepare(&self, detected: Detected) -> Result<Prepared, DeployError> {
+        let digest = {
+            let module = detected.module.clone();
+            blocking(move || Ok(Digest::of(&module))).await?
+        };
+        Ok(Prepared {
+            stored: self.stored_code(digest).await?,
+            detected,
+            digest,
+        })
+    }
+
+    /// The code of a module, if the registry has some that the engine takes.
+    pub(super) async fn stored_code(&self, digest: Digest) -> Result<Option<Ready>, DeployError> {
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let stored = blocking(move || storage.registry.artifact(digest, &generation)).await?;
+        let Some(artifact) = stored else {
+            return Ok(None);
+        };
+        match self.engine.load(artifact.kind, &artifact.code).await {
+            Ok(code) => Ok(Some(Ready {
+                code,
+                artifact: Arc::new(artifact),
+                compile_time: None,
+            })),
+            Err(error) => {
+                tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is compiled again");
+                Ok(None)
+            }
+        }
+    }
+}

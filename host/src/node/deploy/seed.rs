@@ -1,0 +1,77 @@
+//! The fourth stage: a seed is made of the code, and what that found out is recorded.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use super::{code::Ready, compile::Compiled, detect::Detected};
+use crate::{
+    error::DeployError,
+    log::{Event, FunctionLog},
+    node::{core::Core, function::Function},
+    registry::{FreezeRecord, VersionRecord},
+};
+
+/// A function that could serve, but does not yet.
+pub(super) struct Seeded {
+    /// Without its number, which the registry gives.
+    pub(super) function: Function,
+    pub(super) module: Bytes,
+    pub(super) ready: Ready,
+    /// What making the seed took.
+    pub(super) seed_time: Duration,
+}
+
+impl Core {
+    /// Makes the seed.
+    pub(super) async fn seed(
+        &self,
+        compiled: Compiled,
+        log: Arc<FunctionLog>,
+    ) -> Result<Seeded, DeployError> {
+        let Compiled {
+            detected,
+            digest,
+            ready,
+        } = compiled;
+        let Detected {
+            name,
+            module,
+            options,
+        } = detected;
+        let begun = Instant::now();
+        self.observer.tell(Event::MakingSeed { function: &name });
+        let mut record = VersionRecord {
+            digest,
+            kind: ready.code.kind(),
+            options,
+            deployed: SystemTime::now(),
+            freeze: FreezeRecord::default(),
+            imports: ready.artifact.imports.clone(),
+            module_bytes: module.len() as u64,
+            code_bytes: ready.artifact.code.len() as u64,
+        };
+        let (seed, report) = ready.code.seed(&self.spec(&name, &record, &log)).await?;
+        record.freeze = FreezeRecord::from(&report);
+        let seed_time = begun.elapsed();
+        let function = Function {
+            name,
+            version: 0,
+            record,
+            log,
+            under_way: Arc::default(),
+            backlog: self.backlog.function(),
+            seed: OnceCell::new_with(Some(seed)),
+        };
+        Ok(Seeded {
+            function,
+            module,
+            ready,
+            seed_time,
+        })
+    }
+}

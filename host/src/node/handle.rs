@@ -1,0 +1,233 @@
+//! The node as embedding programs, the gateway and the admin API hold it.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use faasw_control::{
+    Deployed, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, LogLine, LogPage,
+    Summary,
+};
+use faasw_pool::SeedInfo;
+use http::{Request, Response};
+
+use super::core::Core;
+use crate::{
+    error::{DeployError, FunctionError, RollbackError},
+    limits::Limits,
+    message::Body,
+    server::{Servers, TlsError},
+};
+
+/// A node: it deploys functions and runs each request in a microVM of its own.
+///
+/// Clones are handles of the same node. It ends with [`Node::shutdown`], or
+/// abruptly when the last handle is dropped. Any number of nodes can live in
+/// one process.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use faasw::{FunctionOptions, Node};
+///
+/// let node = Node::builder().start().await?;
+/// let module = std::fs::read("hello.wasm")?;
+/// node.deploy("hello", module, FunctionOptions::default()).await?;
+///
+/// let request = http::Request::get("/").body(String::new())?;
+/// let response = node.invoke("hello", request).await;
+/// println!("{} {:?}", response.status(), response.into_body().into_bytes().await?);
+///
+/// node.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub(super) core: Arc<Core>,
+    servers: Arc<Servers>,
+}
+
+impl Node {
+    /// A handle of these.
+    pub(crate) fn of(core: Arc<Core>, servers: Servers) -> Self {
+        Self {
+            core,
+            servers: Arc::new(servers),
+        }
+    }
+
+    /// Makes a function of a module: a component, a WASI preview 1 command, or
+    /// the text form of either.
+    ///
+    /// It becomes a new version of the name, and the current one at the end;
+    /// requests under way finish on the version before. Dropping the future
+    /// before that stops the work.
+    ///
+    /// # Errors
+    /// When name, options or module are refused, or the platform fails. A
+    /// function that was there before stays.
+    pub async fn deploy(
+        &self,
+        name: &str,
+        module: impl Into<Bytes>,
+        options: FunctionOptions,
+    ) -> Result<Deployed, DeployError> {
+        self.core.deploy(name, module.into(), options).await
+    }
+
+    /// Runs a request in an instance of the function.
+    ///
+    /// The request's path is the one the function sees. There is always a
+    /// response: a failure is a problem body (RFC 9457) with a status of 400
+    /// or more. Bodies pass as they come, both ways; a short response is whole
+    /// when it is there ([`Body::as_bytes`]) and carries a [`crate::Timing`]
+    /// among its extensions. Dropping the future or the body ends the instance.
+    pub async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        self.core.invoke(name, request).await
+    }
+
+    /// Makes a version that is kept the current one: the one asked for, or the
+    /// one numbered next below the current. Its seed is made first; requests
+    /// under way finish on the version before.
+    ///
+    /// # Errors
+    /// When there is no such function or version, or no seed can be made of it.
+    pub async fn rollback(
+        &self,
+        name: &str,
+        version: Option<u64>,
+    ) -> Result<FunctionInfo, RollbackError> {
+        self.core.rollback(name, version).await
+    }
+
+    /// A function with the versions of it that are kept.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the registry fails.
+    pub async fn inspect(&self, name: &str) -> Result<FunctionDetails, FunctionError> {
+        self.core.inspect(name).await
+    }
+
+    /// Removes a function with all its versions and its log. Requests under
+    /// way finish.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the registry fails.
+    pub async fn remove(&self, name: &str) -> Result<(), FunctionError> {
+        self.core.remove(name).await
+    }
+
+    /// All functions, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<FunctionInfo> {
+        self.core.list()
+    }
+
+    /// The newest lines of a function's log, oldest first; at most `newest`.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn logs(&self, name: &str, newest: usize) -> Result<Vec<LogLine>, FunctionError> {
+        self.core.logs(name, newest)
+    }
+
+    /// The lines of a function's log after a place in it, oldest first; waits
+    /// until there is one, or the node ends. A place is [`LogPage::next`] of an
+    /// earlier call; 0 is the beginning.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub async fn logs_after(&self, name: &str, place: u64) -> Result<LogPage, FunctionError> {
+        self.core.log_page(name, 0, Some(place)).await
+    }
+
+    /// The function that has this host, in lower case, for its own.
+    pub(crate) fn function_of_host(&self, host: &str) -> Option<FunctionName> {
+        self.core.function_of_host(host)
+    }
+
+    pub(crate) async fn log_page(
+        &self,
+        name: &str,
+        newest: usize,
+        after: Option<u64>,
+    ) -> Result<LogPage, FunctionError> {
+        self.core.log_page(name, newest, after).await
+    }
+
+    /// The node's metrics of now, as OpenMetrics text, which Prometheus reads.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.core.metrics_text()
+    }
+
+    /// What the node has done since it started, as `faasw stats` shows it.
+    #[must_use]
+    pub fn stats(&self) -> Summary {
+        self.core.stats()
+    }
+
+    /// The tree of seeds as it is now, parents before children: what all functions
+    /// share, then each function's own.
+    #[must_use]
+    pub fn tree(&self) -> Vec<SeedInfo> {
+        self.core.tree()
+    }
+
+    /// The gateway's address, if it has one: the port is the real one also
+    /// when 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.servers.gateway_address()
+    }
+
+    /// The address that redirects to https, if there is one; with the real port.
+    #[must_use]
+    pub fn redirect_address(&self) -> Option<SocketAddr> {
+        self.servers.redirect_address()
+    }
+
+    /// Reads the certificates of [`NodeBuilder::tls`](crate::NodeBuilder::tls) again, as their files are now.
+    /// A node without any has nothing to do.
+    ///
+    /// # Errors
+    /// When one cannot be used: then all those before stay in use.
+    pub async fn reload_certificates(&self) -> Result<(), TlsError> {
+        let Some(tls) = self.servers.tls() else {
+            return Ok(());
+        };
+        let reloading = tokio::task::spawn_blocking(move || tls.reload());
+        reloading.await.unwrap_or(Err(TlsError::Interrupted))
+    }
+
+    /// The address of the listener for metrics, if it has one; with the real port.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.servers.metrics_address()
+    }
+
+    /// The data directory, if the node has one.
+    #[must_use]
+    pub fn data_dir(&self) -> Option<&Path> {
+        let directory = self.core.storage.directory.as_ref();
+        directory.map(crate::data_dir::DataDir::path)
+    }
+
+    /// The node's limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.core.limits
+    }
+
+    /// Ends the node: new requests are refused, those under way have
+    /// [`Limits::shutdown`] to finish, then every process ends.
+    pub async fn shutdown(&self) {
+        self.core.end();
+        self.servers.stop(self.core.limits.shutdown).await;
+        self.core.engine.shutdown().await;
+    }
+}

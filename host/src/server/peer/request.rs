@@ -1,0 +1,130 @@
+//! What a client has asked for.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use tokio::time::Instant;
+
+use super::{FAREWELL, Peer, Request};
+
+/// A request under way.
+#[derive(Debug)]
+pub(in crate::server) struct UnderWay {
+    peer: Arc<Peer>,
+    number: u64,
+    is_http1: bool,
+}
+
+/// A request's body that is still to come.
+#[derive(Debug)]
+pub(in crate::server) struct Receiving {
+    peer: Arc<Peer>,
+    number: u64,
+    is_drained: bool,
+}
+
+impl Peer {
+    /// A request is under way until what this gives is dropped. `head` is the size of
+    /// its head.
+    pub(in crate::server) fn begin(self: &Arc<Self>, is_http1: bool, head: u64) -> UnderWay {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        state.requests.insert(number, Request::default());
+        state.head_since = None;
+        self.in_head.store(!is_http1, Ordering::Relaxed);
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.is_http2.store(!is_http1, Ordering::Relaxed);
+        let told = state.finishing_since;
+        if told.is_some_and(|told| told.elapsed() >= FAREWELL) {
+            // It has had the time to hear of the end, and goes on all the same.
+            self.close();
+        }
+        let before = self.under_way.fetch_add(1, Ordering::AcqRel);
+        drop(state);
+        self.consumed(if before == 0 { u64::MAX } else { head });
+        UnderWay {
+            peer: self.clone(),
+            number,
+            is_http1,
+        }
+    }
+}
+
+impl UnderWay {
+    /// Its body is still to come until what this gives is dropped.
+    pub(in crate::server) fn receives(&self) -> Receiving {
+        if let Some(request) = self.peer.state().requests.get_mut(&self.number) {
+            request.is_receiving = true;
+        }
+        self.peer.receiving.fetch_add(1, Ordering::AcqRel);
+        Receiving {
+            peer: self.peer.clone(),
+            number: self.number,
+            is_drained: false,
+        }
+    }
+
+    /// Its client is given a piece of its response now.
+    pub(in crate::server) fn gives(&self) {
+        self.set(Some(Instant::now()));
+    }
+
+    /// Its client has taken what it was given.
+    pub(in crate::server) fn takes(&self) {
+        self.set(None);
+    }
+
+    fn set(&self, given: Option<Instant>) {
+        let mut state = self.peer.state();
+        if given.is_none() {
+            state.moved_at = Instant::now();
+        }
+        if let Some(request) = state.requests.get_mut(&self.number) {
+            request.given = given;
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let peer = &self.peer;
+        let mut state = peer.state();
+        state.requests.remove(&self.number);
+        state.idle_since = Instant::now();
+        if self.is_http1 {
+            // Of HTTP/1 the last bytes go after whoever made them.
+            peer.is_unwritten.store(true, Ordering::Release);
+        }
+        peer.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Receiving {
+    /// So many bytes of the body were read.
+    pub(in crate::server) fn consumed(&mut self, bytes: u64) {
+        self.peer.consumed(bytes);
+        if bytes > 0 {
+            self.peer.state().moved_at = Instant::now();
+        }
+        if std::mem::take(&mut self.is_drained) {
+            self.peer.drained.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// All that is there of the body was read.
+    pub(in crate::server) fn note_drained(&mut self) {
+        if !std::mem::replace(&mut self.is_drained, true) {
+            self.peer.drained.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.consumed(0);
+        if let Some(request) = self.peer.state().requests.get_mut(&self.number) {
+            request.is_receiving = false;
+        }
+        self.peer.receiving.fetch_sub(1, Ordering::AcqRel);
+    }
+}

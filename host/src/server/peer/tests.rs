@@ -1,0 +1,287 @@
+use super::*;
+use faasw_pool::{Account, Backlog, BacklogLimits};
+use tokio::time::advance;
+
+const TIMEOUTS: PeerTimeouts = PeerTimeouts {
+    head: Duration::from_secs(5),
+    idle: Duration::from_secs(60),
+    stalled: Duration::from_secs(30),
+};
+const MOST: u64 = u64::MAX;
+
+pub(in crate::server) fn peer() -> Arc<Peer> {
+    Peer::new(Backlog::new(BacklogLimits::default()).connection())
+}
+
+impl Peer {
+    pub(in crate::server) fn look_at_once(&self) -> Verdict {
+        look(self)
+    }
+}
+
+fn look(peer: &Peer) -> Verdict {
+    peer.look(Instant::now(), &TIMEOUTS)
+}
+
+fn closes(peer: &Peer, why: &str) -> bool {
+    matches!(look(peer), Verdict::Closes(reason) if reason.contains(why))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_must_come_within_its_time() {
+    let peer = peer();
+    advance(TIMEOUTS.head - Duration::from_millis(1)).await;
+    peer.sent(1);
+    assert_eq!(look(&peer), Verdict::Stays);
+    advance(Duration::from_millis(1)).await;
+    assert!(closes(&peer, "head"));
+    drop(peer.begin(true, 10));
+    peer.flushed();
+    assert_eq!(look(&peer), Verdict::Stays);
+    // The next one has its time from its first byte on, however many follow.
+    advance(TIMEOUTS.head * 2).await;
+    assert_eq!(look(&peer), Verdict::Stays);
+    for _ in 0..5 {
+        peer.sent(1);
+        assert_eq!(look(&peer), Verdict::Stays);
+        advance(TIMEOUTS.head / 5).await;
+    }
+    assert!(closes(&peer, "head"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_is_stalled_and_one_that_waits_is_not() {
+    let peer = peer();
+    let request = peer.begin(false, 10);
+    advance(Duration::from_secs(600)).await;
+    assert_eq!(look(&peer), Verdict::Stays, "nothing was given to it yet");
+    request.gives();
+    advance(TIMEOUTS.stalled).await;
+    assert!(closes(&peer, "takes nothing"));
+    request.takes();
+    assert_eq!(look(&peer), Verdict::Stays);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_stream_does_not_end_those_that_move() {
+    let peer = peer();
+    let [stalled, moving] = [1, 2].map(|_| peer.begin(false, 10));
+    stalled.gives();
+    for _ in 0..20 {
+        moving.gives();
+        advance(TIMEOUTS.stalled / 4).await;
+        assert_eq!(look(&peer), Verdict::Stays);
+        assert_eq!(peer.standing(), Standing::Owing, "both are slow");
+        moving.takes();
+        look(&peer);
+        assert_eq!(peer.standing(), Standing::Busy);
+    }
+    moving.gives();
+    advance(TIMEOUTS.stalled).await;
+    assert!(closes(&peer, "takes nothing"));
+    // An upload on another stream is something that moves, and so is a function at work.
+    let uploading = peer.begin(false, 10);
+    let mut receiving = uploading.receives();
+    receiving.consumed(1);
+    assert_eq!(look(&peer), Verdict::Stays);
+    advance(TIMEOUTS.stalled).await;
+    assert!(closes(&peer, "takes nothing"));
+    let _asking = peer.begin(false, 10);
+    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(
+        peer.standing(),
+        Standing::Owing,
+        "it may be evicted all the same"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_told_of_the_end_has_time_to_take_the_rest_and_for_nothing_else() {
+    let peer = peer();
+    let request = peer.begin(false, 10);
+    peer.finish();
+    advance(FAREWELL * 3).await;
+    assert_eq!(look(&peer), Verdict::Stays);
+    drop(request);
+    advance(FAREWELL / 2).await;
+    assert_eq!(
+        look(&peer),
+        Verdict::Stays,
+        "its last bytes are on their way"
+    );
+    let late = peer.begin(false, 10);
+    assert!(peer.backlog.is_closed(), "it does not listen");
+    drop(late);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_and_not_taken_for_a_while_owes() {
+    let peer = peer();
+    assert_eq!(peer.standing(), Standing::New);
+    let request = peer.begin(false, 10);
+    assert_eq!(peer.standing(), Standing::Busy);
+    request.gives();
+    advance(SLOW / 2).await;
+    look(&peer);
+    assert_eq!(peer.standing(), Standing::Busy);
+    advance(SLOW / 2).await;
+    look(&peer);
+    assert_eq!(peer.standing(), Standing::Owing);
+    // Asking for more does not change that, taking does.
+    let other = peer.begin(false, 10);
+    look(&peer);
+    assert_eq!(peer.standing(), Standing::Owing);
+    request.takes();
+    look(&peer);
+    assert_eq!(peer.standing(), Standing::Busy);
+    drop((request, other));
+    assert_eq!(peer.standing(), Standing::Idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_download_of_http1_is_not_idle() {
+    let peer = peer();
+    drop(peer.begin(true, 10));
+    // All of it was made; the socket takes a little now and then.
+    for _ in 0..10 {
+        peer.took(1000);
+        peer.blocks();
+        advance(TIMEOUTS.stalled - Duration::from_secs(1)).await;
+        assert_eq!(look(&peer), Verdict::Stays);
+        assert_eq!(peer.standing(), Standing::Owing);
+    }
+    peer.took(1000);
+    look(&peer);
+    assert_eq!(peer.standing(), Standing::Busy);
+    peer.flushed();
+    assert_eq!(peer.standing(), Standing::Idle);
+    advance(TIMEOUTS.idle - Duration::from_secs(1)).await;
+    assert_eq!(look(&peer), Verdict::Stays);
+    advance(Duration::from_secs(1)).await;
+    assert!(matches!(look(&peer), Verdict::Finishes(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_takes_nothing_is_stalled() {
+    let peer = peer();
+    drop(peer.begin(true, 10));
+    peer.blocks();
+    advance(TIMEOUTS.stalled / 2).await;
+    // What is flushed after all begins anew.
+    peer.flushed();
+    drop(peer.begin(true, 10));
+    peer.blocks();
+    advance(TIMEOUTS.stalled / 2).await;
+    peer.blocks();
+    assert_eq!(look(&peer), Verdict::Stays);
+    advance(TIMEOUTS.stalled / 2).await;
+    assert!(closes(&peer, "takes nothing"));
+}
+
+/// Of HTTP/2 a response may still wait for its window when nobody serves it any more.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_window_is_not_idle_while_it_goes() {
+    let backlog = Backlog::new(BacklogLimits::default());
+    let peer = Peer::new(backlog.connection());
+    let account = Account::new(backlog.function(), peer.backlog.clone());
+    let mut pieces: Vec<_> = (0..4).map(|_| account.try_lease(1000).unwrap()).collect();
+    drop(peer.begin(false, 10));
+    look(&peer);
+    while pieces.len() > 1 {
+        advance(TIMEOUTS.idle - Duration::from_secs(1)).await;
+        pieces.pop();
+        assert_eq!(look(&peer), Verdict::Stays);
+        assert_eq!(peer.standing(), Standing::Busy);
+    }
+    advance(SLOW).await;
+    look(&peer);
+    assert_eq!(peer.standing(), Standing::Owing);
+    advance(TIMEOUTS.idle).await;
+    assert!(matches!(look(&peer), Verdict::Finishes(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_asks_for_nothing_more_is_idle_whatever_it_sends() {
+    let peer = peer();
+    drop(peer.begin(false, 10));
+    advance(TIMEOUTS.idle / 2).await;
+    peer.sent(17);
+    assert_eq!(look(&peer), Verdict::Stays);
+    advance(TIMEOUTS.idle / 2).await;
+    assert!(matches!(look(&peer), Verdict::Finishes(_)));
+    // One that does not listen is not waited for.
+    peer.finish();
+    peer.finished().await;
+    assert_eq!(look(&peer), Verdict::Stays);
+    advance(FAREWELL).await;
+    assert!(closes(&peer, "hear"));
+}
+
+#[tokio::test]
+async fn what_it_has_sent_and_was_made_for_it_counts_until_it_is_gone() {
+    let peer = peer();
+    peer.sent(1000);
+    assert_eq!(peer.unread(MOST), 1000);
+    assert_eq!(peer.unread(900), 900);
+    let first = peer.begin(false, 10);
+    assert_eq!(peer.unread(MOST), 0);
+    let mut receiving = first.receives();
+    assert_eq!(peer.standing(), Standing::Owing);
+    peer.sent(500);
+    let second = peer.begin(false, 100);
+    assert_eq!(peer.standing(), Standing::Busy, "the second has no body");
+    receiving.consumed(300);
+    assert_eq!(peer.unread(MOST), 100);
+    peer.answered(70).await;
+    assert_eq!(peer.backlog.held(), 70);
+    peer.flushed();
+    assert_eq!(peer.backlog.held(), 0);
+    drop((first, second, receiving));
+    assert_eq!(peer.standing(), Standing::Idle);
+}
+
+#[tokio::test]
+async fn framing_does_not_add_up() {
+    let peer = peer();
+    let request = peer.begin(false, 10);
+    let mut receiving = request.receives();
+    peer.sent(109);
+    peer.sent_all();
+    assert_eq!(peer.unread(MOST), 109, "nobody has read it");
+    receiving.consumed(100);
+    peer.sent_all();
+    assert_eq!(peer.unread(MOST), 9, "there may be more of it");
+    receiving.note_drained();
+    peer.sent_all();
+    assert_eq!(peer.unread(MOST), 0);
+    peer.sent(1009);
+    receiving.consumed(500);
+    peer.sent_all();
+    assert_eq!(peer.unread(MOST), 509);
+    // What is thrown away is not there any more.
+    drop(receiving);
+    peer.sent_all();
+    assert_eq!(peer.unread(MOST), 0);
+    // Nothing of HTTP/2 is a request's begin for long; of HTTP/1 it may be.
+    drop(request);
+    peer.sent(17);
+    peer.sent_all();
+    assert_eq!(peer.unread(MOST), 0);
+    drop(peer.begin(true, 10));
+    peer.sent(17);
+    peer.sent_all();
+    assert_eq!(peer.unread(MOST), 17);
+}
+
+#[tokio::test]
+async fn heads_of_many_responses_wait_for_those_before_them() {
+    let peer = peer();
+    peer.answered(MOST_HEADS).await;
+    let mut second = pin!(peer.answered(MOST_HEADS));
+    let soon = tokio::time::timeout(Duration::ZERO, second.as_mut());
+    assert!(soon.await.is_err());
+    let held = peer.backlog.held();
+    peer.flushed();
+    second.await;
+    assert_eq!(peer.backlog.held(), held);
+}

@@ -1,0 +1,90 @@
+//! Which connections are closed when a shared budget is full.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::connection::{Connection, LOOK_AGAIN, SMALL};
+
+/// A client that has taken nothing for so long is stalled, in microseconds.
+const STALLED: u64 = 1_000_000;
+
+/// All connections of a node, and when some of them were closed last.
+#[derive(Debug, Default)]
+pub struct Closing {
+    listed: Mutex<Listed>,
+}
+
+#[derive(Debug, Default)]
+struct Listed {
+    connections: Vec<Weak<Connection>>,
+    closed_at: Option<u64>,
+}
+
+impl Closing {
+    /// Takes a connection up.
+    pub fn list(&self, connection: &Arc<Connection>) {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = &mut listed.connections;
+        // Full, and about to grow: those that are gone make room first.
+        if all.len() == all.capacity() {
+            all.retain(|connection| connection.strong_count() > 0);
+            let count = all.len();
+            all.reserve(count.max(16));
+        }
+        all.push(Arc::downgrade(connection));
+    }
+
+    /// Closes stalled connections until `wanted` bytes are free, those first that hold
+    /// most; without any, the one that would take longest to empty. Only those that were
+    /// last given bytes of `function`, where one is named. Says how many. Now and then only:
+    /// what was closed takes a moment to be gone.
+    pub fn close(&self, now: u64, function: Option<usize>, wanted: u64) -> u64 {
+        let open = {
+            let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = listed.closed_at;
+            let again = u64::try_from(LOOK_AGAIN.as_micros()).unwrap_or(u64::MAX);
+            if last.is_some_and(|last| now.saturating_sub(last) < again) {
+                return 0;
+            }
+            listed.closed_at = Some(now);
+            let all = listed.connections.iter().filter_map(Weak::upgrade);
+            all.filter(|connection| connection.held() > 0 && !connection.is_closed())
+                .filter(|connection| {
+                    function.is_none_or(|function| function == connection.last_function())
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut stalled: Vec<_> = open
+            .iter()
+            .filter(|connection| connection.stalled(now) >= STALLED)
+            .collect();
+        stalled.sort_by_key(|connection| std::cmp::Reverse(connection.held()));
+        let (mut freed, mut closed) = (0, 0);
+        for connection in stalled {
+            if freed >= wanted {
+                break;
+            }
+            freed += connection.held();
+            closed += 1;
+            connection.close();
+        }
+        if closed > 0 {
+            tracing::debug!(
+                closed,
+                bytes = freed,
+                "clients that take nothing are closed"
+            );
+            return closed;
+        }
+        let slowest = open
+            .iter()
+            .filter(|connection| connection.held() >= SMALL)
+            .filter_map(|connection| Some((connection.time_to_empty(now)?, connection)))
+            .max_by_key(|(time, _)| *time);
+        let Some((_, slowest)) = slowest else {
+            return 0;
+        };
+        tracing::debug!(bytes = slowest.held(), "the slowest client is closed");
+        slowest.close();
+        1
+    }
+}

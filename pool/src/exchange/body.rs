@@ -1,0 +1,158 @@
+//! The bodies of a request and of its response, as streams.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use faasw_abi::wire::Pair;
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use tokio::sync::mpsc;
+
+use crate::error::{ClientError, InvokeError};
+use crate::sink::Timing;
+
+/// What a client sends after its request's head.
+pub type RequestBody = UnsyncBoxBody<Bytes, ClientError>;
+
+/// A part of a response's body.
+#[derive(Debug)]
+pub enum Part {
+    /// Bytes.
+    Data(Bytes),
+    /// Nothing more comes: the body is whole.
+    End {
+        /// Its trailers, as the function made them: not validated.
+        trailers: Vec<Pair>,
+        /// Where the time went, as far as it is known by now.
+        timing: Timing,
+    },
+}
+
+/// How many parts wait for a slow client. With [`PART_BYTES`] that is the room
+/// that a response has beside its ring.
+const PARTS: usize = 8;
+
+/// Most bytes of a part.
+pub(crate) const PART_BYTES: usize = 64 << 10;
+
+/// The body of a response that is still being made. Dropping it ends the
+/// instance.
+#[derive(Debug)]
+pub struct ResponseStream {
+    parts: mpsc::Receiver<Result<Part, InvokeError>>,
+    ended: bool,
+}
+
+/// Where the parts come from.
+pub(crate) type PartSender = mpsc::Sender<Result<Part, InvokeError>>;
+
+pub(crate) fn channel() -> (PartSender, ResponseStream) {
+    let (sender, parts) = mpsc::channel(PARTS);
+    let stream = ResponseStream {
+        parts,
+        ended: false,
+    };
+    (sender, stream)
+}
+
+impl ResponseStream {
+    /// The next part; `None` after [`Part::End`] or an error.
+    pub fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Part, InvokeError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let part = std::task::ready!(self.parts.poll_recv(context));
+        let part = part.unwrap_or_else(|| {
+            // The task that makes the parts always says how they end.
+            Err(InvokeError::GuestFailed("nobody follows it".to_owned()))
+        });
+        self.ended = !matches!(part, Ok(Part::Data(_)));
+        Poll::Ready(Some(part))
+    }
+}
+
+/// The body of a response.
+#[derive(Debug)]
+pub enum ReplyBody {
+    /// All of it: the function was done before anything had to be sent.
+    Whole {
+        /// The bytes.
+        bytes: Bytes,
+        /// The trailers, as the function made them: not validated.
+        trailers: Vec<Pair>,
+    },
+    /// It is still being made.
+    Stream(ResponseStream),
+}
+
+/// What came of looking at a request's body.
+pub(crate) enum Received {
+    /// Bytes, perhaps none.
+    Data(Bytes),
+    /// The end, with the trailers.
+    End(Vec<Pair>),
+}
+
+/// Takes a request's body frame by frame.
+#[derive(Debug)]
+pub struct Incoming {
+    body: Option<RequestBody>,
+}
+
+impl Incoming {
+    pub(crate) fn new(body: RequestBody) -> Self {
+        let is_whole = http_body::Body::is_end_stream(&body);
+        Self {
+            body: (!is_whole).then_some(body),
+        }
+    }
+
+    /// Whether the end has been received.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.body.is_none()
+    }
+
+    /// The next frame. Pends for ever after the end.
+    pub(crate) async fn next(&mut self) -> Result<Received, ClientError> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    /// The next frame, if it is there.
+    pub(crate) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Received, ClientError>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Pending;
+        };
+        let frame = std::task::ready!(http_body::Body::poll_frame(Pin::new(body), context));
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => Ok(Received::Data(data)),
+                Err(frame) => {
+                    self.body = None;
+                    Ok(Received::End(trailers(frame)))
+                }
+            },
+            Some(Err(error)) => Err(error),
+            None => {
+                self.body = None;
+                Ok(Received::End(Vec::new()))
+            }
+        })
+    }
+}
+
+fn trailers(frame: Frame<Bytes>) -> Vec<Pair> {
+    let Ok(fields) = frame.into_trailers() else {
+        return Vec::new();
+    };
+    fields
+        .iter()
+        .map(|(name, value)| (name.as_str().into(), value.as_bytes().into()))
+        .collect()
+}

@@ -1,0 +1,65 @@
+//! A request as it comes to the pool, and a response as it leaves.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use faasw_abi::wire::{RequestHead, ResponseHead};
+
+use super::backlog::Account;
+use super::body::{ReplyBody, RequestBody};
+use super::limits::CallLimits;
+use crate::sink::{LogSink, Timing};
+
+/// A request as the pool takes it.
+#[derive(Debug)]
+pub struct Call {
+    /// Its head, already in the form that the function sees.
+    pub head: RequestHead,
+    /// Its body.
+    pub body: RequestBody,
+    /// How long it may take.
+    pub limits: CallLimits,
+    /// Where log lines go.
+    pub log: Arc<dyn LogSink>,
+    /// Who sends it.
+    pub client: Client,
+    /// What it was admitted with.
+    pub admitted: Admitted,
+}
+
+/// What whoever calls has admitted a request with, such as a place among those of its
+/// function. It goes the way of the place that the request has here: it is dropped when
+/// the request's microVM is free or gone, or when there is none.
+#[derive(Debug, Default)]
+pub struct Admitted(
+    #[expect(dead_code, reason = "it is held, not used")] Option<Box<dyn Any + Send + Sync>>,
+);
+
+impl Admitted {
+    /// Holds `what`.
+    #[must_use]
+    pub fn with(what: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(what)))
+    }
+}
+
+/// What the pool has to know of who sends a request.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// Whom the bytes of the response count for until they are taken; nobody unless set.
+    pub account: Account,
+    /// The request begins before its body is there, as far as that is waited for: it is
+    /// the first to be cut when others want its place.
+    pub is_early: bool,
+}
+
+/// A function's response.
+#[derive(Debug)]
+pub struct Reply {
+    /// Status and headers, as the function made them: not validated.
+    pub head: ResponseHead,
+    /// The body.
+    pub body: ReplyBody,
+    /// Where the time went, as far as it is known by now.
+    pub timing: Timing,
+}

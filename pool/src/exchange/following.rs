@@ -1,0 +1,481 @@
+//! Following one instance through its one exchange.
+//!
+//! [`Exchange::start`] runs inside the caller: most functions are done within a
+//! few milliseconds, and their response leaves as one message. Where it takes
+//! longer, [`Exchange::go_on`] follows it in a task of its own and hands the body
+//! out part by part. `start` lets the guest run, `feed` gives it what the client sends,
+//! `clock` says when a phase takes too long, `drain` and `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::{GuestWords, WAIT_REQUEST, WAIT_ROOM};
+use faasw_abi::wire::{Pair, ResponseHead};
+use tokio::sync::mpsc::Permit;
+use tokio::time::{Instant, sleep_until};
+use zerocopy::FromZeros;
+
+use super::admission::{self, Wait, Waits};
+use super::backlog::{Account, Lease};
+use super::body::{self, Incoming, PART_BYTES, Part, PartSender, ReplyBody};
+use super::call::{Client, Reply};
+use super::clock::{Clock, Limit, Phase};
+use super::end::{Ended, Left};
+use super::limits::CallLimits;
+use super::retire::{Place, Retiring};
+use crate::error::{InvokeError, PlatformError};
+use crate::instances::{Instance, Settling, Unsettled};
+use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
+use crate::seeds::Seed;
+use crate::shells::{Event, Report};
+use crate::sink::{Served, Timing};
+
+/// How an exchange went on.
+pub enum Begun {
+    /// The function is done.
+    Done(Done),
+    /// The head is there, and more of the body will come.
+    Streams(ResponseHead),
+}
+
+/// How it was learnt that the function is done.
+pub enum Done {
+    /// Its guest stands still.
+    Stopped(Report),
+    /// Its guest has said so, and will stand still in a moment.
+    Told,
+}
+
+/// What holds for an exchange.
+pub struct Terms {
+    /// How long it may take.
+    pub limits: CallLimits,
+    /// Who asks.
+    pub client: Client,
+    /// Where it says that it waits for that.
+    pub waits: Arc<Waits>,
+}
+
+/// An instance at work, and both ends of its bodies.
+pub struct Exchange {
+    pub(super) instance: Instance,
+    pub(super) seed: Seed,
+    pub(super) log: LogLines,
+    pub(super) incoming: Incoming,
+    /// Received, but not in the ring yet.
+    pub(super) held: Bytes,
+    /// The trailers of the request, once its end was received.
+    pub(super) ending: Option<Vec<Pair>>,
+    pub(super) end_told: bool,
+    /// The guest's words as they were last looked at.
+    pub(super) guest: GuestWords,
+    /// `WAIT_*`: what the guest waits for, and was not woken for yet.
+    pub(super) guest_waits: u32,
+    /// How much of the request the guest had taken when it last asked for more.
+    pub(super) asked_behind: Option<u64>,
+    /// How often the guest is looked at.
+    pub(super) rate_limit: RateLimit,
+    pub(super) listening: bool,
+    /// The guest has said that it is done.
+    pub(super) is_over: bool,
+    /// The guest was let run.
+    pub(super) is_activated: bool,
+    pub(super) timing: Timing,
+    pub(super) limits: CallLimits,
+    pub(super) clock: Clock,
+    pub(super) place: Place,
+    /// The right to run before others.
+    pub(super) turn: Option<admission::Place>,
+    pub(super) client: Client,
+    pub(super) waits: Arc<Waits>,
+    /// Among those that wait for their clients, once it did.
+    pub(super) wait: Option<Wait>,
+}
+
+impl Exchange {
+    /// An exchange that is about to begin in `instance`, which comes from `seed`.
+    pub fn new(
+        instance: Instance,
+        seed: Seed,
+        log: LogLines,
+        incoming: Incoming,
+        terms: Terms,
+        timing: Timing,
+        place: Place,
+    ) -> Self {
+        let Terms {
+            limits,
+            client,
+            waits,
+        } = terms;
+        let is_whole = incoming.has_ended();
+        Self {
+            instance,
+            seed,
+            log,
+            incoming,
+            held: Bytes::new(),
+            // One without a body was told with its head.
+            ending: is_whole.then(Vec::new),
+            end_told: is_whole,
+            guest: GuestWords::new_zeroed(),
+            guest_waits: 0,
+            asked_behind: None,
+            rate_limit: RateLimit::new(),
+            listening: false,
+            is_over: false,
+            is_activated: false,
+            timing,
+            clock: Clock::new(&limits),
+            limits,
+            place,
+            turn: None,
+            client,
+            waits,
+            wait: None,
+        }
+    }
+
+    /// Gives it its turn to run, until it is done or has had it for long enough.
+    pub fn give_turn(&mut self, turn: admission::Place) {
+        self.turn = Some(turn);
+    }
+
+    /// Follows the instance until it is done or its response has begun.
+    pub(super) async fn begin(&mut self) -> Result<Begun, InvokeError> {
+        loop {
+            let phase = match self.clock.head {
+                None => Phase::Head,
+                Some(_) => Phase::Grace,
+            };
+            let (deadline, limit) = self.deadline(phase);
+            let wants_more = self.wants_more();
+            let rest = self.rate_limit.limited_until();
+            let mut streams = false;
+            self.note_wait(self.client_owes());
+            tokio::select! {
+                biased;
+                event = self.instance.shell.event_while_resting(rest) => {
+                    if let Some(done) = self.happened(event)? {
+                        return Ok(Begun::Done(done));
+                    }
+                }
+                received = self.incoming.next(), if wants_more => {
+                    self.receive(received)?;
+                    self.wake_if_served()?;
+                }
+                () = until_cut(&self.wait) => return Err(InvokeError::Evicted),
+                () = sleep_until(deadline) => match limit {
+                    Limit::Grace => streams = true,
+                    limit => self.expired(limit)?,
+                },
+            }
+            if self.guest.response_head_len == 0 {
+                continue;
+            }
+            self.clock.head.get_or_insert_with(Instant::now);
+            // A guest that waits for room will not end before it has some.
+            streams |= self.guest_waits & WAIT_ROOM != 0;
+            if streams && let Some(head) = self.instance.mailbox.head(&self.guest)? {
+                return Ok(Begun::Streams(head));
+            }
+        }
+    }
+
+    /// Goes on by itself, and hands the body out part by part.
+    pub fn go_on(self, head: ResponseHead, done: Option<Done>) -> Reply {
+        let (sender, stream) = body::channel();
+        let timing = self.timing;
+        tokio::spawn(self.stream(sender, done));
+        Reply {
+            head,
+            body: ReplyBody::Stream(stream),
+            timing,
+        }
+    }
+
+    /// Follows the instance to its end, if it is not `done` yet, and hands out the body.
+    async fn stream(mut self, client: PartSender, done: Option<Done>) {
+        let limit = self.limits.idle_client;
+        let mut client = Some(client);
+        let followed = match done {
+            Some(done) => Ok(done),
+            None => self.follow(&mut client).await,
+        };
+        let followed = match followed {
+            Ok(done) => self.drain(done, &client).await,
+            Err(error) => Err(error),
+        };
+        let ended = self.finish(followed).await;
+        let delivered = match client {
+            Some(client) => ended.deliver(client, limit).await,
+            None => Ok(()),
+        };
+        let result = ended.result.and(delivered);
+        let told = result.as_ref().map(|()| &ended.timing);
+        ended.log.sink().stream_ended(told);
+    }
+
+    /// Hands out the body until the function is done.
+    async fn follow(&mut self, client: &mut Option<PartSender>) -> Result<Done, InvokeError> {
+        let mut end_is_due = false;
+        loop {
+            let waiting = self.instance.mailbox.response_waiting(&self.guest)?;
+            let is_whole = self.guest.response_end != 0 && waiting == 0;
+            let phase = match client {
+                None => Phase::Afterwards,
+                Some(_) if waiting > 0 || end_is_due => Phase::Client,
+                Some(_) if is_whole => Phase::Return,
+                Some(_) => Phase::Guest,
+            };
+            let (deadline, limit) = self.deadline(phase);
+            let wants_more = self.wants_more();
+            let rest = self.rate_limit.limited_until();
+            let mut end_is_passed = false;
+            let bytes = waiting.min(PART_BYTES as u64);
+            self.note_wait(match phase {
+                Phase::Client => self.waits_to_send(client, bytes),
+                Phase::Guest => self.client_owes(),
+                _ => false,
+            });
+            tokio::select! {
+                biased;
+                event = self.instance.shell.event_while_resting(rest) => {
+                    if let Some(done) = self.happened(event)? {
+                        return Ok(done);
+                    }
+                }
+                place = place(client, &self.client.account, bytes), if phase == Phase::Client => {
+                    let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
+                    self.clock.client = Instant::now();
+                    if waiting > 0 {
+                        let part = self.instance.mailbox.take_body(&self.guest, PART_BYTES)?;
+                        place.send(Ok(Part::Data(lease.hold(part))));
+                        self.wake_if_served()?;
+                    } else {
+                        place.send(Ok(Part::End {
+                            trailers: self.instance.mailbox.trailers(&self.guest)?,
+                            timing: self.timing_so_far(),
+                        }));
+                        end_is_passed = true;
+                    }
+                }
+                () = until_cut(&self.wait) => return Err(InvokeError::Evicted),
+                () = gone(client), if phase != Phase::Client => return Err(InvokeError::ClientGone),
+                received = self.incoming.next(), if wants_more => {
+                    self.receive(received)?;
+                    self.wake_if_served()?;
+                }
+                () = sleep_until(deadline) => match limit {
+                    Limit::Return => end_is_due = true,
+                    limit => self.expired(limit)?,
+                },
+            }
+            if end_is_passed {
+                *client = None;
+            }
+        }
+    }
+
+    /// Ends the exchange of a function that is done, whose response has room, and says
+    /// what is left of it.
+    pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
+        let (done, room) = match followed {
+            Ok(done) => done,
+            Err(error) => {
+                // Only a guest that has stopped leaves a log that is whole.
+                self.instance.shell.destroy().await;
+                drop(self.place);
+                if let Ok(guest) = self.instance.mailbox.guest()
+                    && let Ok(records) = self.instance.mailbox.take_log(&guest)
+                {
+                    self.log.take(&records);
+                }
+                return Ended {
+                    rest: None,
+                    result: Err(error),
+                    timing: self.timing,
+                    log: self.log,
+                };
+            }
+        };
+        // Its last words were read when room was asked for.
+        let guest = self.guest;
+        let Left {
+            guest,
+            rest,
+            result,
+        } = Left::in_mailbox(&mut self.instance.mailbox, guest, &mut self.log, room);
+        let report = match done {
+            Done::Stopped(report) => Some(report),
+            Done::Told => None,
+        };
+        let run = report.map_or_else(|| self.clock.age(), |report| report.run);
+        let timing = Timing {
+            fork: report.map_or(Duration::ZERO, |report| report.fork),
+            init: Duration::from_nanos(guest.init_nanoseconds).min(run),
+            exec: Duration::from_nanos(guest.exec_nanoseconds).min(run),
+            run,
+            ..self.timing
+        };
+        Retiring {
+            instance: self.instance,
+            seed: self.seed,
+            report,
+            settling: Settling::new(
+                self.rate_limit,
+                self.limits.cpu,
+                self.clock.cpu,
+                report.is_some(),
+            ),
+            is_good: result.is_ok(),
+            sink: self.log.sink().clone(),
+            number: self.timing.instance,
+            place: self.place,
+        }
+        .start();
+        Ended {
+            rest,
+            result,
+            timing,
+            log: self.log,
+        }
+    }
+
+    /// Where the time went, before the shell has said it.
+    fn timing_so_far(&self) -> Timing {
+        let run = self.clock.age();
+        let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
+        Timing {
+            init,
+            exec: run.saturating_sub(init),
+            run,
+            ..self.timing
+        }
+    }
+
+    /// Takes news from the shell; whether the function is done.
+    fn happened(
+        &mut self,
+        event: Result<Event, PlatformError>,
+    ) -> Result<Option<Done>, InvokeError> {
+        let report = match event? {
+            Event::Progress => {
+                self.look()?;
+                // What forking took is still to come from one that was forked.
+                if self.guest.wait_for != 0 {
+                    self.turn = None;
+                }
+                // Nor is one believed that was not asked.
+                let is_told = self.guest.outcome != 0
+                    && self.timing.served == Served::Parked
+                    && self.instance.mailbox.has_asked_for_end();
+                return Ok(is_told.then_some(Done::Told));
+            }
+            Event::Rang(report) => report,
+            Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
+        };
+        match report.ring {
+            Some(Ring::Done) => Ok(Some(Done::Stopped(report))),
+            Some(Ring::Fatal) => Err(fatal(&self.instance.mailbox)),
+            Some(ring) => Err(InvokeError::GuestFailed(format!(
+                "it rang {ring:?} in the middle of a request"
+            ))),
+            None => Err(meaningless()),
+        }
+    }
+
+    /// Whether the guest waits for a part of the request.
+    fn client_owes(&self) -> bool {
+        self.guest_waits & WAIT_REQUEST != 0 && !self.end_told
+    }
+
+    /// Lets others know whether this exchange waits for its client.
+    pub(super) fn note_wait(&mut self, waits: bool) {
+        let since = waits.then(|| self.clock.client.max(self.clock.fed));
+        if since.is_some() && self.wait.is_none() {
+            let function = self.seed.holding().number();
+            self.wait = Some(self.waits.add(function));
+        }
+        if let Some(wait) = &self.wait {
+            wait.set(since, self.client.is_early && self.ending.is_none());
+        }
+    }
+
+    /// The next deadline, and whose it is.
+    pub(super) fn deadline(&self, phase: Phase) -> (Instant, Limit) {
+        let client_owes = self.client_owes();
+        let turn = self.turn.as_ref().map(admission::Place::is_wanted);
+        self.clock
+            .deadline(&self.limits, phase, client_owes, self.listening, turn)
+    }
+
+    /// Does what a deadline asks for.
+    pub(super) fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
+        let limits = &self.limits;
+        Err(match limit {
+            Limit::Turn => {
+                self.turn = None;
+                return Ok(());
+            }
+            Limit::Short => {
+                self.listening = true;
+                self.instance.mailbox.listen()?;
+                // Either the guest sees that, or this sees what it wrote before.
+                std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+                return self.look();
+            }
+            Limit::Cpu => {
+                let used = self.instance.cpu_time()?;
+                let Some(left) = limits.cpu.checked_sub(used).filter(|left| !left.is_zero()) else {
+                    return Err(match self.is_over {
+                        true => InvokeError::GuestFailed(Unsettled::WentOn.to_string()),
+                        false => InvokeError::CpuLimit(limits.cpu),
+                    });
+                };
+                self.clock.cpu = Instant::now() + left;
+                return Ok(());
+            }
+            Limit::Return | Limit::Grace => return Ok(()),
+            Limit::FirstByte => InvokeError::TimedOut(limits.first_byte),
+            Limit::IdleClient => InvokeError::IdleClient(limits.idle_client),
+            Limit::IdleGuest => InvokeError::IdleGuest(limits.idle_guest),
+            Limit::Total => InvokeError::TotalTime(limits.total.unwrap_or_default()),
+        })
+    }
+}
+
+/// A place for a part of so many bytes, and room for them; `None` when the client is gone.
+pub(super) async fn place<'a>(
+    client: &'a Option<PartSender>,
+    account: &Account,
+    bytes: u64,
+) -> Option<(Permit<'a, Result<Part, InvokeError>>, Lease)> {
+    let Some(client) = client else {
+        return pending().await;
+    };
+    let place = client.reserve().await.ok()?;
+    tokio::select! {
+        lease = account.lease(bytes) => Some((place, lease)),
+        () = client.closed() => None,
+    }
+}
+
+/// Waits until an exchange is cut for others.
+pub(super) async fn until_cut(wait: &Option<Wait>) {
+    match wait {
+        Some(wait) => wait.cut().await,
+        None => pending().await,
+    }
+}
+
+/// Waits until the client is gone.
+async fn gone(client: &Option<PartSender>) {
+    match client {
+        Some(client) => client.closed().await,
+        None => pending().await,
+    }
+}

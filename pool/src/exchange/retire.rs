@@ -1,0 +1,175 @@
+//! What becomes of an instance when its request is over: reset and parked for the
+//! next one, or ended. The client does not wait for it (early destroy, AFaaS
+//! §4.3), but its place is taken until then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use faasw_abi::memory_map::PAGE;
+use faasw_seedtree::{Misses, UsedPages};
+use faasw_text::Line;
+use tokio::time::timeout;
+
+use super::admission;
+use super::call::Admitted;
+use crate::ablation::Mechanism;
+use crate::error::InvokeError;
+use crate::instances::{Coming, Instance, Settling, Unsettled};
+use crate::seeds::{Busy, Seed};
+use crate::shells::Report;
+use crate::sink::{Effort, LogSink};
+
+/// How long a shell may take to say what its instance has used.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An instance whose request is over.
+pub struct Retiring {
+    /// The instance. Everything was taken out of its mailbox.
+    pub instance: Instance,
+    /// What it came from.
+    pub seed: Seed,
+    /// What the shell said when the guest stopped; nothing while it has not.
+    pub report: Option<Report>,
+    /// What it has left until it stops.
+    pub settling: Settling,
+    /// It did nothing that speaks against using it again.
+    pub is_good: bool,
+    /// Who is told what it took, and its number.
+    pub sink: Arc<dyn LogSink>,
+    /// The number it had in this request.
+    pub number: u64,
+    /// Given back at the end.
+    #[expect(dead_code, reason = "it is held, not used")]
+    pub place: Place,
+}
+
+/// The place that an instance has until its process is free or gone, among all of
+/// the pool and among those of its function, with what it was admitted with before.
+pub type Place = (admission::Place, Busy, Admitted);
+
+impl Retiring {
+    /// Does it in the background.
+    pub fn start(self) {
+        let seed = self.seed.clone();
+        // Its futures are moved with what they hold.
+        let this = Box::new(self);
+        tokio::spawn(async move {
+            this.run().await;
+            // One more may be parked now, or a seed free that was in use.
+            seed.holding().fit();
+        });
+    }
+
+    async fn run(self: Box<Self>) {
+        // Its place is given back with the rest of it, at the end.
+        // An instance of an ancestor has become the function on its own.
+        let is_of_function = self.instance.is_own;
+        let coming = (self.is_good && is_of_function)
+            .then(|| self.seed.parking().announce(self.instance.uses + 1))
+            .flatten();
+        let from = self.instance.from.clone();
+        let working_set = from.working_set();
+        // An instance of an older set would go on missing, or fill what nobody uses;
+        // and what it has of its own is what that set says.
+        let is_current = self.instance.is_current();
+        let is_asked = self.is_good && is_of_function && is_current && working_set.is_wanted();
+        if !is_asked
+            && is_current
+            && let Some(coming) = coming
+        {
+            return self.park(coming).await;
+        }
+        drop(coming);
+        Box::pin(self.end(is_asked)).await;
+    }
+
+    /// Ends the instance when the guest stands still, and learns from it if that `is_asked`.
+    async fn end(mut self: Box<Self>, is_asked: bool) {
+        let stopped = match self.report {
+            Some(report) => Some(report),
+            None => self.stopped().await,
+        };
+        if let Some(report) = stopped {
+            if is_asked
+                && let Ok(Ok(mut used)) =
+                    timeout(SURVEY_TIMEOUT, self.instance.shell.survey()).await
+            {
+                let generation = self.instance.generation;
+                let working_set = self.instance.from.working_set();
+                leave_out(&mut used);
+                working_set.learn(generation, &used, self.seed.ram_bytes());
+            }
+            // Last, so that whoever waits for it finds what was learnt.
+            self.tell(&Effort {
+                exits: report.exits,
+                page_faults: report.page_faults,
+                reset: None,
+            });
+        }
+        self.instance.shell.destroy().await;
+    }
+
+    /// Resets the instance, without waiting for the guest to stand still: the shell
+    /// finds the order when it does.
+    async fn park(mut self: Box<Self>, coming: Coming) {
+        let from = self.instance.from.clone();
+        let count_unused = from.working_set().count_reset();
+        match self.settling.reset(&mut self.instance, count_unused).await {
+            Ok(effort) => {
+                tracing::trace!(number = self.number, ?effort, "instance reset");
+                let reset = effort.reset.unwrap_or_default();
+                let misses = Misses {
+                    outside: reset.outside,
+                    unused: reset.unused,
+                };
+                from.working_set().note(self.instance.generation, misses);
+                self.tell(&effort);
+                if self.instance.is_current() {
+                    // The shell's word, which no sum is to trip over.
+                    let filled = reset.filled.saturating_mul(PAGE);
+                    return coming.park(self.instance, filled.min(self.seed.ram_bytes()));
+                }
+                // That was what made the set be forgotten.
+                drop(coming);
+                Box::pin(self.instance.shell.destroy()).await;
+            }
+            Err(error) => {
+                self.failed(&error);
+                drop(coming);
+                Box::pin(self.instance.shell.destroy()).await;
+            }
+        }
+    }
+
+    /// Waits until a guest that has said that it is done stands still.
+    async fn stopped(&mut self) -> Option<Report> {
+        let stopped = self.settling.stopped(&mut self.instance).await;
+        stopped.inspect_err(|error| self.failed(error)).ok()
+    }
+
+    /// It is not to be used again.
+    fn failed(&self, error: &Unsettled) {
+        let told = Line(error);
+        tracing::debug!(number = self.number, error = %told, "an instance was not reset");
+        if let Unsettled::WentOn = error {
+            // Its answer counts; whoever follows the function is to know all the same.
+            let error = InvokeError::GuestFailed(error.to_string());
+            self.sink.stream_ended(Err(&error));
+        }
+    }
+
+    fn tell(&self, effort: &Effort) {
+        self.seed.count_faults(effort.page_faults);
+        self.sink.retired(self.number, effort);
+    }
+}
+
+/// Leaves out what a build for measurements is to do without.
+fn leave_out(used: &mut UsedPages) {
+    if Mechanism::WriteSet.is_off() {
+        used.written.clear();
+    }
+    if Mechanism::ReadSet.is_off() {
+        used.read.clear();
+    }
+}

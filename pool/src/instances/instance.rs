@@ -1,0 +1,106 @@
+//! A shell that is an instance, with what it was given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::PlatformError;
+use crate::mailbox::Mailbox;
+use crate::shells::{Ready, Shell};
+use crate::sink::LogSink;
+use crate::snapshots::{Code, Frozen};
+
+/// An instance and its mailbox, over one request or, reset in between, many.
+#[derive(Debug)]
+pub struct Instance {
+    /// Its process.
+    pub shell: Shell,
+    /// What it exchanges requests through.
+    pub mailbox: Mailbox,
+    /// Requests that it has served.
+    pub uses: u32,
+    /// What it is or will be forked from: its function's seed, or an ancestor.
+    pub from: Arc<Frozen>,
+    /// Whether that is its function's seed.
+    pub is_own: bool,
+    /// Generation of the working set that it was forked with.
+    pub generation: u32,
+}
+
+impl Instance {
+    /// A shell that is to be forked from `from`; `is_own` where that is its function's seed.
+    pub fn new(ready: Ready, from: Arc<Frozen>, is_own: bool) -> Self {
+        let Ready { shell, mailbox } = ready;
+        Self {
+            shell,
+            mailbox,
+            uses: 0,
+            from,
+            is_own,
+            generation: 0,
+        }
+    }
+
+    /// Makes its shell an instance of a function that has `ram_bytes` of RAM and this code.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn fork(&mut self, ram_bytes: u64, code: &Code) -> Result<(), PlatformError> {
+        let working_set = self.from.working_set().current();
+        self.generation = working_set.generation;
+        self.from.count_fork();
+        self.shell
+            .fork(
+                &self.from,
+                ram_bytes,
+                &working_set,
+                &self.mailbox,
+                Some(code),
+            )
+            .await
+    }
+
+    /// Whether it was forked with the working set as that is now.
+    pub fn is_current(&self) -> bool {
+        self.generation == self.from.working_set().current().generation
+    }
+
+    /// The monotonic time that it continues from, in nanoseconds.
+    pub fn monotonic_nanoseconds(&self) -> u64 {
+        self.from.monotonic_nanoseconds()
+    }
+
+    /// From now on its CPU time is charged to `sink`, whose request it serves as instance
+    /// `number`.
+    ///
+    /// # Errors
+    /// The system's, when the process is gone.
+    pub fn charge_to(&self, sink: Arc<dyn LogSink>, number: u64) -> Result<(), PlatformError> {
+        let account = self.shell.account();
+        if self.uses == 0 {
+            // What it was made with is nobody's.
+            account.close(self.shell.cpu_time()?);
+        }
+        account.open(sink, number);
+        Ok(())
+    }
+
+    /// CPU time that this request has taken so far.
+    ///
+    /// # Errors
+    /// The system's, when the process is gone.
+    pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
+        let used = self.shell.cpu_time()?;
+        Ok(used.saturating_sub(self.shell.account().closed_at()))
+    }
+
+    /// It was brought back to its seed's state after a request.
+    ///
+    /// # Errors
+    /// The system's, when the process is gone.
+    pub fn note_reset(&mut self) -> Result<(), PlatformError> {
+        self.mailbox.note_wiped();
+        self.uses += 1;
+        self.shell.account().close(self.shell.cpu_time()?);
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! From pieces of log to lines.
+
+use std::sync::Arc;
+
+use super::log_record::LogRecord;
+use crate::sink::{LogSink, LogStream};
+
+/// Longest line that is passed on whole, in bytes.
+const LINE_MAX: usize = 16 << 10;
+
+/// Collects what an instance logs and passes it on line by line.
+#[derive(Debug)]
+pub struct LogLines {
+    sink: Arc<dyn LogSink>,
+    instance: u64,
+    out: Vec<u8>,
+    err: Vec<u8>,
+}
+
+impl LogLines {
+    /// Passes the lines of `instance` on to `sink`.
+    pub fn new(sink: Arc<dyn LogSink>, instance: u64) -> Self {
+        sink.begins(instance);
+        Self {
+            sink,
+            instance,
+            out: Vec::new(),
+            err: Vec::new(),
+        }
+    }
+
+    /// Whoever takes the lines.
+    pub fn sink(&self) -> &Arc<dyn LogSink> {
+        &self.sink
+    }
+
+    /// Takes pieces in the order in which they were written.
+    pub fn take(&mut self, records: &[LogRecord]) {
+        for record in records {
+            let kept = match record.stream {
+                LogStream::Err => &mut self.err,
+                _ => &mut self.out,
+            };
+            for byte in &record.bytes {
+                if *byte == b'\n' {
+                    self.sink.line(self.instance, record.stream, kept);
+                    kept.clear();
+                    continue;
+                }
+                kept.push(*byte);
+                if kept.len() == LINE_MAX {
+                    self.sink.line(self.instance, record.stream, kept);
+                    kept.clear();
+                }
+            }
+        }
+    }
+
+    /// Nothing more comes: the last line may lack its line break.
+    pub fn end(&mut self) {
+        for (stream, kept) in [
+            (LogStream::Out, &mut self.out),
+            (LogStream::Err, &mut self.err),
+        ] {
+            if !kept.is_empty() {
+                self.sink.line(self.instance, stream, kept);
+                kept.clear();
+            }
+        }
+    }
+}
+
+impl Drop for LogLines {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Debug, Default)]
+    struct Kept(Mutex<Vec<(LogStream, String)>>);
+
+    impl LogSink for Kept {
+        fn line(&self, _: u64, stream: LogStream, line: &[u8]) {
+            let line = String::from_utf8_lossy(line).into_owned();
+            self.0.lock().unwrap().push((stream, line));
+        }
+    }
+
+    fn lines(pieces: &[(LogStream, &str)]) -> Vec<(LogStream, String)> {
+        let kept = Arc::new(Kept::default());
+        let mut lines = LogLines::new(kept.clone(), 1);
+        for (stream, text) in pieces {
+            lines.take(&[LogRecord {
+                stream: *stream,
+                bytes: text.as_bytes().to_vec(),
+            }]);
+        }
+        drop(lines);
+        std::mem::take(&mut *kept.0.lock().unwrap())
+    }
+
+    #[test]
+    fn lines_are_put_together_across_pieces_and_apart_by_stream() {
+        use LogStream::{Err, Out};
+        assert_eq!(
+            lines(&[(Out, "a"), (Err, "x\ny"), (Out, "b\n\n"), (Out, "last")]),
+            [
+                (Err, "x".into()),
+                (Out, "ab".into()),
+                (Out, String::new()),
+                (Out, "last".into()),
+                (Err, "y".into()),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_endless_line_comes_in_parts() {
+        let long = "x".repeat(LINE_MAX * 2 + 1);
+        let lengths: Vec<_> = lines(&[(LogStream::Out, &long)])
+            .iter()
+            .map(|(_, line)| line.len())
+            .collect();
+        assert_eq!(lengths, [LINE_MAX, LINE_MAX, 1]);
+    }
+}

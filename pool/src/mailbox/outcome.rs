@@ -1,0 +1,60 @@
+//! What a guest's last words mean.
+
+use faasw_abi::mailbox::GuestWords;
+use faasw_abi::outcome::Outcome;
+use faasw_abi::trap::TrapKind;
+
+use super::file::Mailbox;
+use crate::error::InvokeError;
+
+/// A guest that says that it failed.
+pub fn fatal(mailbox: &Mailbox) -> InvokeError {
+    let report = mailbox
+        .guest()
+        .map_err(InvokeError::from)
+        .and_then(|guest| mailbox.report(&guest));
+    match report {
+        Ok(report) => InvokeError::GuestFailed(report),
+        Err(error) => error,
+    }
+}
+
+/// A guest that rings with a number that stands for nothing.
+pub fn meaningless() -> InvokeError {
+    InvokeError::GuestFailed("it rang with a number that has no meaning".to_owned())
+}
+
+/// How a guest that is done says it ended.
+///
+/// # Errors
+/// What the outcome says; [`InvokeError::GuestFailed`] when it makes no sense.
+pub fn outcome(mailbox: &Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
+    let report = || mailbox.report(guest);
+    let outcome = Outcome::from_u32(guest.outcome).ok_or_else(|| {
+        InvokeError::GuestFailed(format!(
+            "it ended with the unknown outcome {}",
+            guest.outcome
+        ))
+    })?;
+    Err(match outcome {
+        Outcome::Response => return Ok(()),
+        Outcome::NoResponse => InvokeError::NoResponse,
+        Outcome::Trap => InvokeError::Trap {
+            report: report()?,
+            kind: TrapKind::from_u32(guest.trap).ok_or_else(|| {
+                InvokeError::GuestFailed(format!("it ended with the unknown trap {}", guest.trap))
+            })?,
+        },
+        Outcome::Exit => InvokeError::Exit {
+            code: guest.exit_code,
+        },
+        Outcome::ResponseTooLarge => InvokeError::ResponseTooLarge { report: report()? },
+        Outcome::FunctionError => InvokeError::FunctionError { report: report()? },
+        Outcome::BadResponse => InvokeError::BadResponse { report: report()? },
+        Outcome::LoadFailed => InvokeError::LoadFailed { report: report()? },
+        Outcome::GuestFailed => InvokeError::GuestFailed(report()?),
+        Outcome::Unset => {
+            InvokeError::GuestFailed("it said that it was done, but not how".to_owned())
+        }
+    })
+}

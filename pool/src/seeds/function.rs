@@ -1,0 +1,263 @@
+//! A function version as the tree has it: a handle of its seed, the instances that are parked
+//! of it, and what is counted.
+//!
+//! By the freeze policy a seed is frozen either after instantiation or before it: what
+//! an initialisation drew from the random generator would otherwise be every
+//! request's. Deploying instantiates once in any case, so that a function that
+//! cannot be instantiated is refused then. A function that is known from an earlier
+//! making is taken up without one: its seed is made later (`later`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use faasw_seedtree::Key;
+use faasw_seedtree::graph::Slot;
+
+use super::graph::Seeds;
+use super::holding::Holding;
+use super::recipe::{Recipe, Version};
+use crate::error::PlatformError;
+use crate::instances::Parking;
+use crate::sink::Served;
+use crate::snapshots::{Code, Frozen, describe};
+use crate::stats::SeedInfo;
+
+/// How many ancestors a function has: the guest, and what links its imports.
+const LEVEL: u8 = 2;
+
+/// A function that instances can be made of. Clones share it. Its seed is in
+/// memory, or was evicted for others and is made again when it is used.
+#[derive(Clone, Debug)]
+pub struct Seed(Arc<Function>);
+
+impl std::ops::Deref for Seed {
+    type Target = Arc<Function>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Seed {
+    /// That of a version that the tree has.
+    pub(super) fn new(function: Arc<Function>) -> Self {
+        Self(function)
+    }
+}
+
+/// A function version as the tree has it. Versions of one function that are made of the
+/// same share a seed.
+#[derive(Debug)]
+pub struct Function {
+    version: Arc<Version>,
+    key: Key,
+    slot: Slot<Frozen>,
+    seeds: Arc<Seeds>,
+    parking: Arc<Parking>,
+    holding: Arc<Holding>,
+    busy: AtomicUsize,
+    served: [AtomicU64; Served::ALL.len()],
+    page_faults: AtomicU64,
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        self.seeds.forget(self.key);
+    }
+}
+
+impl Function {
+    /// A version whose seed is made of `parent` by `recipe`, which is a version's.
+    ///
+    /// # Errors
+    /// When there can be no such seed.
+    pub(super) fn new(
+        seeds: &Arc<Seeds>,
+        parent: Key,
+        recipe: Recipe,
+        parking: Arc<Parking>,
+        holding: Arc<Holding>,
+    ) -> Result<Self, PlatformError> {
+        let defined = seeds.define(Some(parent), holding.owner(), recipe)?;
+        let Some(version) = defined.recipe.version().cloned() else {
+            seeds.forget(defined.key);
+            let what = "a function's seed is made by another step".to_owned();
+            return Err(PlatformError::Protocol(what));
+        };
+        Ok(Self {
+            version,
+            key: defined.key,
+            slot: defined.slot,
+            seeds: seeds.clone(),
+            parking,
+            holding,
+            busy: AtomicUsize::new(0),
+            served: Default::default(),
+            page_faults: AtomicU64::new(0),
+        })
+    }
+
+    /// What it is made of.
+    pub(super) fn version(&self) -> &Arc<Version> {
+        &self.version
+    }
+
+    /// Its seed's name.
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The graph that its seed is in.
+    pub(super) fn seeds(&self) -> &Arc<Seeds> {
+        &self.seeds
+    }
+
+    /// Its seed, if that is in memory. It is not evicted while this is held.
+    pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
+        self.slot.get()
+    }
+
+    /// Its compiled code.
+    pub(crate) fn code(&self) -> &Code {
+        self.version.code()
+    }
+
+    /// Bytes that all its linear memories may have.
+    pub(crate) fn memory_limit(&self) -> u64 {
+        self.version.memory_limit()
+    }
+
+    /// RAM of its guests, in bytes.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.version.ram_bytes()
+    }
+
+    pub(crate) fn parking(&self) -> &Arc<Parking> {
+        &self.parking
+    }
+
+    /// The account of what all its versions hold in memory.
+    pub(crate) fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    /// How many instances are missing of those that stay parked at all times.
+    pub(crate) fn missing(&self) -> usize {
+        self.parking.missing()
+    }
+
+    /// How many of `count` new instances the function may hold.
+    pub(crate) fn affordable(&self, frozen: &Frozen, count: usize) -> usize {
+        let room = self.holding.room() / frozen.bytes_of_new().max(1);
+        count.min(usize::try_from(room).unwrap_or(usize::MAX))
+    }
+
+    /// The best that there is to be forked while its seed is not in memory (best-effort
+    /// fork, AFaaS §4.1).
+    ///
+    /// # Errors
+    /// When nothing is, not even what all share.
+    pub(crate) fn nearest(&self) -> Result<Origin, PlatformError> {
+        let nearest = self.seeds.nearest(self.key);
+        let (from, missing) = nearest.ok_or_else(|| {
+            let what = "there is no seed that a function descends from".to_owned();
+            PlatformError::Protocol(what)
+        })?;
+        Ok(Origin { from, missing })
+    }
+
+    /// Its instances at work, being reset or being ended.
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// A request is served by such a microVM from now on.
+    pub(crate) fn begin(self: &Arc<Self>, served: Served) -> Busy {
+        self.slot.note_use(Instant::now());
+        if let Some(count) = self.served.get(served as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy {
+            function: self.clone(),
+            served,
+        }
+    }
+
+    /// An instance took so many page faults for its request.
+    pub(crate) fn count_faults(&self, page_faults: u64) {
+        self.page_faults.fetch_add(page_faults, Ordering::Relaxed);
+    }
+
+    pub(super) fn describe(&self) -> SeedInfo {
+        let count = |served: Served| {
+            let count = self.served.get(served as usize);
+            count.map_or(0, |count| count.load(Ordering::Relaxed))
+        };
+        let all: u64 = Served::ALL.map(count).iter().sum();
+        let frozen = self.frozen();
+        SeedInfo {
+            name: self.version.name().to_owned(),
+            level: LEVEL,
+            parked: self.parking.count(),
+            parked_bytes: self.parking.bytes(),
+            busy: self.busy(),
+            requests: all,
+            hits: count(Served::Parked),
+            page_faults: self.page_faults.load(Ordering::Relaxed),
+            ..frozen.map_or_else(SeedInfo::default, |frozen| describe("", &frozen))
+        }
+    }
+}
+
+/// What an instance is forked from, and what its guest has to do before it is the function.
+#[derive(Debug)]
+pub struct Origin {
+    /// The snapshot.
+    pub from: Arc<Frozen>,
+    /// The steps that are missing, in their order.
+    pub missing: Vec<Arc<Recipe>>,
+}
+
+impl Origin {
+    /// The function's own seed.
+    pub fn own(frozen: Arc<Frozen>) -> Self {
+        Self {
+            from: frozen,
+            missing: Vec::new(),
+        }
+    }
+
+    /// Whether it is the function's own seed.
+    pub fn is_own(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+/// A request under way. Dropping it says that its instance is free again.
+#[derive(Debug)]
+pub struct Busy {
+    function: Arc<Function>,
+    served: Served,
+}
+
+impl Busy {
+    /// The request is served by such a microVM after all.
+    pub(crate) fn goes_over_to(&mut self, served: Served) {
+        let counts = &self.function.served;
+        if let Some(count) = counts.get(self.served as usize) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(count) = counts.get(served as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.served = served;
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.function.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,319 @@
+//! The graph of a pool's seeds, behind its lock, and who does its jobs.
+//!
+//! The lock is held for as long as a decision takes. What the graph gives back is told, run
+//! and dropped outside it. Requests find their seed in its slot; they come here only when it
+//! is not there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use faasw_seedtree::graph::{Asked, Defined, Job, OwnerEvictions, Resting, Ticket};
+use faasw_seedtree::{Graph, Key, Owner};
+use faasw_text::Line;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use super::recipe::Recipe;
+use super::turns::Makings;
+use crate::error::{PlatformError, SeedError};
+use crate::shells::Stock;
+use crate::snapshots::Frozen;
+
+/// Somebody who is told what became of a seed.
+type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
+
+/// What becomes of a seed.
+pub type Made = oneshot::Receiver<Result<Arc<Frozen>, SeedError>>;
+
+/// For whom a seed is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Somebody who has a turn, or needs none.
+    Now,
+    /// Requests: these have turns among themselves.
+    Requests,
+}
+
+/// What an owner holds, seeds among it, in memory.
+pub trait Account: std::fmt::Debug + Send + Sync {
+    /// Has it fit what the owner may hold.
+    fn fit(&self);
+}
+
+/// All seeds of a pool: which there are to be made, and which are in memory.
+#[derive(Debug)]
+pub struct Seeds {
+    graph: Mutex<Graph<Frozen, Recipe, Waiter>>,
+    stock: Arc<Stock>,
+    makings: Arc<Makings>,
+    budget: u64,
+    /// A handle is gone: what is being made may be for nobody.
+    forgotten: Notify,
+    /// Of those owners that have limits of their own.
+    accounts: Mutex<BTreeMap<Owner, Weak<dyn Account>>>,
+    /// Where the pool was started: whoever asks may have another, and stop it.
+    runtime: Handle,
+}
+
+impl Seeds {
+    /// None yet. They may take `budget` bytes, but for those that all share. Must be called
+    /// inside a tokio runtime, which makes them.
+    pub fn new(stock: Arc<Stock>, makings: Arc<Makings>, budget: u64) -> Self {
+        Self {
+            graph: Mutex::default(),
+            stock,
+            makings,
+            budget,
+            forgotten: Notify::new(),
+            accounts: Mutex::default(),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// An owner's seeds count for this account from now on.
+    pub fn open(&self, owner: Owner, account: Weak<dyn Account>) {
+        lock(&self.accounts).insert(owner, account);
+    }
+
+    /// Whoever had this account has no seeds any more.
+    pub fn close(&self, owner: Owner) {
+        let mut accounts = lock(&self.accounts);
+        // Another may have been opened meanwhile.
+        if accounts
+            .get(&owner)
+            .is_some_and(|account| account.strong_count() == 0)
+        {
+            accounts.remove(&owner);
+        }
+    }
+
+    /// Where the pool was started.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Whose turn it is to make a seed.
+    pub fn makings(&self) -> &Arc<Makings> {
+        &self.makings
+    }
+
+    /// A handle of what `recipe` makes of `parent`; it is to be forgotten. What all share
+    /// stays for ever.
+    ///
+    /// # Errors
+    /// When there can be no such seed.
+    pub fn define(
+        &self,
+        parent: Option<Key>,
+        owner: Owner,
+        recipe: Recipe,
+    ) -> Result<Defined<Frozen, Recipe>, PlatformError> {
+        let (step, is_pinned) = (recipe.digest(), owner == Owner::Shared);
+        let now = Instant::now();
+        let defined = self
+            .lock()
+            .define(parent, owner, step, recipe, is_pinned, now);
+        defined.map_err(|error| PlatformError::Protocol(error.to_string()))
+    }
+
+    /// A handle less.
+    pub fn forget(&self, key: Key) {
+        let gone = self.lock().forget(key);
+        drop(gone);
+        self.forgotten.notify_waiters();
+    }
+
+    /// A seed, once it is there: made by jobs that begin now, unless they are under way.
+    pub fn ask(self: &Arc<Self>, key: Key, whom: For) -> Made {
+        let (teller, made) = oneshot::channel();
+        self.begin(key, whom, Some(teller));
+        made
+    }
+
+    /// Has a seed made that nobody waits for, unless it is there or under way.
+    pub fn make(self: &Arc<Self>, key: Key, whom: For) {
+        self.begin(key, whom, None);
+    }
+
+    fn begin(self: &Arc<Self>, key: Key, whom: For, teller: Option<Waiter>) {
+        let asked = self.lock().ask(key, teller);
+        match asked {
+            Asked::InMemory(frozen, teller) => {
+                // Who asks listens.
+                let _ = teller.map(|teller| teller.send(Ok(frozen)));
+            }
+            Asked::Build(job) => self.start(job, whom),
+            // Who was not taken up as a waiter finds its channel closed.
+            Asked::UnderWay | Asked::Unknown(_) => {}
+        }
+    }
+
+    /// The nearest of a seed and its ancestors that is in memory, and the steps that are
+    /// missing from there, in their order.
+    pub fn nearest(&self, key: Key) -> Option<(Arc<Frozen>, Vec<Arc<Recipe>>)> {
+        self.lock().nearest(key)
+    }
+
+    fn start(self: &Arc<Self>, job: Job<Frozen, Recipe>, whom: For) {
+        let open = Open {
+            seeds: self.clone(),
+            ticket: Some(job.ticket),
+            whom,
+        };
+        let runtime = self.runtime.clone();
+        runtime.spawn(async move {
+            let Job {
+                ticket,
+                owner,
+                recipe,
+                parent,
+            } = job;
+            let seeds = open.seeds.clone();
+            let making = async {
+                let _turn = match whom {
+                    For::Requests => Some(seeds.makings.for_a_request().await),
+                    For::Now => None,
+                };
+                let started = Instant::now();
+                let made = recipe.make(&seeds.stock, parent.as_ref()).await;
+                made.map(|frozen| (Arc::new(frozen), started.elapsed()))
+            };
+            let made = tokio::select! {
+                made = making => made,
+                () = seeds.is_for_nobody(ticket) => Err(abandoned()),
+            };
+            match &made {
+                // Functions descend from it.
+                Ok((frozen, _)) if matches!(*recipe, Recipe::Link) => {
+                    seeds.stock.preset_with(frozen.clone());
+                }
+                Ok(_) => {}
+                // It was given up.
+                Err(_) if !seeds.is_wanted(ticket) => {}
+                Err(error) => {
+                    let (seed, error) = (recipe.name(), Line(error));
+                    tracing::warn!(seed, %error, "a seed was not made");
+                }
+            }
+            drop(parent);
+            open.end(made);
+            let account = lock(&seeds.accounts).get(&owner).and_then(Weak::upgrade);
+            match account {
+                Some(account) => account.fit(),
+                None => seeds.fit(),
+            }
+        });
+    }
+
+    /// Waits until nobody wants what a job leads to.
+    async fn is_for_nobody(&self, ticket: Ticket) {
+        loop {
+            let mut forgotten = std::pin::pin!(self.forgotten.notified());
+            // From now on nothing is missed.
+            forgotten.as_mut().enable();
+            if !self.is_wanted(ticket) {
+                return;
+            }
+            forgotten.await;
+        }
+    }
+
+    fn is_wanted(&self, ticket: Ticket) -> bool {
+        self.lock().is_wanted(ticket)
+    }
+
+    /// Evicts seeds until all together fit their budget.
+    pub fn fit(&self) {
+        self.fit_to(self.budget);
+    }
+
+    /// Evicts seeds until all together take `budget` bytes at most, as far as nobody has them.
+    pub fn fit_to(&self, budget: u64) {
+        let gone = self.lock().fit(budget, Instant::now());
+        for (_, frozen) in &gone {
+            tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
+        }
+        // Whatever it takes to free them, nobody waits for it at the lock.
+        drop(gone);
+    }
+
+    /// What has to go so that an owner's seeds and instances that rest fit `budget` bytes.
+    pub fn fit_owner(&self, owner: Owner, budget: u64, resting: &[Resting]) -> OwnerEvictions {
+        self.lock()
+            .fit_owner(owner, budget, resting, Instant::now())
+    }
+
+    /// Evicts those of `keys` that nobody has.
+    pub fn evict(&self, keys: &[Key]) {
+        let gone = self.lock().evict(keys);
+        for (_, frozen) in &gone {
+            let bytes = frozen.bytes();
+            tracing::debug!(bytes, "a seed was evicted: its function held too much");
+        }
+        drop(gone);
+    }
+
+    /// Bytes of all functions' seeds.
+    pub fn bytes(&self) -> u64 {
+        self.lock().bytes()
+    }
+
+    /// Bytes of an owner's seeds.
+    pub fn bytes_of(&self, owner: Owner) -> u64 {
+        self.lock().bytes_of(owner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Graph<Frozen, Recipe, Waiter>> {
+        lock(&self.graph)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn abandoned() -> SeedError {
+    PlatformError::Protocol("nobody waited for it any more".to_owned()).into()
+}
+
+/// A job whose end the graph has to be told, whatever becomes of the task.
+struct Open {
+    seeds: Arc<Seeds>,
+    ticket: Option<Ticket>,
+    whom: For,
+}
+
+impl Open {
+    fn end(mut self, made: Result<(Arc<Frozen>, std::time::Duration), SeedError>) {
+        self.tell(made);
+    }
+
+    fn tell(&mut self, made: Result<(Arc<Frozen>, std::time::Duration), SeedError>) {
+        let Some(ticket) = self.ticket.take() else {
+            return;
+        };
+        let done = self.seeds.lock().built(ticket, made);
+        for (teller, made) in done.told {
+            // Who has gone away does not listen.
+            let _ = teller.send(made);
+        }
+        for job in done.jobs {
+            // Whoever waited for a function behind what all share has no turn yet.
+            let whom = match job.owner {
+                Owner::Shared => self.whom,
+                Owner::Function(_) => For::Requests,
+            };
+            self.seeds.start(job, whom);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // The runtime ends, or a step panicked.
+        if self.ticket.is_some() {
+            self.tell(Err(abandoned()));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Making seeds of functions that are known: for requests, and ahead of them.
+//!
+//! A request that finds no seed has it made at once, whatever else is being made, and
+//! is served from an ancestor meanwhile; where the missing steps take long, it waits
+//! for the seed instead of doing them for itself alone. What no request asked for is
+//! made when nothing else is: few at a time, and none is begun while one is made for
+//! requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use faasw_abi::wire::FunctionKind;
+
+use super::function::{Function, Seed};
+use super::graph::For;
+use super::spec::{FunctionSpec, Known};
+use super::tree::Tree;
+use crate::error::{InvokeError, SeedError};
+use crate::snapshots::{Code, Frozen};
+
+/// An initialisation that takes longer is waited for rather than repeated by every
+/// request that comes meanwhile.
+const REPEATED_MOST: Duration = Duration::from_secs(1);
+
+/// Room for what an ancestor's instance does beside initialising: it loads the code.
+const LOADING: Duration = Duration::from_millis(10);
+
+/// How many times what is known it may take under load, and still fit a request's limits.
+const MARGIN: u32 = 4;
+
+impl Function {
+    /// Has its seed made in the background for requests, unless that is so already.
+    pub(crate) fn make_again(&self) {
+        self.seeds().make(self.key(), For::Requests);
+    }
+
+    /// Its seed once it is made, for a request whose response must begin within `limit`,
+    /// where it would take the request too long to do without; at once nothing where it
+    /// would not.
+    ///
+    /// # Errors
+    /// Why it was not made.
+    pub(crate) async fn worth_waiting_for(
+        &self,
+        limit: Duration,
+    ) -> Result<Option<Arc<Frozen>>, InvokeError> {
+        if self.is_quick(limit) || self.frozen().is_some() {
+            return Ok(None);
+        }
+        match self.seeds().ask(self.key(), For::Requests).await {
+            Ok(made) => made.map(Some).map_err(of_a_request),
+            // The runtime ends.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether a request of this limit may do the steps that lead to its seed.
+    fn is_quick(&self, limit: Duration) -> bool {
+        if self.version().after_init() == Some(false) {
+            // A seed would not save it the initialisation.
+            return true;
+        }
+        let takes = self.version().instantiation();
+        takes <= REPEATED_MOST && (takes + LOADING) * MARGIN <= limit
+    }
+
+    /// Has its seed made when nothing else is, unless a request asks for it before.
+    fn make_in_the_background(self: &Arc<Self>) {
+        let seeds = self.seeds();
+        let makings = seeds.makings().clone();
+        // The function may be removed before its turn comes, and the pool end.
+        let function = Arc::downgrade(self);
+        seeds.runtime().spawn(async move {
+            let _turn = makings.ahead_of_requests().await;
+            let Some(made) = function.upgrade().and_then(|function| {
+                let is_there = function.frozen().is_some();
+                (!is_there).then(|| function.seeds().ask(function.key(), For::Now))
+            }) else {
+                return;
+            };
+            // It is told in the log why it was not made.
+            let _ = made.await;
+        });
+    }
+}
+
+/// What a request hears of a seed that was not made.
+fn of_a_request(error: SeedError) -> InvokeError {
+    match error {
+        SeedError::Function(error) => error,
+        SeedError::Platform(error) => error.into(),
+        other => InvokeError::LoadFailed {
+            report: other.to_string(),
+        },
+    }
+}
+
+/// Takes up a function of which a seed was made before. This one's is made when there
+/// is nothing else to make, or when a request asks for it.
+///
+/// # Errors
+/// When its memory or configuration is more than a guest can have.
+pub fn adopt(
+    tree: &Tree,
+    spec: &FunctionSpec,
+    kind: FunctionKind,
+    code: &Arc<Code>,
+    time_limit: Duration,
+    known: Known,
+) -> Result<Seed, SeedError> {
+    let function = tree.new_function(spec, kind, code, time_limit, Some(known))?;
+    tree.add(&function);
+    function.make_in_the_background();
+    Ok(Seed::new(function))
+}

@@ -1,0 +1,243 @@
+//! Making seeds: running a guest up to a freeze point, and freezing it there.
+//!
+//! Level 0 boots in a layer of its own. Every other seed is made by a guest that
+//! is forked from its parent and does the commands of its next step; its layer is what
+//! it changed (AFaaS §4.1, multi-level fork).
+
+use std::time::Duration;
+
+use faasw_abi::command::{Command, Commands};
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::{DRAW_ENTROPY, DRAW_INSECURE, WAIT_LOG};
+use faasw_abi::pages::{PageRange, PageSet};
+use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
+use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
+use std::sync::Arc;
+
+use super::boot_image;
+use crate::error::{InvokeError, PlatformError, SeedError};
+use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
+use crate::shells::{Event, Ready, Shell, Stock};
+use crate::snapshots::{Code, Frozen};
+
+/// What an instantiation did.
+pub struct Instantiated {
+    /// It drew random bytes of any kind.
+    pub drew_entropy: bool,
+    /// What it drew, by import, one line each.
+    pub drawn: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What a guest runs in that is to be frozen.
+#[derive(Debug)]
+enum Memory {
+    /// A layer that it fills itself.
+    Root(LayerBuilder),
+    /// Its parent's, and pages of its own.
+    Child { parent: Arc<Frozen>, ram_bytes: u64 },
+}
+
+/// A guest on its way to a freeze point.
+#[derive(Debug)]
+pub struct Making {
+    shell: Shell,
+    mailbox: Mailbox,
+    memory: Memory,
+    log: LogLines,
+}
+
+fn function(error: InvokeError) -> SeedError {
+    match error {
+        InvokeError::Platform(error) => SeedError::Platform(error),
+        other => SeedError::Function(other),
+    }
+}
+
+fn system(error: rustix::io::Errno) -> PlatformError {
+    PlatformError::System {
+        what: "a seed's memory could not be made",
+        error,
+    }
+}
+
+/// Waits until a guest without a request stands still; its log is emptied
+/// meanwhile.
+///
+/// # Errors
+/// [`InvokeError::GuestFailed`] when the guest breaks a rule or says that it
+/// failed; platform errors.
+async fn next_stop(
+    shell: &mut Shell,
+    mailbox: &mut Mailbox,
+    log: &mut LogLines,
+) -> Result<Ring, InvokeError> {
+    let mut rate_limit = RateLimit::new();
+    loop {
+        let event = shell
+            .event_while_resting(rate_limit.limited_until())
+            .await?;
+        let report = match event {
+            Event::Progress => {
+                let guest = mailbox.guest()?;
+                let records = mailbox.take_log(&guest)?;
+                rate_limit.count_look(&records);
+                log.take(&records);
+                if guest.wait_for & WAIT_LOG != 0 {
+                    shell.wake()?;
+                }
+                continue;
+            }
+            Event::Rang(report) => report,
+            Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
+        };
+        let guest = mailbox.guest()?;
+        log.take(&mailbox.take_log(&guest)?);
+        return match report.ring {
+            Some(Ring::Fatal) => Err(fatal(mailbox)),
+            Some(ring) => Ok(ring),
+            None => Err(meaningless()),
+        };
+    }
+}
+
+impl Making {
+    /// Boots a guest.
+    ///
+    /// # Errors
+    /// Platform errors.
+    pub async fn boot(stock: &Stock, ram_bytes: u64, log: LogLines) -> Result<Self, PlatformError> {
+        let ram = LayerBuilder::new("faasw-level-0", ram_bytes).map_err(system)?;
+        let state = boot_image::write(&ram).map_err(system)?;
+        let Ready { mut shell, mailbox } = stock.take_bare().await?;
+        shell.boot(&ram, &mailbox, &state).await?;
+        shell.activate(0, 0).await?;
+        Ok(Self {
+            shell,
+            mailbox,
+            memory: Memory::Root(ram),
+            log,
+        })
+    }
+
+    /// Forks a guest of `parent` that is to become a seed. It begins with the commands
+    /// that are in its `mailbox`.
+    ///
+    /// # Errors
+    /// Platform errors.
+    pub async fn fork(
+        stock: &Stock,
+        parent: &Arc<Frozen>,
+        ram_bytes: u64,
+        mailbox: Mailbox,
+        code: Option<&Code>,
+        log: LogLines,
+    ) -> Result<Self, PlatformError> {
+        // Whatever was preset would count as the seed's own.
+        let Ready { mut shell, .. } = stock.take_bare().await?;
+        parent.count_fork();
+        shell
+            .fork(parent, ram_bytes, &PageSets::default(), &mailbox, code)
+            .await?;
+        shell.activate(0, parent.monotonic_nanoseconds()).await?;
+        Ok(Self {
+            shell,
+            mailbox,
+            memory: Memory::Child {
+                parent: parent.clone(),
+                ram_bytes,
+            },
+            log,
+        })
+    }
+
+    /// Follows the guest until it has done all its commands and stands at a freeze point.
+    ///
+    /// # Errors
+    /// What it died of instead, or stopped with too early.
+    pub async fn reach(&mut self, wanted: Ring) -> Result<(), SeedError> {
+        let stop = next_stop(&mut self.shell, &mut self.mailbox, &mut self.log).await;
+        let ring = stop.map_err(function)?;
+        let guest = self.mailbox.guest()?;
+        if ring == wanted {
+            return match (guest.commands_done, self.mailbox.commands()) {
+                (done, given) if done == given => Ok(()),
+                (done, given) => Err(SeedError::Function(InvokeError::GuestFailed(format!(
+                    "it says that it did {done} commands of {given}"
+                )))),
+            };
+        }
+        // A guest that is done already says what its function died of.
+        Err(match (ring, outcome(&self.mailbox, &guest)) {
+            (Ring::Done, Err(error)) => function(error),
+            _ => SeedError::Function(InvokeError::GuestFailed(format!(
+                "it rang {ring:?} instead of {wanted:?}"
+            ))),
+        })
+    }
+
+    /// Goes on from a freeze point by some commands, and stands at the one that they
+    /// lead to.
+    ///
+    /// # Errors
+    /// What the guest died of.
+    pub async fn go(&mut self, commands: &[Command], to: Ring) -> Result<(), SeedError> {
+        self.mailbox.put_commands(&Commands::of(commands))?;
+        self.shell.resume().await?;
+        self.reach(to).await
+    }
+
+    /// Goes on from the early freeze point of a function to the late one.
+    ///
+    /// # Errors
+    /// What the function died of.
+    pub async fn instantiate(&mut self) -> Result<Instantiated, SeedError> {
+        self.go(&[Command::Instantiate], Ring::Ready).await?;
+        self.drawn()
+    }
+
+    /// What a function that is instantiated drew so far, and how long its last step took.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when its words make no sense; the system's.
+    pub fn drawn(&self) -> Result<Instantiated, SeedError> {
+        let guest = self.mailbox.guest()?;
+        Ok(Instantiated {
+            drew_entropy: guest.draws & (DRAW_ENTROPY | DRAW_INSECURE) != 0,
+            drawn: self.mailbox.report(&guest).map_err(function)?,
+            took: Duration::from_nanos(guest.init_nanoseconds),
+        })
+    }
+
+    /// Freezes the guest where it stands.
+    ///
+    /// # Errors
+    /// Platform errors.
+    pub async fn freeze(self) -> Result<Frozen, PlatformError> {
+        let monotonic_nanoseconds = self.mailbox.guest()?.monotonic_nanoseconds;
+        let (layer, state, parent) = match self.memory {
+            Memory::Root(ram) => {
+                let (state, _) = self.shell.seal(None).await?;
+                (ram.freeze(ROOT_MAX).map_err(system)?, state, None)
+            }
+            Memory::Child { parent, ram_bytes } => {
+                let name = format!("faasw-level-{}", parent.depth() + 1);
+                let ram = LayerBuilder::new(&name, ram_bytes).map_err(system)?;
+                let (state, told) = self.shell.seal(Some(&ram)).await?;
+                let all = PageRange::around(0, ram_bytes);
+                let own = PageSet::of_all_told(&told, all);
+                // More could never be forked.
+                let own =
+                    own.filter(|own| laid_over(parent.windows(), own, 0).len() <= WINDOWS_MAX);
+                let own = own.ok_or_else(|| {
+                    let what = "a new layer's pages make no sense";
+                    PlatformError::Protocol(what.to_owned())
+                })?;
+                let layer = ram.freeze_at(own).map_err(system)?;
+                (layer, state, Some(parent))
+            }
+        };
+        Frozen::new(parent, layer, state, monotonic_nanoseconds).map_err(system)
+    }
+}

@@ -1,0 +1,36 @@
+//! The tree of seeds: functions, what their instances are forked from, what they hold.
+//!
+//! `graph`: which seeds there are to be made, and which are in memory; it has each step
+//! (`recipe`) done once, however many wait. `making` runs a guest to a freeze point (the root's
+//! from `boot_image`). `function` is a version (`spec`) with a handle of its seed; `holding`: what
+//! a function has in memory, and what of it goes. `tree`: all of them; `later`, `turns`: seeds
+//! made behind requests.
+
+mod boot_image;
+mod function;
+mod graph;
+mod holding;
+mod later;
+mod making;
+mod recipe;
+mod spec;
+#[cfg(feature = "trial")]
+mod step;
+mod tree;
+mod turns;
+
+pub use self::function::{Busy, Origin, Seed};
+#[cfg(feature = "trial")]
+pub use self::graph::{For, Seeds};
+pub use self::holding::FunctionNumber;
+pub use self::later::adopt;
+#[cfg(feature = "trial")]
+pub use self::making::Making;
+#[cfg(feature = "trial")]
+pub use self::recipe::Recipe;
+pub use self::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known};
+#[cfg(feature = "trial")]
+pub use self::step::{Guest, Step};
+pub use self::tree::Tree;
+#[cfg(feature = "trial")]
+pub use self::turns::Makings;

@@ -1,0 +1,340 @@
+//! How each seed is made of its parent.
+//!
+//! A recipe is a step of the tree: booting a guest, linking the engine's imports, or loading
+//! and instantiating a function version. What is learnt of a step while it is done, where a
+//! function's seed is frozen above all, is kept here, for all who want the same.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use faasw_abi::command::{Command, Commands};
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::CONFIGURATION_MAX;
+use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
+use faasw_abi::wire::{FunctionKind, SeedConfig};
+use faasw_seedtree::StepDigest;
+use faasw_text::Line;
+use tokio::time::timeout;
+
+use super::making::{Instantiated, Making};
+use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known};
+use crate::error::{InvokeError, PlatformError, SeedError};
+use crate::mailbox::{LogLines, Mailbox};
+use crate::shells::Stock;
+use crate::sink::{LogSink, LogStream};
+use crate::snapshots::{Code, Frozen};
+
+/// How long a step that runs no tenant's code may take.
+const OWN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A step of the tree.
+#[derive(Debug)]
+pub enum Recipe {
+    /// A guest boots.
+    Boot,
+    /// It makes the engine and links every import.
+    Link,
+    /// It becomes a function version.
+    Function(Arc<Version>),
+    /// It does what a test says.
+    #[cfg(feature = "trial")]
+    Commands(Box<super::step::Step>),
+}
+
+/// What a function version's seed is made of, and what is known of making it.
+#[derive(Debug)]
+pub struct Version {
+    /// Its number among those of the pool.
+    deployment: u64,
+    spec: FunctionSpec,
+    code: Arc<Code>,
+    ram_bytes: u64,
+    /// What has a guest load it.
+    load: Commands,
+    time_limit: Duration,
+    known: Mutex<Learnt>,
+}
+
+/// What making a version's seed has told.
+#[derive(Debug, Default)]
+struct Learnt {
+    /// Where it is frozen: decided when it is made first, or known from before.
+    after_init: Option<bool>,
+    /// What instantiating it takes.
+    instantiation: Duration,
+    /// What instantiating it drew; nothing as long as that was not seen.
+    drew: Option<(bool, String)>,
+}
+
+/// Takes what a guest without a function says, which is nothing.
+#[derive(Debug)]
+struct OwnLog;
+
+impl LogSink for OwnLog {
+    fn line(&self, _: u64, _: LogStream, line: &[u8]) {
+        tracing::warn!(line = %Line(String::from_utf8_lossy(line)), "a guest without a function speaks");
+    }
+}
+
+fn own_log() -> LogLines {
+    LogLines::new(Arc::new(OwnLog), 0)
+}
+
+/// RAM of a guest without a function.
+fn least_ram() -> u64 {
+    ram_bytes(0).unwrap_or(0)
+}
+
+fn too_late(limit: Duration) -> SeedError {
+    SeedError::Function(InvokeError::TimedOut(limit))
+}
+
+impl Recipe {
+    /// That of a function version, the pool's `deployment`th.
+    ///
+    /// # Errors
+    /// When its memory or configuration is more than a guest can have.
+    pub fn function(
+        spec: &FunctionSpec,
+        kind: FunctionKind,
+        code: &Arc<Code>,
+        time_limit: Duration,
+        known: Option<Known>,
+        deployment: u64,
+    ) -> Result<Self, SeedError> {
+        let mut version = Version::new(spec, kind, code, time_limit, known)?;
+        version.deployment = deployment;
+        Ok(Self::Function(Arc::new(version)))
+    }
+
+    /// What it does, for the tree. Two steps of one digest do the same.
+    pub fn digest(&self) -> StepDigest {
+        match self {
+            Self::Boot => StepDigest::of(&[b"boot"]),
+            Self::Link => StepDigest::of(&[b"link"]),
+            Self::Function(version) => version.digest(),
+            #[cfg(feature = "trial")]
+            Self::Commands(step) => step.digest(),
+        }
+    }
+
+    /// What shells and people call it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Boot => "guest",
+            Self::Link => "linkers",
+            Self::Function(version) => &version.spec.name,
+            #[cfg(feature = "trial")]
+            Self::Commands(_) => "step",
+        }
+    }
+
+    /// The function version, if it is one.
+    pub fn version(&self) -> Option<&Arc<Version>> {
+        match self {
+            Self::Function(version) => Some(version),
+            _ => None,
+        }
+    }
+
+    /// Has a guest of its parent do it, through its mailbox, before it serves a request
+    /// (best-effort fork, AFaaS §4.1).
+    ///
+    /// # Errors
+    /// When the commands do not fit; the system's.
+    pub fn command(&self, mailbox: &mut Mailbox) -> Result<(), PlatformError> {
+        match self {
+            Self::Boot => Ok(()),
+            Self::Link => mailbox.put_commands(&Commands::of(&[Command::Link])),
+            Self::Function(version) => mailbox.put_commands(&version.load),
+            #[cfg(feature = "trial")]
+            Self::Commands(step) => mailbox.put_commands(&step.commands()),
+        }
+    }
+
+    /// Runs a guest of `parent` through the step, and freezes it.
+    ///
+    /// # Errors
+    /// When a function fails to load or instantiate in time; platform errors.
+    pub async fn make(
+        &self,
+        stock: &Stock,
+        parent: Option<&Arc<Frozen>>,
+    ) -> Result<Frozen, SeedError> {
+        match (self, parent) {
+            (Self::Function(version), Some(parent)) => {
+                let made = timeout(version.time_limit, version.make(stock, parent)).await;
+                made.unwrap_or_else(|_| Err(too_late(version.time_limit)))
+            }
+            #[cfg(feature = "trial")]
+            (Self::Commands(step), Some(parent)) => step.make(stock, parent).await,
+            (Self::Boot, _) => in_time("booting a guest", boot(stock)).await,
+            (Self::Link, Some(parent)) => in_time("linking", link(stock, parent)).await,
+            (_, None) => {
+                let what = "a step without a parent".to_owned();
+                Err(PlatformError::Protocol(what).into())
+            }
+        }
+    }
+}
+
+async fn in_time(
+    what: &'static str,
+    work: impl Future<Output = Result<Frozen, SeedError>>,
+) -> Result<Frozen, SeedError> {
+    let limit = OWN_TIMEOUT;
+    match timeout(limit, work).await {
+        // No tenant had any part in it.
+        Ok(made) => made.map_err(|error| match error {
+            SeedError::Platform(error) => error.into(),
+            other => PlatformError::Protocol(other.to_string()).into(),
+        }),
+        Err(_) => Err(PlatformError::TimedOut { what, limit }.into()),
+    }
+}
+
+async fn boot(stock: &Stock) -> Result<Frozen, SeedError> {
+    let mut making = Making::boot(stock, least_ram(), own_log()).await?;
+    making.reach(Ring::Booted).await?;
+    Ok(making.freeze().await?)
+}
+
+async fn link(stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+    let mut mailbox = Mailbox::new()?;
+    Recipe::Link.command(&mut mailbox)?;
+    let mut making = Making::fork(stock, parent, least_ram(), mailbox, None, own_log()).await?;
+    making.reach(Ring::Linked).await?;
+    Ok(making.freeze().await?)
+}
+
+impl Version {
+    fn new(
+        spec: &FunctionSpec,
+        kind: FunctionKind,
+        code: &Arc<Code>,
+        time_limit: Duration,
+        known: Option<Known>,
+    ) -> Result<Self, SeedError> {
+        let ram_bytes = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
+            wanted: spec.memory_limit,
+            most: RAM_MAX - RAM_OVERHEAD,
+        })?;
+        let config = SeedConfig {
+            kind,
+            memory_limit: spec.memory_limit,
+            arguments: vec![spec.name.clone().into_bytes()],
+            environment: spec.environment.clone(),
+        };
+        let length = config.encoded_len();
+        if length as u64 > CONFIGURATION_MAX {
+            return Err(SeedError::ConfigTooLarge(length, CONFIGURATION_MAX));
+        }
+        let code_bytes = code.bytes();
+        let load = Commands::of(&[
+            Command::Grow { ram_bytes },
+            Command::Load { code_bytes, config },
+        ]);
+        let known = known.map_or_else(Learnt::default, |known| Learnt {
+            after_init: Some(known.after_init),
+            instantiation: known.instantiation,
+            drew: None,
+        });
+        Ok(Self {
+            deployment: 0,
+            spec: spec.clone(),
+            code: code.clone(),
+            ram_bytes,
+            load,
+            time_limit,
+            known: Mutex::new(known),
+        })
+    }
+
+    /// What an initialisation makes depends on when it runs, too: it may read the clock, or
+    /// draw. So each deployment is a step of its own, whatever others are made of.
+    fn digest(&self) -> StepDigest {
+        StepDigest::of(&[b"function", &self.deployment.to_le_bytes()])
+    }
+
+    /// The function's name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Its compiled code.
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Bytes that all its linear memories may have.
+    pub fn memory_limit(&self) -> u64 {
+        self.spec.memory_limit
+    }
+
+    /// RAM of its guests, in bytes.
+    pub fn ram_bytes(&self) -> u64 {
+        self.ram_bytes
+    }
+
+    /// Where its seed is frozen, if that is known: after its initialisation or before.
+    pub fn after_init(&self) -> Option<bool> {
+        self.known().after_init
+    }
+
+    /// What its initialisation takes, as far as that is known.
+    pub fn instantiation(&self) -> Duration {
+        self.known().instantiation
+    }
+
+    /// What was found out while `frozen` was made.
+    pub fn report(&self, frozen: &Frozen) -> FreezeReport {
+        let known = self.known();
+        let (drew_entropy, drawn) = known.drew.clone().unwrap_or_default();
+        FreezeReport {
+            after_init: known.after_init == Some(true),
+            drew_entropy,
+            drawn,
+            instantiation: known.instantiation,
+            layer_bytes: frozen.bytes(),
+        }
+    }
+
+    async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+        let mut making = self.load(stock, parent).await?;
+        if self.after_init() != Some(false) {
+            self.learn(&making.instantiate().await?);
+            if self.after_init() == Some(false) {
+                // That has shown that the function can be instantiated, and what
+                // that draws; a seed without it takes another guest.
+                making = self.load(stock, parent).await?;
+            }
+        }
+        Ok(making.freeze().await?)
+    }
+
+    fn learn(&self, did: &Instantiated) {
+        let mut known = self.known();
+        known.after_init = Some(match self.spec.freeze {
+            FreezePolicy::AfterInit => true,
+            FreezePolicy::BeforeInit => false,
+            FreezePolicy::Auto => !did.drew_entropy,
+        });
+        known.instantiation = did.took;
+        known.drew = Some((did.drew_entropy, did.drawn.clone()));
+    }
+
+    /// A guest at the early freeze point.
+    async fn load(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
+        let log = LogLines::new(self.spec.log.clone(), 0);
+        let mut mailbox = Mailbox::new()?;
+        mailbox.put_commands(&self.load)?;
+        let (ram, code) = (self.ram_bytes, Some(self.code()));
+        let mut making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
+        making.reach(Ring::Loaded).await?;
+        Ok(making)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Learnt> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,48 @@
+//! What a function version is made of, and what making its seed found out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use faasw_abi::wire::Pair;
+pub use faasw_words::FreezePolicy;
+
+use crate::sink::LogSink;
+
+/// Everything that a function version is made of, but for its code.
+#[derive(Clone, Debug)]
+pub struct FunctionSpec {
+    /// The function's name, which is also its program argument 0.
+    pub name: String,
+    /// Most bytes of all its linear memories together.
+    pub memory_limit: u64,
+    /// Its environment.
+    pub environment: Vec<Pair>,
+    /// When its seed is frozen.
+    pub freeze: FreezePolicy,
+    /// Where goes what it logs while it is instantiated.
+    pub log: Arc<dyn LogSink>,
+}
+
+/// What was found out while a seed was made.
+#[derive(Clone, Debug)]
+pub struct FreezeReport {
+    /// Whether the seed is frozen after instantiation.
+    pub after_init: bool,
+    /// Whether instantiation drew entropy.
+    pub drew_entropy: bool,
+    /// What instantiation drew, by import, one line each; empty when nothing.
+    pub drawn: String,
+    /// What instantiation takes, which each request pays when `after_init` is false.
+    pub instantiation: Duration,
+    /// Size of the seed's memory layer in bytes (pages that exist).
+    pub layer_bytes: u64,
+}
+
+/// What an earlier making of a function's seed found out.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Whether the seed was frozen after instantiation.
+    pub after_init: bool,
+    /// What instantiation took.
+    pub instantiation: Duration,
+}

@@ -1,0 +1,64 @@
+//! For tests alone: a step of the tree that does what a test says.
+
+use std::sync::Arc;
+
+use faasw_abi::command::{Command, Commands};
+use faasw_abi::doorbell::Ring;
+use faasw_seedtree::StepDigest;
+
+use super::making::Making;
+use super::spec::FunctionSpec;
+use crate::error::SeedError;
+use crate::mailbox::{LogLines, Mailbox};
+use crate::shells::Stock;
+use crate::snapshots::{Code, Frozen};
+
+/// What a guest of a tree of a test does, and what tells it from others.
+#[derive(Debug)]
+pub struct Step {
+    /// Tells equal ones apart.
+    pub salt: u64,
+    /// What it does.
+    pub commands: Vec<Command>,
+    /// Where it stands then.
+    pub to: Ring,
+    /// Whose it is.
+    pub guest: Arc<Guest>,
+}
+
+/// What all guests of a tree have.
+#[derive(Debug)]
+pub struct Guest {
+    /// Its code.
+    pub code: Arc<Code>,
+    /// Bytes of its RAM.
+    pub ram_bytes: u64,
+    /// Where it logs, and what else there is of a function.
+    pub spec: FunctionSpec,
+}
+
+impl Step {
+    /// What it has a guest do.
+    pub fn commands(&self) -> Commands {
+        Commands::of(&self.commands)
+    }
+
+    pub fn digest(&self) -> StepDigest {
+        StepDigest::of(&[&self.salt.to_le_bytes(), self.commands().bytes()])
+    }
+
+    pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+        let mut mailbox = Mailbox::new()?;
+        mailbox.put_commands(&self.commands())?;
+        let Guest {
+            code,
+            ram_bytes,
+            spec,
+        } = &*self.guest;
+        let log = LogLines::new(spec.log.clone(), 0);
+        let code = Some(&**code);
+        let mut making = Making::fork(stock, parent, *ram_bytes, mailbox, code, log).await?;
+        making.reach(self.to).await?;
+        Ok(making.freeze().await?)
+    }
+}

@@ -1,0 +1,197 @@
+//! The tree of seeds: what all functions share, and the functions' own.
+//!
+//! Level 0 is a booted guest, level 1 the engine with every import linked; both
+//! are made once, from the provider's own code, and stay. Level 2 is a function version. A
+//! function whose seed was evicted is served from the nearest ancestor by doing the missing
+//! steps (best-effort fork, AFaaS §4.1), and its seed is made again meanwhile, once.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use faasw_abi::wire::FunctionKind;
+use faasw_seedtree::Owner;
+use faasw_seedtree::graph::Defined;
+
+use super::function::{Function, Seed};
+use super::graph::{For, Made, Seeds};
+use super::holding::Holding;
+use super::recipe::Recipe;
+use super::spec::{FreezeReport, FunctionSpec, Known};
+use super::turns::Makings;
+use crate::error::{PlatformError, SeedError};
+use crate::instances::Keeper;
+use crate::shells::Stock;
+use crate::snapshots::{Code, Frozen, describe};
+use crate::stats::SeedInfo;
+
+/// All seeds of a pool, and the functions that have them.
+#[derive(Debug)]
+pub struct Tree {
+    seeds: Arc<Seeds>,
+    booted: Defined<Frozen, Recipe>,
+    linked: Defined<Frozen, Recipe>,
+    keeper: Arc<Keeper>,
+    function_budget: u64,
+    functions: Mutex<Vec<Weak<Function>>>,
+    /// By function name, of whatever version.
+    holdings: Mutex<BTreeMap<String, Weak<Holding>>>,
+    /// Number of the next function.
+    next_number: AtomicU64,
+    /// Number of the next version.
+    next_deployment: AtomicU64,
+}
+
+/// What becomes of a seed that is asked for.
+///
+/// # Errors
+/// Why it was not made.
+pub(super) async fn made(made: Made) -> Result<Arc<Frozen>, SeedError> {
+    match made.await {
+        Ok(made) => made,
+        Err(_) => Err(PlatformError::Protocol("the runtime ends".to_owned()).into()),
+    }
+}
+
+/// A guest without a function that fails is the platform's fault.
+fn platform(error: SeedError) -> PlatformError {
+    match error {
+        SeedError::Platform(error) => error,
+        other => PlatformError::Protocol(other.to_string()),
+    }
+}
+
+impl Tree {
+    /// A tree without seeds, whose functions' seeds may take `budget` bytes; each
+    /// function may hold `function_budget` bytes, parked instances included.
+    ///
+    /// # Errors
+    /// When the graph takes no shared seeds, which would be a mistake here.
+    pub fn new(
+        stock: Arc<Stock>,
+        keeper: Arc<Keeper>,
+        processors: usize,
+        budget: u64,
+        function_budget: u64,
+    ) -> Result<Self, PlatformError> {
+        let makings = Arc::new(Makings::new(processors));
+        let seeds = Arc::new(Seeds::new(stock, makings, budget));
+        let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?;
+        let linked = seeds.define(Some(booted.key), Owner::Shared, Recipe::Link)?;
+        Ok(Self {
+            seeds,
+            booted,
+            linked,
+            keeper,
+            function_budget,
+            functions: Mutex::default(),
+            holdings: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            next_deployment: AtomicU64::new(0),
+        })
+    }
+
+    /// What functions descend from; made when it is asked for first.
+    ///
+    /// # Errors
+    /// Platform errors.
+    pub async fn linked(&self) -> Result<Arc<Frozen>, PlatformError> {
+        if let Some(frozen) = self.linked.slot.get() {
+            return Ok(frozen);
+        }
+        let asked = self.seeds.ask(self.linked.key, For::Now);
+        made(asked).await.map_err(platform)
+    }
+
+    /// A function version that the tree does not have yet.
+    ///
+    /// # Errors
+    /// When its memory or configuration is more than a guest can have.
+    pub(super) fn new_function(
+        &self,
+        spec: &FunctionSpec,
+        kind: FunctionKind,
+        code: &Arc<Code>,
+        time_limit: Duration,
+        known: Option<Known>,
+    ) -> Result<Arc<Function>, SeedError> {
+        let deployment = self.next_deployment.fetch_add(1, Ordering::Relaxed);
+        let recipe = Recipe::function(spec, kind, code, time_limit, known, deployment)?;
+        let (parking, holding) = (self.keeper.parking(), self.holding(&spec.name));
+        let function = Function::new(&self.seeds, self.linked.key, recipe, parking, holding)?;
+        Ok(Arc::new(function))
+    }
+
+    /// Makes a seed as the function's freeze policy says.
+    ///
+    /// # Errors
+    /// When the function fails to load or instantiate within `time_limit`;
+    /// platform errors.
+    pub async fn make(
+        &self,
+        spec: &FunctionSpec,
+        kind: FunctionKind,
+        code: &Arc<Code>,
+        time_limit: Duration,
+    ) -> Result<(Seed, FreezeReport), SeedError> {
+        let function = self.new_function(spec, kind, code, time_limit, None)?;
+        let report = {
+            let frozen = made(self.seeds.ask(function.key(), For::Now)).await?;
+            function.version().report(&frozen)
+        };
+        self.add(&function);
+        function.holding().fit();
+        Ok((Seed::new(function), report))
+    }
+
+    /// The account of the versions of one function.
+    fn holding(&self, name: &str) -> Arc<Holding> {
+        let mut holdings = lock(&self.holdings);
+        if let Some(holding) = holdings.get(name).and_then(Weak::upgrade) {
+            return holding;
+        }
+        holdings.retain(|_, holding| holding.strong_count() > 0);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let holding = Holding::new(number, self.function_budget, self.seeds.clone());
+        holdings.insert(name.to_owned(), Arc::downgrade(&holding));
+        holding
+    }
+
+    /// Takes a function up.
+    pub(super) fn add(&self, function: &Arc<Function>) {
+        let mut functions = lock(&self.functions);
+        functions.retain(|function| function.strong_count() > 0);
+        functions.push(Arc::downgrade(function));
+        function.holding().add(function.key(), function.parking());
+    }
+
+    /// Bytes of functions' seeds, and of their parked instances' private pages.
+    pub fn held(&self) -> (u64, u64) {
+        let functions = self.functions();
+        let parked = functions.iter().map(|function| function.parking().bytes());
+        (self.seeds.bytes(), parked.sum())
+    }
+
+    /// Every seed as it is now, parents before children.
+    pub fn describe(&self) -> Vec<SeedInfo> {
+        let shared = [&self.booted, &self.linked].into_iter();
+        let mut all: Vec<SeedInfo> = shared
+            .filter_map(|seed| {
+                let frozen = seed.slot.get()?;
+                Some(describe(seed.recipe.name(), &frozen))
+            })
+            .collect();
+        all.extend(self.functions().iter().map(|function| function.describe()));
+        all
+    }
+
+    fn functions(&self) -> Vec<Arc<Function>> {
+        let functions = lock(&self.functions);
+        functions.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

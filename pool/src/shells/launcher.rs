@@ -1,0 +1,180 @@
+//! Starting the program of spawners: as a child of this process, or by a launcher that was
+//! started before this process gave up what that takes.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use faasw_fri::messages::{Kill, Launch};
+use faasw_fri::send;
+use faasw_shell::launcher::ARGUMENT;
+use rustix::net::SendFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::executable;
+use super::watch::{into_io, watch};
+#[cfg(feature = "ablation")]
+use crate::ablation::Mechanism;
+
+/// A small process that starts spawners for a program that confines itself: it keeps what
+/// that takes, while the program gives it up. See [`Launcher::start`].
+#[derive(Debug)]
+pub struct Launcher {
+    /// Open for as long as this lives.
+    socket: Option<OwnedFd>,
+    child: Child,
+}
+
+impl Launcher {
+    /// Starts it. It has the privileges, the control group, the filters and the like that
+    /// this process has now, and passes them on to spawners. It ends when this is dropped,
+    /// or when this process ends.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start() -> io::Result<Self> {
+        let (ours, theirs) = faasw_fri::pair()?;
+        let program = Program {
+            name: "faasw-launcher",
+            argument: Some(ARGUMENT),
+        };
+        let child = execute(program, &theirs)?;
+        Ok(Self {
+            socket: Some(ours),
+            child,
+        })
+    }
+
+    /// Orders a spawner that talks over `socket`.
+    pub(crate) fn launch(&self, socket: &OwnedFd) -> io::Result<Running> {
+        let (ours, theirs) = faasw_fri::pair()?;
+        let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let fds = [socket.as_fd(), theirs.as_fd()];
+        send(launcher, &Launch { reserved: 0 }, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
+        Ok(Running::Launched(ours))
+    }
+
+    /// Waits until it has ended, which it does not by itself: from then on no spawner can
+    /// be started. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be waited for.
+    pub async fn ended(&self) -> io::Result<()> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        // It never says anything: what can be read there is the end.
+        watch(socket.try_clone()?)?.readable().await.map(|_| ())
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        self.socket = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// A spawner's process.
+#[derive(Debug)]
+pub(crate) enum Running {
+    /// A child of this one.
+    Child(Child),
+    /// A launcher's: this socket is closed on its side once it was reaped, and a message
+    /// over it has the launcher kill it.
+    Launched(OwnedFd),
+}
+
+impl Running {
+    /// Waits until it has ended.
+    pub(crate) async fn ended(&self) -> io::Result<()> {
+        match self {
+            Self::Child(child) => child_ended(child).await,
+            Self::Launched(life) => watch(life.try_clone()?)?.readable().await.map(|_| ()),
+        }
+    }
+
+    /// Ends it if it has not ended, and sees that nothing stays of it.
+    pub(crate) async fn reap(self) {
+        match self {
+            Self::Child(mut child) => {
+                let reaped = tokio::task::spawn_blocking(move || {
+                    let _ = child.kill();
+                    child.wait()
+                });
+                let _ = reaped.await;
+            }
+            Self::Launched(ref life) => {
+                // Fails where it was reaped.
+                if send(life, &Kill { token: 0 }, &[], SendFlags::DONTWAIT).is_ok() {
+                    let _ = self.ended().await;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a child has ended, without reaping it.
+async fn child_ended(child: &Child) -> io::Result<()> {
+    let number = i32::try_from(child.id()).map_err(io::Error::other)?;
+    let number = Pid::from_raw(number).ok_or(io::ErrorKind::NotFound)?;
+    let process = pidfd_open(number, PidfdFlags::NONBLOCK)?;
+    watch(process)?.readable().await.map(|_| ())
+}
+
+/// What the program is started as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    pub(crate) argument: Option<&'static str>,
+}
+
+/// The program's file, and what it is started with beside.
+fn file() -> io::Result<(OwnedFd, Option<String>)> {
+    #[cfg(feature = "trial")]
+    if let Some((program, argument)) = crate::trial::spawner()? {
+        return Ok((program, Some(argument)));
+    }
+    let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
+    #[cfg(feature = "ablation")]
+    if Mechanism::Cell.is_off() {
+        return Ok((program, Some(faasw_cell::WITHOUT_CELL.to_owned())));
+    }
+    Ok((program, None))
+}
+
+/// Starts the program with a socket, and with the compile helper's program beside it.
+#[expect(
+    unsafe_code,
+    reason = "the child's descriptors must be at fixed numbers before exec"
+)]
+pub(crate) fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
+    /// Where the program looks for its socket; the helper's program is next to it.
+    const FIRST_FD: i32 = faasw_shell::NODE_FD;
+    let (file, argument) = file()?;
+    let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // Numbers that the moves below cannot overwrite.
+    let socket = rustix::io::fcntl_dupfd_cloexec(socket, FIRST_FD + 10)?;
+    let helper = rustix::io::fcntl_dupfd_cloexec(helper, FIRST_FD + 10)?;
+    let sources = [socket.as_raw_fd(), helper.as_raw_fd()];
+    let mut command = Command::new(path);
+    command
+        .arg0(program.name)
+        .args(program.argument)
+        .args(argument)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    // SAFETY: between fork and exec only dup2 is called, which is safe there.
+    unsafe {
+        command.pre_exec(move || {
+            for (number, source) in (FIRST_FD..).zip(sources) {
+                if libc::dup2(source, number) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}

@@ -1,0 +1,496 @@
+//! The node's side of a shell: the Function Runtime Interface as calls.
+
+mod orders;
+mod queue;
+mod told;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use faasw_abi::pages::PageRange;
+use faasw_cell::group::VM_OVERHEAD;
+use faasw_fri::messages::{
+    Activate, Image, Origin, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, Survey,
+    Used, VcpuState,
+};
+use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
+use faasw_seedtree::{LayerBuilder, PageSets, UsedPages};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
+
+use self::orders::{fork_order, image, put_difference};
+use self::told::protocol;
+pub use self::told::{Event, Parts, Report, failure, not_prepared};
+use super::account::Account;
+use super::confinement::Maker;
+use super::process::Process;
+use super::progress::Progress;
+use super::wall_clock::{self, WallClock};
+use super::watch::{into_io, send_when_there_is_room, watch};
+use crate::error::PlatformError;
+use crate::mailbox::Mailbox;
+use crate::sink::Effort;
+use crate::snapshots::{Code, Frozen, Template};
+
+/// A shell, in a process or on a thread. Dropping it ends it.
+#[derive(Debug)]
+pub struct Shell {
+    process: Process,
+    socket: AsyncFd<OwnedFd>,
+    progress: Progress,
+    wall_clock: WallClock,
+    /// What it was preset with, and until it is forked.
+    template: Option<Template>,
+    parts: Parts,
+}
+
+impl Shell {
+    /// Makes a shell, whose guest's time of day is `wall_clock`'s, and waits until its VM
+    /// is there.
+    ///
+    /// # Errors
+    /// When it cannot be made, or fails to make its VM.
+    pub async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
+        let mut shell = Self::spawn(maker, wall_clock, false).await?;
+        shell.wait_made().await?;
+        Ok(shell)
+    }
+
+    /// Makes a shell when nothing else wants to run, and waits until its VM is there. With
+    /// a template it is preset, too. The inner error says why it cannot be; it has ended
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Shell::make`].
+    pub async fn make_ahead(
+        maker: &Maker,
+        wall_clock: WallClock,
+        template: Option<&Template>,
+        mailbox: &Mailbox,
+    ) -> Result<Result<Self, String>, PlatformError> {
+        let mut shell = Self::spawn(maker, wall_clock, true).await?;
+        if let Some(template) = template {
+            // It takes the order when its VM is there.
+            shell.order_preset(template, mailbox).await?;
+        }
+        shell.wait_made().await?;
+        Ok(match template {
+            Some(template) => shell.wait_preset(template).await?.map(|()| shell),
+            None => Ok(shell),
+        })
+    }
+
+    async fn spawn(
+        maker: &Maker,
+        wall_clock: WallClock,
+        is_ahead: bool,
+    ) -> Result<Self, PlatformError> {
+        let system = |error| PlatformError::System {
+            what: "a shell's descriptors could not be made",
+            error,
+        };
+        let (ours, theirs) = faasw_fri::pair().map_err(system)?;
+        let socket = watch(ours).map_err(protocol)?;
+        let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let signalled = signalled.map_err(system)?;
+        let process = maker.shell(theirs, &signalled, is_ahead).await?;
+        Ok(Self {
+            process,
+            socket,
+            progress: Progress::new(signalled).map_err(protocol)?,
+            wall_clock,
+            template: None,
+            parts: Parts::default(),
+        })
+    }
+
+    /// Waits until the shell has made its VM and closed its cell.
+    async fn wait_made(&mut self) -> Result<(), PlatformError> {
+        let prepared = self.prepared().await??;
+        self.parts = Parts::of(self.process.birth(), &prepared);
+        let Parts {
+            group,
+            fork,
+            enter,
+            vm,
+            cell,
+            ..
+        } = self.parts;
+        tracing::trace!(?group, ?fork, ?enter, ?vm, ?cell, "shell made");
+        Ok(())
+    }
+
+    /// Waits until the shell is ready for what comes next; the inner error says why it
+    /// will not be.
+    async fn prepared(&mut self) -> Result<Result<Prepared, PlatformError>, PlatformError> {
+        let packet = self.receive().await?;
+        match packet.kind() {
+            Some(Kind::Failed) => Ok(Err(not_prepared(&packet))),
+            _ => packet.message().map(Ok).map_err(protocol),
+        }
+    }
+
+    /// Makes the shell an image of what functions descend from, and has its guest run
+    /// once, when nothing else wants to. `mailbox` is its mailbox from then on. The
+    /// inner error says why it cannot be preset; it has ended then.
+    ///
+    /// # Errors
+    /// When the shell is gone, or says anything else.
+    pub async fn preset(
+        &mut self,
+        template: &Template,
+        mailbox: &Mailbox,
+    ) -> Result<Result<(), String>, PlatformError> {
+        self.order_preset(template, mailbox).await?;
+        self.wait_preset(template).await
+    }
+
+    async fn order_preset(
+        &mut self,
+        template: &Template,
+        mailbox: &Mailbox,
+    ) -> Result<(), PlatformError> {
+        let order = Box::new(Preset {
+            image: image(&template.frozen, template.ram_bytes, &template.sets)?,
+        });
+        let layers = template.frozen.layers();
+        let mut fds = vec![mailbox.as_fd()];
+        fds.extend(layers.iter().map(|layer| layer.as_fd()));
+        self.tell(&*order, &fds).await
+    }
+
+    async fn wait_preset(
+        &mut self,
+        template: &Template,
+    ) -> Result<Result<(), String>, PlatformError> {
+        let done = self.prepared().await?.map_err(|error| error.to_string());
+        Ok(done.map(|prepared| {
+            self.template = Some(template.clone());
+            self.parts.preset = Duration::from_nanos(prepared.nanoseconds);
+            tracing::trace!(took = ?self.parts.preset, "shell preset");
+        }))
+    }
+
+    /// What it took to make it, as spawner and shell tell.
+    #[cfg(feature = "measuring")]
+    pub fn parts(&self) -> Parts {
+        self.parts
+    }
+
+    /// Whether it was preset, and not forked yet.
+    pub fn is_preset(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// Whether it was preset with what `frozen` descends from.
+    pub fn is_preset_for(&self, frozen: &Frozen) -> bool {
+        let template = self.template.as_ref();
+        template.is_some_and(|template| template.suits(frozen))
+    }
+
+    /// Makes the shell run in `ram` itself: whatever the guest writes stays there.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn boot(
+        &mut self,
+        ram: &LayerBuilder,
+        mailbox: &Mailbox,
+        state: &VcpuState,
+    ) -> Result<(), PlatformError> {
+        let order = fork_order(Origin::Shared, Image::empty(ram.bytes(), state));
+        // It is wanted now, whenever it was made.
+        self.process
+            .limit_memory(ram.bytes().saturating_add(VM_OVERHEAD));
+        self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
+    }
+
+    /// Makes the shell an instance of a seed, with `ram_bytes` of RAM and the code
+    /// of its function, if it has one. The pages of the working set are filled in
+    /// before the guest runs, those that it will write as private ones. A shell that
+    /// was preset has its mailbox already, and does what differs.
+    ///
+    /// # Errors
+    /// When the shell is gone, or was preset for something else.
+    pub async fn fork(
+        &mut self,
+        frozen: &Frozen,
+        ram_bytes: u64,
+        working_set: &PageSets,
+        mailbox: &Mailbox,
+        code: Option<&Code>,
+    ) -> Result<(), PlatformError> {
+        let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
+        order.code_bytes = code.map_or(0, Code::mapped_bytes);
+        let (attached, layers) = match self.template.take() {
+            None => (Some(mailbox.as_fd()), frozen.layers()),
+            Some(template) if template.suits(frozen) => {
+                order.origin = Origin::Preset;
+                if template.is_of(frozen) {
+                    (None, Vec::new())
+                } else {
+                    put_difference(&mut order, frozen.difference())?;
+                    // It has its parent's.
+                    (None, vec![frozen.layer()])
+                }
+            }
+            Some(_) => return Err(protocol("a shell was preset for another seed")),
+        };
+        self.process
+            .limit_memory(ram_bytes.saturating_add(VM_OVERHEAD));
+        let fds = attached.into_iter().chain(code.map(AsFd::as_fd));
+        let fds: Vec<_> = fds
+            .chain(layers.iter().map(|layer| layer.as_fd()))
+            .collect();
+        self.tell(&*order, &fds).await
+    }
+
+    /// Lets the guest run as instance number `instance`; its monotonic time continues
+    /// from `monotonic_nanoseconds`, its wall time is that of now.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn activate(
+        &mut self,
+        instance: u64,
+        monotonic_nanoseconds: u64,
+    ) -> Result<(), PlatformError> {
+        let order = Activate {
+            instance,
+            monotonic_nanoseconds,
+            wall_epoch_nanoseconds: wall_clock::epoch_nanoseconds(self.wall_clock),
+        };
+        self.tell(&order, &[]).await
+    }
+
+    /// Lets the guest go on after a ring.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn resume(&mut self) -> Result<(), PlatformError> {
+        self.tell(&Resume { reserved: 0 }, &[]).await
+    }
+
+    /// Ends the guest's wait, if it is in one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn wake(&self) -> Result<(), PlatformError> {
+        let socket = self.socket.get_ref();
+        match queue::wake(socket) {
+            Ok(()) | Err(FriError::System(Errno::AGAIN)) => Ok(()),
+            // Whoever listens to it learns that, and why.
+            Err(FriError::Closed) => Ok(()),
+            Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
+        }
+    }
+
+    /// CPU time that the shell and its guest have used.
+    ///
+    /// # Errors
+    /// The system's, when the process is gone.
+    pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
+        self.process.cpu_time()
+    }
+
+    /// Whom its CPU time is charged to.
+    pub fn account(&self) -> &Account {
+        self.process.account()
+    }
+
+    /// Orders that an instance that is done, or has said that it will be in a moment, be
+    /// brought back to its seed's state; [`Shell::reset_news`] says what comes of it. Its
+    /// mailbox is wiped. With `count_unused` the shell counts what of the write set was
+    /// not used.
+    ///
+    /// # Errors
+    /// When the shell is gone.
+    pub async fn order_reset(&mut self, count_unused: bool) -> Result<(), PlatformError> {
+        let count_unused = count_unused.into();
+        self.tell(&Reset { count_unused }, &[]).await
+    }
+
+    /// Waits for the instance to be brought back, which says what that took; or for a
+    /// ring of a guest that still runs, which says nothing, and is not heard before
+    /// `until`. May be dropped at any point without losing anything.
+    ///
+    /// # Errors
+    /// When it cannot be brought back; the shell has ended then.
+    pub async fn reset_news(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Option<Effort>, PlatformError> {
+        loop {
+            let Some(packet) = self.packet_while_resting(until).await? else {
+                return Ok(None);
+            };
+            match packet.kind() {
+                Some(Kind::Failed) => return Err(PlatformError::ShellEnded(failure(&packet))),
+                // It stopped before the order came.
+                Some(Kind::Rang) => {}
+                _ => {
+                    let parked: Parked = packet.message().map_err(protocol)?;
+                    return Ok(Some(parked.into()));
+                }
+            }
+        }
+    }
+
+    /// Whether there is an order that the shell has not taken. While its guest runs it
+    /// takes none, so after an order to reset this says whether the guest stands still,
+    /// by the system's word.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_untaken_order(&self) -> Result<bool, PlatformError> {
+        let untaken = queue::untaken_bytes(self.socket.get_ref());
+        Ok(untaken.map_err(protocol)? > 0)
+    }
+
+    /// Looks whether the process is still there, as far as is known without waiting.
+    pub fn check_alive(&mut self) -> bool {
+        self.process.check_alive()
+    }
+
+    /// What the instance has used. Its guest must stand still. It is the shell's
+    /// word.
+    ///
+    /// # Errors
+    /// When the shell fails or says anything else.
+    pub async fn survey(&mut self) -> Result<UsedPages, PlatformError> {
+        self.tell(&Survey { reserved: 0 }, &[]).await?;
+        let used: Used = self.receive().await?.message().map_err(protocol)?;
+        Ok(used.into())
+    }
+
+    /// Takes the vCPU's state, and ends the shell, so that nobody has its memory
+    /// mapped any more. What a forked instance changed is written to `layer`; says
+    /// where. It is the shell's word.
+    ///
+    /// # Errors
+    /// When the shell fails or says anything else.
+    pub async fn seal(
+        mut self,
+        layer: Option<&LayerBuilder>,
+    ) -> Result<(Box<VcpuState>, Vec<PageRange>), PlatformError> {
+        let fds: Vec<_> = layer.iter().map(|layer| layer.as_fd()).collect();
+        self.tell(&Seal { reserved: 0 }, &fds).await?;
+        let packet = self.receive().await?;
+        if packet.kind() == Some(Kind::Failed) {
+            return Err(PlatformError::ShellEnded(failure(&packet)));
+        }
+        let (state, own) = {
+            let sealed: Sealed = packet.message().map_err(protocol)?;
+            (Box::new(sealed.state), sealed.own.told().to_vec())
+        };
+        self.process.ended().await?;
+        Ok((state, own))
+    }
+
+    /// Waits for the shell or its guest to say something; progress is not heard before
+    /// `until`. May be dropped at any point without losing anything.
+    ///
+    /// # Errors
+    /// When it ends instead, or says what makes no sense.
+    pub async fn event_while_resting(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Event, PlatformError> {
+        let Some(packet) = self.packet_while_resting(until).await? else {
+            return Ok(Event::Progress);
+        };
+        match packet.kind() {
+            Some(Kind::Rang) => {
+                let rang: Rang = packet.message().map_err(protocol)?;
+                Ok(Event::Rang(rang.into()))
+            }
+            Some(Kind::Failed) => Ok(Event::Failed(failure(&packet))),
+            _ => Err(protocol("the shell said what it may not say now")),
+        }
+    }
+
+    /// A packet of the shell, or nothing where the guest rang.
+    async fn packet_while_resting(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Option<Packet>, PlatformError> {
+        let Self {
+            process,
+            socket,
+            progress,
+            ..
+        } = self;
+        tokio::select! {
+            // A guest that stands still is the more urgent news.
+            biased;
+            packet = receive(socket, process) => packet.map(Some),
+            () = progress.rung(until) => Ok(None),
+        }
+    }
+
+    /// Asks for its end and waits until it has come.
+    pub async fn destroy(mut self) {
+        self.end().await;
+    }
+
+    /// As [`Shell::destroy`], where what belongs to the shell is still looked at.
+    pub async fn end(&mut self) {
+        self.process.kill();
+        // An error says that the spawner is gone, and its shells with it.
+        let _ = self.process.ended().await;
+    }
+
+    async fn tell<M: Message>(
+        &mut self,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), PlatformError> {
+        let sent = send_when_there_is_room(&self.socket, |socket| {
+            send(socket, message, fds, SendFlags::empty()).map_err(into_io)
+        })
+        .await;
+        match sent {
+            Ok(()) => Ok(()),
+            // Why it has ended says more.
+            Err(error) if is_end(&error) => Err(self.process.ended().await?.into()),
+            Err(error) => Err(PlatformError::ShellEnded(error.to_string())),
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Packet, PlatformError> {
+        receive(&self.socket, &mut self.process).await
+    }
+}
+
+/// Whether an error of a socket says that the other side has ended.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset)
+}
+
+/// A packet from the shell. It may send no descriptors: there is no room for them.
+async fn receive(
+    socket: &AsyncFd<OwnedFd>,
+    process: &mut Process,
+) -> Result<Packet, PlatformError> {
+    {
+        let received = socket
+            .async_io(Interest::READABLE, |socket| {
+                match receive_from_untrusted(socket, RecvFlags::DONTWAIT) {
+                    Err(FriError::Malformed) => Ok(None),
+                    received => received.map(Some).map_err(into_io),
+                }
+            })
+            .await;
+        match received {
+            Ok(Some(packet)) => Ok(packet),
+            Ok(None) => Err(protocol("the shell sent what is no packet")),
+            Err(_) => Err(process.ended().await?.into()),
+        }
+    }
+}

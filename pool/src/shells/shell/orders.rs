@@ -1,0 +1,53 @@
+//! What a shell is told to become.
+
+use faasw_abi::pages::Ranges;
+use faasw_fri::messages::{Answer, Fork, Image, Origin};
+use faasw_seedtree::{Difference, PageSets, Windows};
+
+use crate::error::PlatformError;
+use crate::snapshots::Frozen;
+
+/// An order to become an instance of `image`, without code and difference. Boxed: it is
+/// large, and futures hold it.
+pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
+    Box::new(Fork {
+        code_bytes: 0,
+        origin,
+        image,
+        filled: Ranges::default(),
+        mapped: Ranges::default(),
+        forgets_tables: Answer::No,
+    })
+}
+
+/// The image of a seed, with what its instances use.
+///
+/// # Errors
+/// When it has more windows than an order has room for.
+pub fn image(
+    frozen: &Frozen,
+    ram_bytes: u64,
+    working_set: &PageSets,
+) -> Result<Image, PlatformError> {
+    let mut image = Image::empty(ram_bytes, frozen.state());
+    image.windows = Windows::of(frozen.windows()).ok_or_else(too_many)?;
+    image.write_set = Ranges::covering(&working_set.written);
+    image.read_set = Ranges::covering(&working_set.read);
+    Ok(image)
+}
+
+/// Puts where a seed differs from its parent.
+///
+/// # Errors
+/// When that is more than an order has room for: where it was left out, the parent's
+/// memory would show.
+pub fn put_difference(order: &mut Fork, difference: &Difference) -> Result<(), PlatformError> {
+    order.filled = Ranges::of(&difference.filled).ok_or_else(too_many)?;
+    order.mapped = Ranges::of(&difference.mapped).ok_or_else(too_many)?;
+    order.forgets_tables = difference.forgets_tables.into();
+    Ok(())
+}
+
+fn too_many() -> PlatformError {
+    PlatformError::Protocol("a seed has more ranges than an order can name".to_owned())
+}

@@ -1,0 +1,152 @@
+//! What a shell says, as far as the node believes it.
+
+use std::time::Duration;
+
+use faasw_abi::doorbell::Ring;
+use faasw_cell::Step;
+use faasw_fri::Packet;
+use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
+
+use crate::error::{PlatformError, errno_told};
+use crate::shells::process::Birth;
+use crate::sink::{Effort, ResetEffort};
+
+/// What comes from a shell.
+#[derive(Debug)]
+pub enum Event {
+    /// The guest asks to have its mailbox looked at, and runs on.
+    Progress,
+    /// The guest rang and stands still.
+    Rang(Report),
+    /// The VM cannot go on. The text says why.
+    Failed(String),
+}
+
+/// A ring of the doorbell, and what the shell measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Why the guest rang; `None` for a value that has no meaning.
+    pub ring: Option<Ring>,
+    /// Time that turning the shell into an instance took.
+    pub fork: Duration,
+    /// Time since the activation.
+    pub run: Duration,
+    /// Exits from the VM since then.
+    pub exits: u64,
+    /// Page faults that KVM fixed for this request.
+    pub page_faults: u64,
+}
+
+/// What it took to make a shell, part by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Its control group, found or made.
+    pub group: Duration,
+    /// The fork into its namespaces, on the spawner's side.
+    pub fork: Duration,
+    /// From there until it ran in its group.
+    pub enter: Duration,
+    /// Its VM, and what it looks at its own memory with.
+    pub vm: Duration,
+    /// Closing its cell.
+    pub cell: Duration,
+    /// Presetting it; zero for one that is bare.
+    pub preset: Duration,
+}
+
+impl Parts {
+    /// Those of a shell that has made its VM in a process of this birth.
+    pub fn of(birth: Birth, prepared: &Prepared) -> Self {
+        let closing = prepared.cell_nanoseconds;
+        let born = Duration::from_nanos(prepared.born_nanoseconds);
+        Self {
+            group: birth.group,
+            fork: birth.fork,
+            enter: born.saturating_sub(birth.fork),
+            vm: Duration::from_nanos(prepared.nanoseconds.saturating_sub(closing)),
+            cell: Duration::from_nanos(closing),
+            preset: Duration::ZERO,
+        }
+    }
+}
+
+impl From<Rang> for Report {
+    fn from(rang: Rang) -> Self {
+        Self {
+            ring: u32::try_from(rang.ring).ok().and_then(Ring::from_u32),
+            fork: Duration::from_nanos(rang.fork_nanoseconds),
+            run: Duration::from_nanos(rang.run_nanoseconds),
+            exits: rang.exits,
+            page_faults: rang.page_faults,
+        }
+    }
+}
+
+impl From<Parked> for Effort {
+    fn from(parked: Parked) -> Self {
+        Self {
+            exits: parked.exits,
+            page_faults: parked.page_faults,
+            reset: Some(ResetEffort {
+                filled: parked.filled,
+                let_go: parked.let_go,
+                outside: parked.outside,
+                unused: parked.counted.is_yes().then_some(parked.unused),
+                tables_changed: parked.tables_changed.is_yes(),
+                took: Duration::from_nanos(parked.nanoseconds),
+            }),
+        }
+    }
+}
+
+/// What a shell says that has no meaning.
+pub fn protocol(error: impl std::fmt::Display) -> PlatformError {
+    PlatformError::Protocol(error.to_string())
+}
+
+/// Why a shell could not even make its VM.
+pub fn not_prepared(packet: &Packet) -> PlatformError {
+    let failed: Result<Failed, _> = packet.message();
+    match failed {
+        Ok(failed) if failed.failure == Failure::Cell => match Step::from_u64(failed.instruction) {
+            Some(step) => PlatformError::Cell(step.failed()(errno_told(failed.detail))),
+            None => protocol("a step of closing a cell that there is not"),
+        },
+        _ => PlatformError::ShellEnded(failure(packet)),
+    }
+}
+
+/// What a [`Failed`] packet means, in words.
+pub fn failure(packet: &Packet) -> String {
+    let Ok(Failed {
+        failure,
+        detail,
+        instruction,
+    }) = packet.message()
+    else {
+        return "its report makes no sense".to_owned();
+    };
+    let errno = || {
+        i32::try_from(detail).map_or_else(
+            |_| format!("error {detail}"),
+            |errno| std::io::Error::from_raw_os_error(errno).to_string(),
+        )
+    };
+    match failure {
+        Failure::Create => format!("the VM could not be made: {}", errno()),
+        Failure::Preset => format!("the shell could not be preset: {}", errno()),
+        Failure::Fork => format!("the seed could not be mapped: {}", errno()),
+        Failure::Run => format!("the VM stopped at {instruction:#x}: {}", errno()),
+        Failure::Exit => {
+            format!("the guest left its VM at {instruction:#x} for KVM reason {detail}")
+        }
+        Failure::Shutdown => format!("the guest shut down near {instruction:#x}"),
+        Failure::Reset => format!("the instance could not be reset: {}", errno()),
+        Failure::Broken => {
+            format!("the guest has written its own text or tables at {detail:#x}")
+        }
+        Failure::Changed => format!("the guest has changed its vCPU (class {detail})"),
+        Failure::Cell => format!("its cell could not be closed: {}", errno()),
+        Failure::Message => format!("the shell was sent message {detail} out of order"),
+    }
+}

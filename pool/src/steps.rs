@@ -1,0 +1,281 @@
+//! For tests alone: a guest that is led step by step to where a seed would be frozen, and a
+//! tree of seeds whose steps are a test's, of any depth.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use faasw_abi::command::{Command, Commands};
+use faasw_abi::doorbell::Ring;
+use faasw_abi::memory_map::ram_bytes;
+use faasw_abi::wire::SeedConfig;
+use faasw_seedtree::{Key, Owner};
+
+use crate::error::{PlatformError, SeedError};
+use crate::mailbox::{LogLines, Mailbox};
+use crate::pool::{Compiled, Pool};
+use crate::seeds::{For, FunctionSpec, Guest, Making, Makings, Recipe, Seeds, Step};
+use crate::shells::{Event, Ready, Stock};
+use crate::snapshots::{Frozen, Template};
+
+/// A guest of a function.
+#[derive(Debug)]
+pub struct Steps {
+    making: Making,
+    ram_bytes: u64,
+}
+
+impl Steps {
+    /// Forks a guest that has `least` bytes of RAM and loads the function. Its VM has
+    /// all that the function may use.
+    ///
+    /// # Errors
+    /// What the guest died of.
+    pub async fn load(
+        pool: &Pool,
+        spec: &FunctionSpec,
+        compiled: &Compiled,
+        least: u64,
+    ) -> Result<Self, SeedError> {
+        let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
+            wanted: spec.memory_limit,
+            most: u64::MAX,
+        })?;
+        let (stock, linked) = pool.shells().await?;
+        let config = SeedConfig {
+            kind: compiled.kind,
+            memory_limit: spec.memory_limit,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        };
+        let code = &compiled.code;
+        let mut mailbox = Mailbox::new()?;
+        mailbox.put_commands(&Commands::of(&[
+            Command::Grow { ram_bytes: least },
+            Command::Load {
+                code_bytes: code.bytes(),
+                config,
+            },
+        ]))?;
+        let log = LogLines::new(spec.log.clone(), 0);
+        let mut making = Making::fork(&stock, &linked, ram, mailbox, Some(code), log).await?;
+        making.reach(Ring::Loaded).await?;
+        Ok(Self {
+            making,
+            ram_bytes: ram,
+        })
+    }
+
+    /// Bytes of RAM of its VM.
+    #[must_use]
+    pub fn ram_bytes(&self) -> u64 {
+        self.ram_bytes
+    }
+
+    /// Has it do more, after which it is to be ready; what it drew so far.
+    ///
+    /// # Errors
+    /// What the guest died of.
+    pub async fn go(&mut self, commands: &[Command]) -> Result<String, SeedError> {
+        self.making.go(commands, Ring::Ready).await?;
+        Ok(self.making.drawn()?.drawn)
+    }
+}
+
+/// A tree of seeds of one function, in a graph of its own, whose shells are a pool's.
+#[derive(Debug)]
+pub struct StepTree {
+    stock: Arc<Stock>,
+    seeds: Arc<Seeds>,
+    booted: Key,
+    load: Vec<Command>,
+    guest: Arc<Guest>,
+}
+
+/// What a fork took.
+#[derive(Clone, Copy, Debug)]
+pub struct Forked {
+    /// As its shell measured it.
+    pub took: Duration,
+    /// Page faults until its guest stood still again.
+    pub page_faults: u64,
+    /// Windows of its seed.
+    pub windows: usize,
+    /// Layers of its seed.
+    pub layers: usize,
+    /// Pages that its seed has of its own.
+    pub own_pages: u64,
+}
+
+impl StepTree {
+    /// A tree whose root boots.
+    ///
+    /// # Errors
+    /// When the pool's guests do not start, or the function's memory is too large.
+    pub async fn new(
+        pool: &Pool,
+        spec: &FunctionSpec,
+        compiled: &Compiled,
+    ) -> Result<Self, SeedError> {
+        let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
+            wanted: spec.memory_limit,
+            most: u64::MAX,
+        })?;
+        let (stock, _) = pool.shells().await?;
+        let seeds = Arc::new(Seeds::new(
+            stock.clone(),
+            Arc::new(Makings::new(1)),
+            u64::MAX,
+        ));
+        let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
+        let load = vec![
+            Command::Link,
+            Command::Grow { ram_bytes: ram },
+            Command::Load {
+                code_bytes: compiled.code.bytes(),
+                config: SeedConfig {
+                    kind: compiled.kind,
+                    memory_limit: spec.memory_limit,
+                    arguments: Vec::new(),
+                    environment: Vec::new(),
+                },
+            },
+            Command::Instantiate,
+        ];
+        Ok(Self {
+            stock,
+            seeds,
+            booted,
+            load,
+            guest: Arc::new(Guest {
+                code: compiled.code.clone(),
+                ram_bytes: ram,
+                spec: spec.clone(),
+            }),
+        })
+    }
+
+    /// A node below `parent`, or below the root: there its function is instantiated, and
+    /// below that `export` called. Nodes of another `salt` are others.
+    ///
+    /// # Errors
+    /// When the graph does not take it.
+    pub fn define(
+        &self,
+        parent: Option<Key>,
+        export: &str,
+        salt: u64,
+    ) -> Result<Key, PlatformError> {
+        let commands = match parent {
+            None => self.load.clone(),
+            Some(_) => vec![Command::Evaluate {
+                export: export.to_owned(),
+            }],
+        };
+        let step = Step {
+            salt,
+            commands,
+            to: Ring::Ready,
+            guest: self.guest.clone(),
+        };
+        let recipe = Recipe::Commands(Box::new(step));
+        let parent = parent.unwrap_or(self.booted);
+        let defined = self
+            .seeds
+            .define(Some(parent), Owner::Function(0), recipe)?;
+        Ok(defined.key)
+    }
+
+    /// Has a node's seed made, unless it is there.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub async fn make(&self, key: Key) -> Result<(), SeedError> {
+        self.seed(key).await.map(drop)
+    }
+
+    async fn seed(&self, key: Key) -> Result<Arc<Frozen>, SeedError> {
+        match self.seeds.ask(key, For::Now).await {
+            Ok(made) => made,
+            Err(_) => Err(PlatformError::Protocol("nobody makes it".to_owned()).into()),
+        }
+    }
+
+    /// Evicts all that nobody has beyond `budget` bytes; how many bytes are left.
+    pub fn fit(&self, budget: u64) -> u64 {
+        self.seeds.fit_to(budget);
+        self.seeds.bytes()
+    }
+
+    /// How often a node's seed was forked since it was made; nothing where it is not in
+    /// memory.
+    #[must_use]
+    pub fn forks(&self, key: Key) -> Option<u64> {
+        let (frozen, missing) = self.seeds.nearest(key)?;
+        missing.is_empty().then(|| frozen.forks())
+    }
+
+    /// As [`StepTree::forks`], of the root.
+    #[must_use]
+    pub fn forks_of_root(&self) -> Option<u64> {
+        self.forks(self.booted)
+    }
+
+    /// Forks a node's seed, in a shell that is preset for its parent or in a bare one, and has
+    /// the guest call `export`.
+    ///
+    /// # Errors
+    /// When the seed cannot be made, or the guest dies.
+    pub async fn fork(&self, key: Key, is_preset: bool, export: &str) -> Result<Forked, SeedError> {
+        let frozen = self.seed(key).await?;
+        let Ready {
+            mut shell,
+            mut mailbox,
+        } = self.stock.take_bare().await?;
+        if let Some(parent) = frozen.parent().filter(|_| is_preset) {
+            let template = Template::new(parent.clone());
+            let template = template.map_err(|error| PlatformError::System {
+                what: "it is not known what to preset",
+                error,
+            })?;
+            let preset = shell.preset(&template, &mailbox).await?;
+            preset.map_err(PlatformError::Protocol)?;
+        }
+        let Guest {
+            code,
+            ram_bytes,
+            spec,
+        } = &*self.guest;
+        mailbox.put_commands(&Commands::of(&[Command::Evaluate {
+            export: export.to_owned(),
+        }]))?;
+        let working_set = frozen.working_set().current();
+        shell
+            .fork(&frozen, *ram_bytes, &working_set, &mailbox, Some(code))
+            .await?;
+        shell.activate(1, frozen.monotonic_nanoseconds()).await?;
+        let mut log = LogLines::new(spec.log.clone(), 1);
+        let report = loop {
+            match shell.event_while_resting(None).await? {
+                Event::Progress => {}
+                Event::Rang(report) => break report,
+                Event::Failed(why) => return Err(PlatformError::Protocol(why).into()),
+            }
+        };
+        let guest = mailbox.guest()?;
+        let records = mailbox.take_log(&guest).map_err(SeedError::Function)?;
+        log.take(&records);
+        drop(log);
+        if report.ring != Some(Ring::Ready) {
+            let what = format!("it rang {:?}", report.ring);
+            return Err(PlatformError::Protocol(what).into());
+        }
+        shell.destroy().await;
+        Ok(Forked {
+            took: report.fork,
+            page_faults: report.page_faults,
+            windows: frozen.windows().len(),
+            layers: frozen.layers().len(),
+            own_pages: frozen.layer().own().count(),
+        })
+    }
+}

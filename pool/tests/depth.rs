@@ -1,0 +1,159 @@
+//! A tree of seeds of depth five in real microVMs: built, evicted, built again, forked.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use faasw_pool::steps::{Forked, StepTree};
+use faasw_pool::{FreezePolicy, FunctionSpec};
+use faasw_seedtree::Key;
+
+use support::{Bench, Log, slowness, spec};
+
+const DEPTH: usize = 5;
+const CHILDREN: u64 = 10;
+/// Each call of it counts, and says how far.
+const EXPORT: &str = "init";
+
+async fn tree(bench: &Bench) -> (Arc<StepTree>, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    let spec = FunctionSpec {
+        log: log.clone(),
+        ..spec(FreezePolicy::AfterInit)
+    };
+    let compiled = bench.compile("pool/tests/support/steps.wat").await;
+    let tree = StepTree::new(&bench.pool, &spec, &compiled).await.unwrap();
+    (Arc::new(tree), log)
+}
+
+/// As many children on each level, of the first of the level above.
+fn levels(tree: &StepTree, children: u64) -> Vec<Vec<Key>> {
+    let mut levels: Vec<Vec<Key>> = Vec::new();
+    for _ in 0..DEPTH {
+        let parent = levels.last().map(|level| level[0]);
+        let level = (0..children).map(|salt| tree.define(parent, EXPORT, salt).unwrap());
+        levels.push(level.collect());
+    }
+    levels
+}
+
+async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
+    let (tree, log) = tree(bench).await;
+    // There each guest takes many times as long.
+    let children = (CHILDREN / u64::from(slowness())).max(2);
+    let levels = levels(&tree, children);
+    for key in levels.iter().flatten().rev() {
+        tree.make(*key).await.unwrap();
+    }
+    let path: Vec<Key> = levels.iter().map(|level| level[0]).collect();
+    // Each was made once, of its parent.
+    let forks: Vec<_> = path.iter().map(|key| tree.forks(*key).unwrap()).collect();
+    let (deepest, above) = forks.split_last().unwrap();
+    assert_eq!(tree.forks_of_root(), Some(children));
+    assert!(above.iter().all(|forks| *forks == children), "{forks:?}");
+    assert_eq!(*deepest, 0);
+
+    // What is used stays with all that it was made of; then nothing does but the root.
+    let all = tree.fit(u64::MAX);
+    assert!(all > 0);
+    assert_eq!(tree.fit(0), 0);
+    assert!(
+        levels
+            .iter()
+            .flatten()
+            .all(|key| tree.forks(*key).is_none())
+    );
+    assert_eq!(tree.forks_of_root(), Some(children));
+
+    // However many want the deepest one, each step to it is done once.
+    let asking: Vec<_> = (0..20)
+        .map(|_| {
+            let (tree, key) = (tree.clone(), path[DEPTH - 1]);
+            tokio::spawn(async move { tree.make(key).await })
+        })
+        .collect();
+    for asked in asking {
+        asked.await.unwrap().unwrap();
+    }
+    let forks: Vec<_> = path.iter().map(|key| tree.forks(*key).unwrap()).collect();
+    assert_eq!(forks, [1, 1, 1, 1, 0]);
+    assert_eq!(tree.forks_of_root(), Some(children + 1));
+
+    // It counts on where its ancestors stopped, and none of them hears of it.
+    log.lines.lock().unwrap().clear();
+    for is_preset in [true, false] {
+        for (depth, key) in path.iter().enumerate() {
+            tree.fork(*key, is_preset, EXPORT).await.unwrap();
+            let lines = std::mem::take(&mut *log.lines.lock().unwrap());
+            assert_eq!(lines, [format!("count{}", depth + 1)], "{is_preset}");
+        }
+    }
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort();
+    all[all.len() / 2]
+}
+
+async fn a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth(bench: &Bench) {
+    let (tree, _log) = tree(bench).await;
+    let path: Vec<Key> = levels(&tree, 1).into_iter().flatten().collect();
+    let rounds = (24 / slowness() as usize).max(2);
+    let mut forked: Vec<[Vec<Forked>; 2]> = vec![[Vec::new(), Vec::new()]; DEPTH];
+    for round in 0..rounds {
+        for place in 0..DEPTH {
+            // Neither depth is always the first.
+            let depth = (place + round) % DEPTH;
+            for (all, is_preset) in forked[depth].iter_mut().zip([true, false]) {
+                all.push(tree.fork(path[depth], is_preset, EXPORT).await.unwrap());
+            }
+        }
+    }
+    for (depth, [preset, bare]) in forked.iter().enumerate() {
+        let Forked {
+            windows,
+            layers,
+            own_pages,
+            ..
+        } = preset[0];
+        let took = |all: &[Forked]| median(all.iter().map(|fork| fork.took).collect());
+        let faults = |all: &[Forked]| all.iter().map(|fork| fork.page_faults).min().unwrap();
+        println!(
+            "depth {}: {layers} layers, {windows} windows, {own_pages} own pages; in a preset \
+             shell {:?} and {} faults, in a bare one {:?} and {}",
+            depth + 1,
+            took(preset),
+            faults(preset),
+            took(bare),
+            faults(bare),
+        );
+    }
+    // What a shell is told to do, and so what it does, does not grow.
+    let faults = |depth: usize| forked[depth][0].iter().map(|fork| fork.page_faults).min();
+    let [second, fifth] = [1, 4].map(|depth| faults(depth).unwrap());
+    assert!(fifth <= second + second / 10 + 2, "{second} and {fifth}");
+    let own = |depth: usize| forked[depth][0][0].own_pages;
+    assert!(own(4) <= own(1) + own(1) / 10, "{} and {}", own(1), own(4));
+}
+
+fn main() {
+    support::main(|skip| {
+        let mut all = Vec::new();
+        for confinement in support::EACH {
+            all.extend(trials![skip, confinement;
+                fifty_seeds_are_built_evicted_and_built_again,
+                a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth,
+            ]);
+        }
+        all
+    });
+}

@@ -1,0 +1,223 @@
+//! How a snapshot's [`Difference`] is found.
+//!
+//! Once for each, by comparing contents: layers are sealed, so what differs stays what it is.
+
+use std::num::NonZeroU32;
+
+use faasw_abi::memory_map::pte::PRESENT;
+use faasw_abi::memory_map::{BOOT_PAGE, PAGE, PML4, RODATA_END, TABLE_ZONE_END, TEXT};
+use faasw_abi::pages::{Page, PageRange, PageSet};
+use rustix::io::Errno;
+
+use crate::difference::Difference;
+use crate::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX};
+use crate::snapshot::Snapshot;
+use crate::view::View;
+
+/// Most pages that are copied: one takes 0.3 to 1 us and is the instance's own from then
+/// on, where a mapping of any size takes 5 to 15 us and a fault for each page that is used.
+const FILLED_PAGES: u64 = 256;
+/// How many are copied rather than mapped.
+const LITTLE: u64 = 4;
+/// What is more is not even compared, holes included, for a function decides how far
+/// apart it writes: copying it would be too much anyway.
+const COMPARED_PAGES: u64 = 4096;
+/// Ranges of one of the seed's own that are mapped apart.
+const PIECES: usize = MAPPED_MAX / OWN_MAX - 1;
+/// The page that every activation writes.
+const ACTIVATION: PageRange = PageRange::of_bytes(BOOT_PAGE, BOOT_PAGE + PAGE);
+/// Where page tables are.
+const TABLES: PageRange = PageRange::of_bytes(PML4, TABLE_ZONE_END);
+/// The first page of text, and the first behind read-only data.
+const TEXT_BEGIN: Page = PageRange::of_bytes(TEXT, TEXT).start;
+const DATA_BEGIN: Page = PageRange::of_bytes(RODATA_END, RODATA_END).start;
+/// Bytes of an entry of a page table.
+const ENTRY: usize = 8;
+
+impl Difference {
+    /// That of `snapshot` to its parent, of which shells that are preset have `private` as
+    /// private pages.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of<S>(snapshot: &Snapshot<S>, private: PageSet) -> Result<Self, Errno> {
+        let mut difference = Self {
+            private,
+            ..Self::default()
+        };
+        for own in snapshot.layer().own().iter() {
+            let text = TEXT_BEGIN.clamp(own.start, own.end);
+            difference.below_text(snapshot, PageRange::new(own.start, text))?;
+            difference.above(snapshot, PageRange::new(text, own.end))?;
+        }
+        Ok(difference)
+    }
+
+    /// Tables and what else leads to ring 0: mapped, so that a page of them that is
+    /// private is known to have been written by the guest.
+    fn below_text<S>(&mut self, snapshot: &Snapshot<S>, whole: PageRange) -> Result<(), Errno> {
+        let differing = snapshot.differences(whole)?;
+        if let Some(parent) = snapshot.parent() {
+            let (before, now) = (parent.view(), snapshot.view());
+            for page in differing.iter().flat_map(|range| range.pages()) {
+                self.forgets_tables |= changes_translations(&before, &now, page)?;
+            }
+        }
+        let activation = ACTIVATION.into();
+        self.filled = self.filled.union(&differing.intersection(&activation));
+        let mut mapped = differing.without(&activation);
+        if mapped.ranges().len() > PIECES {
+            // Its layer has all of this.
+            mapped = PageSet::from(whole);
+        }
+        self.mapped = self.mapped.union(&mapped);
+        Ok(())
+    }
+
+    /// What is private in the shell already is copied, and what is little; the rest is
+    /// mapped: a first write to a page takes 2 us.
+    fn above<S>(&mut self, snapshot: &Snapshot<S>, whole: PageRange) -> Result<(), Errno> {
+        if whole.is_empty() {
+            return Ok(());
+        }
+        let compared = self.compared.saturating_add(whole.count());
+        if whole.start < DATA_BEGIN || compared > COMPARED_PAGES {
+            self.mapped.push(whole);
+            return Ok(());
+        }
+        self.compared = compared;
+        let (mut filled, mut mapped) = (self.filled.clone(), PageSet::new());
+        for differing in snapshot.differences(whole)?.iter() {
+            for (piece, is_private) in self.private.cut(differing) {
+                if is_private || piece.count() <= LITTLE {
+                    filled.push(piece);
+                } else {
+                    mapped.push(piece);
+                }
+            }
+        }
+        if filled.ranges().len() <= FILLED_MAX && filled.count() <= FILLED_PAGES {
+            self.filled = filled;
+            // Its layer has all of this, and so what is between them.
+            self.mapped = self
+                .mapped
+                .union(&mapped.coalesced(NonZeroU32::MIN, PIECES));
+        } else {
+            self.mapped.push(whole);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a page has a translation `before` that is not there `now`.
+fn changes_translations(before: &View<'_>, now: &View<'_>, page: Page) -> Result<bool, Errno> {
+    if !TABLES.contains(page) {
+        return Ok(false);
+    }
+    let mut pages = [[0; PAGE as usize]; 2];
+    let [old, new] = &mut pages;
+    before.read(page.address(), old)?;
+    now.read(page.address(), new)?;
+    // Beyond the zone tables could be anywhere.
+    let is_last = page.next() == TABLES.end && *old != [0; PAGE as usize];
+    let entries = old.as_chunks::<ENTRY>().0.iter();
+    let lost = entries
+        .zip(new.as_chunks::<ENTRY>().0)
+        .any(|(old, new)| old != new && u64::from_le_bytes(*old) & PRESENT != 0);
+    Ok(is_last || lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use faasw_abi::memory_map::pte::TABLE;
+    use faasw_abi::memory_map::{DATA, HEAP, TABLE_ZONE};
+
+    use super::*;
+    use crate::layer::{Layer, LayerBuilder};
+
+    fn layer(words: &[(u64, u64)], own: &[PageRange]) -> Layer {
+        let builder = LayerBuilder::new("test", 32 << 20).unwrap();
+        for (address, word) in words {
+            builder.write(*address, &word.to_le_bytes()).unwrap();
+        }
+        builder.freeze_at(own.iter().copied().collect()).unwrap()
+    }
+
+    fn snapshot(parent: Option<Arc<Snapshot<()>>>, layer: Layer) -> Snapshot<()> {
+        Snapshot::new(parent, layer, (), 0).unwrap()
+    }
+
+    fn pages(start: u64, count: u64) -> PageRange {
+        PageRange::of_bytes(start, start + count * PAGE)
+    }
+
+    /// That of a child with these words to a parent with these.
+    fn difference(parent: &[(u64, u64)], child: &[(u64, u64)]) -> Difference {
+        let whole = pages(0, 16 << 8);
+        let parent = Arc::new(snapshot(None, layer(parent, &[whole])));
+        let own = [
+            pages(0, 16),
+            pages(TABLE_ZONE, 16),
+            pages(DATA, 16),
+            pages(HEAP, 256),
+        ];
+        snapshot(Some(parent), layer(child, &own))
+            .difference()
+            .clone()
+    }
+
+    #[test]
+    fn what_only_adds_translations_leaves_the_others_alone() {
+        let entry = |at: u64| (PML4 + 8 * at, (TABLE_ZONE + at * PAGE) | TABLE);
+        let added = difference(&[entry(0)], &[entry(0), entry(1)]);
+        assert_eq!(added.mapped.ranges(), [pages(PML4, 1)]);
+        assert!(!added.forgets_tables && added.filled.is_empty());
+        let gone = difference(&[entry(0), entry(1)], &[entry(0)]);
+        assert!(gone.forgets_tables);
+        let another = difference(&[entry(0)], &[(PML4, DATA | TABLE)]);
+        assert!(another.forgets_tables);
+        // A table that the parent has beyond what is compared.
+        let last = pages(TABLE_ZONE_END - PAGE, 1).start;
+        let changes = |words: &[(u64, u64)]| {
+            let before = snapshot(None, layer(words, &[pages(0, 16 << 8)]));
+            changes_translations(&before.view(), &before.view(), last).unwrap()
+        };
+        assert!(!changes(&[]) && changes(&[(TABLE_ZONE_END - PAGE, 1)]));
+    }
+
+    #[test]
+    fn tables_are_mapped_and_data_is_copied() {
+        let far = HEAP + 128 * PAGE;
+        let words = [
+            (BOOT_PAGE, 1),
+            (BOOT_PAGE + PAGE, 2),
+            (TABLE_ZONE, 3),
+            (DATA + PAGE, 4),
+            (far, 5),
+        ];
+        let many: Vec<(u64, u64)> = (0..8)
+            .map(|page| (far + 64 * PAGE + page * PAGE, 6))
+            .collect();
+        let found = difference(&[(HEAP, 1)], &[&words[..], &many].concat());
+        assert_eq!(
+            found.filled.ranges(),
+            [
+                pages(BOOT_PAGE, 1),
+                pages(DATA + PAGE, 1),
+                // Emptied.
+                pages(HEAP, 1),
+                pages(far, 1)
+            ]
+        );
+        assert_eq!(
+            found.mapped.ranges(),
+            [
+                pages(BOOT_PAGE + PAGE, 1),
+                pages(TABLE_ZONE, 1),
+                pages(far + 64 * PAGE, 8)
+            ]
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! Making a snapshot of what a guest has become, and finding out what is known of it from then
+//! on.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use faasw_abi::pages::PageSet;
+use rustix::io::Errno;
+
+use crate::difference::Difference;
+use crate::layer::Layer;
+use crate::overlay::laid_over;
+use crate::prepared::prepared;
+use crate::snapshot::Snapshot;
+use crate::working_set::WorkingSet;
+
+impl<S> Snapshot<S> {
+    /// What a guest that was forked from `parent`, if it was, has become: its own memory,
+    /// its vCPU, and the monotonic time as it counted it, in nanoseconds.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(
+        parent: Option<Arc<Self>>,
+        layer: Layer,
+        state: S,
+        monotonic_nanoseconds: u64,
+    ) -> Result<Self, Errno> {
+        let (depth, windows) = match &parent {
+            None => (0, laid_over(&[], layer.own(), 0)),
+            Some(parent) => {
+                let depth = parent.depth + 1;
+                (depth, laid_over(&parent.windows, layer.own(), depth))
+            }
+        };
+        let mut snapshot = Self {
+            parent,
+            depth,
+            layer,
+            state,
+            monotonic_nanoseconds,
+            windows,
+            difference: Difference::default(),
+            prepared: OnceLock::new(),
+            working_set: WorkingSet::default(),
+            forks: AtomicU64::new(0),
+        };
+        if let Some(parent) = &snapshot.parent {
+            let private = parent.prepared()?.clone();
+            snapshot.difference = Difference::of(&snapshot, private)?;
+        }
+        Ok(snapshot)
+    }
+
+    /// What a shell has as private pages that is preset with it. Found out when it is asked
+    /// for first: most snapshots are no parents.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn prepared(&self) -> Result<&PageSet, Errno> {
+        if let Some(known) = self.prepared.get() {
+            return Ok(known);
+        }
+        // Whoever else finds it out meanwhile finds the same.
+        let found = prepared(self)?;
+        Ok(self.prepared.get_or_init(|| found))
+    }
+}

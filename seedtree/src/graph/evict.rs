@@ -1,0 +1,171 @@
+//! Which snapshots leave memory, and when.
+//!
+//! What goes is decided by [`crate::eviction`]; here is what it decides about: a node's
+//! worth is its own uses and, by half, those of what is below it, for that is built from
+//! it. Whether somebody has a snapshot is looked at again under its slot's lock when it
+//! is evicted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::node::Node;
+use super::{Graph, Resident};
+use crate::eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
+use crate::key::{Key, Owner};
+
+/// How much a use of a node counts for its parent.
+const INHERITED: f64 = 0.5;
+
+/// An instance that nobody uses, and which holds the snapshot that it was forked from.
+#[derive(Clone, Copy, Debug)]
+pub struct Resting {
+    /// The snapshot's node.
+    pub key: Key,
+    /// What ending it frees.
+    pub bytes: u64,
+}
+
+/// What has to go of what an owner holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerEvictions {
+    /// How many of its resting instances are to be ended, those that were told first.
+    pub instances: usize,
+    /// Nodes whose snapshots are to be evicted when those have ended, in this order.
+    pub seeds: Vec<Key>,
+}
+
+impl<T: Resident, R, W> Graph<T, R, W> {
+    /// Evicts snapshots that nobody has until all together take `budget` bytes at most, or
+    /// until there is none. They are memory until the caller drops them.
+    pub fn fit(&mut self, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
+        if self.bytes() <= budget {
+            return Vec::new();
+        }
+        let (keys, candidates) = self.candidates(None, &[], now);
+        let places = seeds_to_evict(&candidates, budget);
+        self.evict(&at(&keys, &places))
+    }
+
+    /// What has to go so that an owner's snapshots and its `resting` instances, those first
+    /// that nobody took for longest, take `budget` bytes at most. Instances end before
+    /// any seed is evicted; to be done by the caller and by [`Graph::evict`].
+    #[must_use]
+    pub fn fit_owner(
+        &self,
+        owner: Owner,
+        budget: u64,
+        resting: &[Resting],
+        now: Instant,
+    ) -> OwnerEvictions {
+        let bytes: Vec<u64> = resting.iter().map(|instance| instance.bytes).collect();
+        let all = bytes.iter().fold(self.bytes_of(owner), |all, bytes| {
+            all.saturating_add(*bytes)
+        });
+        // After each request: nearly always there is nothing to do.
+        if all <= budget {
+            return OwnerEvictions::default();
+        }
+        let (keys, candidates) = self.candidates(Some(owner), resting, now);
+        let Evictions { instances, seeds } = evict_to_fit(&bytes, &candidates, budget);
+        OwnerEvictions {
+            instances,
+            seeds: at(&keys, &seeds),
+        }
+    }
+
+    /// Evicts those of `keys` that nobody has, in this order, which has children before
+    /// their parents. They are memory until the caller drops them.
+    pub fn evict(&mut self, keys: &[Key]) -> Vec<(Key, Arc<T>)> {
+        let mut gone: Vec<(Key, Arc<T>)> = Vec::new();
+        for key in keys {
+            let Some(node) = self.nodes.get(key).filter(|node| !node.is_pinned) else {
+                continue;
+            };
+            // A child in memory holds it, and so do those that have just been evicted.
+            let by_gone = |snapshot: &Arc<T>| {
+                let parents = gone.iter().filter_map(|(_, child)| child.parent());
+                parents
+                    .filter(|parent| Arc::ptr_eq(parent, snapshot))
+                    .count()
+            };
+            if let Some(snapshot) = node.slot.evict(by_gone) {
+                self.accounts.remove(node.owner, snapshot.bytes());
+                gone.push((*key, snapshot));
+            }
+        }
+        gone
+    }
+
+    /// What is in memory and not pinned, of `owner` if one is named. What only as many
+    /// have as are `resting` is not in use.
+    fn candidates(
+        &self,
+        owner: Option<Owner>,
+        resting: &[Resting],
+        now: Instant,
+    ) -> (Vec<Key>, Vec<Candidate>) {
+        let is_candidate = |node: &Node<T, R, W>| {
+            !node.is_pinned
+                && owner.is_none_or(|owner| node.owner == owner)
+                && node.slot.is_filled()
+        };
+        let nodes = self.nodes.iter().filter(|(_, node)| is_candidate(node));
+        let nodes: Vec<(&Key, &Node<T, R, W>)> = nodes.collect();
+        // How many hold each beside its slot, and might go before it. A child that is no
+        // candidate stays, and is a use like any other.
+        let mut held: BTreeMap<Key, usize> = BTreeMap::new();
+        let children = nodes.iter().filter_map(|(_, node)| node.parent);
+        for key in children.chain(resting.iter().map(|instance| instance.key)) {
+            *held.entry(key).or_default() += 1;
+        }
+        let places = nodes
+            .iter()
+            .enumerate()
+            .map(|(place, (key, _))| (**key, place));
+        let places: BTreeMap<Key, usize> = places.collect();
+        let candidates = nodes.iter().map(|(key, node)| {
+            let looked = node
+                .slot
+                .look(|snapshot| (snapshot.bytes(), Arc::strong_count(snapshot)));
+            let (bytes, count) = looked.unwrap_or_default();
+            Candidate {
+                frequency: 0.0,
+                cost: node.cost,
+                bytes,
+                in_use: count > 1 + held.get(key).copied().unwrap_or(0),
+                parent: node.parent.and_then(|parent| places.get(&parent).copied()),
+            }
+        });
+        let mut candidates: Vec<Candidate> = candidates.collect();
+        // Where all are in use nobody asks what they are worth, and that may be so for long.
+        if candidates.iter().any(|candidate| !candidate.in_use) {
+            let frequencies = self.frequencies(now);
+            for (candidate, (key, _)) in candidates.iter_mut().zip(&nodes) {
+                candidate.frequency = frequencies.get(key).copied().unwrap_or(0.0);
+            }
+        }
+        (nodes.iter().map(|(key, _)| **key).collect(), candidates)
+    }
+
+    /// How often each node is used, itself or by what is below it.
+    pub(super) fn frequencies(&self, now: Instant) -> BTreeMap<Key, f64> {
+        let mut frequencies: BTreeMap<Key, f64> = BTreeMap::new();
+        let mut deepest_first: Vec<_> = self.nodes.iter().collect();
+        deepest_first.sort_by_key(|(_, node)| std::cmp::Reverse(node.depth));
+        for (key, node) in deepest_first {
+            let frequency = frequencies.entry(*key).or_default();
+            *frequency += node.slot.frequency(now);
+            let inherited = *frequency * INHERITED;
+            if let Some(parent) = node.parent {
+                *frequencies.entry(parent).or_default() += inherited;
+            }
+        }
+        frequencies
+    }
+}
+
+fn at(keys: &[Key], places: &[usize]) -> Vec<Key> {
+    let keys = places.iter().filter_map(|place| keys.get(*place));
+    keys.copied().collect()
+}

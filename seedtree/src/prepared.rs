@@ -1,0 +1,190 @@
+//! The pages that shells are preset with as private ones, as far as that can be told from
+//! the snapshot alone.
+
+use std::num::NonZeroU32;
+
+use faasw_abi::memory_map::{
+    BOOT_PAGE, DATA, DATA_END, HEAP, HEAP_END, PAGE, RODATA_END, STACK_TOP,
+};
+use faasw_abi::pages::{Page, PageRange, PageSet};
+use rustix::io::Errno;
+
+use crate::limits::{PREPARED_PAGES_MAX, SET_MAX};
+use crate::snapshot::Snapshot;
+
+/// Pages of stack that a request uses.
+const STACK_PAGES: u64 = 6;
+/// Pages of heap that a guest takes behind what its snapshot has.
+const HEAP_PAGES: u32 = 64;
+/// The first page of a request's stack.
+const STACK: u64 = STACK_TOP - STACK_PAGES * PAGE;
+
+/// What shells are preset with as private pages: what a request writes, and what a
+/// function's seed has of its own, if it is a small one. That is the guest's data, the top
+/// of its stack, its heap and somewhat more; all of it as far as the steps since the root
+/// have written it, for what one wrote the next ones write again.
+///
+/// Where that is too much, because one of them wrote much at once, its largest pieces are
+/// left to each fork.
+///
+/// # Errors
+/// The system's.
+pub fn prepared<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
+    let changed = changed(snapshot)?;
+    let last = |within: PageRange| {
+        let mut inside = changed.iter().filter(|range| within.holds(*range));
+        inside.next_back().map_or(within.start, |range| range.end)
+    };
+    let data = PageRange::of_bytes(DATA, DATA_END);
+    // Large allocations come from the heap's other end.
+    let heap = PageRange::of_bytes(HEAP, HEAP + (HEAP_END - HEAP) / 2);
+    let top = last(heap);
+    let behind = PageRange::new(top, Page::new(top.number() + HEAP_PAGES));
+    let used = [
+        page_at(BOOT_PAGE),
+        PageRange::new(data.start, last(data)),
+        PageRange::of_bytes(STACK, STACK_TOP),
+        behind,
+    ];
+    let used: PageSet = used.into_iter().collect();
+    let below = PageRange::new(page_at(STACK).start, top);
+    Ok(bounded(&used, &changed.union(&below.into())))
+}
+
+/// What the steps that led to a snapshot have changed above the guest's own code; a
+/// root's, which nobody is preset for unless it is asked of itself, not counted.
+fn changed<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
+    let above = PageRange::new(
+        PageRange::of_bytes(RODATA_END, RODATA_END).start,
+        Page::new(u32::MAX),
+    );
+    let mut changed = PageSet::new();
+    let mut next = Some(snapshot);
+    while let Some(at) = next {
+        for own in at.layer().own().intersection(&above.into()).iter() {
+            changed = changed.union(&at.differences(own)?);
+        }
+        next = at.parent().map(|parent| &**parent);
+        next = next.filter(|parent| parent.parent().is_some());
+    }
+    Ok(changed)
+}
+
+/// All of `used`, and of `changed` the smallest pieces, as many as there may be.
+fn bounded(used: &PageSet, changed: &PageSet) -> PageSet {
+    let rest = changed.without(used);
+    let mut pieces: Vec<PageRange> = rest.iter().collect();
+    pieces.sort_by_key(|piece| piece.count());
+    let of = |count: usize| {
+        let taken = pieces.iter().take(count).copied().collect();
+        used.union(&taken).coalesced(NonZeroU32::MIN, SET_MAX)
+    };
+    let fits = |set: &PageSet| set.count() <= PREPARED_PAGES_MAX;
+    let all = of(pieces.len());
+    if fits(&all) {
+        return all;
+    }
+    // More are more pages, but for a gap that is joined now and then.
+    let (mut fitting, mut too_many) = (0, pieces.len());
+    while too_many.saturating_sub(fitting) > 1 {
+        let middle = fitting.midpoint(too_many);
+        match fits(&of(middle)) {
+            true => fitting = middle,
+            false => too_many = middle,
+        }
+    }
+    of(fitting)
+}
+
+fn page_at(start: u64) -> PageRange {
+    PageRange::of_bytes(start, start + PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::layer::LayerBuilder;
+
+    type Parent = Option<Arc<Snapshot<()>>>;
+
+    /// A child of `parent` that wrote `count` pages behind each of these places of the heap.
+    fn child(parent: Parent, runs: &[(u64, u64)]) -> Arc<Snapshot<()>> {
+        let builder = LayerBuilder::new("test", 64 << 20).unwrap();
+        let depth = parent
+            .as_ref()
+            .map_or(0, |parent| u64::from(parent.depth()) + 1);
+        let mut own = Vec::new();
+        for (place, count) in runs {
+            let start = HEAP + place * PAGE;
+            own.push(PageRange::of_bytes(start, start + count * PAGE));
+            for page in 0..*count {
+                let address = start + page * PAGE;
+                builder.write(address, &(depth + 1).to_le_bytes()).unwrap();
+            }
+        }
+        let layer = builder.freeze_at(own.into_iter().collect()).unwrap();
+        Arc::new(Snapshot::new(parent, layer, (), 0).unwrap())
+    }
+
+    fn at(place: u64) -> Page {
+        page_at(HEAP + place * PAGE).start
+    }
+
+    /// Behind what requests use anyway.
+    const FAR: u64 = (HEAP_END - HEAP) / PAGE / 2;
+
+    #[test]
+    fn what_any_step_since_the_root_wrote_is_prepared() {
+        let root = child(None, &[(0, 2), (FAR + 500, 3)]);
+        let first = child(Some(root), &[(0, 4), (FAR + 100, 1)]);
+        let second = child(Some(first.clone()), &[(FAR + 200, 1)]);
+        let [of_first, of_second] = [&first, &second].map(|snapshot| snapshot.prepared().unwrap());
+        for place in [0, 3, 4 + u64::from(HEAP_PAGES) - 1, FAR + 100] {
+            assert!(of_first.contains(at(place)) && of_second.contains(at(place)));
+        }
+        assert!(!of_first.contains(at(FAR + 200)) && of_second.contains(at(FAR + 200)));
+        assert!(!of_second.contains(at(FAR + 500)), "only the root's");
+    }
+
+    #[test]
+    fn the_largest_pieces_are_left_to_each_fork() {
+        let root = child(None, &[]);
+        let large = (FAR + 1000, PREPARED_PAGES_MAX);
+        let parent = child(Some(root), &[(FAR + 100, 3), (FAR + 200, 90), large]);
+        let prepared = parent.prepared().unwrap();
+        assert!(prepared.count() <= PREPARED_PAGES_MAX);
+        for (place, is_prepared) in [
+            (0, true),
+            (FAR + 102, true),
+            (FAR + 289, true),
+            (large.0, false),
+        ] {
+            assert_eq!(prepared.contains(at(place)), is_prepared, "{place}");
+        }
+    }
+
+    #[test]
+    fn what_is_prepared_is_bounded_however_far_apart_it_is() {
+        let page = |number: u64| PageRange::one(Page::new(number as u32));
+        let used = PageSet::from(page(5));
+        for (count, apart) in [
+            (2000, 1),
+            (2000, 2),
+            (2000, 100),
+            (300, 100_000),
+            (256, 2),
+            (3, 7),
+        ] {
+            let changed: PageSet = (0..count).map(|at| page(10 + at * apart)).collect();
+            let found = bounded(&used, &changed);
+            assert!(found.count() <= PREPARED_PAGES_MAX && found.ranges().len() <= SET_MAX);
+            assert!(found.contains(used.ranges()[0].start));
+            let all = used.union(&changed);
+            if all.count() <= PREPARED_PAGES_MAX && all.ranges().len() <= SET_MAX {
+                assert_eq!(found, all);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Snapshots: what instances are forked from.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::difference::Difference;
+use crate::graph::Resident;
+use crate::layer::Layer;
+use crate::overlay::Window;
+use crate::working_set::WorkingSet;
+use faasw_abi::pages::PageSet;
+
+/// A frozen guest: memory, the state of the vCPU that goes with it, and what is known of
+/// its instances.
+///
+/// A snapshot holds only what it changed of its parent, and what it added; the rest
+/// is mapped from its ancestors' layers, whose physical pages all share (AFaaS §4).
+/// It keeps its ancestors for as long as it lives.
+///
+/// `S` is the vCPU's state; the tree stores it without looking at it.
+#[derive(Debug)]
+pub struct Snapshot<S> {
+    pub(crate) parent: Option<Arc<Self>>,
+    pub(crate) depth: u32,
+    pub(crate) layer: Layer,
+    pub(crate) state: S,
+    pub(crate) monotonic_nanoseconds: u64,
+    pub(crate) windows: Vec<Window>,
+    pub(crate) difference: Difference,
+    pub(crate) prepared: OnceLock<PageSet>,
+    pub(crate) working_set: WorkingSet,
+    pub(crate) forks: AtomicU64,
+}
+
+impl<S> Snapshot<S> {
+    /// What it was forked from.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Arc<Self>> {
+        self.parent.as_ref()
+    }
+
+    /// How many ancestors it has.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Its own memory.
+    #[must_use]
+    pub fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    /// The vCPU at the freeze point.
+    #[must_use]
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// Monotonic time at the freeze, in nanoseconds, as the guest counted it.
+    #[must_use]
+    pub fn monotonic_nanoseconds(&self) -> u64 {
+        self.monotonic_nanoseconds
+    }
+
+    /// Its layers, the root's first and its own last.
+    #[must_use]
+    pub fn layers(&self) -> Vec<&Layer> {
+        let line = std::iter::successors(Some(self), |snapshot| snapshot.parent.as_deref());
+        let mut layers: Vec<&Layer> = line.map(|snapshot| &snapshot.layer).collect();
+        layers.reverse();
+        layers
+    }
+
+    /// Where an instance maps which of [`Snapshot::layers`]; elsewhere it is all zeroes.
+    #[must_use]
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// Where it differs from its parent.
+    #[must_use]
+    pub fn difference(&self) -> &Difference {
+        &self.difference
+    }
+
+    /// What instances use.
+    #[must_use]
+    pub fn working_set(&self) -> &WorkingSet {
+        &self.working_set
+    }
+
+    /// Bytes that a new instance has as its own, before it has run, at most.
+    #[must_use]
+    pub fn bytes_of_new(&self) -> u64 {
+        let working_set = self.working_set.current();
+        self.difference.private_bytes(&working_set.written)
+    }
+
+    /// Size of the pages of its own layer, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.layer.data_bytes()
+    }
+
+    /// It was forked once more.
+    pub fn count_fork(&self) {
+        self.forks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was forked.
+    #[must_use]
+    pub fn forks(&self) -> u64 {
+        self.forks.load(Ordering::Relaxed)
+    }
+}
+
+impl<S> Resident for Snapshot<S> {
+    fn parent(&self) -> Option<&Arc<Self>> {
+        self.parent()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes()
+    }
+}

@@ -1,0 +1,191 @@
+//! The pages that instances of a seed use, what they write apart from what they
+//! only read (Spice §4).
+//!
+//! REAP (§5.1) records the pages of the first invocation and fills them in for
+//! all later ones, and records anew when too many faults fall outside (§7.1). A set
+//! that is recorded while it is filled in can only grow: an instance has all of it,
+//! whatever it uses. So now and then a reset compares its pages with the seed's, and
+//! a set that goes largely unused is forgotten: the next instance is forked without
+//! one, and tells what it uses.
+
+mod habit;
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use faasw_abi::pages::{PageRange, PageSet};
+
+use self::habit::Habit;
+use crate::limits::{SET_MAX, SET_PAGES_MAX};
+
+/// Resets in a row that find too many pages outside before the set is recorded anew,
+/// the first time.
+const MISSES: u32 = 16;
+/// Resets between two that count unused pages: comparing takes longer than filling,
+/// 0.3 µs a page.
+const COUNT_EVERY: u32 = 64;
+/// Counts in a row that find the set largely unused before it is forgotten, the first
+/// time.
+const IDLE_COUNTS: u32 = 4;
+/// Pages outside, or unused, that are never too many.
+const FEW: u64 = 16;
+
+/// The working set as it was recorded last.
+#[derive(Debug, Default)]
+pub struct PageSets {
+    /// What is written; nothing before the first recording.
+    pub written: PageSet,
+    /// What is only read.
+    pub read: PageSet,
+    /// Raised with every recording, and when the set is forgotten.
+    pub generation: u32,
+}
+
+/// The pages that an instance has used, as its shell told it.
+#[derive(Debug, Default)]
+pub struct UsedPages {
+    /// Those that it has made its own.
+    pub written: Vec<PageRange>,
+    /// How many of those pages differ from its seed's.
+    pub changed: u64,
+    /// Those that it shares with its seed.
+    pub read: Vec<PageRange>,
+}
+
+/// What a reset says of the set that its instance was forked with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Misses {
+    /// Private pages that were not in the set.
+    pub outside: u64,
+    /// Pages of the set that were as the seed has them, where that was counted.
+    pub unused: Option<u64>,
+}
+
+/// What is known of a seed's working set.
+#[derive(Debug, Default)]
+pub struct WorkingSet(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    sets: Arc<PageSets>,
+    is_recorded: bool,
+    /// Pages of the set that differed from the seed in instances that were asked. The
+    /// set has more: the gaps between them, and the rest of large pages.
+    changed: u64,
+    /// Resets since unused pages were counted.
+    resets: u32,
+    misses: Habit,
+    idle: Habit,
+}
+
+impl WorkingSet {
+    /// The set as it is now.
+    #[must_use]
+    pub fn current(&self) -> Arc<PageSets> {
+        self.known().sets.clone()
+    }
+
+    /// Whether the next instance of the current set that is done should be asked.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        let known = self.known();
+        !known.is_recorded || known.misses.is_firm(MISSES)
+    }
+
+    /// A reset is about to begin: whether it should count unused pages.
+    #[must_use]
+    pub fn count_reset(&self) -> bool {
+        let mut known = self.known();
+        if !known.is_recorded || known.changed <= FEW {
+            return false;
+        }
+        known.resets += 1;
+        let is_due = known.resets >= COUNT_EVERY;
+        if is_due {
+            known.resets = 0;
+        }
+        is_due
+    }
+
+    /// Takes note of what resetting an instance said that was forked with the set of
+    /// `generation`.
+    pub fn note(&self, generation: u32, reset: Misses) {
+        let mut known = self.known();
+        if generation != known.sets.generation || !known.is_recorded {
+            return;
+        }
+        let pages = known.sets.written.count();
+        known.misses.note(reset.outside > FEW.max(pages / 4));
+        if let Some(unused) = reset.unused {
+            let used = pages.saturating_sub(unused);
+            let is_idle = known.changed.saturating_sub(used) > FEW.max(known.changed / 2);
+            known.idle.note(is_idle);
+        }
+        if known.idle.is_firm(IDLE_COUNTS) {
+            known.idle.follow();
+            known.is_recorded = false;
+            known.replace(PageSets::default());
+        }
+    }
+
+    /// Takes what a shell says that its instance, which was forked with the set of
+    /// `generation`, has used, as far as that makes sense in `ram_bytes` of memory.
+    pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) {
+        let written = sensible(&told.written, ram_bytes);
+        let read = sensible(&told.read, ram_bytes);
+        let mut known = self.known();
+        if generation != known.sets.generation {
+            // Another one has told already.
+            return;
+        }
+        let before = match known.is_recorded {
+            // What the last set was for is filled in, and so told, whether it was
+            // used or not.
+            true => known.changed,
+            false => 0,
+        };
+        if known.is_recorded {
+            known.misses.follow();
+        }
+        known.is_recorded = true;
+        known.changed = before.saturating_add(told.changed).min(written.count());
+        known.replace(PageSets {
+            written,
+            read,
+            generation,
+        });
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Puts sets in the current ones' place, of which nothing is known yet.
+    fn replace(&mut self, sets: PageSets) {
+        self.sets = Arc::new(PageSets {
+            generation: self.sets.generation.saturating_add(1),
+            ..sets
+        });
+        self.resets = 0;
+        self.misses.begin_anew();
+        self.idle.begin_anew();
+    }
+}
+
+/// What makes sense of a set in `ram_bytes` of memory, bounded.
+fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
+    let believed = PageSet::of_told(told, PageRange::around(0, ram_bytes));
+    let joined = believed
+        .first_ranges(SET_PAGES_MAX)
+        .coalesced(NonZeroU32::MIN, SET_MAX);
+    // Joining takes gaps in; a set that grew too much by it is none.
+    if joined.count() <= SET_PAGES_MAX {
+        joined
+    } else {
+        PageSet::new()
+    }
+}

@@ -1,0 +1,182 @@
+use super::*;
+use faasw_abi::memory_map::PAGE;
+
+fn pages(start: u64, end: u64) -> PageRange {
+    PageRange::of_bytes(start * PAGE, end * PAGE)
+}
+
+fn written(told: &[PageRange]) -> UsedPages {
+    UsedPages {
+        written: told.to_vec(),
+        changed: told.iter().map(|range| range.count()).sum(),
+        read: Vec::new(),
+    }
+}
+
+/// A set that was told by its first instance.
+fn recorded(told: &[PageRange]) -> WorkingSet {
+    let set = WorkingSet::default();
+    assert!(set.is_wanted());
+    set.learn(0, &written(told), 100_000 * PAGE);
+    assert!(!set.is_wanted());
+    set
+}
+
+fn learnt(told: &[PageRange]) -> Vec<PageRange> {
+    recorded(told).current().written.ranges().to_vec()
+}
+
+/// One reset of an instance of the current set.
+fn reset(set: &WorkingSet, outside: u64, unused: u64) {
+    let unused = set.count_reset().then_some(unused);
+    set.note(set.current().generation, Misses { outside, unused });
+}
+
+/// Resets with `unused` until the set is forgotten, at most `most`.
+fn until_forgotten(set: &WorkingSet, unused: u64, most: u32) -> Option<u32> {
+    let generation = set.current().generation;
+    (1..=most).find(|_| {
+        reset(set, 0, unused);
+        set.current().generation != generation
+    })
+}
+
+#[test]
+fn a_write_set_is_what_makes_sense_of_what_was_told() {
+    let good = [pages(1, 3), pages(5, 6)];
+    assert_eq!(learnt(&good), good);
+    assert_eq!(learnt(&[]), []);
+    for lie in [pages(2, 4), pages(9, 7), pages(99_999, 100_001)] {
+        assert_eq!(learnt(&[pages(1, 3), lie]), [pages(1, 3)]);
+    }
+}
+
+#[test]
+fn a_write_set_is_bounded() {
+    let most = SET_PAGES_MAX;
+    assert_eq!(learnt(&[pages(0, most)]), [pages(0, most)]);
+    assert_eq!(learnt(&[pages(0, most + 1)]), []);
+    let scattered: Vec<_> = (0..2 * SET_MAX as u64)
+        .map(|at| pages(at * 2, at * 2 + 1))
+        .collect();
+    assert_eq!(learnt(&scattered).len(), SET_MAX);
+    let far: Vec<_> = (0..2 * SET_MAX as u64)
+        .map(|at| pages(at * 99, at * 99 + 1))
+        .collect();
+    assert_eq!(learnt(&far), []);
+}
+
+#[test]
+fn a_set_that_keeps_missing_is_recorded_anew_ever_more_rarely() {
+    let set = recorded(&[pages(0, 100)]);
+    for round in 0..4 {
+        assert_eq!(set.current().generation, round + 1);
+        let mut misses = 0;
+        while !set.is_wanted() {
+            reset(&set, 26, 0);
+            misses += 1;
+        }
+        assert_eq!(misses, MISSES << round);
+        set.learn(round + 1, &written(&[pages(0, 100)]), 100_000 * PAGE);
+        reset(&set, 25, 0);
+        assert!(!set.is_wanted());
+    }
+}
+
+#[test]
+fn a_set_that_goes_unused_is_forgotten_ever_more_rarely() {
+    let large = [pages(0, 1000)];
+    let set = recorded(&large);
+    for round in 0..4 {
+        let first = COUNT_EVERY * (IDLE_COUNTS << round);
+        assert_eq!(until_forgotten(&set, 501, first), Some(first));
+        assert!(set.is_wanted());
+        let current = set.current();
+        assert!(current.written.is_empty());
+        // Nothing is known of it, so nothing is noted.
+        reset(&set, 5000, 0);
+        assert!(!set.count_reset());
+        assert_eq!(set.current().generation, current.generation);
+        set.learn(current.generation, &written(&large), 100_000 * PAGE);
+        assert!(!set.is_wanted());
+        assert_eq!(set.current().generation, current.generation + 1);
+    }
+}
+
+#[test]
+fn a_set_that_is_used_now_and_then_is_kept() {
+    let set = recorded(&[pages(0, 1000)]);
+    assert_eq!(until_forgotten(&set, 500, 10_000), None);
+    for count in 1..100 {
+        let unused = if count % IDLE_COUNTS == 0 { 500 } else { 1000 };
+        assert_eq!(until_forgotten(&set, unused, COUNT_EVERY), None);
+    }
+}
+
+#[test]
+fn a_set_of_few_pages_is_kept_and_its_gaps_are_not_held_against_it() {
+    let set = recorded(&[pages(0, FEW)]);
+    assert_eq!(until_forgotten(&set, FEW, 10_000), None);
+    let used = SET_MAX as u64 * 3 / 2;
+    let gaps: Vec<_> = (0..used).map(|at| pages(at * 4, at * 4 + 1)).collect();
+    let set = recorded(&gaps);
+    let all = set.current().written.count();
+    assert!(all >= 2 * used, "{all}");
+    assert_eq!(until_forgotten(&set, all - used, 10_000), None);
+    assert!(until_forgotten(&set, all - used / 2 + 1, 10_000).is_some());
+}
+
+#[test]
+fn a_set_that_grew_is_held_to_all_that_it_was_for() {
+    let (small, all) = ([pages(5000, 5600)], [pages(0, 2000), pages(5000, 5600)]);
+    let set = recorded(&all[..1]);
+    for _ in 0..MISSES {
+        reset(&set, 600, 2000);
+    }
+    let told = UsedPages {
+        changed: small[0].count(),
+        ..written(&all)
+    };
+    set.learn(1, &told, 100_000 * PAGE);
+    assert_eq!(set.current().written.ranges(), all);
+    assert!(until_forgotten(&set, 2000, 10_000).is_some());
+    // What large pages bring along was never used, and is not missed.
+    let told = UsedPages {
+        changed: 100,
+        ..written(&[pages(0, 2048)])
+    };
+    set.learn(3, &told, 100_000 * PAGE);
+    assert_eq!(until_forgotten(&set, 1998, 10_000), None);
+    assert!(until_forgotten(&set, 1999, 10_000).is_some());
+}
+
+#[test]
+fn growing_and_forgetting_are_damped_apart() {
+    let set = recorded(&[pages(0, 1000)]);
+    for _ in 0..3 {
+        assert!(until_forgotten(&set, 1000, 100_000).is_some());
+        let generation = set.current().generation;
+        set.learn(generation, &written(&[pages(0, 1000)]), 100_000 * PAGE);
+    }
+    for _ in 0..MISSES {
+        assert!(!set.is_wanted());
+        reset(&set, 900, 0);
+    }
+    assert!(set.is_wanted());
+}
+
+#[test]
+fn instances_of_older_sets_are_not_heard() {
+    let set = recorded(&[pages(0, 1000)]);
+    let lost = Misses {
+        outside: 5000,
+        unused: Some(1000),
+    };
+    for _ in 0..1000 {
+        set.note(0, lost);
+    }
+    set.learn(0, &written(&[pages(7, 8)]), 100_000 * PAGE);
+    assert!(!set.is_wanted());
+    assert_eq!(set.current().written.ranges(), [pages(0, 1000)]);
+    assert_eq!(set.current().generation, 1);
+}

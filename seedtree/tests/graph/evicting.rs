@@ -1,0 +1,215 @@
+//! What leaves memory, and what stays.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use faasw_seedtree::graph::{HALF_LIFE, OwnerEvictions, Resting};
+use faasw_seedtree::{Key, Owner};
+
+use crate::common::{COST, Seeds, ask, build, define, frozen, path, succeed};
+
+fn fit(graph: &mut Seeds, budget: u64) -> Vec<Key> {
+    let gone = graph.fit(budget, Instant::now());
+    gone.into_iter().map(|(key, _)| key).collect()
+}
+
+#[test]
+fn what_somebody_has_stays_and_so_do_its_ancestors() {
+    let mut graph = Seeds::default();
+    let keys = path(&mut graph, None, 3);
+    let beside = define(&mut graph, Some(keys[1]), Owner::Shared, 9, false);
+    build(&mut graph, keys[2]);
+    build(&mut graph, beside.key);
+    let lease = beside.slot.get().unwrap();
+    assert_eq!(fit(&mut graph, 0), [keys[2]]);
+    assert_eq!(fit(&mut graph, 0), []);
+    drop(lease);
+    assert_eq!(fit(&mut graph, 200), [beside.key]);
+    // A job has its parent until it is told what became of it.
+    let job = ask(&mut graph, keys[2], 1).unwrap();
+    let ticket = job.ticket;
+    drop(job);
+    assert_eq!(fit(&mut graph, 0), []);
+    drop(graph.built(ticket, Err("lost")));
+    assert_eq!(fit(&mut graph, 0), [keys[1], keys[0]]);
+}
+
+#[test]
+fn what_was_forgotten_but_is_in_use_keeps_its_parent() {
+    let mut graph = Seeds::default();
+    let keys = path(&mut graph, None, 2);
+    build(&mut graph, keys[1]);
+    let lease = graph.get(keys[1]).unwrap();
+    drop(graph.forget(keys[1]));
+    assert_eq!(graph.bytes(), 100);
+    // Evicting it would free nothing.
+    assert_eq!(fit(&mut graph, 0), []);
+    drop(lease);
+    assert_eq!(fit(&mut graph, 0), [keys[0]]);
+}
+
+#[test]
+fn pinned_seeds_are_neither_counted_nor_evicted() {
+    let mut graph = Seeds::default();
+    let root = define(&mut graph, None, Owner::Shared, 0, true).key;
+    let later = define(&mut graph, Some(root), Owner::Shared, 1, false).key;
+    let child = define(&mut graph, Some(later), Owner::Function(1), 2, false).key;
+    build(&mut graph, child);
+    assert_eq!(graph.bytes(), 200);
+    define(&mut graph, Some(root), Owner::Shared, 1, true);
+    assert_eq!((graph.bytes(), graph.bytes_of(Owner::Shared)), (100, 0));
+    assert_eq!(fit(&mut graph, 0), [child]);
+    for key in [child, later, later, root] {
+        graph.forget(key);
+    }
+    let left: Vec<Key> = graph
+        .describe(Instant::now())
+        .iter()
+        .map(|node| node.key)
+        .collect();
+    assert_eq!(left, [root, later]);
+    assert!(graph.get(root).is_some() && graph.get(later).is_some());
+}
+
+#[test]
+fn the_seldom_used_goes_first_and_uses_of_children_count_by_half() {
+    let mut graph = Seeds::default();
+    let start = Instant::now();
+    let [one, other] = [0, 1].map(|number| define(&mut graph, None, Owner::Shared, number, false));
+    let child = define(&mut graph, Some(one.key), Owner::Shared, 2, false);
+    build(&mut graph, one.key);
+    build(&mut graph, other.key);
+    let now = start + 20 * HALF_LIFE;
+    let frequency = |graph: &Seeds, key| {
+        let all = graph.describe(now);
+        all.iter().find(|node| node.key == key).unwrap().frequency
+    };
+    for _ in 0..8 {
+        child.slot.note_use(now);
+    }
+    for _ in 0..3 {
+        graph.used(other.key, now);
+    }
+    assert!((frequency(&graph, child.key) - 8.0).abs() < 1e-3);
+    assert!((frequency(&graph, one.key) - 4.0).abs() < 1e-3);
+    assert!((frequency(&graph, other.key) - 3.0).abs() < 1e-3);
+    let gone = graph.fit(100, now);
+    assert_eq!(gone.len(), 1);
+    assert_eq!(gone[0].0, other.key);
+}
+
+#[test]
+fn an_owners_resting_instances_end_before_its_seeds_are_evicted() {
+    let mut graph = Seeds::default();
+    let owner = Owner::Function(5);
+    let root = define(&mut graph, None, Owner::Shared, 0, true).key;
+    let code = define(&mut graph, Some(root), owner, 1, false).key;
+    let ready = define(&mut graph, Some(code), owner, 2, false);
+    let foreign = define(&mut graph, Some(root), Owner::Function(6), 2, false).key;
+    build(&mut graph, ready.key);
+    build(&mut graph, foreign);
+    assert_eq!(graph.bytes_of(owner), 200);
+    let mut instances: Vec<_> = (0..3).map(|_| ready.slot.get().unwrap()).collect();
+    let resting: Vec<Resting> = [10, 20, 30]
+        .map(|bytes| Resting {
+            key: ready.key,
+            bytes,
+        })
+        .into();
+    let now = Instant::now();
+    let of = |graph: &Seeds, budget| graph.fit_owner(owner, budget, &resting, now);
+    assert_eq!(of(&graph, 260), OwnerEvictions::default());
+    assert_eq!(
+        (of(&graph, 230).instances, of(&graph, 229).instances),
+        (2, 3)
+    );
+    assert_eq!(of(&graph, 200).seeds, []);
+    let all = of(&graph, 0);
+    assert_eq!((all.instances, &all.seeds), (3, &vec![ready.key, code]));
+    // Not before they have ended.
+    assert!(graph.evict(&all.seeds).is_empty());
+    let used = instances.pop();
+    instances.clear();
+    assert!(graph.evict(&all.seeds).is_empty());
+    // One that does more than rest is a use.
+    let two = graph.fit_owner(owner, 0, &[], now);
+    assert_eq!(two, OwnerEvictions::default());
+    drop(used);
+    let gone = graph.evict(&all.seeds);
+    assert_eq!(gone.len(), 2);
+    assert_eq!((graph.bytes_of(owner), graph.bytes()), (0, 100));
+}
+
+#[test]
+fn what_anothers_seed_is_made_of_does_not_count_as_what_can_go() {
+    let mut graph = Seeds::default();
+    let [used, free] = [0, 1].map(|number| define(&mut graph, None, Owner::Shared, number, false));
+    let child = define(&mut graph, Some(used.key), Owner::Function(1), 2, false);
+    build(&mut graph, child.key);
+    build(&mut graph, free.key);
+    // The one is worth less, but the function's seed holds it.
+    for _ in 0..9 {
+        free.slot.note_use(Instant::now());
+    }
+    let plan = graph.fit_owner(Owner::Shared, 100, &[], Instant::now());
+    assert_eq!(plan.seeds, [free.key]);
+}
+
+#[test]
+fn a_parent_is_not_evicted_without_its_children() {
+    let mut graph = Seeds::default();
+    let keys = path(&mut graph, None, 2);
+    build(&mut graph, keys[1]);
+    assert!(graph.evict(&keys).iter().map(|(key, _)| *key).eq([keys[1]]));
+}
+
+/// Says so when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Requests take snapshots without the graph's lock while others evict them.
+#[test]
+fn nobody_has_what_is_evicted() {
+    let mut graph = Seeds::default();
+    let root = define(&mut graph, None, Owner::Shared, 0, false).key;
+    let child = define(&mut graph, Some(root), Owner::Shared, 1, false);
+    let slot = child.slot.clone();
+    let is_over = AtomicBool::new(false);
+    let graph = Mutex::new(graph);
+    std::thread::scope(|threads| {
+        // Also when this one panics: the others would go on for ever.
+        let _end = End(&is_over);
+        for _ in 0..2 {
+            threads.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if let Some(snapshot) = slot.get() {
+                        assert_eq!(snapshot.key, child.key);
+                        slot.note_use(Instant::now());
+                    }
+                }
+            });
+        }
+        let mut evicted = 0;
+        let began = Instant::now();
+        while evicted < 2000 && began.elapsed().as_secs() < 20 {
+            let mut graph = graph.lock().unwrap();
+            if let faasw_seedtree::graph::Asked::Build(job) = graph.ask(child.key, None) {
+                let mut jobs = succeed(&mut graph, job, 1).jobs;
+                if let Some(job) = jobs.pop() {
+                    drop(graph.built::<()>(job.ticket, Ok((frozen(&job, 1, None), COST))));
+                }
+            }
+            for (_, snapshot) in graph.fit(0, Instant::now()) {
+                assert_eq!(Arc::strong_count(&snapshot), 1);
+                evicted += 1;
+            }
+        }
+        assert!(evicted > 0);
+    });
+}

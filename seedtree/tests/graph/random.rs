@@ -1,0 +1,248 @@
+//! Whatever happens in whatever order, the graph does what a plain list of nodes does
+//! that is worked through from one end to the other each time, and keeps its rules.
+//!
+//! `FAASW_TEST_DICE` repeats a run, whose number is printed.
+
+mod model;
+mod operations;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use faasw_seedtree::graph::{Resident, State};
+use faasw_seedtree::{Key, Owner};
+
+use self::model::Model;
+use crate::common::{Frozen, Seeds, Step};
+use crate::dice::Dice;
+
+const RUNS: usize = 60;
+const OPERATIONS: usize = 300;
+/// Every so many runs have real layers.
+const REAL: usize = 10;
+
+/// A snapshot that somebody has.
+type Lease = Arc<Frozen>;
+
+/// The graph, what it should be, and what is outside of it.
+struct World {
+    graph: Seeds,
+    model: Model,
+    dice: Dice,
+    now: Instant,
+    jobs: Vec<Step>,
+    leases: Vec<Lease>,
+    /// Instances, those first that rest for longest, and what ending each frees.
+    resting: Vec<(Lease, u64)>,
+    all_budget: u64,
+    owner_budget: u64,
+    next_waiter: u64,
+    /// Every snapshot there was.
+    snapshots: Vec<Weak<Frozen>>,
+    /// What layers are called in this run, where they are real.
+    layers: Option<String>,
+}
+
+impl World {
+    fn new(dice: Dice, layers: Option<String>) -> Self {
+        Self {
+            graph: Seeds::default(),
+            model: Model::default(),
+            dice,
+            now: Instant::now(),
+            jobs: Vec::new(),
+            leases: Vec::new(),
+            resting: Vec::new(),
+            all_budget: 5000,
+            owner_budget: 2000,
+            next_waiter: 0,
+            snapshots: Vec::new(),
+            layers,
+        }
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(20) {
+            0..4 => self.define(),
+            4 => self.forget(),
+            5..9 => self.ask(),
+            9..13 => self.finish(),
+            13 => self.take(),
+            14 => self.give_back(),
+            15 => self.rest(),
+            16 => self.fit(),
+            17 => self.fit_an_owner(),
+            18 => self.look(),
+            _ => self.pass(),
+        }
+        self.check();
+    }
+
+    /// Time passes, and budgets change.
+    fn pass(&mut self) {
+        self.now += Duration::from_secs(self.dice.below(100) as u64);
+        self.all_budget = self.dice.below(10_000) as u64;
+        self.owner_budget = self.dice.below(3_000) as u64;
+    }
+
+    /// Everything that can be told without knowing what happened last.
+    fn check(&self) {
+        let described = self.graph.describe(self.now);
+        let mut seen: BTreeSet<Key> = BTreeSet::new();
+        let mut bytes = 0;
+        for node in &described {
+            // Parents before children, everything once; equal keys are one node.
+            assert!(node.parent.is_none_or(|parent| seen.contains(&parent)));
+            assert!(seen.insert(node.key));
+            let model = &self.model.nodes[&node.key];
+            assert_eq!((node.parent, node.owner), (model.parent, model.owner));
+            assert_eq!(
+                (node.handles, node.is_pinned),
+                (model.handles, model.is_pinned)
+            );
+            assert_eq!(
+                (node.waiters, node.depth),
+                (model.waiters.len(), model.depth)
+            );
+            assert_eq!(*node.recipe, model.recipe);
+            let parent = node.parent.and_then(|key| self.graph.get(key));
+            match &node.state {
+                State::InMemory(snapshot) => {
+                    // What is in memory has its parent there, and holds the very same.
+                    assert!(same(snapshot.parent(), parent.as_ref()));
+                    assert_eq!(snapshot.key, node.key);
+                    assert!(model.is_in_memory && !model.is_open && !model.is_awaiting);
+                    assert!(node.waiters == 0);
+                    bytes += if node.is_pinned { 0 } else { snapshot.bytes() };
+                }
+                State::Building => {
+                    assert!(model.is_open && !model.is_in_memory);
+                    // One job is open for it, which has its parent, and that stays.
+                    let mut jobs = self.jobs.iter().filter(|job| job.ticket.key() == node.key);
+                    let job = jobs.next().unwrap();
+                    assert!(jobs.next().is_none());
+                    assert!(same(job.parent.as_ref(), parent.as_ref()));
+                }
+                State::Awaiting => {
+                    assert!(model.is_awaiting && !model.is_open && parent.is_none());
+                    // Something above it is being built.
+                    let above = &self.model.nodes[&node.parent.unwrap()];
+                    assert!(above.is_open || above.is_awaiting);
+                }
+                State::Absent => {
+                    assert!(!model.is_in_memory && !model.is_open && !model.is_awaiting);
+                    // Nobody waits for what nobody builds.
+                    assert_eq!(node.waiters, 0);
+                }
+            }
+            // No other tenant's below a tenant's.
+            if let Some(parent) = node.parent {
+                let of_parent = self.model.nodes[&parent].owner;
+                assert!(of_parent == Owner::Shared || of_parent == node.owner);
+            }
+        }
+        assert_eq!(seen.len(), self.model.nodes.len());
+        assert_eq!(self.graph.bytes(), bytes);
+        let owners: BTreeSet<Owner> = described.iter().map(|node| node.owner).collect();
+        let of_each = owners.iter().map(|owner| self.graph.bytes_of(*owner));
+        assert_eq!(of_each.sum::<u64>(), bytes);
+        for owner in owners {
+            let of_owner = described
+                .iter()
+                .filter(|node| node.owner == owner && !node.is_pinned);
+            let bytes: u64 = of_owner.map(|node| node.bytes).sum();
+            assert_eq!(self.graph.bytes_of(owner), bytes);
+        }
+    }
+
+    /// Nothing of it is left but what is pinned, and what those need.
+    fn end(mut self) -> Dice {
+        while !self.jobs.is_empty() {
+            self.finish();
+            self.check();
+        }
+        assert!(
+            self.model
+                .nodes
+                .values()
+                .all(|node| node.waiters.is_empty())
+        );
+        let keys: Vec<Key> = self.model.nodes.keys().copied().collect();
+        for key in keys {
+            while self
+                .model
+                .nodes
+                .get(&key)
+                .is_some_and(|node| node.handles > 0)
+            {
+                self.forget_one(key);
+                self.check();
+            }
+        }
+        self.leases.clear();
+        self.resting.clear();
+        for node in self.graph.describe(self.now) {
+            let has_child = |key: Key| {
+                let mut below = self.model.nodes.values();
+                below.any(|node| node.parent == Some(key))
+            };
+            assert!(node.is_pinned || has_child(node.key));
+        }
+        let left = self.graph.describe(self.now);
+        let in_memory = left
+            .iter()
+            .filter(|node| matches!(node.state, State::InMemory(_)))
+            .count();
+        drop(left);
+        let alive = self
+            .snapshots
+            .iter()
+            .filter(|snapshot| snapshot.strong_count() > 0);
+        assert_eq!(alive.count(), in_memory, "something holds what nobody has");
+        if let Some(name) = &self.layers {
+            assert_eq!(open_layers(name), in_memory);
+        }
+        drop(self.graph);
+        assert!(
+            self.snapshots
+                .iter()
+                .all(|snapshot| snapshot.strong_count() == 0)
+        );
+        if let Some(name) = &self.layers {
+            assert_eq!(open_layers(name), 0);
+        }
+        self.dice
+    }
+}
+
+fn same(one: Option<&Lease>, other: Option<&Lease>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Open files of this process that are layers of this name.
+fn open_layers(name: &str) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let wanted = format!("/memfd:{name} (deleted)");
+    targets.filter(|target| *target == *wanted).count()
+}
+
+#[test]
+fn whatever_happens_the_graph_keeps_its_rules() {
+    let mut dice = Dice::new("whatever_happens_the_graph_keeps_its_rules");
+    for run in 0..RUNS {
+        let layers = run
+            .is_multiple_of(REAL)
+            .then(|| format!("faasw-graph-{run}"));
+        let mut world = World::new(dice, layers);
+        for _ in 0..OPERATIONS {
+            world.step();
+        }
+        dice = world.end();
+    }
+}
