@@ -1,12 +1,14 @@
 //! What good sides send, as inputs of the targets.
 
+use crate::targets::mailbox::WORDS;
+use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::isa::Isa;
-use faasw_abi::mailbox::{GuestWords, LOG_RECORD_HEADER, RESPONSE_BODY};
+use faasw_abi::mailbox::{GuestWords, LOG_RECORD_HEADER};
 use faasw_abi::outcome::Outcome;
 use faasw_abi::pages::{PageRange, Ranges};
 use faasw_abi::trap::TrapKind;
-use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_fields};
+use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_trailers};
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind};
 use faasw_fri::Message;
 use faasw_fri::messages::{
@@ -56,7 +58,7 @@ fn head() -> ResponseHead {
 }
 
 fn trailers() -> Vec<u8> {
-    encode_fields(&[pair("x-sum", "1"), pair("content-length", "9")])
+    encode_trailers(&[pair("x-sum", "1"), pair("content-length", "9")])
 }
 
 fn messages() -> Vec<Seed> {
@@ -99,7 +101,7 @@ fn messages() -> Vec<Seed> {
         ("wire", "response-head", wire(1, head().encode())),
         ("wire", "trailers", wire(2, trailers())),
         ("wire", "commands", wire(3, commands.bytes().to_vec())),
-        ("response", "http-1", response(0, encode_fields(&[]))),
+        ("response", "http-1", response(0, encode_trailers(&[]))),
         ("response", "http-2-with-trailers", response(6, trailers())),
         ("response", "to-head", response(1, trailers())),
     ]
@@ -233,34 +235,36 @@ fn written(area: u8, at: u16, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn round(words: &GuestWords, areas: &[Vec<u8>]) -> Vec<u8> {
-    [words.as_bytes(), &[areas.len() as u8], &areas.concat()].concat()
+    let words = words.as_bytes().get(..WORDS).unwrap_or_default();
+    [words, &[areas.len() as u8], &areas.concat()].concat()
 }
 
 fn mailboxes() -> Vec<Seed> {
     let (head, log, trailers) = (head().encode(), log(), trailers());
     let mut done = GuestWords::new_zeroed();
-    done.response_head_len = head.len() as u32;
-    done.response_written = 4;
+    done.channels[Channel::INVOCATION] = ChannelWords {
+        written: head.len() as u64 + 4,
+        read: 6,
+        head: head.len() as u32,
+        end: ChannelWords::end_with(trailers.len() as u32),
+    };
     done.log_written = log.len() as u64;
-    done.response_end = 1;
-    done.response_trailers_len = trailers.len() as u32;
     done.outcome = Outcome::Response as u32;
-    let areas = [
-        written(0, 0, &head),
-        written(2, 0, &log),
-        written(3, 0, &trailers),
-        written(4, 0, b"body"),
-    ];
+    let response = [&head, b"body".as_slice(), &trailers].concat();
+    let areas = [written(0, 0, &response), written(2, 0, &log)];
     let whole = round(&done, &areas);
     // A stream: its head, then a ring full, then a bit more round the ring's end.
     let mut words = GuestWords::new_zeroed();
-    words.response_head_len = head.len() as u32;
+    let told = &mut words.channels[Channel::INVOCATION];
+    told.head = head.len() as u32;
+    told.written = head.len() as u64;
     let mut stream = round(&words, &[written(0, 0, &head)]);
-    words.response_written = RESPONSE_BODY.size;
-    words.request_read = 1000;
-    stream.extend(round(&words, &[written(4, 500, b"in the middle")]));
-    words.response_written += 30_000;
-    stream.extend(round(&words, &[written(4, 0, b"at the start")]));
+    let told = &mut words.channels[Channel::INVOCATION];
+    told.written = Channel::INVOCATION.to_host().size();
+    told.read = 1000;
+    stream.extend(round(&words, &[written(0, 500, b"in the middle")]));
+    words.channels[Channel::INVOCATION].written += 30_000;
+    stream.extend(round(&words, &[written(0, 0, b"at the start")]));
     let mut trap = GuestWords::new_zeroed();
     trap.outcome = Outcome::Trap as u32;
     trap.trap = TrapKind::Unreachable as u32;

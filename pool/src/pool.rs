@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use faasw_abi::channel::Channel;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
 use faasw_text::Line;
@@ -271,7 +272,7 @@ impl Pool {
         let is_whole = incoming.has_ended();
         instance
             .mailbox
-            .put_head(&head, self.is_quiet(), is_whole)?;
+            .open(Channel::INVOCATION, &head, is_whole, self.is_quiet())?;
         let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,
@@ -306,7 +307,7 @@ impl Pool {
             Ok(Begun::Done(done)) => match exchange.room_for_rest(&done) {
                 Ok(Some(room)) => Ok((done, room)),
                 // The client has enough to take: it gets the rest as it takes it.
-                Ok(None) => match exchange.head() {
+                Ok(None) => match exchange.take_head() {
                     Ok(head) => return Ok(exchange.go_on(head, Some(done))),
                     Err(error) => Err(error),
                 },
@@ -322,7 +323,7 @@ impl Pool {
         } = exchange.finish(followed).await;
         match rest {
             Some(Rest {
-                head,
+                head: Some(head),
                 bytes,
                 trailers,
             }) => {
@@ -336,7 +337,7 @@ impl Pool {
                     timing,
                 })
             }
-            None => Err(result.err().unwrap_or(InvokeError::NoResponse)),
+            _ => Err(result.err().unwrap_or(InvokeError::NoResponse)),
         }
     }
 
@@ -434,7 +435,10 @@ impl Pool {
             false => Served::Ancestor,
         };
         let mut ready = self.inner.stock.make().await?;
-        ready.mailbox.put_head(head, self.is_quiet(), false)?;
+        let quiet = self.is_quiet();
+        ready
+            .mailbox
+            .open(Channel::INVOCATION, head, false, quiet)?;
         exchange.go_over_to(Self::instance(ready, origin)?, served)?;
         exchange.start().await
     }

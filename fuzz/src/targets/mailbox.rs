@@ -3,12 +3,12 @@
 //!
 //! Input: rounds of the guest's words and of bytes for places in its areas.
 
+use std::mem::offset_of;
 use std::os::fd::AsFd as _;
 
-use faasw_abi::mailbox::{
-    Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG, REPORT, REQUEST_BODY, RESPONSE_BODY,
-    RESPONSE_HEAD, RESPONSE_TRAILERS,
-};
+use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
+use faasw_abi::mailbox::{Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG, REPORT};
+use faasw_abi::ring::RingBuffer;
 use faasw_pool::InvokeError;
 use faasw_pool::fuzzing::{Mailbox, outcome};
 use rustix::io::{pread, pwrite};
@@ -26,8 +26,14 @@ pub const TARGET: Target = Target {
     executions: 20_000,
 };
 
+const REQUEST: RingBuffer = Channel::INVOCATION.to_guest();
+const RESPONSE: RingBuffer = Channel::INVOCATION.to_host();
+
 /// Areas that a guest writes.
-pub const AREAS: [Area; 5] = [RESPONSE_HEAD, REPORT, LOG, RESPONSE_TRAILERS, RESPONSE_BODY];
+pub const AREAS: [Area; 3] = [RESPONSE.area, REPORT, LOG.area];
+
+/// Bytes of the guest's words that the node reads while one channel is open.
+pub const WORDS: usize = offset_of!(GuestWords, channels) + size_of::<ChannelWords>();
 
 /// What the node asks of one part at most.
 const PART: usize = 64 << 10;
@@ -42,11 +48,14 @@ struct Exchange {
 
 fn read(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
-    let mailbox = Mailbox::new().unwrap_or_else(|error| panic!("{error}"));
+    let mut mailbox = Mailbox::new().unwrap_or_else(|error| panic!("{error}"));
+    let head = b"a head";
+    let opened = mailbox.open(Channel::INVOCATION, head, false, true);
+    opened.unwrap_or_else(|error| panic!("{error}"));
     let mut exchange = Exchange {
         mailbox,
         response_read: 0,
-        request_written: 0,
+        request_written: head.len() as u64,
         log_read: 0,
     };
     while !input.is_over() {
@@ -61,19 +70,21 @@ fn read(bytes: &[u8]) -> bool {
     true
 }
 
+/// What the guest says of the channel.
+fn told(words: &GuestWords) -> ChannelWords {
+    words.channels[Channel::INVOCATION]
+}
+
 impl Exchange {
     fn put(&self, offset: u64, bytes: &[u8]) {
         assert_eq!(pwrite(&self.mailbox, bytes, offset), Ok(bytes.len()));
     }
 
     fn guest_writes(&self, input: &mut Input<'_>) {
-        self.put(
-            GUEST_WORDS.offset,
-            &input.array::<{ size_of::<GuestWords>() }>(),
-        );
+        self.put(GUEST_WORDS.offset, &input.array::<WORDS>());
         for _ in 0..input.byte() % 8 {
             let area = AREAS.get(usize::from(input.byte()) % AREAS.len());
-            let area = area.copied().unwrap_or(LOG);
+            let area = area.copied().unwrap_or(LOG.area);
             let (at, length) = (u64::from(input.short()) % area.size, input.short());
             let room = usize::try_from(area.size - at).unwrap_or(0);
             self.put(area.offset + at, input.take(usize::from(length).min(room)));
@@ -83,15 +94,11 @@ impl Exchange {
     fn node_reads(&mut self) -> Result<(), InvokeError> {
         let words = self.mailbox.guest()?;
         self.log(&words)?;
-        if let Some(head) = self.mailbox.head(&words)? {
-            let size = head.headers.iter().map(|(a, b)| a.len() + b.len());
-            assert!(size.sum::<usize>() as u64 <= RESPONSE_HEAD.size);
-        }
+        self.head(&words)?;
         self.request(&words)?;
-        self.part_of_response(&words)?;
-        let trailers = self.mailbox.trailers(&words)?;
-        let size = trailers.iter().map(|(a, b)| a.len() + b.len());
-        assert!(size.sum::<usize>() as u64 <= RESPONSE_TRAILERS.size);
+        if self.mailbox.has_taken_head(Channel::INVOCATION) {
+            self.part_of_response(&words)?;
+        }
         let report = self.mailbox.report(&words)?;
         // A control character becomes six, such as `\u{1b}`.
         assert!(report.len() as u64 <= 6 * REPORT.size);
@@ -104,45 +111,70 @@ impl Exchange {
         Ok(())
     }
 
+    fn head(&mut self, words: &GuestWords) -> Result<(), InvokeError> {
+        let was_taken = self.mailbox.has_taken_head(Channel::INVOCATION);
+        let head = self.mailbox.take_head(Channel::INVOCATION, words)?;
+        let is_there = told(words).head != 0;
+        assert_eq!(head.is_some(), !was_taken && is_there);
+        if let Some(head) = head {
+            assert!(head.len() as u64 <= HEAD_MAX.min(told(words).written));
+            self.is_of_ring(0, &head);
+            self.response_read = head.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Byte for byte what lies where its number says.
+    fn is_of_ring(&self, at: u64, bytes: &[u8]) {
+        let mut ring = vec![0; RESPONSE.size() as usize];
+        let whole = pread(&self.mailbox, ring.as_mut_slice(), RESPONSE.area.offset);
+        assert_eq!(whole, Ok(ring.len()));
+        ring.rotate_left((at % RESPONSE.size()) as usize);
+        assert!(ring.starts_with(bytes));
+    }
+
     fn log(&mut self, words: &GuestWords) -> Result<(), InvokeError> {
         let records = self.mailbox.take_log(words)?;
         let size: usize = records.iter().map(|record| 8 + record.bytes.len()).sum();
         assert_eq!(size as u64, words.log_written - self.log_read);
-        assert!(size as u64 <= LOG.size);
+        assert!(size as u64 <= LOG.size());
         self.log_read = words.log_written;
         Ok(())
     }
 
     fn request(&mut self, words: &GuestWords) -> Result<(), InvokeError> {
-        let room = self.mailbox.request_room(words)?;
-        let put = self.mailbox.put_body(words, &[7; 3000])?;
+        let room = self.mailbox.room(Channel::INVOCATION, words)?;
+        let put = self.mailbox.put(Channel::INVOCATION, words, &[7; 3000])?;
         assert_eq!(put, room.min(3000));
         self.request_written += put as u64;
-        // Nothing is overwritten that the guest says it has not read.
-        assert!(self.request_written - words.request_read <= REQUEST_BODY.size);
+        // Nothing is overwritten that the guest says it has not read, nor could a tail.
+        let untaken = self.request_written - told(words).read;
+        assert!(put == 0 || untaken <= REQUEST.size() - TAIL_MAX);
         Ok(())
     }
 
     fn part_of_response(&mut self, words: &GuestWords) -> Result<(), InvokeError> {
-        let waiting = self.mailbox.response_waiting(words)?;
-        assert!(waiting <= RESPONSE_BODY.size);
+        let waiting = self.mailbox.waiting(Channel::INVOCATION, words)?;
+        assert!(waiting <= RESPONSE.size());
         let at = self.response_read;
-        let part = match words.response_end {
-            0 => self.mailbox.take_body(words, PART)?,
-            _ => self.mailbox.take_rest(words)?,
+        let tail = self.mailbox.tail(Channel::INVOCATION, words)?;
+        assert_eq!(tail.is_some(), told(words).end != 0);
+        let part = match &tail {
+            None => self.mailbox.take(Channel::INVOCATION, words, PART)?,
+            Some(_) => self
+                .mailbox
+                .take_rest(Channel::INVOCATION, words)?
+                .map(|left| left.body)
+                .unwrap_or_default(),
         };
         self.response_read += part.len() as u64;
         assert!(part.len() as u64 <= waiting && part.is_empty() == (waiting == 0));
-        // Byte for byte what lies where its number says.
-        let mut ring = vec![0; RESPONSE_BODY.size as usize];
-        let whole = pread(&self.mailbox, ring.as_mut_slice(), RESPONSE_BODY.offset);
-        assert_eq!(whole, Ok(ring.len()));
-        ring.rotate_left((at % RESPONSE_BODY.size) as usize);
-        assert!(ring.starts_with(&part));
-        // What the end took is told by nobody, since nobody looks; here, it goes on.
-        if words.response_end != 0 {
-            let offset = std::mem::offset_of!(HostWords, response_read) as u64;
-            self.put(HOST_WORDS.offset + offset, self.response_read.as_bytes());
+        self.is_of_ring(at, &part);
+        if let Some(tail) = tail {
+            assert!(tail.len() as u64 <= TAIL_MAX);
+            self.is_of_ring(told(words).written, &tail);
+            // What the end took is told by nobody, since nobody looks; here, it goes on.
+            self.put(READ, self.response_read.as_bytes());
         }
         Ok(())
     }
@@ -155,9 +187,16 @@ impl Exchange {
             HOST_WORDS.offset,
         );
         assert_eq!(read, Ok(size_of::<HostWords>()));
+        let said = words.channels[Channel::INVOCATION];
+        // That a head was taken is said with the first of the body.
+        assert!(said.read == self.response_read || said.read == 0);
         assert_eq!(
-            (words.response_read, words.request_written, words.log_read),
-            (self.response_read, self.request_written, self.log_read)
+            (said.written, words.log_read),
+            (self.request_written, self.log_read)
         );
     }
 }
+
+/// Where the node says how much of the response it has taken.
+const READ: u64 =
+    HOST_WORDS.offset + (offset_of!(HostWords, channels) + offset_of!(ChannelWords, read)) as u64;

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use faasw::fuzzing::response;
-use faasw_abi::wire::{ResponseHead, decode_fields};
+use faasw_abi::wire::{ResponseHead, decode_trailers};
 use faasw_pool::{InvokeError, ReplyBody};
 use http::{Method, Request, Version, header};
 
@@ -52,7 +52,7 @@ fn read(bytes: &[u8]) -> bool {
     let parts = request(input.byte());
     let length = usize::from(input.short());
     let (head, trailers) = (input.take(length), input.rest());
-    let (Ok(head), Ok(trailers)) = (ResponseHead::decode(head), decode_fields(trailers)) else {
+    let (Ok(head), Ok(trailers)) = (ResponseHead::decode(head), decode_trailers(trailers)) else {
         return false;
     };
     let body = ReplyBody::Whole {

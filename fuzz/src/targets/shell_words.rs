@@ -3,8 +3,8 @@
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
 use faasw_abi::memory_map::LARGE_PAGE;
 use faasw_shell::arena::Arena;
-use faasw_shell::guest_memory::{Mapping, mailbox, populate_wanted, wait_wanted};
-use std::os::fd::{AsFd as _, OwnedFd};
+use faasw_shell::mailbox::Mailbox;
+use std::os::fd::OwnedFd;
 use zerocopy::FromBytes as _;
 
 use crate::Target;
@@ -21,12 +21,12 @@ pub const TARGET: Target = Target {
 
 thread_local! {
     /// Mapped once: a shell's mappings stay as long as it lives.
-    static MAILBOX: (OwnedFd, Mapping) = {
+    static MAILBOX: (OwnedFd, Mailbox) = {
         let made = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC)
             .and_then(|file| {
                 rustix::fs::ftruncate(&file, MAILBOX_BYTES)?;
                 // An arena leaves what it made, unless it is told otherwise.
-                let mapped = mailbox(&mut Arena::default(), file.as_fd())?;
+                let mapped = Mailbox::new(&mut Arena::default(), rustix::io::dup(&file)?)?;
                 Ok((file, mapped))
             });
         made.unwrap_or_else(|errno| panic!("{errno}"))
@@ -34,15 +34,15 @@ thread_local! {
 }
 
 fn read(bytes: &[u8]) -> bool {
-    MAILBOX.with(|(file, mapping)| {
+    MAILBOX.with(|(file, mapped)| {
         let bytes: [u8; size_of::<GuestWords>()] = Input::new(bytes).array();
         let put = rustix::io::pwrite(file, &bytes, GUEST_WORDS.offset);
         assert_eq!(put, Ok(bytes.len()));
         let Ok(words) = GuestWords::read_from_bytes(&bytes) else {
             return false;
         };
-        assert_eq!(wait_wanted(*mapping), words.wait_nanoseconds);
-        let wish = populate_wanted(*mapping);
+        assert_eq!(mapped.wait_wanted(), words.wait_nanoseconds);
+        let wish = mapped.populate_wanted();
         // What is at the end of numbers is no RAM, and refused later.
         assert!(wish.bytes() <= LARGE_PAGE && wish.bytes() <= words.populate_bytes);
         assert!(wish.is_empty() || wish.start.address().get() <= words.populate_start);

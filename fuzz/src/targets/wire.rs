@@ -1,7 +1,7 @@
 //! The wire formats of the mailbox. Input: which one, and its bytes.
 
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::wire::{RequestHead, ResponseHead, WireError, decode_fields, encode_fields};
+use faasw_abi::wire::{RequestHead, ResponseHead, WireError, decode_trailers, encode_trailers};
 
 use crate::Target;
 use crate::input::Input;
@@ -43,7 +43,9 @@ fn read(bytes: &[u8]) -> bool {
     match which % 4 {
         0 => again(bytes, RequestHead::decode(bytes), RequestHead::encode),
         1 => again(bytes, ResponseHead::decode(bytes), ResponseHead::encode),
-        2 => again(bytes, decode_fields(bytes), |fields| encode_fields(fields)),
+        2 => again(bytes, decode_trailers(bytes), |fields| {
+            encode_trailers(fields)
+        }),
         _ => again(bytes, commands(bytes), |all| {
             Commands::of(all).bytes().to_vec()
         }),

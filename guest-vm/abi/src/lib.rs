@@ -23,6 +23,7 @@
 extern crate alloc;
 
 pub mod boot;
+pub mod channel;
 pub mod clock;
 pub mod command;
 pub mod doorbell;
@@ -39,4 +40,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;

@@ -1,26 +1,31 @@
 //! The mailbox: the only memory that both sides of the VM boundary write.
 //!
 //! ```text
-//! 0x00_0000  host words, guest words (one page)
-//! 0x00_1000  request head        64 KiB   host → guest
-//! 0x01_1000  response head       64 KiB   guest → host
-//! 0x02_1000  report              4 KiB    guest → host
-//! 0x02_2000  log                 128 KiB  guest → host, a ring
-//! 0x04_2000  request trailers    16 KiB   host → guest
-//! 0x04_6000  response trailers   16 KiB   guest → host
-//! 0x04_a000  commands            128 KiB  host → guest
-//! 0x10_0000  request body        1 MiB    host → guest, a ring
-//! 0x20_0000  response body       1 MiB    guest → host, a ring
-//! 0x30_0000  end
+//! 0x00_0000  report                    4 KiB    guest → host
+//! 0x00_1000  log                       128 KiB  guest → host, a ring
+//! 0x02_1000  commands                  128 KiB  host → guest
+//! 0x04_1000  channel 0 to the guest    1 MiB    a ring, which begins in its last page
+//! 0x14_1000  host words, guest words   4 KiB
+//! 0x14_2000  channel 0 to the host     1 MiB    a ring
+//! 0x24_2000  channels 1 to 15          256 KiB each: two rings
+//! 0x60_2000  end
 //! ```
+//!
+//! A small invocation is three pages one behind the other: the last of the ring to the
+//! guest, the words, and the first of the ring to the host. A channel that nobody uses is
+//! a hole of the file that the mailbox is.
 //!
 //! Each word has one writer. A side publishes bytes first and the word that
 //! announces them after; the other side may look at any time. The host copies
 //! everything out before it looks at it; a length or counter that cannot be is
 //! the guest's lie and ends the instance. Commands are for a guest that is to become a
 //! function ([`crate::command`]); they are never taken back, so that area is no ring. See
-//! `docs/decisions/0009-streaming.md`.
+//! `docs/decisions/0009-streaming.md`, and [`crate::channel`] for what passes.
 
+use crate::channel::{CHANNELS, ChannelWords, PerChannel};
+#[cfg(doc)]
+use crate::channel::{Channel, Waits};
+use crate::ring::RingBuffer;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A part of the mailbox: offset and size in bytes.
@@ -38,48 +43,45 @@ impl Area {
     }
 }
 
-/// The [`HostWords`].
-pub const HOST_WORDS: Area = Area::new(0, 0x800);
-/// The [`GuestWords`].
-pub const GUEST_WORDS: Area = Area::new(0x800, 0x800);
-/// Request head.
-pub const REQUEST_HEAD: Area = Area::new(0x1000, 64 << 10);
-/// Response head.
-pub const RESPONSE_HEAD: Area = Area::new(0x1_1000, 64 << 10);
 /// UTF-8 text on how the run ended, where it did not end well.
-pub const REPORT: Area = Area::new(0x2_1000, 4 << 10);
+pub const REPORT: Area = Area::new(0, 4 << 10);
 /// Ring of log records, see [`LOG_RECORD_HEADER`].
-pub const LOG: Area = Area::new(0x2_2000, 128 << 10);
-/// Trailers of the request, spelt as [`crate::wire::encode_fields`] does.
-pub const REQUEST_TRAILERS: Area = Area::new(0x4_2000, 16 << 10);
-/// Trailers of the response, likewise.
-pub const RESPONSE_TRAILERS: Area = Area::new(0x4_6000, 16 << 10);
+pub const LOG: RingBuffer = RingBuffer {
+    area: Area::new(0x1000, 128 << 10),
+    first: 0,
+};
 /// [`crate::command::Commands`], one after the other since the activation.
-pub const COMMANDS: Area = Area::new(0x4_a000, 128 << 10);
+pub const COMMANDS: Area = Area::new(0x2_1000, 128 << 10);
 /// Most bytes of a function's [`crate::wire::SeedConfig`]: other commands fit beside it.
 pub const CONFIGURATION_MAX: u64 = 64 << 10;
-/// Ring of the request body.
-pub const REQUEST_BODY: Area = Area::new(0x10_0000, 1 << 20);
-/// Ring of the response body.
-pub const RESPONSE_BODY: Area = Area::new(0x20_0000, 1 << 20);
+/// What comes to the guest on the channel of the invocation.
+pub(crate) const INVOCATION_TO_GUEST: Area = Area::new(0x4_1000, 1 << 20);
+/// The page of both sides' words.
+pub const WORDS: Area = Area::new(0x14_1000, 0x1000);
+/// The [`HostWords`].
+pub const HOST_WORDS: Area = Area::new(WORDS.offset, 0x800);
+/// The [`GuestWords`].
+pub const GUEST_WORDS: Area = Area::new(WORDS.offset + 0x800, 0x800);
+/// What comes to the host on the channel of the invocation.
+pub(crate) const INVOCATION_TO_HOST: Area = Area::new(0x14_2000, 1 << 20);
+/// The rings of all other channels.
+pub(crate) const OTHERS: Area = Area::new(0x24_2000, (CHANNELS as u64 - 1) * (256 << 10));
 /// Size of the whole mailbox, in bytes.
-pub const MAILBOX_BYTES: u64 = 0x30_0000;
+pub const MAILBOX_BYTES: u64 = OTHERS.offset + OTHERS.size;
+
+/// The pages of a small invocation: offset and size in bytes.
+pub const SMALL_INVOCATION: Area = Area::new(WORDS.offset - 0x1000, 0x3000);
 
 /// A log record is one byte for the stream (1 stdout, 2 stderr), three zero
 /// bytes, a little-endian `u32` length, and that many bytes.
 pub const LOG_RECORD_HEADER: usize = 8;
 
-/// [`HostWords::request_end`]: more of the body may come.
-pub const REQUEST_OPEN: u32 = 0;
-/// [`HostWords::request_end`]: the body is whole when all bytes written are read.
-pub const REQUEST_WHOLE: u32 = 1;
-
 /// What the host writes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct HostWords {
-    /// Bytes in [`REQUEST_HEAD`].
-    pub request_head_len: u32,
+    /// The channels that are open: [`Channel::bit`]s. The node's word; it never reads it.
+    pub open: u32,
     /// Not 0 when the guest should ring [`crate::doorbell::PROGRESS`] at its end,
     /// before it stops: the answer gets out sooner, for more work in all.
     pub tell_end: u32,
@@ -87,14 +89,8 @@ pub struct HostWords {
     pub listening: u32,
     /// Nothing.
     pub reserved: u32,
-    /// Bytes ever put into [`REQUEST_BODY`].
-    pub request_written: u64,
-    /// `REQUEST_*`: whether more will come.
-    pub request_end: u32,
-    /// Bytes in [`REQUEST_TRAILERS`], once the body is whole.
-    pub request_trailers_len: u32,
-    /// Bytes ever taken from [`RESPONSE_BODY`].
-    pub response_read: u64,
+    /// What the host says of each channel.
+    pub channels: PerChannel<ChannelWords>,
     /// Bytes ever taken from [`LOG`].
     pub log_read: u64,
     /// Bytes ever put into [`COMMANDS`] in this activation.
@@ -105,20 +101,10 @@ pub struct HostWords {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct GuestWords {
-    /// Bytes ever put into [`RESPONSE_BODY`].
-    pub response_written: u64,
-    /// Bytes ever taken from [`REQUEST_BODY`].
-    pub request_read: u64,
     /// Bytes ever put into [`LOG`].
     pub log_written: u64,
-    /// Bytes in [`RESPONSE_HEAD`]; 0 until the head is there.
-    pub response_head_len: u32,
-    /// 1 when the body of the response is whole.
-    pub response_end: u32,
-    /// Bytes in [`RESPONSE_TRAILERS`], once the body is whole.
-    pub response_trailers_len: u32,
-    /// `WAIT_*`: what the guest waits for, beside the deadline.
-    pub wait_for: u32,
+    /// [`Waits`] as a word: what the guest waits for, beside the deadline.
+    pub wait_for: u64,
     /// How long [`crate::doorbell::Ring::Wait`] waits at most, in nanoseconds.
     pub wait_nanoseconds: u64,
     /// [`crate::outcome::Outcome`] as a number.
@@ -149,14 +135,10 @@ pub struct GuestWords {
     pub trap: u32,
     /// Commands that were done in this activation.
     pub commands_done: u32,
+    /// What the guest says of each channel. The last words, so that the host reads no more
+    /// of them than there are channels open.
+    pub channels: PerChannel<ChannelWords>,
 }
-
-/// [`GuestWords::wait_for`]: bytes of the request body, or its end.
-pub const WAIT_REQUEST: u32 = 1;
-/// [`GuestWords::wait_for`]: room for the response body.
-pub const WAIT_ROOM: u32 = 1 << 1;
-/// [`GuestWords::wait_for`]: room for the log.
-pub const WAIT_LOG: u32 = 1 << 2;
 
 /// [`GuestWords::draws`]: random bytes of the cryptographic kind (or any p1 random).
 pub const DRAW_ENTROPY: u32 = 1;
@@ -168,7 +150,9 @@ pub const DRAW_CLOCK: u32 = 1 << 2;
 pub const DRAW_ENVIRONMENT: u32 = 1 << 3;
 
 const _: () = assert!(
-    size_of::<HostWords>() == 56 && size_of::<GuestWords>() == 128,
+    size_of::<ChannelWords>() == 24
+        && size_of::<HostWords>() == 416
+        && size_of::<GuestWords>() == 488,
     "the mailbox changed: raise ABI_VERSION"
 );
-const _: () = assert!(RESPONSE_BODY.offset + RESPONSE_BODY.size == MAILBOX_BYTES);
+const _: () = assert!(MAILBOX_BYTES == 0x60_2000);

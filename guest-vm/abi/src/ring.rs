@@ -1,11 +1,54 @@
-//! Arithmetic of the rings that bodies and log pass through.
+//! Arithmetic of the ring buffers that messages and log pass through.
 //!
-//! A ring is an [`Area`] and two counters of bytes, written and read, that only
+//! A ring buffer is an [`Area`] and two counters of bytes, written and read, that only
 //! grow; where a byte lies is its number modulo the ring's size. Each counter
 //! is changed by one side alone, and the other side's is only its word: [`used`]
 //! says whether it can be true before anything is copied.
 
 use crate::mailbox::Area;
+
+/// Where a ring buffer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingBuffer {
+    /// All of it.
+    pub area: Area,
+    /// Where in it byte number 0 lies: less than the size of the area.
+    pub first: u64,
+}
+
+impl RingBuffer {
+    /// Its room, in bytes.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.area.size
+    }
+
+    /// How many bytes are in it; `None` when the counters cannot be true.
+    #[must_use]
+    pub fn used(&self, written: u64, read: u64) -> Option<u64> {
+        used(written, read, self.area.size)
+    }
+
+    /// Where the bytes from number `at` on lie: up to the ring's end, then from its
+    /// start. `length` is cut to the ring's size.
+    #[must_use]
+    pub fn pieces(&self, at: u64, length: usize) -> [Piece; 2] {
+        let size = self.area.size;
+        // The place and not the number is moved, so that no number is too large.
+        let at = at.modulo(size) + self.first;
+        let (start, first, second) = split(size, at, length as u64);
+        [
+            Piece {
+                offset: self.area.offset + start,
+                length: first as usize,
+            },
+            Piece {
+                offset: self.area.offset,
+                length: second as usize,
+            },
+        ]
+    }
+}
 
 /// A piece of a ring: offset in the mailbox and length, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,24 +93,7 @@ pub fn used<N: Counter>(written: N, read: N, size: N) -> Option<N> {
     written.less(read).filter(|used| *used <= size)
 }
 
-/// Where the bytes from number `at` on lie: up to the ring's end, then from its
-/// start. `length` is cut to the ring's size.
-#[must_use]
-pub fn pieces(ring: Area, at: u64, length: usize) -> [Piece; 2] {
-    let (start, first, second) = split(ring.size, at, length as u64);
-    [
-        Piece {
-            offset: ring.offset + start,
-            length: first as usize,
-        },
-        Piece {
-            offset: ring.offset,
-            length: second as usize,
-        },
-    ]
-}
-
-/// Where the first stretch begins in a ring, its length, and the length of the second,
+/// Where the first piece begins in a ring, its length, and the length of the second,
 /// which begins at the ring's start.
 fn split<N: Counter>(size: N, at: N, length: N) -> (N, N, N) {
     let length = length.min(size);
@@ -105,20 +131,27 @@ mod tests {
     use super::rules::{apart, believed};
     use super::*;
 
-    const RING: Area = Area {
-        offset: 100,
-        size: 7,
-    };
+    fn ring(first: u64) -> RingBuffer {
+        let area = Area {
+            offset: 100,
+            size: 7,
+        };
+        RingBuffer { area, first }
+    }
 
     #[test]
     fn every_byte_of_every_span_lies_where_its_number_says() {
-        for at in 0..21_u64 {
-            for length in 0..=10_usize {
-                let [first, second] = pieces(RING, at, length);
-                let offsets = (first.offset..first.offset + first.length as u64)
-                    .chain(second.offset..second.offset + second.length as u64);
-                let expected = (at..).take(length.min(7)).map(|number| 100 + number % 7);
-                assert!(offsets.eq(expected), "{at} {length}");
+        for begin in 0..7 {
+            for at in 0..21_u64 {
+                for length in 0..=10_usize {
+                    let [first, second] = ring(begin).pieces(at, length);
+                    let offsets = (first.offset..first.offset + first.length as u64)
+                        .chain(second.offset..second.offset + second.length as u64);
+                    let expected = (at..)
+                        .take(length.min(7))
+                        .map(|number| 100 + (begin + number) % 7);
+                    assert!(offsets.eq(expected), "{begin} {at} {length}");
+                }
             }
         }
     }
@@ -142,7 +175,7 @@ mod tests {
 
     #[test]
     fn positions_near_the_end_of_numbers_do_not_overflow() {
-        let [first, second] = pieces(RING, u64::MAX, 7);
+        let [first, second] = ring(6).pieces(u64::MAX, 7);
         assert_eq!(first.length + second.length, 7);
     }
 
@@ -161,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_lie_in_the_ring_and_apart_whatever_is_asked() {
+    fn pieces_lie_in_the_ring_and_apart_whatever_is_asked() {
         for size in 0..=u8::MAX {
             for at in 0..=u8::MAX {
                 for length in 0..=u8::MAX {

@@ -270,23 +270,31 @@ impl ResponseHead {
     }
 }
 
-/// Fields by themselves, trailers for instance, as bytes.
+/// Trailers as the tail of a message; no bytes where there are none.
 #[must_use]
-pub fn encode_fields(fields: &[Pair]) -> Vec<u8> {
+pub fn encode_trailers(fields: &[Pair]) -> Vec<u8> {
     let mut writer = Writer::default();
-    writer.pairs(fields);
+    if !fields.is_empty() {
+        writer.pairs(fields);
+    }
     writer.bytes
 }
 
-/// The fields that `bytes` spell. Names and values are not looked at.
+/// The trailers that a message's tail spells. Names and values are not looked at.
 ///
 /// # Errors
-/// When they are not exactly one list of fields.
-pub fn decode_fields(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
+/// When they are not exactly one list of fields, nor nothing.
+pub fn decode_trailers(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut reader = Reader::new(bytes);
     let fields = reader.pairs()?;
     reader.end()?;
-    Ok(fields)
+    match fields.is_empty() {
+        true => Err(WireError::BadValue),
+        false => Ok(fields),
+    }
 }
 
 impl SeedConfig {
@@ -353,8 +361,11 @@ mod tests {
             response()
         );
         let trailers = [pair("x-t", b""), pair("x-u", &[0xff])];
-        assert_eq!(decode_fields(&encode_fields(&trailers)).unwrap(), trailers);
-        assert_eq!(decode_fields(&encode_fields(&[])).unwrap(), []);
+        assert_eq!(
+            decode_trailers(&encode_trailers(&trailers)).unwrap(),
+            trailers
+        );
+        assert_eq!(decode_trailers(&encode_trailers(&[])).unwrap(), []);
     }
 
     #[test]

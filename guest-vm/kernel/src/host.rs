@@ -7,15 +7,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::fmt::{self, Write as _};
+use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
 use faasw_abi::boot::{Activation, BOOT_MAGIC, BootPage};
+use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::{PORT, PROGRESS, Ring};
 use faasw_abi::mailbox::{self, Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords};
 use faasw_abi::memory_map::{BOOT_PAGE, MAILBOX};
 use faasw_abi::outcome::Outcome;
-use faasw_abi::ring::pieces;
+use faasw_abi::ring::RingBuffer;
 
 /// Rings the doorbell and goes on when the host lets the guest resume, perhaps
 /// in another VM and at another time.
@@ -72,10 +74,10 @@ pub fn take_activation() -> Activation {
 /// What the host says.
 #[derive(Clone, Copy)]
 pub enum HostWord {
-    /// [`HostWords::request_written`].
-    RequestWritten,
-    /// [`HostWords::response_read`].
-    ResponseRead,
+    /// [`ChannelWords::written`].
+    Written(Channel),
+    /// [`ChannelWords::read`].
+    Read(Channel),
     /// [`HostWords::log_read`].
     LogRead,
     /// [`HostWords::commands_written`].
@@ -89,8 +91,8 @@ pub fn host_counter(word: HostWord) -> u64 {
     // SAFETY: fields of the mapped host words.
     let at = unsafe {
         match word {
-            HostWord::RequestWritten => ptr::addr_of!((*words).request_written),
-            HostWord::ResponseRead => ptr::addr_of!((*words).response_read),
+            HostWord::Written(channel) => ptr::addr_of!((*host_words_of(channel)).written),
+            HostWord::Read(channel) => ptr::addr_of!((*host_words_of(channel)).read),
             HostWord::LogRead => ptr::addr_of!((*words).log_read),
             HostWord::CommandsWritten => ptr::addr_of!((*words).commands_written),
         }
@@ -107,17 +109,28 @@ pub fn host_counter(word: HostWord) -> u64 {
     }
 }
 
-/// The words of the host that it writes once, or that are one of a few values.
-pub fn host_says() -> HostWords {
+/// One of the words of the host that it writes once, or that are one of a few values.
+macro_rules! host_says {
+    ($field:ident) => {{
+        let words = $crate::host::host_words();
+        // SAFETY: the host maps the mailbox here; every bit pattern is a number.
+        unsafe { core::ptr::read_volatile(core::ptr::addr_of!((*words).$field)) }
+    }};
+}
+pub(crate) use host_says;
+
+/// What the host says of a channel. Its counters may be in the middle of a change, see
+/// [`host_counter`].
+pub fn host_says_of(channel: Channel) -> ChannelWords {
     // SAFETY: the host maps the mailbox here; every bit pattern is valid.
-    unsafe { ptr::read_volatile(host_words()) }
+    unsafe { ptr::read_volatile(host_words_of(channel)) }
 }
 
 /// Whether the host wants to hear of what is flushed. Whatever was published
 /// before is visible to a host that begins to listen after this was read.
 pub fn is_listening() -> bool {
     fence(Ordering::SeqCst);
-    host_says().listening != 0
+    host_says!(listening) != 0
 }
 
 /// Changes one of the guest's words. What was written to the mailbox before is
@@ -132,19 +145,47 @@ macro_rules! publish {
 }
 pub(crate) use publish;
 
+/// Changes one of the guest's words of a channel, likewise.
+macro_rules! publish_of {
+    ($channel:expr, $field:ident, $value:expr) => {{
+        let words = $crate::host::guest_words_of($channel);
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::Release);
+        // SAFETY: a field of the mapped guest words, which only the guest writes.
+        unsafe { core::ptr::write_volatile(core::ptr::addr_of_mut!((*words).$field), $value) }
+    }};
+}
+pub(crate) use publish_of;
+
 /// Where the guest's words are.
 pub fn guest_words() -> *mut GuestWords {
     ptr::with_exposed_provenance_mut((MAILBOX + GUEST_WORDS.offset) as usize)
 }
 
-fn host_words() -> *const HostWords {
+/// Where the guest's words of a channel are.
+pub fn guest_words_of(channel: Channel) -> *mut ChannelWords {
+    let words = GUEST_WORDS.offset as usize + offset_of!(GuestWords, channels);
+    ptr::with_exposed_provenance_mut(MAILBOX as usize + words + within(channel))
+}
+
+/// Where the host's words are.
+pub fn host_words() -> *const HostWords {
     ptr::with_exposed_provenance((MAILBOX + HOST_WORDS.offset) as usize)
 }
 
+fn host_words_of(channel: Channel) -> *const ChannelWords {
+    let words = HOST_WORDS.offset as usize + offset_of!(HostWords, channels);
+    ptr::with_exposed_provenance(MAILBOX as usize + words + within(channel))
+}
+
+/// Where a channel's words are among those of all.
+fn within(channel: Channel) -> usize {
+    channel.number() * size_of::<ChannelWords>()
+}
+
 /// Copies `out.len()` bytes out of a ring, from byte number `at` on.
-pub fn read_ring(ring: Area, at: u64, out: &mut [u8]) {
+pub fn read_ring(ring: RingBuffer, at: u64, out: &mut [u8]) {
     let mut rest = out;
-    for piece in pieces(ring, at, rest.len()) {
+    for piece in ring.pieces(at, rest.len()) {
         let (now, later) = rest.split_at_mut(piece.length.min(rest.len()));
         let from = ptr::with_exposed_provenance::<u8>((MAILBOX + piece.offset) as usize);
         // SAFETY: a piece lies within its ring, the ring within the mailbox.
@@ -155,9 +196,9 @@ pub fn read_ring(ring: Area, at: u64, out: &mut [u8]) {
 
 /// Copies `bytes` into a ring, to byte number `at` and on. The caller has seen
 /// that there is room for them.
-pub fn write_ring(ring: Area, at: u64, bytes: &[u8]) {
+pub fn write_ring(ring: RingBuffer, at: u64, bytes: &[u8]) {
     let mut rest = bytes;
-    for piece in pieces(ring, at, rest.len()) {
+    for piece in ring.pieces(at, rest.len()) {
         let (now, later) = rest.split_at(piece.length.min(rest.len()));
         let to = ptr::with_exposed_provenance_mut::<u8>((MAILBOX + piece.offset) as usize);
         // SAFETY: as above.

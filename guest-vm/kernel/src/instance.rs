@@ -9,38 +9,45 @@ use core::time::Duration;
 
 use alloc::vec;
 use alloc::vec::Vec;
+use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, PerChannel, TAIL_MAX, Waits};
 use faasw_abi::clock::Clock;
 use faasw_abi::command::Command;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{self, LOG_RECORD_HEADER, REQUEST_BODY, RESPONSE_BODY};
-use faasw_abi::ring;
-use faasw_abi::wire::{Pair, ResponseHead, decode_fields, encode_fields};
-use faasw_runtime::platform::{Incoming, Interest, LogStream, Platform, SendError};
+use faasw_abi::mailbox::{self, LOG_RECORD_HEADER};
+use faasw_runtime::platform::{Incoming, LogStream, Platform, SendError};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-use crate::host::{HostWord, publish};
+use crate::host::{HostWord, host_says, publish, publish_of};
 use crate::{cpu, host};
 
 /// The platform that the runtime runs on, see [`Platform`].
 pub struct Instance {
     clock: Clock,
     generator: ChaCha20Rng,
-    /// How far the request body has been read.
-    body_read: u64,
-    /// How far the node knows that.
-    body_read_told: u64,
-    /// How far the response body has been written.
-    body_sent: u64,
+    /// The channels that are open.
+    open: u32,
+    /// How far each channel is.
+    channels: PerChannel<Position>,
     /// How far the log has been written.
     logged: u64,
     /// Something was published that the node was not told of.
     unseen: bool,
-    has_request: bool,
     /// How far the commands have been read.
     commands_read: u64,
     /// How many of them were done.
     commands_done: u32,
+}
+
+/// How far a channel is, by the guest's own count.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    /// How far what comes has been read: its head, at first.
+    read: u64,
+    /// How far the node knows that.
+    read_told: u64,
+    /// How far what goes has been written.
+    written: u64,
 }
 
 impl Instance {
@@ -49,12 +56,10 @@ impl Instance {
         let mut instance = Self {
             clock: Clock::stopped(),
             generator: ChaCha20Rng::from_seed([0; 32]),
-            body_read: 0,
-            body_read_told: 0,
-            body_sent: 0,
+            open: 0,
+            channels: PerChannel::default(),
             logged: 0,
             unseen: false,
-            has_request: false,
             commands_read: 0,
             commands_done: 0,
         };
@@ -71,12 +76,10 @@ impl Instance {
         };
         self.clock = clock;
         self.generator = ChaCha20Rng::from_seed(activation.entropy);
-        self.body_read = 0;
-        self.body_read_told = 0;
-        self.body_sent = 0;
+        self.open = host_says!(open);
+        self.channels = PerChannel::default();
         self.logged = 0;
         self.unseen = false;
-        self.has_request = host::host_says().request_head_len > 0;
         self.commands_read = 0;
         self.commands_done = 0;
     }
@@ -111,7 +114,30 @@ impl Instance {
 
     /// Whether a request came with the activation.
     pub fn has_request(&self) -> bool {
-        self.has_request
+        self.is_open(Channel::INVOCATION)
+    }
+
+    fn is_open(&self, channel: Channel) -> bool {
+        self.open & channel.bit() != 0
+    }
+
+    /// The head of what comes on a channel, which is there. What is read next is the body.
+    pub fn head(&mut self, channel: Channel) -> Vec<u8> {
+        let length = u64::from(host::host_says_of(channel).head);
+        let mut head = vec![0; length.min(HEAD_MAX) as usize];
+        host::read_ring(channel.to_guest(), 0, &mut head);
+        self.channels[channel].read = length;
+        publish_of!(channel, read, length);
+        head
+    }
+
+    /// Appends to what goes on a channel, where there is room for it.
+    fn put(&mut self, channel: Channel, bytes: &[u8]) {
+        let position = &mut self.channels[channel];
+        host::write_ring(channel.to_host(), position.written, bytes);
+        position.written += bytes.len() as u64;
+        publish_of!(channel, written, position.written);
+        self.unseen = true;
     }
 
     fn log_record(&mut self, stream: LogStream, bytes: &[u8]) {
@@ -119,8 +145,12 @@ impl Instance {
         record.extend_from_slice(&[stream as u8, 0, 0, 0]);
         record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         record.extend_from_slice(bytes);
-        while room(mailbox::LOG, self.logged, HostWord::LogRead) < record.len() {
-            self.stop(mailbox::WAIT_LOG, None);
+        let free = |logged| {
+            let used = mailbox::LOG.used(logged, host::host_counter(HostWord::LogRead));
+            used.map_or(0, |used| (mailbox::LOG.size() - used) as usize)
+        };
+        while free(self.logged) < record.len() {
+            self.stop(Waits::LOG, None);
         }
         host::write_ring(mailbox::LOG, self.logged, &record);
         self.logged += record.len() as u64;
@@ -137,25 +167,18 @@ impl Instance {
     }
 
     /// Stops until the node sees what is waited for, or for `nanoseconds`.
-    fn stop(&mut self, wait_for: u32, nanoseconds: Option<u64>) {
-        publish!(wait_for, wait_for);
+    fn stop(&mut self, waits: Waits, nanoseconds: Option<u64>) {
+        publish!(wait_for, waits.word());
         publish!(wait_nanoseconds, nanoseconds.unwrap_or(u64::MAX));
         // For a time alone the node is not needed, but what it has not seen
         // must not wait that long.
-        if wait_for != 0 || self.unseen {
+        if !waits.is_empty() || self.unseen {
             self.unseen = false;
             host::ring_progress();
         }
         host::ring(Ring::Wait);
         publish!(wait_for, 0);
     }
-}
-
-/// Room in a ring of which `written` bytes were filled.
-fn room(ring: mailbox::Area, written: u64, read: HostWord) -> usize {
-    let used = ring::used(written, host::host_counter(read), ring.size);
-    // A host whose counter cannot be true gets nothing.
-    used.map_or(0, |used| (ring.size - used) as usize)
 }
 
 /// Longest log record, so that one always fits an empty log area.
@@ -174,7 +197,7 @@ impl Platform for Instance {
         self.generator.fill_bytes(out);
     }
 
-    fn wait(&mut self, interest: Interest, deadline: Option<u64>) {
+    fn wait(&mut self, waits: Waits, deadline: Option<u64>) {
         let left = match deadline {
             None => None,
             Some(deadline) => {
@@ -185,14 +208,7 @@ impl Platform for Instance {
                 Some(left)
             }
         };
-        let mut wait_for = 0;
-        if interest.request {
-            wait_for |= mailbox::WAIT_REQUEST;
-        }
-        if interest.room {
-            wait_for |= mailbox::WAIT_ROOM;
-        }
-        self.stop(wait_for, left);
+        self.stop(waits, left);
     }
 
     fn log(&mut self, stream: LogStream, bytes: &[u8]) {
@@ -202,74 +218,77 @@ impl Platform for Instance {
         self.tell();
     }
 
-    fn incoming(&self) -> Incoming {
-        if !self.has_request {
+    fn incoming(&self, channel: Channel) -> Incoming {
+        if !self.is_open(channel) {
             return Incoming::End;
         }
         // First the end, then the count: a count read first could be older.
-        let end = host::host_says().request_end;
+        let end = host::host_says_of(channel).end;
         fence(Ordering::Acquire);
-        if host::host_counter(HostWord::RequestWritten) > self.body_read {
-            return Incoming::Ready;
-        }
-        if end == mailbox::REQUEST_WHOLE {
+        if host::host_counter(HostWord::Written(channel)) > self.channels[channel].read {
+            Incoming::Ready
+        } else if end != 0 {
             Incoming::End
         } else {
             Incoming::Pending
         }
     }
 
-    fn read_body(&mut self, out: &mut [u8]) -> usize {
-        let written = host::host_counter(HostWord::RequestWritten);
-        let there = ring::used(written, self.body_read, REQUEST_BODY.size).unwrap_or(0);
+    fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
+        let ring = channel.to_guest();
+        let written = host::host_counter(HostWord::Written(channel));
+        let position = &mut self.channels[channel];
+        let there = ring.used(written, position.read).unwrap_or(0);
         let count = out.len().min(there as usize);
         let Some(out) = out.get_mut(..count) else {
             return 0;
         };
-        host::read_ring(REQUEST_BODY, self.body_read, out);
-        self.body_read += count as u64;
-        publish!(request_read, self.body_read);
+        host::read_ring(ring, position.read, out);
+        position.read += count as u64;
+        publish_of!(channel, read, position.read);
         // Half a ring of room: time for the node to fill it while this goes on.
-        if self.body_read - self.body_read_told >= REQUEST_BODY.size / 2 {
-            self.body_read_told = self.body_read;
+        if position.read - position.read_told >= ring.size() / 2 {
+            position.read_told = position.read;
             self.unseen = true;
             self.tell();
         }
         count
     }
 
-    fn request_trailers(&self) -> Vec<Pair> {
-        let length = host::host_says().request_trailers_len as usize;
-        let mut bytes = vec![0; length.min(mailbox::REQUEST_TRAILERS.size as usize)];
-        host::read_area(mailbox::REQUEST_TRAILERS, 0, &mut bytes);
-        // The host spells them right; if not, there are none.
-        decode_fields(&bytes).unwrap_or_default()
+    fn tail(&self, channel: Channel) -> Vec<u8> {
+        let words = host::host_says_of(channel);
+        let length = u64::from(words.tail().unwrap_or(0));
+        let mut tail = vec![0; length.min(TAIL_MAX) as usize];
+        host::read_ring(channel.to_guest(), words.written, &mut tail);
+        tail
     }
 
-    fn send_head(&mut self, head: &ResponseHead) -> Result<(), SendError> {
-        let bytes = head.encode();
-        if !host::write_area(mailbox::RESPONSE_HEAD, 0, &bytes) {
+    fn send_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), SendError> {
+        if head.len() as u64 > HEAD_MAX {
             return Err(SendError::HeadTooLarge);
         }
-        publish!(response_head_len, bytes.len() as u32);
-        self.unseen = true;
+        self.put(channel, head);
+        publish_of!(channel, head, head.len() as u32);
         Ok(())
     }
 
-    fn room(&self) -> usize {
-        room(RESPONSE_BODY, self.body_sent, HostWord::ResponseRead)
+    fn room(&self, channel: Channel) -> usize {
+        let ring = channel.to_host();
+        let read = host::host_counter(HostWord::Read(channel));
+        // A host whose counter cannot be true gets nothing.
+        let used = ring.used(self.channels[channel].written, read);
+        let free = ring.size() - used.unwrap_or(ring.size());
+        // What a tail takes is kept free of the body.
+        free.saturating_sub(TAIL_MAX) as usize
     }
 
-    fn send_body(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(self.room());
+    fn send(&mut self, channel: Channel, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.room(channel));
         let taken = bytes.get(..count).unwrap_or_default();
         if !taken.is_empty() {
-            host::write_ring(RESPONSE_BODY, self.body_sent, taken);
-            self.body_sent += count as u64;
-            publish!(response_written, self.body_sent);
-            self.unseen = true;
+            self.put(channel, taken);
             // Half full: time for the node to empty it while this goes on.
-            if (self.room() as u64) < RESPONSE_BODY.size / 2 {
+            if (self.room(channel) as u64) < channel.to_host().size() / 2 {
                 self.tell();
             }
         }
@@ -280,15 +299,12 @@ impl Platform for Instance {
         self.tell();
     }
 
-    fn finish_body(&mut self, trailers: &[Pair]) -> Result<(), SendError> {
-        if !trailers.is_empty() {
-            let bytes = encode_fields(trailers);
-            if !host::write_area(mailbox::RESPONSE_TRAILERS, 0, &bytes) {
-                return Err(SendError::TrailersTooLarge);
-            }
-            publish!(response_trailers_len, bytes.len() as u32);
+    fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), SendError> {
+        if tail.len() as u64 > TAIL_MAX {
+            return Err(SendError::TailTooLarge);
         }
-        publish!(response_end, 1);
+        host::write_ring(channel.to_host(), self.channels[channel].written, tail);
+        publish_of!(channel, end, ChannelWords::end_with(tail.len() as u32));
         self.unseen = true;
         self.tell();
         Ok(())

@@ -33,14 +33,14 @@ mod trap;
 mod wasmtime_hooks;
 
 use faasw_abi::boot::FLAG_NX;
+use faasw_abi::channel::Channel;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::RequestHead;
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::Ready;
 
-use crate::host::publish;
+use crate::host::{host_says, publish};
 use crate::instance::Instance;
 use crate::stage::Stage;
 
@@ -73,8 +73,8 @@ extern "C" fn guest_main() -> ! {
 
 /// The one request of this instance, and the end.
 fn serve(mut ready: Ready<Instance>) -> ! {
-    let length = host::host_says().request_head_len as usize;
-    let request = match RequestHead::decode(&host::take_area(mailbox::REQUEST_HEAD, 0, length)) {
+    let head = ready.platform_mut().head(Channel::INVOCATION);
+    let request = match RequestHead::decode(&head) {
         Ok(request) => request,
         Err(error) => host::fatal(format_args!("the request head: {error}")),
     };
@@ -96,7 +96,7 @@ fn serve(mut ready: Ready<Instance>) -> ! {
     publish!(memory_peak, ready.memory_peak());
     publish!(memory_denied, u32::from(ready.memory_denied()));
     publish!(outcome, outcome as u32);
-    if host::host_says().tell_end != 0 {
+    if host_says!(tell_end) != 0 {
         host::ring_progress();
     }
     loop {

@@ -68,7 +68,7 @@ impl fmt::Display for Ended {
             Self::Refused(SendError::HeadTooLarge) => {
                 f.write_str("the response's head is larger than the limit")
             }
-            Self::Refused(SendError::TrailersTooLarge) => {
+            Self::Refused(SendError::TailTooLarge) => {
                 f.write_str("the response's trailers are larger than the limit")
             }
         }

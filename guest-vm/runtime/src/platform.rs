@@ -2,12 +2,13 @@
 //!
 //! In the guest the kernel implements it over the boot page, the mailbox and the
 //! doorbells; natively the tests implement it over plain memory. Everything is
-//! synchronous: a wait blocks the one vCPU there is.
+//! synchronous: a wait blocks the one vCPU there is. It is a clock, entropy, a log, and
+//! channels ([`faasw_abi::channel`]) with one wait for any of them.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use faasw_abi::wire::{Pair, ResponseHead};
+use faasw_abi::channel::{Channel, Waits};
 
 /// A stream of the function's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,34 +20,25 @@ pub enum LogStream {
     Err = 2,
 }
 
-/// Why a part of a response was not taken.
+/// Why a part of a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// The head is larger than the platform takes.
     HeadTooLarge,
-    /// The trailers are larger than the platform takes.
-    TrailersTooLarge,
+    /// The tail is larger than the platform takes.
+    TailTooLarge,
 }
 
-/// What is there of the request body. A client that goes away in the middle of
-/// it ends the instance, so no function ever sees that.
+/// What is there of the body that comes on a channel. A client that goes away in the
+/// middle of a request ends the instance, so no function ever sees that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// At least one byte can be read.
     Ready,
     /// Nothing now; more may come.
     Pending,
-    /// Everything was read, and the trailers are there.
+    /// Everything was read, and the tail is there; or the channel is not open.
     End,
-}
-
-/// What a function waits for, beside a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interest {
-    /// The request body is no longer [`Incoming::Pending`].
-    pub request: bool,
-    /// The response body has room.
-    pub room: bool,
 }
 
 /// What the runtime needs from whatever it runs on.
@@ -60,74 +52,64 @@ pub trait Platform: 'static {
     /// Fills `out` from a cryptographic generator that no two instances share.
     fn random(&mut self, out: &mut [u8]);
 
-    /// Blocks until something of `interest` may be there or
+    /// Blocks until something of `waits` may have happened or
     /// [`Platform::monotonic`] is at least `deadline`. May return early, so ask
     /// again. What was sent so far is on its way when this blocks.
-    fn wait(&mut self, interest: Interest, deadline: Option<u64>);
+    fn wait(&mut self, waits: Waits, deadline: Option<u64>);
 
     /// Appends to the function's log. Lines are the reader's business.
     fn log(&mut self, stream: LogStream, bytes: &[u8]);
 
-    /// What is there of the request body.
-    fn incoming(&self) -> Incoming;
+    /// What is there of the body that comes on a channel.
+    fn incoming(&self, channel: Channel) -> Incoming;
 
-    /// Copies the next bytes of the request body that are there; says how many.
-    fn read_body(&mut self, out: &mut [u8]) -> usize;
+    /// Copies the next bytes of that body that are there; says how many.
+    fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize;
 
-    /// The trailers of the request, once [`Incoming::End`] is reached.
-    fn request_trailers(&self) -> Vec<Pair>;
+    /// The tail behind that body, once [`Incoming::End`] is reached.
+    fn tail(&self, channel: Channel) -> Vec<u8>;
 
-    /// Sets the head of the response; called at most once.
+    /// Sends a message's head, before anything else of it, at most once.
     ///
     /// # Errors
-    /// [`SendError::HeadTooLarge`], and then nothing was set.
-    fn send_head(&mut self, head: &ResponseHead) -> Result<(), SendError>;
+    /// [`SendError::HeadTooLarge`], and then nothing was sent.
+    fn send_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), SendError>;
 
-    /// How many bytes of response body are taken now.
-    fn room(&self) -> usize;
+    /// How many bytes of a message's body are taken now.
+    fn room(&self, channel: Channel) -> usize;
 
-    /// Appends to the response body; says how many of the bytes were taken: all
+    /// Appends to a message's body; says how many of the bytes were taken: all
     /// that there is [`Platform::room`] for.
-    fn send_body(&mut self, bytes: &[u8]) -> usize;
+    fn send(&mut self, channel: Channel, bytes: &[u8]) -> usize;
 
     /// Asks that what was sent so far be on its way soon.
     fn flush(&mut self);
 
-    /// The response body is whole.
+    /// A message's body is whole, and this is its tail.
     ///
     /// # Errors
-    /// [`SendError::TrailersTooLarge`], and then it is not.
-    fn finish_body(&mut self, trailers: &[Pair]) -> Result<(), SendError>;
+    /// [`SendError::TailTooLarge`], and then it is not.
+    fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), SendError>;
 }
 
 /// Sends all of `bytes`, however long it takes until there is room.
-pub(crate) fn send_whole(platform: &mut impl Platform, mut bytes: &[u8]) {
+pub(crate) fn send_whole(platform: &mut impl Platform, channel: Channel, mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        let taken = platform.send_body(bytes);
+        let taken = platform.send(channel, bytes);
         bytes = bytes.get(taken..).unwrap_or_default();
         if !bytes.is_empty() {
-            let room = Interest {
-                room: true,
-                ..Interest::default()
-            };
-            platform.wait(room, None);
+            platform.wait(Waits::room(channel), None);
         }
     }
 }
 
-/// Reads some of the request body, waiting until there is some; none is its end.
-pub(crate) fn read_some(platform: &mut impl Platform, out: &mut [u8]) -> usize {
+/// Reads some of a body, waiting until there is some; none is its end.
+pub(crate) fn read_some(platform: &mut impl Platform, channel: Channel, out: &mut [u8]) -> usize {
     loop {
-        match platform.incoming() {
-            Incoming::Ready => return platform.read_body(out),
+        match platform.incoming(channel) {
+            Incoming::Ready => return platform.read(channel, out),
             Incoming::End => return 0,
-            Incoming::Pending => {
-                let request = Interest {
-                    request: true,
-                    ..Interest::default()
-                };
-                platform.wait(request, None);
-            }
+            Incoming::Pending => platform.wait(Waits::bytes(channel), None),
         }
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use faasw_abi::channel::Channel;
 use faasw_abi::wire::{Pair, SeedConfig};
 use wasmtime::Result;
 use wasmtime::component::ResourceTable;
@@ -78,7 +79,7 @@ impl<P: Platform> State<P> {
         while bytes.len() < most {
             let wanted = READ_CHUNK.min(most - bytes.len());
             let room = chunk.get_mut(..wanted).unwrap_or_default();
-            let taken = self.platform.read_body(room);
+            let taken = self.platform.read(Channel::INVOCATION, room);
             let Some(read) = room.get(..taken).filter(|read| !read.is_empty()) else {
                 break;
             };
@@ -91,9 +92,9 @@ impl<P: Platform> State<P> {
     pub(crate) fn rest_of_request(&mut self) -> Incoming {
         let mut chunk = [0; READ_CHUNK];
         loop {
-            match self.platform.incoming() {
+            match self.platform.incoming(Channel::INVOCATION) {
                 Incoming::Ready => {
-                    self.platform.read_body(&mut chunk);
+                    self.platform.read(Channel::INVOCATION, &mut chunk);
                 }
                 other => return other,
             }
@@ -126,7 +127,7 @@ impl<P: Platform> State<P> {
     pub(crate) fn stdout_room(&self) -> usize {
         match self.stdio {
             Stdio::Log => usize::MAX,
-            Stdio::Command(_) => self.platform.room(),
+            Stdio::Command(_) => self.platform.room(Channel::INVOCATION),
         }
     }
 

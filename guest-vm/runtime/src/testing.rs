@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::time::Duration;
 
-use faasw_abi::wire::{Pair, ResponseHead, encode_fields};
+use faasw_abi::channel::{Channel, Waits};
+use faasw_abi::wire::{Pair, ResponseHead, decode_trailers, encode_trailers};
 
-use crate::platform::{Incoming, Interest, LogStream, Platform, SendError};
+use crate::platform::{Incoming, LogStream, Platform, SendError};
 
-/// A platform over plain memory. Its time is its own: each look at the clock
+/// A platform over plain memory, which has one channel open: that of the invocation. Its time is its own: each look at the clock
 /// takes a microsecond, and waiting takes as long as it says, at once.
 #[derive(Debug)]
 pub struct MemoryPlatform {
@@ -115,13 +116,13 @@ impl Platform for MemoryPlatform {
         }
     }
 
-    fn wait(&mut self, interest: Interest, deadline: Option<u64>) {
+    fn wait(&mut self, waits: Waits, deadline: Option<u64>) {
         self.seen.push(self.response_body.len());
-        if interest.request
+        if waits.has(Waits::bytes(Channel::INVOCATION))
             && let Some(piece) = self.arriving.pop_front()
         {
             self.request_body.extend_from_slice(&piece);
-        } else if interest.room {
+        } else if waits.has(Waits::room(Channel::INVOCATION)) {
             self.drained = self.response_body.len();
         } else if let Some(deadline) = deadline {
             self.waits.push(deadline);
@@ -133,8 +134,10 @@ impl Platform for MemoryPlatform {
         self.log.push((stream, bytes.to_vec()));
     }
 
-    fn incoming(&self) -> Incoming {
-        if self.body_read < self.request_body.len() {
+    fn incoming(&self, channel: Channel) -> Incoming {
+        if channel != Channel::INVOCATION {
+            Incoming::End
+        } else if self.body_read < self.request_body.len() {
             Incoming::Ready
         } else if !self.arriving.is_empty() {
             Incoming::Pending
@@ -143,11 +146,17 @@ impl Platform for MemoryPlatform {
         }
     }
 
-    fn request_trailers(&self) -> Vec<Pair> {
-        self.request_trailers.clone()
+    fn tail(&self, channel: Channel) -> Vec<u8> {
+        match channel {
+            Channel::INVOCATION => encode_trailers(&self.request_trailers),
+            _ => Vec::new(),
+        }
     }
 
-    fn read_body(&mut self, out: &mut [u8]) -> usize {
+    fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
+        if channel != Channel::INVOCATION {
+            return 0;
+        }
         let rest = self.request_body.get(self.body_read..).unwrap_or_default();
         let count = rest.len().min(out.len());
         for (to, from) in out.iter_mut().zip(rest) {
@@ -157,12 +166,17 @@ impl Platform for MemoryPlatform {
         count
     }
 
-    fn room(&self) -> usize {
-        (self.drained + self.ring).saturating_sub(self.response_body.len())
+    fn room(&self, channel: Channel) -> usize {
+        match channel {
+            Channel::INVOCATION => {
+                (self.drained + self.ring).saturating_sub(self.response_body.len())
+            }
+            _ => 0,
+        }
     }
 
-    fn send_body(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(self.room());
+    fn send(&mut self, channel: Channel, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.room(channel));
         self.response_body
             .extend_from_slice(bytes.get(..taken).unwrap_or_default());
         taken
@@ -172,19 +186,19 @@ impl Platform for MemoryPlatform {
         self.seen.push(self.response_body.len());
     }
 
-    fn finish_body(&mut self, trailers: &[Pair]) -> Result<(), SendError> {
-        if encode_fields(trailers).len() > self.trailer_limit {
-            return Err(SendError::TrailersTooLarge);
+    fn finish(&mut self, _: Channel, tail: &[u8]) -> Result<(), SendError> {
+        if tail.len() > self.trailer_limit {
+            return Err(SendError::TailTooLarge);
         }
-        self.finished = Some(trailers.to_vec());
+        self.finished = Some(decode_trailers(tail).unwrap_or_default());
         Ok(())
     }
 
-    fn send_head(&mut self, head: &ResponseHead) -> Result<(), SendError> {
-        if head.encode().len() > self.head_limit {
+    fn send_head(&mut self, _: Channel, head: &[u8]) -> Result<(), SendError> {
+        if head.len() > self.head_limit {
             return Err(SendError::HeadTooLarge);
         }
-        self.response_head = Some(head.clone());
+        self.response_head = ResponseHead::decode(head).ok();
         Ok(())
     }
 }

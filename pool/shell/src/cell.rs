@@ -190,6 +190,11 @@ pub fn rules(host: Host) -> Vec<Rule> {
             &[Lie(0, LAYERS, END)],
         ),
         rule(
+            "count the mailbox's pages",
+            libc::SYS_fstat,
+            &[Be(0, MAILBOX)],
+        ),
+        rule(
             "look for the mailbox's pages",
             libc::SYS_lseek,
             &[Be(0, MAILBOX)],

@@ -9,6 +9,7 @@ use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::guest_memory::{self, Mapping};
+use crate::mailbox::Mailbox;
 use crate::page_map::PageMap;
 use crate::reset::{self, Manner, Restored, Tables, Trouble};
 use crate::source::Source;
@@ -19,9 +20,7 @@ pub struct Instance {
     /// Its RAM.
     pub ram: Mapping,
     /// Its mailbox.
-    pub mailbox: Mapping,
-    /// The file that the mailbox is mapped from.
-    pub mailbox_file: OwnedFd,
+    pub mailbox: Mailbox,
     /// What it came from; nothing where a seed is being made in its root layer.
     pub seed: Option<Box<(Source, VcpuState)>>,
     /// It is done, and nothing is known against it.
@@ -119,7 +118,7 @@ impl Instance {
         let image = &order.image;
         let sets = Sets::of(image)?;
         let layers = attached.layers;
-        let mailbox_file = attached.mailbox.ok_or(Errno::INVAL)?;
+        let mailbox = attached.mailbox.ok_or(Errno::INVAL)?;
         let ram = if is_private {
             let ram =
                 guest_memory::private_ram(&mut vm.arena, &layers, image.ram_bytes, sets.windows)?;
@@ -129,12 +128,12 @@ impl Instance {
             let layer = layers.first().ok_or(Errno::INVAL)?;
             guest_memory::shared_ram(&mut vm.arena, layer.as_fd(), image.ram_bytes)?
         };
-        let mailbox = guest_memory::mailbox(&mut vm.arena, mailbox_file.as_fd())?;
+        let mailbox = Mailbox::new(&mut vm.arena, mailbox)?;
         let code = attached
             .code
             .map(|code| guest_memory::code(&mut vm.arena, code.as_fd(), order.code_bytes))
             .transpose()?;
-        vm.place(ram, mailbox, code)?;
+        vm.place(ram, mailbox.mapping(), code)?;
         vm.restore(&image.state)?;
         if is_private {
             vm.watch_registers();
@@ -148,7 +147,6 @@ impl Instance {
         Ok(Self {
             ram,
             mailbox,
-            mailbox_file,
             seed,
             is_done: false,
         })
@@ -182,8 +180,8 @@ impl Instance {
         source.settle(self.ram)?;
         source.close_layers();
         vm.check(state, restored.ring_0_entered)?;
-        reset::translations(vm, state, self.mailbox, &restored.tables)?;
-        reset::mailbox(&self.mailbox_file, self.mailbox)?;
+        reset::translations(vm, state, &self.mailbox, &restored.tables)?;
+        self.mailbox.wipe()?;
         vm.put_back(state, restored.tables != Tables::Untouched)?;
         Ok(restored)
     }

@@ -18,8 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
-use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
-use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
+use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
 use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
@@ -75,7 +74,7 @@ impl Mapping {
     }
 
     /// The address of `size` bytes at `offset`, if they lie within.
-    fn at(self, offset: u64, size: usize) -> Option<*mut u8> {
+    pub(crate) fn at(self, offset: u64, size: usize) -> Option<*mut u8> {
         let end = offset.checked_add(size as u64)?;
         // SAFETY: offset + size lies within the mapping.
         (end <= self.bytes).then(|| unsafe { self.start.as_ptr().add(offset as usize) })
@@ -401,12 +400,15 @@ pub fn make_private(ram: Mapping, write_set: &PageSet) {
     }
 }
 
-/// The mailbox.
-pub fn mailbox(arena: &mut Arena, fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
-    let mailbox = arena.reserve(MAILBOX_BYTES)?;
+/// Memory that others have too, of `bytes` bytes.
+///
+/// # Errors
+/// The system's.
+pub fn shared(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
+    let shared = arena.reserve(bytes)?;
     map(
-        mailbox.start.as_ptr(),
-        MAILBOX_BYTES,
+        shared.start.as_ptr(),
+        bytes,
         READ_WRITE,
         MapFlags::SHARED | MapFlags::FIXED,
         Some((fd, 0)),
@@ -453,30 +455,4 @@ pub fn write_activation(ram: Mapping, activation: &Activation) {
         // SAFETY: in bounds and aligned; the vCPU is not running.
         unsafe { ptr::write_volatile(at.cast(), *activation) }
     }
-}
-
-/// The memory that the guest says it is about to use, at most as much as it can ask for at
-/// once.
-pub fn populate_wanted(mailbox: Mapping) -> PageRange {
-    let word = |field: usize| {
-        let at = mailbox.at(GUEST_WORDS.offset + field as u64, size_of::<u64>());
-        // SAFETY: in bounds and aligned; every bit pattern is a number.
-        at.map_or(0, |at| unsafe { ptr::read_volatile(at.cast::<u64>()) })
-    };
-    let start = word(std::mem::offset_of!(GuestWords, populate_start));
-    let bytes = word(std::mem::offset_of!(GuestWords, populate_bytes)).min(LARGE_PAGE);
-    let Some(first) = GuestAddress::new(start).page() else {
-        return PageRange::default();
-    };
-    let behind = PageRange::new(first, Page::new(u32::MAX));
-    behind.split_at((bytes / PAGE) as u32).0
-}
-
-/// How long the guest says it has nothing to do, in nanoseconds.
-pub fn wait_wanted(mailbox: Mapping) -> u64 {
-    let offset = GUEST_WORDS.offset + std::mem::offset_of!(GuestWords, wait_nanoseconds) as u64;
-    mailbox.at(offset, size_of::<u64>()).map_or(0, |at| {
-        // SAFETY: in bounds and aligned; every bit pattern is a number.
-        unsafe { ptr::read_volatile(at.cast()) }
-    })
 }

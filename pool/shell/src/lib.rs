@@ -21,6 +21,7 @@ pub mod guest_memory;
 pub mod helper;
 mod keys;
 pub mod launcher;
+pub mod mailbox;
 pub mod outer;
 pub mod page_map;
 pub mod prefault;

@@ -18,9 +18,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use faasw_abi::mailbox::{
-    Area, HOST_WORDS, LOG, REPORT, REQUEST_BODY, REQUEST_HEAD, RESPONSE_BODY, RESPONSE_HEAD,
-};
 use faasw_abi::memory_map::{CODE, MAILBOX};
 use faasw_abi::pages::PageSet;
 use faasw_fri::messages::{Fork, Image, VcpuState};
@@ -29,21 +26,11 @@ use rustix::io::Errno;
 
 use crate::fork::{Attached, Difference, Instance, Sets};
 use crate::guest_memory::{self, Mapping, RoomyRam};
+use crate::mailbox::{self, Mailbox};
 use crate::page_map::PageMap;
 use crate::reset::Trouble;
 use crate::source::Source;
 use crate::vm::{Slot, Vm};
-
-/// The parts of a mailbox whose first page a request is likely to use.
-const USUAL: [Area; 7] = [
-    HOST_WORDS,
-    REQUEST_HEAD,
-    RESPONSE_HEAD,
-    REPORT,
-    LOG,
-    REQUEST_BODY,
-    RESPONSE_BODY,
-];
 
 /// Room for compiled code, in bytes: making a slot takes 12 us and more where other
 /// VMs run, so it is there before the code. Code that is larger gets another.
@@ -70,14 +57,14 @@ impl Preset {
         page_map: &PageMap,
         order: &Image,
         layers: Vec<OwnedFd>,
-        mailbox_file: OwnedFd,
+        mailbox: OwnedFd,
     ) -> Result<Self, Trouble> {
         let sets = Sets::of(order)?;
         let ram = RoomyRam::new(&mut vm.arena, &layers, order.ram_bytes, sets.windows)?;
         guest_memory::make_private(ram.mapping(), &sets.written);
-        let mailbox = guest_memory::mailbox(&mut vm.arena, mailbox_file.as_fd())?;
+        let mailbox = Mailbox::new(&mut vm.arena, mailbox)?;
         let code = guest_memory::code_room(&mut vm.arena, CODE_ROOM)?;
-        vm.place(ram.mapping(), mailbox, Some(code))?;
+        vm.place(ram.mapping(), mailbox.mapping(), Some(code))?;
         vm.restore(&order.state)?;
         vm.watch_registers();
         sets.prefault(vm);
@@ -85,7 +72,6 @@ impl Preset {
         let mut image = Instance {
             ram: ram.mapping(),
             mailbox,
-            mailbox_file,
             seed: Some(Box::new((source, order.state))),
             is_done: true,
         };
@@ -107,12 +93,7 @@ impl Preset {
     /// # Errors
     /// `INVAL` when the order is for no such seed; the system's.
     pub fn fork(self, vm: &mut Vm, order: &Fork, attached: Attached) -> Result<Instance, Errno> {
-        let Instance {
-            mailbox,
-            mailbox_file,
-            seed,
-            ..
-        } = self.image;
+        let Instance { mailbox, seed, .. } = self.image;
         let (parent, before) = *seed.ok_or(Errno::INVAL)?;
         let image = &order.image;
         let sets = Sets::of(image)?;
@@ -163,7 +144,6 @@ impl Preset {
         Ok(Instance {
             ram,
             mailbox,
-            mailbox_file,
             seed: Some(Box::new((source, image.state))),
             is_done: false,
         })
@@ -175,19 +155,18 @@ impl Instance {
     /// without changing anything but registers: the first run of a vCPU costs some
     /// time, and so does what is translated first.
     fn run_once(&self, vm: &mut Vm, sets: &Sets<'_>, state: &VcpuState) -> Result<(), Errno> {
-        let pages = |set: &PageSet| -> Vec<u64> {
+        let pages = |set: &PageSet, from: u64| -> Vec<u64> {
             let pages = set.iter().flat_map(|range| range.pages());
-            pages.map(|page| page.address().get()).collect()
+            pages.map(|page| from + page.address().get()).collect()
         };
-        let read = pages(&sets.read);
-        let mut written = pages(&sets.written);
-        written.extend(USUAL.map(|area| MAILBOX + area.offset));
+        let read = pages(&sets.read, 0);
+        let mut written = pages(&sets.written, 0);
+        written.extend(pages(&mailbox::usual(), MAILBOX));
         // Where the reset puts its own list, too.
-        let place = RESPONSE_BODY.offset;
-        self.mailbox.put(place, &read)?;
-        vm.touch(state, MAILBOX + place, read.len() as u64)?;
-        self.mailbox.put(place, &written)?;
-        vm.rewrite(state, MAILBOX + place, written.len() as u64)
+        let at = MAILBOX + self.mailbox.lend(&read)?;
+        vm.touch(state, at, read.len() as u64)?;
+        let at = MAILBOX + self.mailbox.lend(&written)?;
+        vm.rewrite(state, at, written.len() as u64)
     }
 }
 

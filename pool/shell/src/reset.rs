@@ -10,9 +10,6 @@
 //! done about it. A guest of ours changes few tables, and none of the pages that
 //! lead to ring 0; one that did is not reset ([`Trouble::Broken`]).
 
-use std::os::fd::OwnedFd;
-
-use faasw_abi::mailbox::RESPONSE_BODY;
 use faasw_abi::memory_map::{
     EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, MAILBOX, PAGE, PML4, RODATA_END, TABLE_ZONE,
     TABLE_ZONE_END, TEXT,
@@ -20,10 +17,10 @@ use faasw_abi::memory_map::{
 use faasw_abi::pages::{Page, PageRange};
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::limits::SET_MAX;
-use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::guest_memory::Mapping;
+use crate::mailbox::Mailbox;
 use crate::page_map::PageMap;
 use crate::source::Source;
 use crate::state::{Change, Unready};
@@ -45,8 +42,6 @@ const ROOT_TABLE: PageRange = PageRange::of_bytes(PML4, PML4 + PAGE);
 const TABLES: PageRange = PageRange::of_bytes(TABLE_ZONE, TABLE_ZONE_END);
 const EXCEPTION_STACK: PageRange =
     PageRange::of_bytes(EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP);
-/// Bytes of a mailbox that are kept warm.
-const MAILBOX_KEPT: u64 = 256 << 10;
 
 /// How an instance's memory is to be brought back.
 #[derive(Clone, Copy, Debug, Default)]
@@ -315,45 +310,15 @@ fn refuse(written: PageRange, kept: PageRange) -> Result<(), Trouble> {
 pub fn translations(
     vm: &mut Vm,
     state: &VcpuState,
-    mailbox: Mapping,
+    mailbox: &Mailbox,
     tables: &Tables,
 ) -> Result<(), Errno> {
     match tables {
         Tables::Untouched | Tables::Touched => Ok(()),
         Tables::Many => vm.forget_tables(),
         Tables::Entries(entries) => {
-            mailbox.put(RESPONSE_BODY.offset, entries)?;
-            vm.rewrite(state, MAILBOX + RESPONSE_BODY.offset, entries.len() as u64)
+            let at = mailbox.lend(entries)?;
+            vm.rewrite(state, MAILBOX + at, entries.len() as u64)
         }
-    }
-}
-
-/// Wipes every page that the mailbox's file has, whoever wrote it.
-///
-/// # Errors
-/// The system's.
-pub fn mailbox(file: &OwnedFd, mapping: Mapping) -> Result<(), Errno> {
-    let mut at = 0;
-    let mut kept = 0;
-    loop {
-        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(()),
-            Err(errno) => return Err(errno),
-        };
-        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(mapping.bytes());
-        let keep = end.min(start + (MAILBOX_KEPT - kept));
-        if start < keep {
-            mapping.zero(PageRange::around(start, keep))?;
-            kept += keep - start;
-        }
-        if keep < end {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(file, flags, keep, end - keep)?;
-        }
-        if end >= mapping.bytes() {
-            return Ok(());
-        }
-        at = end;
     }
 }

@@ -1,13 +1,15 @@
 //! What a function that is done has left in its mailbox: it leaves that only into room
 //! that clients' budgets have, and its instance waits until then.
 
+use faasw_abi::channel::Channel;
 use faasw_abi::wire::ResponseHead;
 use tokio::time::{Instant, sleep_until};
 
 use super::backlog::Lease;
 use super::body::{PART_BYTES, Part, PartSender};
-use super::clock::Phase;
+use super::end::response_head;
 use super::following::{Done, Exchange, place, until_cut};
+use super::timeline::Phase;
 use crate::error::InvokeError;
 
 impl Exchange {
@@ -21,9 +23,13 @@ impl Exchange {
         if let Done::Stopped(_) = done {
             self.guest = self.instance.mailbox.guest()?;
         }
-        let is_whole = self.guest.response_head_len != 0 && self.guest.response_end != 0;
+        let told = &self.guest.channels[Channel::INVOCATION];
+        let is_whole = told.head != 0 && told.end != 0;
         // Counters that cannot be true are told when the rest is taken.
-        let waiting = self.instance.mailbox.response_waiting(&self.guest);
+        let waiting = self
+            .instance
+            .mailbox
+            .waiting(Channel::INVOCATION, &self.guest);
         let bytes = match is_whole {
             true => waiting.unwrap_or(0),
             false => 0,
@@ -31,12 +37,12 @@ impl Exchange {
         Ok(self.client.account.try_lease(bytes))
     }
 
-    /// The head of a response that is there.
+    /// Takes the head of a response that is there.
     ///
     /// # Errors
     /// When the guest has taken it back; the system's.
-    pub fn head(&self) -> Result<ResponseHead, InvokeError> {
-        let head = self.instance.mailbox.head(&self.guest)?;
+    pub fn take_head(&mut self) -> Result<ResponseHead, InvokeError> {
+        let head = response_head(&mut self.instance.mailbox, &self.guest)?;
         head.ok_or(InvokeError::NoResponse)
     }
 
@@ -63,16 +69,20 @@ impl Exchange {
             }
             // It does not run any more: others' turn does not wait for its client.
             self.turn = None;
-            let waiting = self.instance.mailbox.response_waiting(&self.guest)?;
+            let waiting = self
+                .instance
+                .mailbox
+                .waiting(Channel::INVOCATION, &self.guest)?;
             let (deadline, limit) = self.deadline(Phase::Client);
             let bytes = waiting.min(PART_BYTES as u64);
             self.note_wait(self.waits_to_send(client, bytes));
             tokio::select! {
                 place = place(client, &self.client.account, bytes) => {
                     let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
-                    let part = self.instance.mailbox.take_body(&self.guest, PART_BYTES)?;
+                    let mailbox = &mut self.instance.mailbox;
+                    let part = mailbox.take(Channel::INVOCATION, &self.guest, PART_BYTES)?;
                     place.send(Ok(Part::Data(lease.hold(part))));
-                    self.clock.client = Instant::now();
+                    self.timeline.client = Instant::now();
                 }
                 () = until_cut(&self.wait) => return Err(InvokeError::Evicted),
                 () = sleep_until(deadline) => self.expired(limit)?,

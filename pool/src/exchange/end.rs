@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use faasw_abi::channel::Channel;
 use faasw_abi::mailbox::GuestWords;
-use faasw_abi::wire::{Pair, ResponseHead};
+use faasw_abi::wire::{Pair, ResponseHead, decode_trailers};
 use tokio::time::timeout;
 use zerocopy::FromZeros;
 
@@ -29,8 +30,8 @@ pub struct Ended {
 
 /// The end of a response that is whole.
 pub struct Rest {
-    /// Its head.
-    pub head: ResponseHead,
+    /// Its head, unless that was handed out.
+    pub head: Option<ResponseHead>,
     /// What was left of its body.
     pub bytes: Bytes,
     /// Its trailers.
@@ -73,11 +74,13 @@ fn left_behind(
     log.take(&mailbox.take_log(&guest)?);
     log.end();
     let mut result = outcome(mailbox, &guest);
-    let rest = match mailbox.head(&guest)? {
-        Some(head) if guest.response_end != 0 => Some(Rest {
+    let head = response_head(mailbox, &guest)?;
+    let has_begun = mailbox.has_taken_head(Channel::INVOCATION);
+    let rest = match mailbox.take_rest(Channel::INVOCATION, &guest)? {
+        Some(left) if has_begun => Some(Rest {
             head,
-            bytes: room.hold(mailbox.take_rest(&guest)?),
-            trailers: mailbox.trailers(&guest)?,
+            bytes: room.hold(left.body),
+            trailers: response_trailers(&left.tail)?,
         }),
         _ => None,
     };
@@ -91,6 +94,31 @@ fn left_behind(
         rest,
         result,
     })
+}
+
+/// Takes the head of a response, if it is there and was not taken.
+///
+/// # Errors
+/// [`InvokeError::GuestFailed`] when it is none; the system's.
+pub fn response_head(
+    mailbox: &mut Mailbox,
+    guest: &GuestWords,
+) -> Result<Option<ResponseHead>, InvokeError> {
+    let Some(head) = mailbox.take_head(Channel::INVOCATION, guest)? else {
+        return Ok(None);
+    };
+    let head = ResponseHead::decode(&head);
+    head.map(Some)
+        .map_err(|error| InvokeError::GuestFailed(format!("its response head: {error}")))
+}
+
+/// The trailers that a response's tail spells.
+///
+/// # Errors
+/// [`InvokeError::GuestFailed`] when it spells none.
+pub fn response_trailers(tail: &[u8]) -> Result<Vec<Pair>, InvokeError> {
+    decode_trailers(tail)
+        .map_err(|error| InvokeError::GuestFailed(format!("its response trailers: {error}")))
 }
 
 impl Ended {

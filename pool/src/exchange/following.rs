@@ -4,16 +4,16 @@
 //! few milliseconds, and their response leaves as one message. Where it takes
 //! longer, [`Exchange::go_on`] follows it in a task of its own and hands the body
 //! out part by part. `start` lets the guest run, `feed` gives it what the client sends,
-//! `clock` says when a phase takes too long, `drain` and `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
+//! `timeline` says when a phase takes too long, `drain` and `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
 
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{GuestWords, WAIT_REQUEST, WAIT_ROOM};
-use faasw_abi::wire::{Pair, ResponseHead};
+use faasw_abi::mailbox::GuestWords;
+use faasw_abi::wire::ResponseHead;
 use tokio::sync::mpsc::Permit;
 use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
@@ -22,10 +22,11 @@ use super::admission::{self, Wait, Waits};
 use super::backlog::{Account, Lease};
 use super::body::{self, Incoming, PART_BYTES, Part, PartSender, ReplyBody};
 use super::call::{Client, Reply};
-use super::clock::{Clock, Limit, Phase};
-use super::end::{Ended, Left};
+use super::end::{Ended, Left, response_head, response_trailers};
 use super::limits::CallLimits;
+use super::pump::Pump;
 use super::retire::{Place, Retiring};
+use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::{Instance, Settling, Unsettled};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
@@ -65,27 +66,20 @@ pub struct Exchange {
     pub(super) seed: Seed,
     pub(super) log: LogLines,
     pub(super) incoming: Incoming,
-    /// Received, but not in the ring yet.
-    pub(super) held: Bytes,
-    /// The trailers of the request, once its end was received.
-    pub(super) ending: Option<Vec<Pair>>,
-    pub(super) end_told: bool,
+    /// The channel that request and response pass through.
+    pub(super) pump: Pump,
     /// The guest's words as they were last looked at.
     pub(super) guest: GuestWords,
-    /// `WAIT_*`: what the guest waits for, and was not woken for yet.
-    pub(super) guest_waits: u32,
-    /// How much of the request the guest had taken when it last asked for more.
-    pub(super) asked_behind: Option<u64>,
+    /// The guest waits for room in its log, and was not woken for that yet.
+    pub(super) waits_for_log: bool,
     /// How often the guest is looked at.
     pub(super) rate_limit: RateLimit,
-    pub(super) listening: bool,
     /// The guest has said that it is done.
     pub(super) is_over: bool,
     /// The guest was let run.
     pub(super) is_activated: bool,
     pub(super) timing: Timing,
-    pub(super) limits: CallLimits,
-    pub(super) clock: Clock,
+    pub(super) timeline: Timeline,
     pub(super) place: Place,
     /// The right to run before others.
     pub(super) turn: Option<admission::Place>,
@@ -117,20 +111,15 @@ impl Exchange {
             seed,
             log,
             incoming,
-            held: Bytes::new(),
             // One without a body was told with its head.
-            ending: is_whole.then(Vec::new),
-            end_told: is_whole,
+            pump: Pump::new(Channel::INVOCATION, is_whole),
             guest: GuestWords::new_zeroed(),
-            guest_waits: 0,
-            asked_behind: None,
+            waits_for_log: false,
             rate_limit: RateLimit::new(),
-            listening: false,
             is_over: false,
             is_activated: false,
             timing,
-            clock: Clock::new(&limits),
-            limits,
+            timeline: Timeline::new(limits),
             place,
             turn: None,
             client,
@@ -147,7 +136,7 @@ impl Exchange {
     /// Follows the instance until it is done or its response has begun.
     pub(super) async fn begin(&mut self) -> Result<Begun, InvokeError> {
         loop {
-            let phase = match self.clock.head {
+            let phase = match self.timeline.head {
                 None => Phase::Head,
                 Some(_) => Phase::Grace,
             };
@@ -173,13 +162,13 @@ impl Exchange {
                     limit => self.expired(limit)?,
                 },
             }
-            if self.guest.response_head_len == 0 {
+            if self.told().head == 0 {
                 continue;
             }
-            self.clock.head.get_or_insert_with(Instant::now);
+            self.timeline.head.get_or_insert_with(Instant::now);
             // A guest that waits for room will not end before it has some.
-            streams |= self.guest_waits & WAIT_ROOM != 0;
-            if streams && let Some(head) = self.instance.mailbox.head(&self.guest)? {
+            streams |= self.pump.waits_for_room();
+            if streams && let Some(head) = response_head(&mut self.instance.mailbox, &self.guest)? {
                 return Ok(Begun::Streams(head));
             }
         }
@@ -199,7 +188,7 @@ impl Exchange {
 
     /// Follows the instance to its end, if it is not `done` yet, and hands out the body.
     async fn stream(mut self, client: PartSender, done: Option<Done>) {
-        let limit = self.limits.idle_client;
+        let limit = self.timeline.limits.idle_client;
         let mut client = Some(client);
         let followed = match done {
             Some(done) => Ok(done),
@@ -223,8 +212,9 @@ impl Exchange {
     async fn follow(&mut self, client: &mut Option<PartSender>) -> Result<Done, InvokeError> {
         let mut end_is_due = false;
         loop {
-            let waiting = self.instance.mailbox.response_waiting(&self.guest)?;
-            let is_whole = self.guest.response_end != 0 && waiting == 0;
+            let mailbox = &self.instance.mailbox;
+            let waiting = mailbox.waiting(Channel::INVOCATION, &self.guest)?;
+            let is_whole = self.told().end != 0 && waiting == 0;
             let phase = match client {
                 None => Phase::Afterwards,
                 Some(_) if waiting > 0 || end_is_due => Phase::Client,
@@ -250,14 +240,17 @@ impl Exchange {
                 }
                 place = place(client, &self.client.account, bytes), if phase == Phase::Client => {
                     let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
-                    self.clock.client = Instant::now();
+                    self.timeline.client = Instant::now();
                     if waiting > 0 {
-                        let part = self.instance.mailbox.take_body(&self.guest, PART_BYTES)?;
+                        let mailbox = &mut self.instance.mailbox;
+                        let part = mailbox.take(Channel::INVOCATION, &self.guest, PART_BYTES)?;
                         place.send(Ok(Part::Data(lease.hold(part))));
                         self.wake_if_served()?;
                     } else {
+                        let mailbox = &self.instance.mailbox;
+                        let tail = mailbox.tail(Channel::INVOCATION, &self.guest)?;
                         place.send(Ok(Part::End {
-                            trailers: self.instance.mailbox.trailers(&self.guest)?,
+                            trailers: response_trailers(&tail.unwrap_or_default())?,
                             timing: self.timing_so_far(),
                         }));
                         end_is_passed = true;
@@ -313,7 +306,7 @@ impl Exchange {
             Done::Stopped(report) => Some(report),
             Done::Told => None,
         };
-        let run = report.map_or_else(|| self.clock.age(), |report| report.run);
+        let run = report.map_or_else(|| self.timeline.age(), |report| report.run);
         let timing = Timing {
             fork: report.map_or(Duration::ZERO, |report| report.fork),
             init: Duration::from_nanos(guest.init_nanoseconds).min(run),
@@ -327,8 +320,8 @@ impl Exchange {
             report,
             settling: Settling::new(
                 self.rate_limit,
-                self.limits.cpu,
-                self.clock.cpu,
+                self.timeline.limits.cpu,
+                self.timeline.cpu,
                 report.is_some(),
             ),
             is_good: result.is_ok(),
@@ -347,7 +340,7 @@ impl Exchange {
 
     /// Where the time went, before the shell has said it.
     fn timing_so_far(&self) -> Timing {
-        let run = self.clock.age();
+        let run = self.timeline.age();
         let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
         Timing {
             init,
@@ -388,20 +381,25 @@ impl Exchange {
         }
     }
 
+    /// What the guest has said of its response.
+    fn told(&self) -> &ChannelWords {
+        &self.guest.channels[Channel::INVOCATION]
+    }
+
     /// Whether the guest waits for a part of the request.
     fn client_owes(&self) -> bool {
-        self.guest_waits & WAIT_REQUEST != 0 && !self.end_told
+        self.pump.is_owed()
     }
 
     /// Lets others know whether this exchange waits for its client.
     pub(super) fn note_wait(&mut self, waits: bool) {
-        let since = waits.then(|| self.clock.client.max(self.clock.fed));
+        let since = waits.then(|| self.timeline.client.max(self.timeline.fed));
         if since.is_some() && self.wait.is_none() {
             let function = self.seed.holding().number();
             self.wait = Some(self.waits.add(function));
         }
         if let Some(wait) = &self.wait {
-            wait.set(since, self.client.is_early && self.ending.is_none());
+            wait.set(since, self.client.is_early && !self.pump.has_end());
         }
     }
 
@@ -409,20 +407,19 @@ impl Exchange {
     pub(super) fn deadline(&self, phase: Phase) -> (Instant, Limit) {
         let client_owes = self.client_owes();
         let turn = self.turn.as_ref().map(admission::Place::is_wanted);
-        self.clock
-            .deadline(&self.limits, phase, client_owes, self.listening, turn)
+        self.timeline.deadline(phase, client_owes, turn)
     }
 
     /// Does what a deadline asks for.
     pub(super) fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
-        let limits = &self.limits;
+        let limits = &self.timeline.limits;
         Err(match limit {
             Limit::Turn => {
                 self.turn = None;
                 return Ok(());
             }
             Limit::Short => {
-                self.listening = true;
+                self.timeline.is_listening = true;
                 self.instance.mailbox.listen()?;
                 // Either the guest sees that, or this sees what it wrote before.
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -436,7 +433,7 @@ impl Exchange {
                         false => InvokeError::CpuLimit(limits.cpu),
                     });
                 };
-                self.clock.cpu = Instant::now() + left;
+                self.timeline.cpu = Instant::now() + left;
                 return Ok(());
             }
             Limit::Return | Limit::Grace => return Ok(()),

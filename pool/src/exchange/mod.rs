@@ -1,22 +1,23 @@
 //! One request: from its admission to what becomes of its instance.
 //!
 //! A `call` waits for a place (`admission`); `following` is the exchange itself: `start` lets
-//! the guest run, `feed` gives it what the client sends, `clock` holds both to `limits`, `drain`
-//! and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
+//! the guest run, `feed` gives it what the client sends by the `pump` of its
+//! channel, one `timeline` holds both to `limits`, `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
 //! reset and parked, or ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
 mod backlog;
 mod body;
 mod call;
-mod clock;
 mod drain;
 mod end;
 mod feed;
 mod following;
 mod limits;
+mod pump;
 mod retire;
 mod start;
+mod timeline;
 
 pub use self::admission::{Admission, wanted};
 pub use self::backlog::{

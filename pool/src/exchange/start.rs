@@ -9,11 +9,10 @@
 
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use faasw_abi::channel::Channel;
 use faasw_abi::mailbox::GuestWords;
 use zerocopy::FromZeros;
 
-use super::clock::Clock;
 use super::following::{Begun, Exchange};
 use crate::error::InvokeError;
 use crate::instances::Instance;
@@ -36,7 +35,7 @@ impl Exchange {
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;
         self.instance.shell.activate(number, monotonic).await?;
-        self.clock = Clock::new(&self.limits);
+        self.timeline.begin();
         self.is_activated = true;
         self.begin().await
     }
@@ -56,18 +55,11 @@ impl Exchange {
     /// # Errors
     /// The system's.
     pub fn go_over_to(&mut self, instance: Instance, served: Served) -> Result<(), InvokeError> {
-        let put = self.instance.mailbox.untaken_body()?;
-        self.held = match self.held.is_empty() {
-            true => put.into(),
-            false => Bytes::from([put.as_slice(), &self.held].concat()),
-        };
+        let untaken = self.instance.mailbox.untaken_body(Channel::INVOCATION)?;
+        self.pump.begin_again(untaken);
         self.instance = instance;
         self.is_activated = false;
-        self.end_told = false;
         self.guest = GuestWords::new_zeroed();
-        self.guest_waits = 0;
-        self.asked_behind = None;
-        self.listening = false;
         self.is_over = false;
         self.timing.served = served;
         self.place.1.goes_over_to(served);

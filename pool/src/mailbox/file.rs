@@ -11,13 +11,12 @@ mod tests;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bytes::Bytes;
+use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::command::Commands;
 use faasw_abi::mailbox::{
-    self, Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, MAILBOX_BYTES, REQUEST_WHOLE,
+    self, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG, MAILBOX_BYTES,
 };
-use faasw_abi::ring::{pieces, used};
-use faasw_abi::wire::{Pair, ResponseHead, decode_fields, encode_fields};
+use faasw_abi::ring::RingBuffer;
 use faasw_seedtree::memory_file;
 use faasw_text::Lines;
 use rustix::fs::SealFlags;
@@ -35,13 +34,9 @@ const READS: u32 = 16;
 #[derive(Debug)]
 pub struct Mailbox {
     file: OwnedFd,
-    request_written: u64,
-    response_read: u64,
-    log_read: u64,
-    commands_written: u64,
+    /// What the node has said, and how far it has read: it never reads that back.
+    pub(super) said: HostWords,
     commands: u32,
-    /// The guest was asked to ring at its end.
-    asked_for_end: bool,
 }
 
 fn system(error: Errno) -> PlatformError {
@@ -51,21 +46,31 @@ fn system(error: Errno) -> PlatformError {
     }
 }
 
-fn lie(what: &str, length: u32, area: Area) -> InvokeError {
+pub(super) fn lie(what: &str, length: u64, most: u64) -> InvokeError {
     InvokeError::GuestFailed(format!(
-        "it announced a {what} of {length} bytes where {} fit",
-        area.size
+        "it announced a {what} of {length} bytes where {most} fit"
     ))
 }
 
 /// How much is in a ring, if the counters can be true.
-fn in_ring(what: &str, written: u64, read: u64, ring: Area) -> Result<u64, InvokeError> {
-    used(written, read, ring.size).ok_or_else(|| {
+pub(super) fn in_ring(
+    what: &str,
+    written: u64,
+    read: u64,
+    ring: RingBuffer,
+) -> Result<u64, InvokeError> {
+    ring.used(written, read).ok_or_else(|| {
         InvokeError::GuestFailed(format!(
             "its {what} cannot be: {written} bytes written and {read} read in a ring of {}",
-            ring.size
+            ring.size()
         ))
     })
+}
+
+/// How many of the guest's words tell of these channels and of what is no channel's.
+fn words_of(open: u32) -> usize {
+    let channels = (u32::BITS - open.leading_zeros()) as usize;
+    offset_of!(GuestWords, channels) + channels * size_of::<ChannelWords>()
 }
 
 impl Mailbox {
@@ -80,23 +85,15 @@ impl Mailbox {
             .map_err(system)?;
         Ok(Self {
             file,
-            request_written: 0,
-            response_read: 0,
-            log_read: 0,
-            commands_written: 0,
+            said: HostWords::new_zeroed(),
             commands: 0,
-            asked_for_end: false,
         })
     }
 
     /// Takes note that the instance wiped the whole mailbox.
     pub fn note_wiped(&mut self) {
-        self.request_written = 0;
-        self.response_read = 0;
-        self.log_read = 0;
-        self.commands_written = 0;
+        self.said = HostWords::new_zeroed();
         self.commands = 0;
-        self.asked_for_end = false;
     }
 
     /// Appends to what the guest is to do, when it is activated or goes on.
@@ -105,12 +102,13 @@ impl Mailbox {
     /// `NOSPC` when they do not fit; the system's.
     pub fn put_commands(&mut self, commands: &Commands) -> Result<(), PlatformError> {
         let area = mailbox::COMMANDS;
-        let end = self.commands_written + commands.bytes().len() as u64;
+        let at = self.said.commands_written;
+        let end = at + commands.bytes().len() as u64;
         if end > area.size {
             return Err(system(Errno::NOSPC));
         }
-        self.write(area.offset + self.commands_written, commands.bytes())?;
-        self.commands_written = end;
+        self.write(area.offset + at, commands.bytes())?;
+        self.said.commands_written = end;
         self.commands += commands.count();
         self.say(offset_of!(HostWords, commands_written), &end)
     }
@@ -120,82 +118,9 @@ impl Mailbox {
         self.commands
     }
 
-    /// Puts a request's head in for the guest. With `tell_end` the guest rings at
-    /// its end, before it stops.
-    ///
-    /// # Errors
-    /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.
-    pub fn put_head(
-        &mut self,
-        head: &[u8],
-        tell_end: bool,
-        is_whole: bool,
-    ) -> Result<(), InvokeError> {
-        let area = mailbox::REQUEST_HEAD;
-        if head.len() as u64 > area.size {
-            return Err(InvokeError::RequestTooLarge {
-                part: "head",
-                size: head.len(),
-                limit: area.size,
-            });
-        }
-        self.write(area.offset, head)?;
-        // Words that lie side by side, by one call; none of the others was said yet.
-        let words = HostWords {
-            request_head_len: head.len() as u32,
-            tell_end: u32::from(tell_end),
-            request_end: if is_whole { REQUEST_WHOLE } else { 0 },
-            ..HostWords::new_zeroed()
-        };
-        let said = match is_whole {
-            true => offset_of!(HostWords, request_trailers_len),
-            false => offset_of!(HostWords, listening),
-        };
-        self.write(
-            HOST_WORDS.offset,
-            words.as_bytes().get(..said).unwrap_or_default(),
-        )?;
-        self.asked_for_end = tell_end;
-        Ok(())
-    }
-
     /// Whether the guest was asked to ring at its end, before it stops.
     pub fn has_asked_for_end(&self) -> bool {
-        self.asked_for_end
-    }
-
-    /// Puts bytes of the request's body in, as many as there is room for; says
-    /// how many.
-    ///
-    /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's counter cannot be true; the system's.
-    pub fn put_body(&mut self, guest: &GuestWords, bytes: &[u8]) -> Result<usize, InvokeError> {
-        let ring = mailbox::REQUEST_BODY;
-        let count = self.request_room(guest)?.min(bytes.len());
-        let mut rest = bytes.get(..count).unwrap_or_default();
-        for piece in pieces(ring, self.request_written, rest.len()) {
-            let (now, later) = rest.split_at(piece.length.min(rest.len()));
-            self.write(piece.offset, now)?;
-            rest = later;
-        }
-        if count > 0 {
-            self.request_written += count as u64;
-            self.say(
-                offset_of!(HostWords, request_written),
-                &self.request_written,
-            )?;
-        }
-        Ok(count)
-    }
-
-    /// Room for bytes of the request's body.
-    ///
-    /// # Errors
-    /// As [`Mailbox::put_body`].
-    pub fn request_room(&self, guest: &GuestWords) -> Result<usize, InvokeError> {
-        let ring = mailbox::REQUEST_BODY;
-        let read = guest.request_read;
-        Ok((ring.size - in_ring("request body", self.request_written, read, ring)?) as usize)
+        self.said.tell_end != 0
     }
 
     /// Whether there is no trace of a guest: it has published nothing, and so has
@@ -205,61 +130,37 @@ impl Mailbox {
     /// The system's.
     pub fn is_untouched(&self) -> Result<bool, PlatformError> {
         let words = self.guest()?;
-        let taken = self.response_read + self.log_read;
-        Ok(taken == 0 && words.as_bytes().iter().all(|byte| *byte == 0))
-    }
-
-    /// All that was put in of the body of a request that no guest has touched.
-    ///
-    /// # Errors
-    /// [`InvokeError::GuestFailed`] when a guest has; the system's.
-    pub fn untaken_body(&self) -> Result<Vec<u8>, InvokeError> {
-        let ring = mailbox::REQUEST_BODY;
-        let count = in_ring("request body", self.request_written, 0, ring)?;
-        Ok(self.copy_ring(ring, 0, count as usize)?)
-    }
-
-    /// Says that the request's body is whole.
-    ///
-    /// # Errors
-    /// [`InvokeError::RequestTooLarge`] when the trailers do not fit; the system's.
-    pub fn end_request(&self, trailers: &[Pair]) -> Result<(), InvokeError> {
-        if !trailers.is_empty() {
-            let bytes = encode_fields(trailers);
-            let area = mailbox::REQUEST_TRAILERS;
-            if bytes.len() as u64 > area.size {
-                return Err(InvokeError::RequestTooLarge {
-                    part: "trailers",
-                    size: bytes.len(),
-                    limit: area.size,
-                });
-            }
-            self.write(area.offset, &bytes)?;
-            let length = bytes.len() as u32;
-            self.say(offset_of!(HostWords, request_trailers_len), &length)?;
-        }
-        Ok(self.say(offset_of!(HostWords, request_end), &REQUEST_WHOLE)?)
+        let read = self.said.channels.0.iter().map(|channel| channel.read);
+        let taken = read.chain([self.said.log_read]).any(|read| read != 0);
+        Ok(!taken && words.as_bytes().iter().all(|byte| *byte == 0))
     }
 
     /// Asks the guest to ring for what it flushes from now on.
     ///
     /// # Errors
     /// The system's.
-    pub fn listen(&self) -> Result<(), PlatformError> {
+    pub fn listen(&mut self) -> Result<(), PlatformError> {
+        self.said.listening = 1;
         self.say(offset_of!(HostWords, listening), &1_u32)
     }
 
-    /// A copy of the guest's words as they are now.
+    /// A copy of the guest's words as they are now. Of channels that are not open they are
+    /// zero, whatever the guest has written there.
     ///
     /// # Errors
     /// The system's.
     pub fn guest(&self) -> Result<GuestWords, PlatformError> {
+        let told = words_of(self.said.open);
+        let read = |words: &mut GuestWords| {
+            let words = words.as_mut_bytes().get_mut(..told);
+            self.read(GUEST_WORDS.offset, words.unwrap_or_default())
+        };
         let mut words = GuestWords::new_zeroed();
-        self.read(GUEST_WORDS.offset, words.as_mut_bytes())?;
+        read(&mut words)?;
         // A guest that runs may change a counter in the middle of the copy.
         for _ in 0..READS {
             let mut again = GuestWords::new_zeroed();
-            self.read(GUEST_WORDS.offset, again.as_mut_bytes())?;
+            read(&mut again)?;
             let same = again.as_bytes() == words.as_bytes();
             words = again;
             if same {
@@ -269,86 +170,18 @@ impl Mailbox {
         Ok(words)
     }
 
-    /// The response's head, if it is there.
-    ///
-    /// # Errors
-    /// [`InvokeError::GuestFailed`] when it is none or its length is a lie; the system's.
-    pub fn head(&self, guest: &GuestWords) -> Result<Option<ResponseHead>, InvokeError> {
-        if guest.response_head_len == 0 {
-            return Ok(None);
-        }
-        let bytes = self.copy(
-            "response head",
-            guest.response_head_len,
-            mailbox::RESPONSE_HEAD,
-        )?;
-        ResponseHead::decode(&bytes)
-            .map(Some)
-            .map_err(|error| InvokeError::GuestFailed(format!("its response head: {error}")))
-    }
-
-    /// How many bytes of the response's body wait in the ring.
-    ///
-    /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's counter cannot be true.
-    pub fn response_waiting(&self, guest: &GuestWords) -> Result<u64, InvokeError> {
-        in_ring(
-            "response body",
-            guest.response_written,
-            self.response_read,
-            mailbox::RESPONSE_BODY,
-        )
-    }
-
-    /// Takes at most `most` bytes of the response's body out.
-    ///
-    /// # Errors
-    /// As [`Mailbox::response_waiting`]; the system's.
-    pub fn take_body(&mut self, guest: &GuestWords, most: usize) -> Result<Bytes, InvokeError> {
-        let count = (self.response_waiting(guest)? as usize).min(most);
-        let bytes = self.copy_ring(mailbox::RESPONSE_BODY, self.response_read, count)?;
-        if count > 0 {
-            self.response_read += count as u64;
-            self.say(offset_of!(HostWords, response_read), &self.response_read)?;
-        }
-        Ok(bytes.into())
-    }
-
-    /// Takes what is left of the response's body, when the guest is done and will
-    /// not look any more.
-    ///
-    /// # Errors
-    /// As [`Mailbox::response_waiting`]; the system's.
-    pub fn take_rest(&mut self, guest: &GuestWords) -> Result<Bytes, InvokeError> {
-        let count = self.response_waiting(guest)?;
-        let bytes = self.copy_ring(mailbox::RESPONSE_BODY, self.response_read, count as usize)?;
-        self.response_read += count;
-        Ok(bytes.into())
-    }
-
-    /// The response's trailers; none where there are none.
-    ///
-    /// # Errors
-    /// As [`Mailbox::head`].
-    pub fn trailers(&self, guest: &GuestWords) -> Result<Vec<Pair>, InvokeError> {
-        if guest.response_trailers_len == 0 {
-            return Ok(Vec::new());
-        }
-        let bytes = self.copy(
-            "list of trailers",
-            guest.response_trailers_len,
-            mailbox::RESPONSE_TRAILERS,
-        )?;
-        decode_fields(&bytes)
-            .map_err(|error| InvokeError::GuestFailed(format!("its response trailers: {error}")))
-    }
-
     /// A copy of the report, escaped but for its line breaks.
     ///
     /// # Errors
     /// As [`Mailbox::head`].
     pub fn report(&self, guest: &GuestWords) -> Result<String, InvokeError> {
-        let bytes = self.copy("report", guest.report_len, mailbox::REPORT)?;
+        let area = mailbox::REPORT;
+        let length = u64::from(guest.report_len);
+        if length > area.size {
+            return Err(lie("report", length, area.size));
+        }
+        let mut bytes = vec![0; length as usize];
+        self.read(area.offset, &mut bytes)?;
         Ok(Lines(String::from_utf8_lossy(&bytes)).to_string())
     }
 
@@ -358,34 +191,65 @@ impl Mailbox {
     /// [`InvokeError::GuestFailed`] when it is not made of records or the
     /// guest's counter cannot be true; the system's.
     pub fn take_log(&mut self, guest: &GuestWords) -> Result<Vec<LogRecord>, InvokeError> {
-        let count = in_ring("log", guest.log_written, self.log_read, mailbox::LOG)?;
+        let read = self.said.log_read;
+        let count = in_ring("log", guest.log_written, read, LOG)?;
         if count == 0 {
             return Ok(Vec::new());
         }
-        let bytes = self.copy_ring(mailbox::LOG, self.log_read, count as usize)?;
-        self.log_read += count;
-        self.say(offset_of!(HostWords, log_read), &self.log_read)?;
+        let bytes = self.copy_ring(LOG, read, count as usize)?;
+        self.said.log_read += count;
+        self.say(offset_of!(HostWords, log_read), &self.said.log_read)?;
         parse_log(&bytes)
     }
 
-    fn copy(&self, what: &str, length: u32, area: Area) -> Result<Vec<u8>, InvokeError> {
-        if u64::from(length) > area.size {
-            return Err(lie(what, length, area));
+    /// Puts bytes into a ring, from byte number `at` on.
+    pub(super) fn put_ring(
+        &self,
+        ring: RingBuffer,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), PlatformError> {
+        let mut rest = bytes;
+        for piece in ring.pieces(at, bytes.len()) {
+            let (now, later) = rest.split_at(piece.length.min(rest.len()));
+            self.write(piece.offset, now)?;
+            rest = later;
         }
-        let mut bytes = vec![0; length as usize];
-        self.read(area.offset, &mut bytes)?;
-        Ok(bytes)
+        Ok(())
     }
 
-    fn copy_ring(&self, ring: Area, at: u64, count: usize) -> Result<Vec<u8>, PlatformError> {
+    /// A copy of the bytes of a ring from byte number `at` on.
+    pub(super) fn copy_ring(
+        &self,
+        ring: RingBuffer,
+        at: u64,
+        count: usize,
+    ) -> Result<Vec<u8>, PlatformError> {
         let mut bytes = vec![0; count];
         let mut rest = bytes.as_mut_slice();
-        for piece in pieces(ring, at, count) {
+        for piece in ring.pieces(at, count) {
             let (now, later) = rest.split_at_mut(piece.length.min(rest.len()));
             self.read(piece.offset, now)?;
             rest = later;
         }
         Ok(bytes)
+    }
+
+    /// Says what there is of a channel. Only one of its words may have changed since the
+    /// guest runs: it could see them in any order.
+    pub(super) fn say_of(&self, channel: Channel) -> Result<(), PlatformError> {
+        let within = channel.number() * size_of::<ChannelWords>();
+        let at = offset_of!(HostWords, channels) + within;
+        self.say(at, &self.said.channels[channel])
+    }
+
+    /// Says all that is said of the channels up to this one and of what comes before them,
+    /// to a guest that does not run.
+    pub(super) fn say_up_to(&self, channel: Channel) -> Result<(), PlatformError> {
+        let channels = (channel.number() + 1) * size_of::<ChannelWords>();
+        let said = self.said.as_bytes();
+        let said = said.get(..offset_of!(HostWords, channels) + channels);
+        self.write(HOST_WORDS.offset, said.unwrap_or_default())
     }
 
     /// Changes a word of the host's.
@@ -420,7 +284,7 @@ impl Mailbox {
 trait WordValue: IntoBytes + zerocopy::Immutable {}
 impl WordValue for u32 {}
 impl WordValue for u64 {}
-impl WordValue for [u32; 2] {}
+impl WordValue for ChannelWords {}
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -1,13 +1,15 @@
 //! What node and guest say to each other.
 //!
 //! The node never maps a mailbox: it copies in and out, and holds every length and counter
-//! against its area before anything is copied (`file`). Above that: `log_record` and
+//! against its area before anything is copied (`file`, and `message` what passes through its
+//! channels). Above that: `log_record` and
 //! `log_lines`, what a guest logs; `rate_limit`, how often it is listened to; `outcome`, what
 //! its last words mean. Knows no process.
 
 mod file;
 mod log_lines;
 mod log_record;
+mod message;
 mod outcome;
 mod rate_limit;
 

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
+use faasw_abi::channel::Waits;
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{DRAW_ENTROPY, DRAW_INSECURE, WAIT_LOG};
+use faasw_abi::mailbox::{DRAW_ENTROPY, DRAW_INSECURE};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
 use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
@@ -84,7 +85,7 @@ async fn next_stop(
                 let records = mailbox.take_log(&guest)?;
                 rate_limit.count_look(&records);
                 log.take(&records);
-                if guest.wait_for & WAIT_LOG != 0 {
+                if Waits::from_word(guest.wait_for).has(Waits::LOG) {
                     shell.wake()?;
                 }
                 continue;

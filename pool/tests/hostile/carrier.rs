@@ -8,15 +8,23 @@
 //! function is instantiated.
 
 use std::arch::global_asm;
+use std::mem::offset_of;
 
 use bytes::Bytes;
-use faasw_abi::mailbox::REQUEST_BODY;
+use faasw_abi::channel::{Channel, ChannelWords};
+use faasw_abi::mailbox::{HOST_WORDS, HostWords};
 use faasw_abi::memory_map::{CODE, MAILBOX};
+use faasw_abi::ring::RingBuffer;
 use faasw_pool::{FreezePolicy, FunctionKind, FunctionSpec, Seed, SeedError};
 
 use crate::HOSTILE;
-use crate::script::{Op, Script};
+use crate::script::{Op, SCRIPT, Script};
 use crate::support::{Bench, spec};
+
+/// Where the request is, and the word that says how long its head is.
+const REQUEST: RingBuffer = Channel::INVOCATION.to_guest();
+const HEAD: u64 =
+    HOST_WORDS.offset + (offset_of!(HostWords, channels) + offset_of!(ChannelWords, head)) as u64;
 
 // An interpreter of scripts. It needs no memory but theirs, and runs wherever it lies.
 global_asm!(
@@ -29,7 +37,20 @@ hostile_begin:
     lea rbx, [rip + hostile_end]
     cmp qword ptr [rbx], 0
     jne 20f
-    movabs rbx, {body}
+    // In one piece: what is behind the head in the last page before the words, and what
+    // goes on at the ring's start.
+    movabs rax, {head}
+    mov eax, [rax]
+    movabs rsi, {first}
+    add rsi, rax
+    mov ecx, {first_bytes}
+    sub ecx, eax
+    movabs rdi, {script}
+    mov rbx, rdi
+    rep movsb
+    movabs rsi, {wraps}
+    mov ecx, {more}
+    rep movsb
 20: mov rsi, rbx
 30: mov rax, [rsi]
     mov rdi, [rsi + 8]
@@ -121,7 +142,12 @@ hostile_end:
     .quad 0
     .popsection
     "#,
-    body = const MAILBOX + REQUEST_BODY.offset,
+    head = const MAILBOX + HEAD,
+    first = const MAILBOX + REQUEST.area.offset + REQUEST.first,
+    first_bytes = const REQUEST.area.size - REQUEST.first,
+    wraps = const MAILBOX + REQUEST.area.offset,
+    more = const 16 << 10,
+    script = const MAILBOX + SCRIPT.offset,
     store = const Op::Store as u64,
     ring = const Op::Ring as u64,
     add = const Op::Add as u64,

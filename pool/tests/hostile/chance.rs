@@ -1,13 +1,14 @@
 //! Hostile guests that do anything at all.
 
+use std::mem::offset_of;
+
+use faasw_abi::channel::ChannelWords;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{
-    GUEST_WORDS, LOG, MAILBOX_BYTES, REPORT, RESPONSE_BODY, RESPONSE_HEAD, RESPONSE_TRAILERS,
-};
+use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, LOG, MAILBOX_BYTES, REPORT};
 use faasw_abi::memory_map::{GDT, IDT, MAILBOX, PML4, TABLE_ZONE};
 
 use crate::Battlefield;
-use crate::script::{Op, Script, place, word};
+use crate::script::{AREAS, Op, RESPONSE, Script, place, word};
 use crate::support::dice::Dice;
 use crate::support::processes::memory;
 use crate::support::{Bench, slowness};
@@ -21,16 +22,21 @@ const EDGES: [u64; 16] = [
     9,
     4095,
     4096,
-    LOG.size - 1,
-    LOG.size,
-    LOG.size + 1,
-    RESPONSE_BODY.size - 1,
-    RESPONSE_BODY.size,
-    RESPONSE_BODY.size + 1,
+    LOG.size() - 1,
+    LOG.size(),
+    LOG.size() + 1,
+    RESPONSE.size - 1,
+    RESPONSE.size,
+    RESPONSE.size + 1,
     u32::MAX as u64,
     u64::MAX - 1,
     u64::MAX,
 ];
+
+/// Bytes of the words that the node reads, which are a power of two: up to those of the
+/// first channel.
+const WORDS: usize = offset_of!(GuestWords, channels) + size_of::<ChannelWords>();
+const _: () = assert!(WORDS.is_power_of_two());
 
 fn number(dice: &mut Dice) -> u64 {
     match dice.below(4) {
@@ -42,11 +48,10 @@ fn number(dice: &mut Dice) -> u64 {
 
 /// One of the words or areas that the node reads.
 fn of_mailbox(dice: &mut Dice) -> u64 {
-    let words = size_of::<faasw_abi::mailbox::GuestWords>() / 4;
+    let words = WORDS / 4;
     match dice.below(8) {
-        0 => place(RESPONSE_HEAD) + 4 * (dice.number() % 64),
-        1 => place(RESPONSE_TRAILERS) + 4 * (dice.number() % 64),
-        2 => place(LOG) + 4 * (dice.number() % 64),
+        0 | 1 => place(RESPONSE) + 4 * (dice.number() % 64),
+        2 => place(LOG.area) + 4 * (dice.number() % 64),
         3 => place(REPORT),
         _ => place(GUEST_WORDS) + 4 * dice.below(words) as u64,
     }
@@ -76,7 +81,7 @@ fn step(dice: &mut Dice, script: Script) -> Script {
             )
         }
         10 => {
-            let area = [RESPONSE_HEAD, RESPONSE_TRAILERS, LOG, REPORT][dice.below(4)];
+            let area = AREAS[dice.below(AREAS.len())];
             let (seed, bits) = (dice.number(), number(dice));
             script.race(place(area), 1 << 12, seed, bits, 2_000)
         }
@@ -164,8 +169,12 @@ pub async fn by_chance_while_the_node_reads(bench: &Bench) {
         let from = script.here();
         for _ in 0..1 + dice.below(6) {
             let bits = EDGES[dice.below(EDGES.len())];
-            let area = [GUEST_WORDS, RESPONSE_HEAD, LOG][dice.below(3)];
-            let size = if area == GUEST_WORDS { 128 } else { 512 };
+            let area = [GUEST_WORDS, RESPONSE, LOG.area][dice.below(3)];
+            let size = if area == GUEST_WORDS {
+                WORDS as u64
+            } else {
+                512
+            };
             let (seed, count) = (dice.number(), 1 + dice.number() % 500);
             script = script.progress().race(place(area), size, seed, bits, count);
         }

@@ -1,19 +1,19 @@
 //! Words of the mailbox that cannot be true, alone and together.
 
+use faasw_abi::channel::{ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{
-    GUEST_WORDS, LOG, REPORT, RESPONSE_BODY, RESPONSE_HEAD, RESPONSE_TRAILERS,
-};
+use faasw_abi::mailbox::{GUEST_WORDS, LOG, REPORT};
 use faasw_abi::outcome::Outcome;
-use faasw_pool::InvokeError;
+use faasw_pool::{InvokeError, ResponseHead};
 
 use crate::Battlefield;
-use crate::script::{Op, Script, place, word};
+use crate::script::{Op, RESPONSE, Script, place, word};
 use crate::support::Bench;
 
 /// Lies, and a word of what the caller is told.
 fn lies() -> Vec<(&'static str, Script, &'static str)> {
     let new = Script::new;
+    let head = ResponseHead::default().encode().len() as u64;
     let mut lies = vec![
         ("nothing was said", new(), "but not how"),
         ("all bits", all_bits(), "bytes written"),
@@ -26,8 +26,9 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
         (
             "a head that is none",
             new()
-                .store(place(RESPONSE_HEAD), u64::MAX)
-                .store_pair(word!(response_head_len), 100, 1)
+                .store(place(RESPONSE), u64::MAX)
+                .store(word!(response_written), 100)
+                .store_pair(word!(response_head), 100, 1)
                 .store(word!(outcome), 1),
             "response head",
         ),
@@ -36,8 +37,12 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
             new()
                 .head()
                 .end()
-                .store(place(RESPONSE_TRAILERS), u64::MAX)
-                .store(word!(response_trailers_len), 100),
+                .store(place(RESPONSE) + head, u64::MAX)
+                .store_pair(
+                    word!(response_head),
+                    head as u32,
+                    ChannelWords::end_with(100),
+                ),
             "response trailers",
         ),
         (
@@ -45,7 +50,7 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
             new()
                 .head()
                 .end()
-                .store(place(LOG), u64::MAX)
+                .store(place(LOG.area), u64::MAX)
                 .store(word!(log_written), 100),
             "not made of records",
         ),
@@ -54,12 +59,12 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
             new()
                 .head()
                 .end()
-                .store_pair(place(LOG), 1, u32::MAX)
+                .store_pair(place(LOG.area), 1, u32::MAX)
                 .store(word!(log_written), 100),
             "not made of records",
         ),
     ];
-    for written in [RESPONSE_BODY.size + 1, 1 << 40, 1 << 63, u64::MAX] {
+    for written in [RESPONSE.size + 1, 1 << 40, 1 << 63, u64::MAX] {
         let script = new().head().end().store(word!(response_written), written);
         lies.push(("a body larger than its ring", script, "bytes written"));
     }
@@ -68,26 +73,30 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
         // Whoever never looks need not see it.
         lies.push(("more read than was written", script, ""));
     }
-    for written in [LOG.size + 1, u64::MAX] {
+    for written in [LOG.size() + 1, u64::MAX] {
         let script = new().head().end().store(word!(log_written), written);
         lies.push(("a log larger than its ring", script, "log cannot be"));
     }
-    for length in [RESPONSE_HEAD.size as u32 + 1, u32::MAX] {
+    for (length, written) in [
+        (1, 0),
+        (HEAD_MAX as u32 + 1, u64::from(u32::MAX)),
+        (HEAD_MAX as u32 + 1, HEAD_MAX + 1),
+        (u32::MAX, HEAD_MAX),
+    ] {
         let script = new()
-            .store_pair(word!(response_head_len), length, 1)
+            .store(word!(response_written), written)
+            .store_pair(word!(response_head), length, 1)
             .store(word!(outcome), 1);
-        lies.push(("a head larger than its area", script, "response head of"));
+        let told = match written > RESPONSE.size {
+            true => "bytes written",
+            false => "response head of",
+        };
+        lies.push(("a head that cannot be", script, told));
     }
-    for length in [RESPONSE_TRAILERS.size as u32 + 1, u32::MAX] {
-        let script = new()
-            .head()
-            .end()
-            .store(word!(response_trailers_len), length.into());
-        lies.push((
-            "trailers larger than their area",
-            script,
-            "list of trailers",
-        ));
+    for end in [ChannelWords::end_with(TAIL_MAX as u32 + 1), u32::MAX] {
+        let script = new().head().end();
+        let script = script.store_pair(word!(response_head), head as u32, end);
+        lies.push(("trailers larger than may be", script, "response tail of"));
     }
     for trap in [0, 12, u32::MAX] {
         let script = new()

@@ -2,10 +2,9 @@
 
 use std::mem::offset_of;
 
+use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::{PORT, PROGRESS, Ring};
-use faasw_abi::mailbox::{
-    Area, GUEST_WORDS, GuestWords, LOG, LOG_RECORD_HEADER, REQUEST_BODY, RESPONSE_HEAD,
-};
+use faasw_abi::mailbox::{Area, COMMANDS, GUEST_WORDS, GuestWords, LOG, LOG_RECORD_HEADER, REPORT};
 use faasw_abi::memory_map::{IDT, MAILBOX};
 use faasw_abi::outcome::Outcome;
 use faasw_pool::ResponseHead;
@@ -34,8 +33,30 @@ pub enum Op {
     Breakpoint = 9,
 }
 
+/// The areas that a guest writes: its response, beginning with the head, and the others.
+pub const RESPONSE: Area = Channel::INVOCATION.to_host().area;
+pub const AREAS: [Area; 3] = [RESPONSE, LOG.area, REPORT];
+/// Where a script lies that came with a request: in nobody's way.
+pub const SCRIPT: Area = COMMANDS;
+
 /// A word of the guest's, where the guest has it.
 macro_rules! word {
+    (response_written) => {
+        crate::script::word!(of written)
+    };
+    (response_head) => {
+        crate::script::word!(of head)
+    };
+    (response_end) => {
+        crate::script::word!(of end)
+    };
+    (request_read) => {
+        crate::script::word!(of read)
+    };
+    (of $field:ident) => {
+        crate::script::word!(channels)
+            + std::mem::offset_of!(faasw_abi::channel::ChannelWords, $field) as u64
+    };
     ($field:ident) => {
         faasw_abi::memory_map::MAILBOX
             + faasw_abi::mailbox::GUEST_WORDS.offset
@@ -112,11 +133,10 @@ impl Script {
             headers: Vec::new(),
         }
         .encode();
-        self.write(place(RESPONSE_HEAD), &head).store_pair(
-            word!(response_head_len),
-            head.len() as u32,
-            0,
-        )
+        let length = head.len() as u32;
+        self.write(place(RESPONSE), &head)
+            .store(word!(response_written), length.into())
+            .store_pair(word!(response_head), length, 0)
     }
 
     /// Rings that it is done.
@@ -131,7 +151,7 @@ impl Script {
 
     /// An end, but no head.
     pub fn end_without_head(self) -> Self {
-        self.store_pair(word!(response_head_len), 0, 1).store_pair(
+        self.store_pair(word!(response_head), 0, 1).store_pair(
             word!(outcome),
             Outcome::Response as u32,
             0,
@@ -141,14 +161,17 @@ impl Script {
     /// The end of a good response without a body.
     pub fn end(self) -> Self {
         let length = ResponseHead::default().encode().len() as u32;
-        self.store_pair(word!(response_head_len), length, 1)
-            .store_pair(word!(outcome), Outcome::Response as u32, 0)
+        self.store_pair(word!(response_head), length, 1).store_pair(
+            word!(outcome),
+            Outcome::Response as u32,
+            0,
+        )
     }
 
     /// Two log records of line breaks, each half the ring.
     pub fn whole_log(mut self) -> Self {
-        let half = LOG.size / 2;
-        for at in [place(LOG), place(LOG) + half] {
+        let half = LOG.size() / 2;
+        for at in [place(LOG.area), place(LOG.area) + half] {
             let length = half - LOG_RECORD_HEADER as u64;
             let content = at + LOG_RECORD_HEADER as u64;
             self = self
@@ -181,7 +204,7 @@ impl Script {
     /// Goes back to a step until what is behind it was done `count` times. Only in a
     /// request's body, which it writes.
     pub fn repeat_from(self, step: u64, count: u64) -> Self {
-        let own = place(REQUEST_BODY) + 32 * self.here();
+        let own = place(SCRIPT) + 32 * self.here();
         self.step(Op::Again, own + 24, step, count)
     }
 
@@ -198,7 +221,7 @@ impl Script {
 }
 
 const _: () = assert!(
-    offset_of!(GuestWords, response_end) == offset_of!(GuestWords, response_head_len) + 4
+    offset_of!(ChannelWords, end) == offset_of!(ChannelWords, head) + 4
         && offset_of!(GuestWords, exit_code) == offset_of!(GuestWords, outcome) + 4
         && GUEST_WORDS.size >= 0x100,
     "the words that are stored in pairs"

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use faasw_abi::channel::Waits;
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{LOG, WAIT_LOG};
+use faasw_abi::mailbox::LOG;
 use faasw_pool::{Call, CallLimits, InvokeError, LogSink, LogStream};
 
 use crate::script::{Op, Script, word};
@@ -66,11 +67,11 @@ pub async fn a_storm_of_progress_costs_the_node_little(bench: &Bench) {
 pub async fn a_storm_of_log_costs_the_node_little(bench: &Bench) {
     let before = Script::new()
         .whole_log()
-        .store_pair(word!(response_trailers_len), 0, WAIT_LOG)
+        .store(word!(wait_for), Waits::LOG.word())
         .store(word!(wait_nanoseconds), u64::MAX);
     let again = Script::new()
         // Half of it, since it may be woken once more than it was read.
-        .step(Op::Add, word!(log_written), LOG.size / 2, 0)
+        .step(Op::Add, word!(log_written), LOG.size() / 2, 0)
         .progress()
         .ring(Ring::Wait);
     costs_little(bench, before, again).await;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use faasw_abi::channel::{Channel, Waits};
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{WAIT_LOG, WAIT_REQUEST, WAIT_ROOM};
 use faasw_pool::{Call, CallLimits, InvokeError, SeedError};
 
 use crate::carrier::Carrier;
@@ -12,9 +12,9 @@ use crate::support::{Bench, arriving, call, slowness};
 use crate::{Battlefield, good, short_limits};
 
 /// Waits again and again, each time for so long.
-fn waits(before: Script, wait_for: u32, nanoseconds: u64) -> Script {
+fn waits(before: Script, wait_for: u64, nanoseconds: u64) -> Script {
     let script = before
-        .store_pair(word!(response_trailers_len), 0, wait_for)
+        .store(word!(wait_for), wait_for)
         .store(word!(wait_nanoseconds), nanoseconds)
         .progress();
     let from = script.here();
@@ -24,7 +24,13 @@ fn waits(before: Script, wait_for: u32, nanoseconds: u64) -> Script {
 pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for nanoseconds in [0, 1_000_000, u64::MAX] {
-        for wait_for in [0, WAIT_REQUEST | WAIT_ROOM, WAIT_LOG, u32::MAX] {
+        for wait_for in [
+            0,
+            Waits::of(Channel::INVOCATION).word(),
+            Waits::LOG.word(),
+            !Waits::LOG.word(),
+            u64::MAX,
+        ] {
             for before in [Script::new(), Script::new().head()] {
                 let began = Instant::now();
                 let script = waits(before, wait_for, nanoseconds);
@@ -53,14 +59,15 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
     // It asks for more of the request, takes that back, and asks again; nobody sends.
     let asks = |script: Script, wait_for| {
         script
-            .store_pair(word!(response_trailers_len), 0, wait_for)
+            .store(word!(wait_for), wait_for)
             .store(word!(wait_nanoseconds), 20_000_000)
             .progress()
             .ring(Ring::Wait)
     };
     let script = Script::new().head();
     let from = script.here();
-    let script = asks(asks(script, WAIT_REQUEST), 0).for_ever_from(from);
+    let script =
+        asks(asks(script, Waits::bytes(Channel::INVOCATION).word()), 0).for_ever_from(from);
     let (client, body) = arriving();
     let bytes = script.bytes();
     client
@@ -92,7 +99,7 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
 pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for before in [Script::new(), Script::new().head()] {
-        let script = before.store_pair(word!(response_trailers_len), 0, WAIT_LOG);
+        let script = before.store(word!(wait_for), Waits::LOG.word());
         let from = script.here();
         let script = script.progress().for_ever_from(from);
         let limits = CallLimits {
@@ -114,7 +121,7 @@ pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &B
 
 pub async fn instantiating_has_an_end_too(bench: &Bench) {
     let good = good(bench).await;
-    let storm = Script::new().store_pair(word!(response_trailers_len), 0, WAIT_LOG);
+    let storm = Script::new().store(word!(wait_for), Waits::LOG.word());
     let from = storm.here();
     let storm = storm.progress().for_ever_from(from);
     let spin = Script::new().for_ever_from(0);

@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
+use faasw_abi::channel::Channel;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{Pair, ResponseHead};
 
@@ -68,7 +69,7 @@ impl Output {
             }
             Self::Body => {
                 if !is_head {
-                    send_whole(platform, new);
+                    send_whole(platform, Channel::INVOCATION, new);
                 }
                 Ok(())
             }
@@ -97,7 +98,9 @@ impl Output {
                 .map_err(Failure::refused)?;
         }
         match self {
-            Self::Body => platform.finish_body(&[]).map_err(Failure::refused),
+            Self::Body => platform
+                .finish(Channel::INVOCATION, &[])
+                .map_err(Failure::refused),
             Self::Bad(report) => Err(Failure::new(Outcome::BadResponse, report)),
             // begin_body left this state.
             Self::Block { .. } => Ok(()),
@@ -128,7 +131,7 @@ impl Output {
             }
         };
         drop_false_content_length(&mut head);
-        platform.send_head(&head)?;
+        platform.send_head(Channel::INVOCATION, &head.encode())?;
         *self = Self::Body;
         self.write(body, is_head, platform)
     }

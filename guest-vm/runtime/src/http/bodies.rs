@@ -8,7 +8,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use faasw_abi::wire::Pair;
+use faasw_abi::channel::Channel;
+use faasw_abi::wire::{Pair, encode_trailers};
 
 use crate::platform::{Platform, SendError, send_whole};
 
@@ -118,7 +119,7 @@ impl Bodies {
     pub(crate) fn room(&self, id: BodyId, platform: &impl Platform) -> u64 {
         match self.bodies.get(&id).map(|body| &body.sink) {
             Some(Sink::Pending(_)) => (MAX_PENDING - self.pending) as u64,
-            Some(Sink::Platform) => platform.room() as u64,
+            Some(Sink::Platform) => platform.room(Channel::INVOCATION) as u64,
             Some(Sink::Nowhere) | None => u64::MAX,
         }
     }
@@ -159,7 +160,7 @@ impl Bodies {
                 waiting.extend_from_slice(bytes);
                 self.pending += bytes.len();
             }
-            Sink::Platform => send_whole(platform, bytes),
+            Sink::Platform => send_whole(platform, Channel::INVOCATION, bytes),
             Sink::Nowhere => {}
         }
         body.written = written;
@@ -186,10 +187,12 @@ impl Bodies {
             return Ok(());
         };
         if !is_head {
-            send_whole(platform, &waiting);
+            send_whole(platform, Channel::INVOCATION, &waiting);
         }
         match self.bodies.get(&id).map(|body| &body.end) {
-            Some(End::Finished(trailers)) => platform.finish_body(trailers),
+            Some(End::Finished(trailers)) => {
+                platform.finish(Channel::INVOCATION, &encode_trailers(trailers))
+            }
             _ => Ok(()),
         }
     }
@@ -225,7 +228,7 @@ impl Bodies {
             Err(FinishFailure::Length { written })
         } else {
             let sent = if body.is_answer {
-                platform.finish_body(&trailers)
+                platform.finish(Channel::INVOCATION, &encode_trailers(&trailers))
             } else {
                 Ok(())
             };

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use faasw_abi::channel::Channel;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{RequestHead, ResponseHead};
 
@@ -67,13 +68,14 @@ impl Exchange {
             return Ok(());
         }
         self.answer = Some(Answer::Response { declared, body });
-        platform.send_head(&ResponseHead {
+        let head = ResponseHead {
             status,
             headers: headers.into_pairs(),
-        })?;
+        };
+        platform.send_head(Channel::INVOCATION, &head.encode())?;
         match body {
             Some(body) => self.bodies.send(body, self.is_head, platform),
-            None => platform.finish_body(&[]),
+            None => platform.finish(Channel::INVOCATION, &[]),
         }
     }
 

@@ -3,7 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use faasw_abi::wire::RequestHead;
+use faasw_abi::channel::Channel;
+use faasw_abi::wire::{RequestHead, decode_trailers};
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
@@ -157,7 +158,9 @@ impl<P: Platform> types::HostFutureTrailers for State<P> {
         if self.rest_of_request() == Incoming::Pending {
             return Ok(None);
         }
-        let received = self.platform.request_trailers();
+        // The host spells them right; if not, there are none.
+        let received =
+            decode_trailers(&self.platform.tail(Channel::INVOCATION)).unwrap_or_default();
         self.table.get_mut(&trailers)?.taken = true;
         if received.is_empty() {
             return Ok(Some(Ok(Ok(None))));

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use faasw_abi::channel::{Channel, Waits};
 use wasmtime::{Caller, Linker, Result};
 
 use super::clock::Clock;
@@ -10,7 +11,7 @@ use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
 use super::memory::{Memory, call, item};
 use super::{MODULE, unsigned};
-use crate::platform::{Incoming, Interest, Platform};
+use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
 /// Most subscriptions in one call; there are three descriptors to wait for.
@@ -82,7 +83,10 @@ impl Subscription {
     fn event<P: Platform>(&self, state: &State<P>, now: u64) -> Option<[u8; EVENT as usize]> {
         let (happened, error) = match self.until {
             Until::Now(error) => (true, error),
-            Until::Request => (state.platform.incoming() != Incoming::Pending, 0),
+            Until::Request => {
+                let incoming = state.platform.incoming(Channel::INVOCATION);
+                (incoming != Incoming::Pending, 0)
+            }
             Until::Room => (state.stdout_room() > 0, 0),
             Until::At(deadline) => (deadline <= now, 0),
         };
@@ -140,12 +144,13 @@ fn poll<P: Platform>(
             Until::At(deadline) => Some(deadline),
             _ => None,
         });
-        let waits = |until: fn(&Until) -> bool| subscriptions.iter().any(|one| until(&one.until));
-        let interest = Interest {
-            request: waits(|until| matches!(until, Until::Request)),
-            room: waits(|until| matches!(until, Until::Room)),
-        };
-        state.platform.wait(interest, deadlines.min());
+        let waits = subscriptions.iter().map(|one| match one.until {
+            Until::Request => Waits::bytes(Channel::INVOCATION),
+            Until::Room => Waits::room(Channel::INVOCATION),
+            Until::Now(_) | Until::At(_) => Waits::default(),
+        });
+        let waits = waits.fold(Waits::default(), Waits::and);
+        state.platform.wait(waits, deadlines.min());
     };
     for (index, event) in (0..).zip(&events) {
         memory.write(item(events_at, index, EVENT)?, event)?;

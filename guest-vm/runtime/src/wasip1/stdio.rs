@@ -1,5 +1,6 @@
 //! What can be done with descriptors 0, 1 and 2: reading, writing, asking.
 
+use faasw_abi::channel::Channel;
 use wasmtime::{Caller, Linker, Result};
 
 use super::descriptors::Stream;
@@ -65,9 +66,9 @@ fn read<P: Platform>(
         }
         // Waits for the first bytes only: later ones may be long in coming.
         let taken = if total == 0 {
-            read_some(&mut state.platform, buffer)
+            read_some(&mut state.platform, Channel::INVOCATION, buffer)
         } else {
-            state.platform.read_body(buffer)
+            state.platform.read(Channel::INVOCATION, buffer)
         };
         total += u32::try_from(taken).map_err(|_| Errno::Overflow)?;
         if taken < buffer.len() {

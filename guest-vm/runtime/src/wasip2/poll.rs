@@ -5,12 +5,13 @@
 
 use alloc::vec::Vec;
 
+use faasw_abi::channel::{Channel, Waits};
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::bindings::wasi::io::poll;
 use crate::http::BodyId;
-use crate::platform::{Incoming, Interest, Platform};
+use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
 /// What a function can wait for.
@@ -39,7 +40,7 @@ impl<P: Platform> State<P> {
         match pollable {
             Pollable::Ready => true,
             Pollable::At(deadline) => deadline <= now,
-            Pollable::Request => self.platform.incoming() != Incoming::Pending,
+            Pollable::Request => self.platform.incoming(Channel::INVOCATION) != Incoming::Pending,
             Pollable::Trailers => self.rest_of_request() != Incoming::Pending,
             Pollable::Writable(body) => self.exchange.bodies.room(body, &self.platform) > 0,
             Pollable::Stdout => self.stdout_room() > 0,
@@ -47,14 +48,14 @@ impl<P: Platform> State<P> {
     }
 
     /// What the platform can wait for on behalf of a pollable that is not ready.
-    fn interest(&self, pollable: Pollable) -> Interest {
-        Interest {
-            request: matches!(pollable, Pollable::Request | Pollable::Trailers),
-            room: match pollable {
-                Pollable::Writable(body) => self.exchange.bodies.is_sent(body),
-                Pollable::Stdout => true,
-                _ => false,
-            },
+    fn waits(&self, pollable: Pollable) -> Waits {
+        match pollable {
+            Pollable::Request | Pollable::Trailers => Waits::bytes(Channel::INVOCATION),
+            Pollable::Stdout => Waits::room(Channel::INVOCATION),
+            Pollable::Writable(body) if self.exchange.bodies.is_sent(body) => {
+                Waits::room(Channel::INVOCATION)
+            }
+            _ => Waits::default(),
         }
     }
 
@@ -75,16 +76,13 @@ impl<P: Platform> State<P> {
                 _ => None,
             });
             let deadline = deadlines.min();
-            let mut interest = Interest::default();
-            for pollable in pollables {
-                let wanted = self.interest(*pollable);
-                interest.request |= wanted.request;
-                interest.room |= wanted.room;
-            }
-            if deadline.is_none() && interest == Interest::default() {
+            let waits = pollables
+                .iter()
+                .fold(Waits::default(), |waits, one| waits.and(self.waits(*one)));
+            if deadline.is_none() && waits.is_empty() {
                 wasmtime::bail!("{NEVER}");
             }
-            self.platform.wait(interest, deadline);
+            self.platform.wait(waits, deadline);
         }
     }
 }

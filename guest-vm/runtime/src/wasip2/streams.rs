@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use faasw_abi::channel::Channel;
 use wasmtime::component::{Resource, ResourceTableError};
 use wasmtime::{Error, Result};
 
@@ -114,7 +115,7 @@ impl<P: Platform> State<P> {
         match *self.table.get(stream)? {
             InputStream::Empty => Err(StreamFailure::Closed),
             InputStream::RequestBody if length == 0 => Ok(Vec::new()),
-            InputStream::RequestBody => match self.platform.incoming() {
+            InputStream::RequestBody => match self.platform.incoming(Channel::INVOCATION) {
                 Incoming::Ready => {
                     let most = usize::try_from(length.min(MAX_READ)).unwrap_or(usize::MAX);
                     Ok(self.read_body(most))

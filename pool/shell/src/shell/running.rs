@@ -109,7 +109,7 @@ impl Shell<'_> {
         let Some(instance) = &self.instance else {
             return;
         };
-        let wish = guest_memory::populate_wanted(instance.mailbox);
+        let wish = instance.mailbox.populate_wanted();
         if !wish.is_empty() && instance.ram.pages().holds(wish) {
             guest_memory::make_private(instance.ram, &wish.into());
             self.vm.prefault(wish.start.address().get(), wish.bytes());
@@ -122,7 +122,7 @@ impl Shell<'_> {
         let wanted = self
             .instance
             .as_ref()
-            .map_or(0, |instance| guest_memory::wait_wanted(instance.mailbox))
+            .map_or(0, |instance| instance.mailbox.wait_wanted())
             .min(WAIT_MAX);
         let timeout = Timespec {
             tv_sec: (wanted / 1_000_000_000) as i64,

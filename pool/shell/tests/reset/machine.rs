@@ -13,6 +13,7 @@ use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Window;
 use faasw_shell::arena::Arena;
 use faasw_shell::guest_memory::{self, Mapping};
+use faasw_shell::mailbox::Mailbox;
 use faasw_shell::page_map::PageMap;
 use faasw_shell::reset::{self, Manner, Restored, Tables, Trouble};
 use faasw_shell::source::Source;
@@ -64,9 +65,8 @@ pub struct Machine {
     pub ram: Mapping,
     pub source: Source,
     pub state: VcpuState,
-    pub mailbox: Mapping,
+    pub mailbox: Mailbox,
     pub level: Level,
-    pub mailbox_file: OwnedFd,
     pub page_map: PageMap,
 }
 
@@ -299,11 +299,11 @@ impl Machine {
         keep_small(ram);
         guest_memory::make_private(ram, &source.write_set);
         let mailbox_file = memory("mailbox", MAILBOX_BYTES);
-        let mailbox = guest_memory::mailbox(&mut arena, mailbox_file.as_fd()).unwrap();
+        let mailbox = Mailbox::new(&mut arena, mailbox_file).unwrap();
         let code_file = memory("code", LARGE);
         let code = guest_memory::code(&mut arena, code_file.as_fd(), LARGE).unwrap();
         let mut vm = new_vm();
-        vm.place(ram, mailbox, Some(code)).unwrap();
+        vm.place(ram, mailbox.mapping(), Some(code)).unwrap();
         vm.restore(&first_state(level)).unwrap();
         // As KVM spells it: limits and unused fields of segments are filled in.
         let state = vm.save().unwrap();
@@ -315,7 +315,6 @@ impl Machine {
             state,
             mailbox,
             level,
-            mailbox_file,
             page_map: PageMap::open().unwrap(),
         }
     }
@@ -348,8 +347,8 @@ impl Machine {
         let ring_0 = restored.ring_0_entered || self.level == Level::Ring0;
         self.vm.check(&self.state, ring_0)?;
         let tables = &restored.tables;
-        reset::translations(&mut self.vm, &self.state, self.mailbox, tables)?;
-        reset::mailbox(&self.mailbox_file, self.mailbox)?;
+        reset::translations(&mut self.vm, &self.state, &self.mailbox, tables)?;
+        self.mailbox.wipe()?;
         Ok(self
             .vm
             .put_back(&self.state, *tables != Tables::Untouched)?)
@@ -379,13 +378,13 @@ impl Machine {
             assert!(now == expected, "page {page:#x}");
         }
         for page in (0..MAILBOX_BYTES).step_by(PAGE as usize) {
-            let now = self.mailbox.page(pages(page, 1).start).unwrap();
+            let now = self.mailbox.mapping().page(pages(page, 1).start).unwrap();
             assert!(now == [0; PAGE as usize], "mailbox page {page:#x}");
         }
     }
 
     /// Bytes of the mailbox from its start.
     pub fn told(&self) -> [u8; PAGE as usize] {
-        self.mailbox.page(Page::new(0)).unwrap()
+        self.mailbox.mapping().page(Page::new(0)).unwrap()
     }
 }

@@ -105,17 +105,12 @@ fn attached(source: &Source) -> Attached {
 fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno> {
     let attached = attached(&machine.source);
     let Instance {
-        ram,
-        mailbox,
-        mailbox_file,
-        seed,
-        ..
+        ram, mailbox, seed, ..
     } = preset.fork(&mut machine.vm, order, attached)?;
     let (source, state) = *seed.unwrap();
     machine::keep_small(ram);
     machine.ram = ram;
     machine.mailbox = mailbox;
-    machine.mailbox_file = mailbox_file;
     machine.source = source;
     machine.state = state;
     Ok(())

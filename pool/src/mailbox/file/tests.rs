@@ -1,9 +1,14 @@
+use faasw_abi::channel::{HEAD_MAX, TAIL_MAX};
+
 use super::*;
 use crate::sink::LogStream;
 
 /// What a guest would write.
 fn forge(mailbox: &Mailbox, change: impl FnOnce(&mut GuestWords)) -> GuestWords {
-    let mut words = mailbox.guest().unwrap();
+    let mut words = GuestWords::new_zeroed();
+    mailbox
+        .read(GUEST_WORDS.offset, words.as_mut_bytes())
+        .unwrap();
     change(&mut words);
     mailbox.write(GUEST_WORDS.offset, words.as_bytes()).unwrap();
     mailbox.guest().unwrap()
@@ -24,92 +29,165 @@ fn record(stream: u8, bytes: &[u8]) -> Vec<u8> {
     record
 }
 
+/// Channels that the tests of both kinds are run with.
+fn channels() -> [Channel; 3] {
+    [0, 1, 15].map(|number| Channel::new(number).unwrap())
+}
+
+fn opened(channel: Channel, head: &[u8]) -> Mailbox {
+    let mut mailbox = Mailbox::new().unwrap();
+    mailbox.open(channel, head, false, false).unwrap();
+    mailbox
+}
+
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let mut mailbox = Mailbox::new().unwrap();
+    let channel = Channel::INVOCATION;
     let large = vec![0; (64 << 10) + 1];
     assert!(matches!(
-        mailbox.put_head(&large, false, false),
+        mailbox.open(channel, &large, false, false),
         Err(InvokeError::RequestTooLarge { part: "head", .. })
     ));
-    mailbox.put_head(&large[1..], true, false).unwrap();
+    assert_eq!(host(&mailbox).open, 0);
+    mailbox.open(channel, &large[1..], false, true).unwrap();
     assert!(matches!(
-        mailbox.end_request(&[(large, Vec::new())]),
+        mailbox.finish(channel, &large),
         Err(InvokeError::RequestTooLarge {
             part: "trailers",
             ..
         })
     ));
-    assert_eq!(host(&mailbox).request_end, mailbox::REQUEST_OPEN);
+    let said = host(&mailbox);
+    assert_eq!((said.open, said.tell_end), (1, 1));
+    assert_eq!(said.channels[channel].end, 0);
+    assert_eq!(said.channels[channel].head, 64 << 10);
 }
 
 #[test]
-fn bodies_of_any_size_pass_through_the_rings() {
-    let mut mailbox = Mailbox::new().unwrap();
-    let (mut sent, mut received) = (0_u64, 0_u64);
-    let byte = |number: u64| (number * 7 % 251) as u8;
-    let mut step = 1_usize;
-    while received < 5 << 20 {
-        step = step * 31 % 700_001 + 1;
-        let guest = mailbox.guest().unwrap();
-        let bytes: Vec<u8> = (sent..).take(step).map(byte).collect();
-        sent += mailbox.put_body(&guest, &bytes).unwrap() as u64;
-        assert_eq!(host(&mailbox).request_written, sent);
-        // A guest that echoes what it finds.
-        let there = (sent - guest.request_read) as usize;
-        let echoed = mailbox
-            .copy_ring(mailbox::REQUEST_BODY, guest.request_read, there)
-            .unwrap();
-        let mut rest = echoed.as_slice();
-        for piece in pieces(mailbox::RESPONSE_BODY, guest.response_written, there) {
-            let (now, later) = rest.split_at(piece.length);
-            mailbox.write(piece.offset, now).unwrap();
-            rest = later;
+fn messages_of_any_size_pass_through_the_rings() {
+    for channel in channels() {
+        let mut mailbox = opened(channel, b"head");
+        let (mut sent, mut received) = (4_u64, 0_u64);
+        let byte = |number: u64| (number * 7 % 251) as u8;
+        let mut step = 1_usize;
+        while received < 3 << 20 {
+            step = step * 31 % 700_001 + 1;
+            let guest = mailbox.guest().unwrap();
+            let bytes: Vec<u8> = (sent..).take(step).map(byte).collect();
+            sent += mailbox.put(channel, &guest, &bytes).unwrap() as u64;
+            assert_eq!(host(&mailbox).channels[channel].written, sent);
+            // A guest that echoes what it finds, the head first.
+            let told = guest.channels[channel];
+            let there = (sent - told.read) as usize;
+            let echoed = mailbox
+                .copy_ring(channel.to_guest(), told.read, there)
+                .unwrap();
+            mailbox
+                .put_ring(channel.to_host(), told.written, &echoed)
+                .unwrap();
+            let guest = forge(&mailbox, |guest| {
+                let told = &mut guest.channels[channel];
+                told.read += there as u64;
+                told.written += there as u64;
+                told.head = 4;
+            });
+            if received == 0 {
+                let head = mailbox.take_head(channel, &guest).unwrap();
+                assert_eq!(head.unwrap(), b"head");
+                received = 4;
+            }
+            let taken = mailbox.take(channel, &guest, usize::MAX).unwrap();
+            assert!(
+                taken
+                    .iter()
+                    .copied()
+                    .eq((received..).take(taken.len()).map(byte))
+            );
+            received += taken.len() as u64;
+            assert_eq!(mailbox.take_head(channel, &guest).unwrap(), None);
         }
-        let guest = forge(&mailbox, |guest| {
-            guest.request_read += there as u64;
-            guest.response_written += there as u64;
-        });
-        let taken = mailbox.take_body(&guest, usize::MAX).unwrap();
-        assert!(
-            taken
-                .iter()
-                .copied()
-                .eq((received..).take(taken.len()).map(byte))
-        );
-        received += taken.len() as u64;
-        assert_eq!(host(&mailbox).response_read, received);
+        assert_eq!(sent, received);
     }
-    assert_eq!(sent, received);
+}
+
+#[test]
+fn a_message_has_a_head_a_body_and_a_tail() {
+    for channel in channels() {
+        let mut mailbox = opened(channel, b"to");
+        mailbox
+            .put_ring(channel.to_host(), 0, b"headbodytail")
+            .unwrap();
+        let guest = forge(&mailbox, |guest| {
+            guest.channels[channel] = ChannelWords {
+                written: 8,
+                read: 0,
+                head: 4,
+                end: ChannelWords::end_with(4),
+            };
+        });
+        assert_eq!(mailbox.waiting(channel, &guest).unwrap(), 4);
+        let head = mailbox.take_head(channel, &guest).unwrap();
+        assert_eq!(head.unwrap(), b"head");
+        assert_eq!(mailbox.tail(channel, &guest).unwrap().unwrap(), b"tail");
+        assert_eq!(mailbox.waiting(channel, &guest).unwrap(), 4);
+        let left = mailbox.take_rest(channel, &guest).unwrap().unwrap();
+        assert_eq!(
+            (&left.body[..], &left.tail[..]),
+            (&b"body"[..], &b"tail"[..])
+        );
+        assert_eq!(mailbox.waiting(channel, &guest).unwrap(), 0);
+
+        // And the other way.
+        mailbox.finish(channel, b"tail").unwrap();
+        let said = host(&mailbox).channels[channel];
+        assert_eq!((said.head, said.written, said.tail()), (2, 2, Some(4)));
+        let tail = mailbox.copy_ring(channel.to_guest(), 2, 4).unwrap();
+        assert_eq!(tail, b"tail");
+    }
+}
+
+#[test]
+fn a_channel_that_is_not_open_is_not_read_and_takes_no_page() {
+    let mut mailbox = opened(Channel::INVOCATION, b"head");
+    let other = Channel::new(7).unwrap();
+    forge(&mailbox, |guest| guest.channels[other].written = u64::MAX);
+    assert_eq!(mailbox.guest().unwrap().channels[other].written, 0);
+    assert!(mailbox.is_untouched().unwrap());
+    let blocks = |mailbox: &Mailbox| rustix::fs::fstat(mailbox).unwrap().st_blocks;
+    // The request's page, and the words'.
+    assert_eq!(blocks(&mailbox), 2 * 8);
+    mailbox.open(other, b"head", true, false).unwrap();
+    assert_eq!(blocks(&mailbox), 3 * 8);
+    assert_eq!(mailbox.guest().unwrap().channels[other].written, u64::MAX);
 }
 
 #[test]
 fn what_no_guest_has_touched_can_be_taken_back() {
-    let mut mailbox = Mailbox::new().unwrap();
+    let channel = Channel::INVOCATION;
+    let mut mailbox = opened(channel, b"head");
     assert!(mailbox.is_untouched().unwrap());
-    assert!(mailbox.untaken_body().unwrap().is_empty());
+    assert!(mailbox.untaken_body(channel).unwrap().is_empty());
     let guest = mailbox.guest().unwrap();
     let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
-    mailbox.put_head(b"head", true, false).unwrap();
-    let put = mailbox.put_body(&guest, &bytes[..5]).unwrap();
-    assert_eq!(mailbox.untaken_body().unwrap(), bytes[..5]);
-    let put = put + mailbox.put_body(&guest, &bytes[5..]).unwrap();
-    assert_eq!(mailbox.untaken_body().unwrap(), bytes[..put]);
+    let put = mailbox.put(channel, &guest, &bytes[..5]).unwrap();
+    assert_eq!(mailbox.untaken_body(channel).unwrap(), bytes[..5]);
+    let put = put + mailbox.put(channel, &guest, &bytes[5..]).unwrap();
+    assert_eq!(mailbox.untaken_body(channel).unwrap(), bytes[..put]);
     assert!(mailbox.is_untouched().unwrap());
-
-    let guest = forge(&mailbox, |guest| guest.request_read = 10);
+    let guest = forge(&mailbox, |guest| guest.channels[channel].read = 10);
     assert!(!mailbox.is_untouched().unwrap());
-    mailbox.put_body(&guest, &bytes[put..]).unwrap();
-    // A guest that goes back on its word has touched it still.
-    forge(&mailbox, |guest| guest.request_read = 0);
-    assert!(mailbox.untaken_body().is_err());
+    mailbox.put(channel, &guest, &bytes[put..]).unwrap();
+    // A guest that goes back on its word.
+    let guest = forge(&mailbox, |guest| guest.channels[channel].read = 0);
+    assert_eq!(mailbox.put(channel, &guest, b"x").unwrap(), 0);
 }
 
 #[test]
 fn a_log_that_was_taken_is_a_trace() {
     let mut mailbox = Mailbox::new().unwrap();
     let log = record(1, b"begun\n");
-    mailbox.write(mailbox::LOG.offset, &log).unwrap();
+    mailbox.put_ring(LOG, 0, &log).unwrap();
     let guest = forge(&mailbox, |guest| guest.log_written = log.len() as u64);
     mailbox.take_log(&guest).unwrap();
     forge(&mailbox, |guest| guest.log_written = 0);
@@ -117,42 +195,86 @@ fn a_log_that_was_taken_is_a_trace() {
 }
 
 #[test]
-fn a_full_ring_takes_no_more() {
-    let mut mailbox = Mailbox::new().unwrap();
-    let guest = mailbox.guest().unwrap();
-    let large = vec![1; 3 << 20];
-    assert_eq!(mailbox.put_body(&guest, &large).unwrap(), 1 << 20);
-    assert_eq!(mailbox.put_body(&guest, &large).unwrap(), 0);
-    let guest = forge(&mailbox, |guest| guest.request_read = 10);
-    assert_eq!(mailbox.put_body(&guest, &large).unwrap(), 10);
+fn a_full_ring_takes_no_more_but_a_tail() {
+    for channel in channels() {
+        let mut mailbox = opened(channel, b"head");
+        let guest = mailbox.guest().unwrap();
+        let large = vec![1; 3 << 20];
+        let room = (channel.to_guest().size() - TAIL_MAX) as usize - 4;
+        assert_eq!(mailbox.put(channel, &guest, &large).unwrap(), room);
+        assert_eq!(mailbox.put(channel, &guest, &large).unwrap(), 0);
+        let guest = forge(&mailbox, |guest| guest.channels[channel].read = 10);
+        assert_eq!(mailbox.put(channel, &guest, &large).unwrap(), 10);
+        let tail = vec![2; TAIL_MAX as usize];
+        mailbox.finish(channel, &tail).unwrap();
+        // Nothing that was not taken was written over.
+        let body = mailbox.copy_ring(channel.to_guest(), 10, room + 4).unwrap();
+        assert!(body.iter().all(|byte| *byte == 1));
+    }
 }
 
 #[test]
 fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
-    let mut mailbox = Mailbox::new().unwrap();
-    let guest = forge(&mailbox, |guest| {
-        guest.response_head_len = u32::MAX;
-        guest.response_trailers_len = u32::MAX;
-        guest.response_written = (1 << 20) + 1;
-        guest.request_read = 1;
-        guest.report_len = 4097;
-        guest.log_written = (128 << 10) + 1;
-    });
-    for lie in [
-        mailbox.head(&guest).map(|_| ()),
-        mailbox.trailers(&guest).map(|_| ()),
-        mailbox.take_body(&guest, 1).map(|_| ()),
-        mailbox.put_body(&guest, b"x").map(|_| ()),
-        mailbox.report(&guest).map(|_| ()),
-        mailbox.take_log(&guest).map(|_| ()),
-    ] {
-        assert!(matches!(lie, Err(InvokeError::GuestFailed(_))));
+    for channel in channels() {
+        let size = channel.to_host().size();
+        let mut mailbox = opened(channel, b"");
+        let lies = [
+            // More than there is of the ring, or of the message.
+            (size + 1, 0, 1, 1),
+            (u64::MAX, 0, 1, 1),
+            (10, 0, 11, 1),
+            (size, 0, HEAD_MAX as u32 + 1, 1),
+            (10, 0, u32::MAX, u32::MAX),
+            (10, 0, 1, u32::MAX),
+            (10, 0, 1, ChannelWords::end_with(TAIL_MAX as u32 + 1)),
+            (size - 10, 0, 1, ChannelWords::end_with(12)),
+        ];
+        for (written, read, head, end) in lies {
+            let guest = forge(&mailbox, |guest| {
+                guest.channels[channel] = ChannelWords {
+                    written,
+                    read,
+                    head,
+                    end,
+                };
+            });
+            let refused = mailbox
+                .take_head(channel, &guest)
+                .and_then(|_| mailbox.take_rest(channel, &guest));
+            let told = (written, read, head, end);
+            assert!(
+                matches!(refused, Err(InvokeError::GuestFailed(_))),
+                "{told:?}: {}",
+                refused.is_ok()
+            );
+            mailbox.said.channels[channel].read = 0;
+        }
+        let guest = forge(&mailbox, |guest| {
+            guest.channels[channel] = ChannelWords {
+                read: 1,
+                ..ChannelWords::default()
+            };
+            guest.report_len = 4097;
+            guest.log_written = (128 << 10) + 1;
+        });
+        for lie in [
+            mailbox.put(channel, &guest, b"x").map(|_| ()),
+            mailbox.untaken_bytes(channel, &guest).map(|_| ()),
+            mailbox.report(&guest).map(|_| ()),
+            mailbox.take_log(&guest).map(|_| ()),
+        ] {
+            assert!(matches!(lie, Err(InvokeError::GuestFailed(_))));
+        }
+        // Going back is a lie, too.
+        let guest = forge(&mailbox, |guest| {
+            guest.channels[channel].head = 1;
+            guest.channels[channel].written = 6;
+        });
+        mailbox.take_head(channel, &guest).unwrap();
+        assert_eq!(mailbox.take(channel, &guest, 5).unwrap().len(), 5);
+        let guest = forge(&mailbox, |guest| guest.channels[channel].written = 5);
+        assert!(mailbox.take(channel, &guest, 5).is_err());
     }
-    // Going back is a lie, too.
-    let guest = forge(&mailbox, |guest| guest.response_written = 5);
-    mailbox.take_body(&guest, 5).unwrap();
-    let guest = forge(&mailbox, |guest| guest.response_written = 4);
-    assert!(mailbox.take_body(&guest, 5).is_err());
 }
 
 #[test]
@@ -160,7 +282,7 @@ fn the_log_comes_out_once() {
     let mut mailbox = Mailbox::new().unwrap();
     let mut log = record(1, b"hello\n");
     log.extend(record(2, b""));
-    mailbox.write(mailbox::LOG.offset, &log).unwrap();
+    mailbox.put_ring(LOG, 0, &log).unwrap();
     let guest = forge(&mailbox, |guest| guest.log_written = log.len() as u64);
     let records = mailbox.take_log(&guest).unwrap();
     assert_eq!(records.len(), 2);
@@ -168,29 +290,6 @@ fn the_log_comes_out_once() {
     assert_eq!(records[0].bytes, b"hello\n");
     assert_eq!(host(&mailbox).log_read, log.len() as u64);
     assert_eq!(mailbox.take_log(&guest).unwrap(), []);
-}
-
-#[test]
-fn a_head_and_trailers_that_spell_nothing_are_refused() {
-    let mailbox = Mailbox::new().unwrap();
-    mailbox
-        .write(mailbox::RESPONSE_HEAD.offset, &[200, 0, 255, 255])
-        .unwrap();
-    mailbox
-        .write(mailbox::RESPONSE_TRAILERS.offset, &[1, 0, 0, 0, 9])
-        .unwrap();
-    let guest = forge(&mailbox, |guest| {
-        guest.response_head_len = 4;
-        guest.response_trailers_len = 5;
-    });
-    assert!(mailbox.head(&guest).is_err());
-    assert!(mailbox.trailers(&guest).is_err());
-    let none = forge(&mailbox, |guest| {
-        guest.response_head_len = 0;
-        guest.response_trailers_len = 0;
-    });
-    assert_eq!(mailbox.head(&none).unwrap(), None);
-    assert_eq!(mailbox.trailers(&none).unwrap(), []);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! When an exchange takes too long, and by whose doing.
+//! When an invocation takes too long, and by whose doing: one timeline for all of its
+//! channels.
 
 use std::time::Duration;
 
@@ -23,8 +24,10 @@ const GRACE: Duration = Duration::from_millis(5);
 /// what the exchange took can be told behind it.
 const RETURN: Duration = Duration::from_millis(5);
 
-/// When what happened last.
-pub struct Clock {
+/// When what happened last, and how long each may take.
+pub struct Timeline {
+    /// How long it may take.
+    pub limits: CallLimits,
     activated: Instant,
     /// The guest was given a part of the request.
     pub fed: Instant,
@@ -36,6 +39,8 @@ pub struct Clock {
     pub cpu: Instant,
     /// The response's head was first there.
     pub head: Option<Instant>,
+    /// The guest was asked to ring for what it flushes.
+    pub is_listening: bool,
 }
 
 /// Which limit a deadline belongs to.
@@ -78,9 +83,9 @@ pub enum Phase {
     Afterwards,
 }
 
-impl Clock {
+impl Timeline {
     /// Everything happens now.
-    pub fn new(limits: &CallLimits) -> Self {
+    pub fn new(limits: CallLimits) -> Self {
         let now = Instant::now();
         Self {
             activated: now,
@@ -89,7 +94,14 @@ impl Clock {
             guest: now,
             cpu: now + limits.cpu,
             head: None,
+            is_listening: false,
+            limits,
         }
+    }
+
+    /// The guest runs from now on.
+    pub fn begin(&mut self) {
+        *self = Self::new(self.limits);
     }
 
     /// Time since the guest began to run.
@@ -98,18 +110,16 @@ impl Clock {
     }
 
     /// The next deadline, and which limit it belongs to. `client_owes` says that
-    /// the guest waits for a part of the request, `listening` that the guest was
-    /// asked to ring for what it flushes, `turn` that it has its turn, and whether others
-    /// wait for that. Where nobody does it is let go by the way: an earlier timer than
+    /// the guest waits for a part of the request, `turn` that it has its turn, and whether
+    /// others wait for that. Where nobody does it is let go by the way: an earlier timer than
     /// others' wakes a thread for nothing.
     pub fn deadline(
         &self,
-        limits: &CallLimits,
         phase: Phase,
         client_owes: bool,
-        listening: bool,
         turn: Option<bool>,
     ) -> (Instant, Limit) {
+        let limits = &self.limits;
         let of_client = self.client.max(self.fed) + limits.idle_client;
         let of_guest = self.guest.max(self.client) + limits.idle_guest;
         let mut earliest = match phase {
@@ -129,7 +139,7 @@ impl Clock {
             let turn = if is_wanted { TURN } else { SHORT };
             consider(self.activated + turn, Limit::Turn);
         }
-        if !listening {
+        if !self.is_listening {
             consider(self.activated + SHORT, Limit::Short);
         }
         consider(self.cpu, Limit::Cpu);
@@ -144,9 +154,9 @@ impl Clock {
 mod tests {
     use super::*;
 
-    fn after(clock: &Clock, phase: Phase, client_owes: bool, limits: &CallLimits) -> (u64, Limit) {
-        let (deadline, limit) = clock.deadline(limits, phase, client_owes, true, None);
-        ((deadline - clock.activated).as_secs(), limit)
+    fn after(timeline: &Timeline, phase: Phase, client_owes: bool) -> (u64, Limit) {
+        let (deadline, limit) = timeline.deadline(phase, client_owes, None);
+        ((deadline - timeline.activated).as_secs(), limit)
     }
 
     #[tokio::test]
@@ -155,34 +165,26 @@ mod tests {
             cpu: Duration::from_secs(1000),
             ..CallLimits::default()
         };
-        let mut clock = Clock::new(&limits);
-        let start = clock.activated;
-        assert_eq!(
-            after(&clock, Phase::Head, false, &limits),
-            (10, Limit::FirstByte)
-        );
-        assert_eq!(
-            after(&clock, Phase::Head, true, &limits),
-            (30, Limit::IdleClient)
-        );
+        let mut timeline = Timeline::new(limits);
+        timeline.is_listening = true;
+        let start = timeline.activated;
+        assert_eq!(after(&timeline, Phase::Head, false), (10, Limit::FirstByte));
+        assert_eq!(after(&timeline, Phase::Head, true), (30, Limit::IdleClient));
         // Each part of the request gives the guest its whole time again.
-        clock.fed = start + Duration::from_secs(25);
+        timeline.fed = start + Duration::from_secs(25);
+        assert_eq!(after(&timeline, Phase::Head, false), (35, Limit::FirstByte));
         assert_eq!(
-            after(&clock, Phase::Head, false, &limits),
-            (35, Limit::FirstByte)
-        );
-        assert_eq!(
-            after(&clock, Phase::Guest, false, &limits),
+            after(&timeline, Phase::Guest, false),
             (60, Limit::IdleGuest)
         );
-        clock.client = start + Duration::from_secs(40);
+        timeline.client = start + Duration::from_secs(40);
         assert_eq!(
-            after(&clock, Phase::Client, false, &limits),
+            after(&timeline, Phase::Client, false),
             (70, Limit::IdleClient)
         );
         // A client that was slow to take is not the guest's silence.
         assert_eq!(
-            after(&clock, Phase::Guest, false, &limits),
+            after(&timeline, Phase::Guest, false),
             (100, Limit::IdleGuest)
         );
     }
@@ -193,18 +195,17 @@ mod tests {
             total: Some(Duration::from_secs(3)),
             ..CallLimits::default()
         };
-        let mut clock = Clock::new(&limits);
-        assert_eq!(
-            after(&clock, Phase::Head, false, &limits),
-            (3, Limit::Total)
-        );
-        clock.cpu = clock.activated + Duration::from_secs(2);
-        assert_eq!(after(&clock, Phase::Head, false, &limits), (2, Limit::Cpu));
-        let (_, first) = clock.deadline(&limits, Phase::Head, false, false, None);
+        let mut timeline = Timeline::new(limits);
+        timeline.is_listening = true;
+        assert_eq!(after(&timeline, Phase::Head, false), (3, Limit::Total));
+        timeline.cpu = timeline.activated + Duration::from_secs(2);
+        assert_eq!(after(&timeline, Phase::Head, false), (2, Limit::Cpu));
+        timeline.is_listening = false;
+        let (_, first) = timeline.deadline(Phase::Head, false, None);
         assert_eq!(first, Limit::Short);
-        let (at, first) = clock.deadline(&limits, Phase::Head, false, false, Some(true));
-        assert_eq!((at, first), (clock.activated + TURN, Limit::Turn));
-        let (at, first) = clock.deadline(&limits, Phase::Head, false, false, Some(false));
-        assert_eq!((at, first), (clock.activated + SHORT, Limit::Turn));
+        let (at, first) = timeline.deadline(Phase::Head, false, Some(true));
+        assert_eq!((at, first), (timeline.activated + TURN, Limit::Turn));
+        let (at, first) = timeline.deadline(Phase::Head, false, Some(false));
+        assert_eq!((at, first), (timeline.activated + SHORT, Limit::Turn));
     }
 }

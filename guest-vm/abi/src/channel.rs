@@ -1,0 +1,296 @@
+//! Channels: how bytes pass between node and guest, both ways.
+//!
+//! A channel is two ring buffers, one to the guest and one to the host. What passes
+//! through one of them is a *message*: a head, a body and a tail, one behind the other as
+//! bytes of one count. How long the head is, how far the body has come and how long the
+//! tail is are words of whoever writes them ([`ChannelWords`]); where the rings lie and
+//! what a channel is for are constants of this module. Which channels are open is the
+//! node's to say, and it keeps that in its own memory. So a guest can lie about counters
+//! and nothing else. See `docs/decisions/0019-calls-are-channels.md`.
+//!
+//! Channel 0 is the invocation: its message to the guest is the request, that to the host
+//! the response. A tail are trailers.
+
+use core::ops::{Index, IndexMut};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::mailbox::{Area, INVOCATION_TO_GUEST, INVOCATION_TO_HOST, OTHERS};
+use crate::ring::RingBuffer;
+
+/// How many channels a mailbox has.
+pub const CHANNELS: usize = 16;
+
+/// Most bytes of a head.
+pub const HEAD_MAX: u64 = 64 << 10;
+
+/// Most bytes of a tail. So much of a ring is kept free of the body, so that a tail never
+/// waits for room.
+pub const TAIL_MAX: u64 = 16 << 10;
+
+/// Bytes of each ring of channels other than the invocation.
+const OTHER_RING: u64 = 128 << 10;
+
+/// How many bytes of a small invocation's request lie right before the words. The ring
+/// begins there, and goes on at its area's start.
+const FIRST_TO_GUEST: u64 = 4 << 10;
+
+/// A channel, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel(u8);
+
+impl Channel {
+    /// The request and its response.
+    pub const INVOCATION: Self = Self(0);
+
+    /// The channel of that number, if there is one.
+    #[must_use]
+    pub const fn new(number: usize) -> Option<Self> {
+        if number < CHANNELS {
+            Some(Self(number as u8))
+        } else {
+            None
+        }
+    }
+
+    /// Its number, below [`CHANNELS`].
+    #[must_use]
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Its bit among those that are open.
+    #[must_use]
+    pub const fn bit(self) -> u32 {
+        1 << self.0
+    }
+
+    /// Where its bytes to the guest are.
+    #[must_use]
+    pub const fn to_guest(self) -> RingBuffer {
+        match self.0 {
+            0 => RingBuffer {
+                area: INVOCATION_TO_GUEST,
+                first: INVOCATION_TO_GUEST.size - FIRST_TO_GUEST,
+            },
+            number => other(number, 0),
+        }
+    }
+
+    /// Where its bytes to the host are.
+    #[must_use]
+    pub const fn to_host(self) -> RingBuffer {
+        match self.0 {
+            0 => RingBuffer {
+                area: INVOCATION_TO_HOST,
+                first: 0,
+            },
+            number => other(number, OTHER_RING),
+        }
+    }
+}
+
+const fn other(number: u8, within: u64) -> RingBuffer {
+    let at = (number as u64 - 1) * 2 * OTHER_RING + within;
+    RingBuffer {
+        area: Area {
+            offset: OTHERS.offset + at,
+            size: OTHER_RING,
+        },
+        first: 0,
+    }
+}
+
+/// One of something for each channel.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(transparent)]
+pub struct PerChannel<T>(pub [T; CHANNELS]);
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a channel's number is less than CHANNELS"
+)]
+impl<T> Index<Channel> for PerChannel<T> {
+    type Output = T;
+
+    fn index(&self, channel: Channel) -> &T {
+        &self.0[channel.number()]
+    }
+}
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a channel's number is less than CHANNELS"
+)]
+impl<T> IndexMut<Channel> for PerChannel<T> {
+    fn index_mut(&mut self, channel: Channel) -> &mut T {
+        &mut self.0[channel.number()]
+    }
+}
+
+/// What one side says of a channel. Each side has a set of them, which only it writes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct ChannelWords {
+    /// Bytes of head and body that it ever put into its ring.
+    pub written: u64,
+    /// Bytes that it ever took from the other's ring.
+    pub read: u64,
+    /// Bytes of its head; 0 until all of it is in the ring.
+    pub head: u32,
+    /// 0 while more of the body may come. Then one more than the bytes of the tail, which
+    /// lie behind the last of the body.
+    pub end: u32,
+}
+
+impl ChannelWords {
+    /// The bytes of the tail, once the body is whole.
+    #[must_use]
+    pub const fn tail(&self) -> Option<u32> {
+        self.end.checked_sub(1)
+    }
+
+    /// What [`ChannelWords::end`] says of a whole body with a tail of so many bytes.
+    #[must_use]
+    pub const fn end_with(tail: u32) -> u32 {
+        tail + 1
+    }
+}
+
+/// What a guest waits for: a set of events of channels, and room in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits(u64);
+
+impl Waits {
+    /// Room in the log.
+    pub const LOG: Self = Self(1 << (2 * CHANNELS));
+
+    /// Bytes to read on a channel, or the end of what comes.
+    #[must_use]
+    pub const fn bytes(channel: Channel) -> Self {
+        Self(1 << (2 * channel.0))
+    }
+
+    /// Room to write on a channel.
+    #[must_use]
+    pub const fn room(channel: Channel) -> Self {
+        Self(2 << (2 * channel.0))
+    }
+
+    /// The set that a word of the mailbox stands for. Bits without a meaning are nothing
+    /// that ever happens.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// The word of the mailbox that stands for it.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// All events of a channel.
+    #[must_use]
+    pub const fn of(channel: Channel) -> Self {
+        Self::bytes(channel).and(Self::room(channel))
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub const fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether any of `other` is in it.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether nothing is waited for.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mailbox::{COMMANDS, LOG, MAILBOX_BYTES, REPORT, WORDS};
+
+    fn channels() -> impl Iterator<Item = Channel> {
+        (0..CHANNELS).map(|number| Channel::new(number).unwrap())
+    }
+
+    #[test]
+    fn areas_and_rings_lie_apart_and_fill_the_mailbox() {
+        let rings = channels().flat_map(|channel| [channel.to_guest(), channel.to_host()]);
+        let mut areas: alloc::vec::Vec<Area> = rings.map(|ring| ring.area).collect();
+        areas.extend([REPORT, LOG.area, COMMANDS, WORDS]);
+        areas.sort_by_key(|area| area.offset);
+        let mut at = 0;
+        for area in areas {
+            assert_eq!(area.offset, at, "{area:?}");
+            assert!(area.size.is_multiple_of(4096), "{area:?}");
+            at += area.size;
+        }
+        assert_eq!(at, MAILBOX_BYTES);
+        assert_eq!(Channel::new(CHANNELS), None);
+    }
+
+    #[test]
+    fn every_ring_holds_a_head_and_a_tail_at_once() {
+        for channel in channels() {
+            for ring in [channel.to_guest(), channel.to_host()] {
+                assert!(ring.area.size >= 2 * (HEAD_MAX + TAIL_MAX) - HEAD_MAX);
+                assert!(ring.first < ring.area.size);
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_invocation_lies_in_three_pages_one_behind_the_other() {
+        let [request, none] = Channel::INVOCATION.to_guest().pieces(0, 4096);
+        assert_eq!(request.offset + 4096, WORDS.offset);
+        assert_eq!((request.length, none.length), (4096, 0));
+        let [response, none] = Channel::INVOCATION.to_host().pieces(0, 4096);
+        assert_eq!(response.offset, WORDS.offset + WORDS.size);
+        assert_eq!((response.length, none.length), (4096, 0));
+    }
+
+    #[test]
+    fn what_is_waited_for_is_told_apart() {
+        let mut all = alloc::vec![Waits::LOG];
+        for channel in channels() {
+            all.extend([Waits::bytes(channel), Waits::room(channel)]);
+        }
+        for (index, one) in all.iter().enumerate() {
+            for (other_index, other) in all.iter().enumerate() {
+                assert_eq!(one.has(*other), index == other_index);
+            }
+            assert_eq!(Waits::from_word(one.word()), *one);
+        }
+    }
+
+    #[test]
+    fn an_end_says_how_long_the_tail_is() {
+        let mut words = ChannelWords::default();
+        assert_eq!(words.tail(), None);
+        words.end = ChannelWords::end_with(0);
+        assert_eq!(words.tail(), Some(0));
+        words.end = u32::MAX;
+        assert_eq!(words.tail(), Some(u32::MAX - 1));
+    }
+}

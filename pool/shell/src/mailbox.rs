@@ -1,0 +1,233 @@
+//! A mailbox as its shell has it: mapped, read for the few words that a shell acts on, and
+//! wiped between two requests.
+//!
+//! Wiping must leave no page that anybody wrote, and need not look for them: a shell
+//! remembers which pages the file has had since it was last wiped, fills these with zeroes,
+//! and then the count of the file's pages says whether there is any other. Only then are
+//! they looked for. What is beyond a few pages is let go.
+
+use std::mem::offset_of;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+
+use faasw_abi::mailbox::{
+    GUEST_WORDS, GuestWords, LOG, MAILBOX_BYTES, REPORT, SMALL_INVOCATION, WORDS,
+};
+use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
+use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::arena::Arena;
+use crate::guest_memory::{self, Mapping};
+
+/// Bytes of a mailbox that are kept warm.
+const KEPT: u64 = 256 << 10;
+
+/// What `stat` counts blocks of, in bytes.
+const BLOCK: u64 = 512;
+
+/// Where a shell puts lists of its own for its guest: in what is wiped, in pages that
+/// most invocations use.
+const LIST: u64 = WORDS.offset + WORDS.size;
+
+/// A mailbox.
+#[derive(Debug)]
+pub struct Mailbox {
+    mapping: Mapping,
+    file: OwnedFd,
+    /// The pages that are kept.
+    kept: PageSet,
+}
+
+/// The pages that a small invocation uses, and the first of what it may use in addition.
+pub fn usual() -> PageSet {
+    let first = |offset| PageRange::of_bytes(offset, offset + PAGE);
+    let small = SMALL_INVOCATION;
+    [
+        first(REPORT.offset),
+        first(LOG.area.offset),
+        PageRange::of_bytes(small.offset, small.offset + small.size),
+    ]
+    .into_iter()
+    .collect()
+}
+
+impl Mailbox {
+    /// Maps the mailbox that `file` is.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(arena: &mut Arena, file: OwnedFd) -> Result<Self, Errno> {
+        Ok(Self {
+            mapping: guest_memory::shared(arena, file.as_fd(), MAILBOX_BYTES)?,
+            file,
+            kept: PageSet::default(),
+        })
+    }
+
+    /// Where it is mapped.
+    pub fn mapping(&self) -> Mapping {
+        self.mapping
+    }
+
+    /// Puts words where a guest can read them, and says where that is in the mailbox. They
+    /// are there until the mailbox is wiped.
+    ///
+    /// # Errors
+    /// `INVAL` when they do not fit.
+    pub fn lend(&self, words: &[u64]) -> Result<u64, Errno> {
+        self.mapping.put(LIST, words)?;
+        Ok(LIST)
+    }
+
+    /// Wipes every page that the file has, whoever wrote it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn wipe(&mut self) -> Result<(), Errno> {
+        for range in self.kept.iter() {
+            self.mapping.zero(range)?;
+        }
+        // All of these are in the file now, so as many pages are no others.
+        let blocks = rustix::fs::fstat(&self.file)?.st_blocks;
+        if blocks == (self.kept.count() * PAGE / BLOCK) as i64 {
+            return Ok(());
+        }
+        self.kept = self.wipe_all()?;
+        Ok(())
+    }
+
+    /// Looks for all pages, and wipes them; which of them are kept.
+    fn wipe_all(&self) -> Result<PageSet, Errno> {
+        let end = self.mapping.bytes();
+        let mut kept = PageSet::default();
+        let mut at = 0;
+        while at < end {
+            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => break,
+                Err(errno) => return Err(errno),
+            };
+            at = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?.min(end);
+            let keep = at.min(start + KEPT.saturating_sub(kept.count() * PAGE));
+            let range = PageRange::around(start, keep);
+            self.mapping.zero(range)?;
+            kept = kept.union(&range.into());
+            if keep < at {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&self.file, flags, keep, at - keep)?;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The memory that the guest says it is about to use, at most as much as it can ask for
+    /// at once.
+    pub fn populate_wanted(&self) -> PageRange {
+        let start = self.word(offset_of!(GuestWords, populate_start));
+        let bytes = self.word(offset_of!(GuestWords, populate_bytes));
+        let Some(first) = GuestAddress::new(start).page() else {
+            return PageRange::default();
+        };
+        let behind = PageRange::new(first, Page::new(u32::MAX));
+        behind.split_at((bytes.min(LARGE_PAGE) / PAGE) as u32).0
+    }
+
+    /// How long the guest says it has nothing to do, in nanoseconds.
+    pub fn wait_wanted(&self) -> u64 {
+        self.word(offset_of!(GuestWords, wait_nanoseconds))
+    }
+
+    /// One of the guest's words.
+    fn word(&self, field: usize) -> u64 {
+        let at = GUEST_WORDS.offset + field as u64;
+        let at = self.mapping.at(at, size_of::<u64>());
+        // SAFETY: in bounds and aligned; every bit pattern is a number.
+        at.map_or(0, |at| unsafe { ptr::read_volatile(at.cast::<u64>()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mailbox() -> Mailbox {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create("mailbox", flags).unwrap();
+        rustix::fs::ftruncate(&file, MAILBOX_BYTES).unwrap();
+        Mailbox::new(&mut Arena::default(), file).unwrap()
+    }
+
+    fn write(mailbox: &Mailbox, at: u64) {
+        assert_eq!(rustix::io::pwrite(&mailbox.file, &[7], at), Ok(1));
+    }
+
+    fn assert_empty(mailbox: &Mailbox) {
+        let mut bytes = vec![1; MAILBOX_BYTES as usize];
+        let read = rustix::io::pread(&mailbox.file, &mut bytes, 0).unwrap();
+        assert_eq!(read, bytes.len());
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+
+    fn pages(mailbox: &Mailbox) -> u64 {
+        rustix::fs::fstat(&mailbox.file).unwrap().st_blocks as u64 * BLOCK / PAGE
+    }
+
+    #[test]
+    fn nothing_is_left_wherever_it_was_written() {
+        let mut mailbox = mailbox();
+        for at in (0..MAILBOX_BYTES).step_by(PAGE as usize) {
+            write(&mailbox, at);
+            mailbox.wipe().unwrap();
+            assert_empty(&mailbox);
+        }
+        assert!(pages(&mailbox) <= KEPT / PAGE);
+    }
+
+    #[test]
+    fn another_page_is_seen_beside_as_many_as_before() {
+        let mut mailbox = mailbox();
+        for page in usual().iter().flat_map(|range| range.pages()) {
+            write(&mailbox, page.address().get());
+        }
+        mailbox.wipe().unwrap();
+        let usual = pages(&mailbox);
+        assert_eq!(usual, 5);
+        // Of the pages that it knows one is gone, and one that it does not know is there.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&mailbox.file, flags, WORDS.offset, PAGE).unwrap();
+        write(&mailbox, MAILBOX_BYTES - 1);
+        assert_eq!(pages(&mailbox), usual);
+        mailbox.wipe().unwrap();
+        assert_empty(&mailbox);
+        assert_eq!(pages(&mailbox), usual + 1);
+    }
+
+    #[test]
+    fn a_mailbox_that_was_full_does_not_stay_large() {
+        let mut mailbox = mailbox();
+        for at in (0..MAILBOX_BYTES).step_by(PAGE as usize) {
+            write(&mailbox, at);
+        }
+        mailbox.wipe().unwrap();
+        assert_eq!(pages(&mailbox), KEPT / PAGE);
+        assert_empty(&mailbox);
+    }
+
+    #[test]
+    fn what_is_lent_is_wiped() {
+        let mut mailbox = mailbox();
+        let at = mailbox.lend(&[1, 2, 3]).unwrap();
+        let mut words = [0; 24];
+        rustix::io::pread(&mailbox.file, &mut words, at).unwrap();
+        assert_eq!(words[8], 2);
+        mailbox.wipe().unwrap();
+        assert_empty(&mailbox);
+        assert!(
+            mailbox
+                .lend(&vec![0; (MAILBOX_BYTES / 8) as usize])
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,271 @@
+//! Messages as they pass through the channels of a mailbox.
+//!
+//! To the guest a message goes as far as there is room; from it comes what its counters
+//! announce, once they are seen to be possible. A head is taken before anything of its body,
+//! and once: what it says holds, whatever the guest says of it later.
+
+use bytes::Bytes;
+use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
+use faasw_abi::mailbox::GuestWords;
+
+use super::file::{Mailbox, in_ring, lie};
+use crate::error::{InvokeError, PlatformError};
+
+/// What is left of a message that is whole.
+#[derive(Debug)]
+pub struct Left {
+    /// The body's bytes.
+    pub body: Bytes,
+    /// Its tail.
+    pub tail: Vec<u8>,
+}
+
+/// What is said of the messages of a channel.
+fn name(channel: Channel, to_host: bool) -> String {
+    let message = match (channel, to_host) {
+        (Channel::INVOCATION, false) => return "request".to_owned(),
+        (Channel::INVOCATION, true) => return "response".to_owned(),
+        (_, false) => "message",
+        (_, true) => "answer",
+    };
+    format!("{message} on channel {}", channel.number())
+}
+
+fn too_large(part: &'static str, bytes: &[u8], limit: u64) -> InvokeError {
+    InvokeError::RequestTooLarge {
+        part,
+        size: bytes.len(),
+        limit,
+    }
+}
+
+/// What the guest says of a channel.
+fn words(guest: &GuestWords, channel: Channel) -> &ChannelWords {
+    &guest.channels[channel]
+}
+
+impl Mailbox {
+    fn of(&self, channel: Channel) -> &ChannelWords {
+        &self.said.channels[channel]
+    }
+
+    fn of_mut(&mut self, channel: Channel) -> &mut ChannelWords {
+        &mut self.said.channels[channel]
+    }
+
+    /// Opens a channel for a guest that is to be activated, with the head of a message for it.
+    /// The body is `is_whole` where there is none. With `tell_end` the guest rings at its end,
+    /// before it stops.
+    ///
+    /// # Errors
+    /// [`InvokeError::RequestTooLarge`] when the head does not fit; the system's.
+    pub fn open(
+        &mut self,
+        channel: Channel,
+        head: &[u8],
+        is_whole: bool,
+        tell_end: bool,
+    ) -> Result<(), InvokeError> {
+        if head.len() as u64 > HEAD_MAX {
+            return Err(too_large("head", head, HEAD_MAX));
+        }
+        self.put_ring(channel.to_guest(), 0, head)?;
+        *self.of_mut(channel) = ChannelWords {
+            written: head.len() as u64,
+            read: 0,
+            head: head.len() as u32,
+            end: match is_whole {
+                true => ChannelWords::end_with(0),
+                false => 0,
+            },
+        };
+        self.said.open |= channel.bit();
+        self.said.tell_end = u32::from(tell_end);
+        Ok(self.say_up_to(channel)?)
+    }
+
+    /// Room for bytes of the body of the message to the guest.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when the guest's counter cannot be true.
+    pub fn room(&self, channel: Channel, guest: &GuestWords) -> Result<usize, InvokeError> {
+        let untaken = self.untaken_bytes(channel, guest)?;
+        // What a tail takes is kept free of the body.
+        let room = channel.to_guest().size() - TAIL_MAX;
+        Ok(room.saturating_sub(untaken) as usize)
+    }
+
+    /// How many bytes of the message to the guest it has not taken.
+    ///
+    /// # Errors
+    /// As [`Mailbox::room`].
+    pub fn untaken_bytes(&self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
+        let (written, read) = (self.of(channel).written, words(guest, channel).read);
+        in_ring(&name(channel, false), written, read, channel.to_guest())
+    }
+
+    /// Puts bytes of the body of the message to the guest in, as many as there is room for;
+    /// says how many.
+    ///
+    /// # Errors
+    /// As [`Mailbox::room`]; the system's.
+    pub fn put(
+        &mut self,
+        channel: Channel,
+        guest: &GuestWords,
+        bytes: &[u8],
+    ) -> Result<usize, InvokeError> {
+        let count = self.room(channel, guest)?.min(bytes.len());
+        if count > 0 {
+            let bytes = bytes.get(..count).unwrap_or_default();
+            self.put_ring(channel.to_guest(), self.of(channel).written, bytes)?;
+            self.of_mut(channel).written += count as u64;
+            self.say_of(channel)?;
+        }
+        Ok(count)
+    }
+
+    /// Says that the body of the message to the guest is whole, and what its tail is.
+    ///
+    /// # Errors
+    /// [`InvokeError::RequestTooLarge`] when the tail does not fit; the system's.
+    pub fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), InvokeError> {
+        if tail.len() as u64 > TAIL_MAX {
+            return Err(too_large("trailers", tail, TAIL_MAX));
+        }
+        self.put_ring(channel.to_guest(), self.of(channel).written, tail)?;
+        self.of_mut(channel).end = ChannelWords::end_with(tail.len() as u32);
+        Ok(self.say_of(channel)?)
+    }
+
+    /// All that was put in of the body of a message that no guest has touched.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn untaken_body(&self, channel: Channel) -> Result<Vec<u8>, PlatformError> {
+        let said = self.of(channel);
+        let head = u64::from(said.head);
+        let count = (said.written - head).min(channel.to_guest().size());
+        self.copy_ring(channel.to_guest(), head, count as usize)
+    }
+
+    /// Takes the head of the message from the guest out, if it is there.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
+    pub fn take_head(
+        &mut self,
+        channel: Channel,
+        guest: &GuestWords,
+    ) -> Result<Option<Vec<u8>>, InvokeError> {
+        let told = words(guest, channel);
+        if told.head == 0 || self.has_taken_head(channel) {
+            return Ok(None);
+        }
+        self.waiting(channel, guest)?;
+        let head = self.copy_ring(channel.to_host(), 0, told.head as usize)?;
+        self.of_mut(channel).read = u64::from(told.head);
+        Ok(Some(head))
+    }
+
+    /// Whether the head of the message from the guest was taken.
+    pub fn has_taken_head(&self, channel: Channel) -> bool {
+        self.of(channel).read != 0
+    }
+
+    /// How many bytes of the body of the message from the guest wait in the ring.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when the guest's counters cannot be true.
+    pub fn waiting(&self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
+        let (told, read) = (words(guest, channel), self.of(channel).read);
+        let ring = channel.to_host();
+        let what = name(channel, true);
+        let waiting = in_ring(&what, told.written, read, ring)?;
+        if self.has_taken_head(channel) {
+            return Ok(waiting);
+        }
+        let head = u64::from(told.head);
+        match waiting.checked_sub(head) {
+            Some(waiting) if head <= HEAD_MAX => Ok(waiting),
+            _ => Err(lie(&format!("{what} head"), head, waiting.min(HEAD_MAX))),
+        }
+    }
+
+    /// Whether there is room for bytes of the body of the message from the guest.
+    ///
+    /// # Errors
+    /// As [`Mailbox::waiting`].
+    pub fn has_room(&self, channel: Channel, guest: &GuestWords) -> Result<bool, InvokeError> {
+        let ring = channel.to_host();
+        let (written, read) = (words(guest, channel).written, self.of(channel).read);
+        let used = in_ring(&name(channel, true), written, read, ring)?;
+        Ok(used < ring.size() - TAIL_MAX)
+    }
+
+    /// Takes at most `most` bytes of the body of the message from the guest out, whose head
+    /// was taken.
+    ///
+    /// # Errors
+    /// As [`Mailbox::waiting`]; the system's.
+    pub fn take(
+        &mut self,
+        channel: Channel,
+        guest: &GuestWords,
+        most: usize,
+    ) -> Result<Bytes, InvokeError> {
+        let count = (self.waiting(channel, guest)? as usize).min(most);
+        let bytes = self.copy_ring(channel.to_host(), self.of(channel).read, count)?;
+        if count > 0 {
+            self.of_mut(channel).read += count as u64;
+            self.say_of(channel)?;
+        }
+        Ok(bytes.into())
+    }
+
+    /// Takes what is left of the message from the guest, whose head was taken, when the guest
+    /// is done and will not look any more. Nothing where its body is not whole.
+    ///
+    /// # Errors
+    /// As [`Mailbox::waiting`] and [`Mailbox::tail`]; the system's.
+    pub fn take_rest(
+        &mut self,
+        channel: Channel,
+        guest: &GuestWords,
+    ) -> Result<Option<Left>, InvokeError> {
+        let Some(tail) = self.tail(channel, guest)? else {
+            return Ok(None);
+        };
+        let count = self.waiting(channel, guest)?;
+        let body = self.copy_ring(channel.to_host(), self.of(channel).read, count as usize)?;
+        self.of_mut(channel).read += count;
+        Ok(Some(Left {
+            body: body.into(),
+            tail,
+        }))
+    }
+
+    /// The tail of the message from the guest, if its body is whole.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
+    pub fn tail(
+        &self,
+        channel: Channel,
+        guest: &GuestWords,
+    ) -> Result<Option<Vec<u8>>, InvokeError> {
+        let told = words(guest, channel);
+        let Some(length) = told.tail().map(u64::from) else {
+            return Ok(None);
+        };
+        let ring = channel.to_host();
+        let what = name(channel, true);
+        let used = in_ring(&what, told.written, self.of(channel).read, ring)?;
+        let most = TAIL_MAX.min(ring.size() - used);
+        if length > most {
+            return Err(lie(&format!("{what} tail"), length, most));
+        }
+        let tail = self.copy_ring(ring, told.written, length as usize)?;
+        Ok(Some(tail))
+    }
+}
