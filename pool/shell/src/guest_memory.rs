@@ -11,8 +11,10 @@
 //! A layer's holes are mapped fresh too: touching a hole of a memfd would
 //! allocate a page in the layer first and copy it then.
 //!
-//! No reference to guest memory is ever made: the guest may write it at any
-//! time. What the shell reads or writes there is copied by volatile accesses.
+//! No reference to guest memory is ever made: it is copied in and out. The thread that does
+//! so is the one that runs the vCPU, which therefore stands still meanwhile: a copy is of
+//! one moment. Only of the mailbox the node writes its own part whenever it likes; what the
+//! shell reads there are the guest's words, each by one load.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
