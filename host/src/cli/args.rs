@@ -74,7 +74,7 @@ seed.")]
 Level 0 is the booted guest, level 1 the engine with everything linked, level 2 a
 function version. OWN is what a seed takes beside its parents, HOLDS that and the
 private pages of its parked instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a parked instance served. A seed
-that is not in memory gave way to others and is made again when it is used.")]
+that is not in memory was evicted for others and is made again when it is used.")]
     Tree(Tree),
     /// Say what this host offers, and run a function as a test
     Doctor(Doctor),
