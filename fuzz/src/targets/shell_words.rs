@@ -3,7 +3,8 @@
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
 use faasw_abi::memory_map::LARGE_PAGE;
 use faasw_shell::arena::Arena;
-use faasw_shell::guest_memory::{Mapping, mailbox, populate_wanted, wait_wanted};
+use faasw_shell::guest_memory::{mailbox, populate_wanted, wait_wanted};
+use faasw_shell::mapping::Mapping;
 use std::os::fd::{AsFd as _, OwnedFd};
 use zerocopy::FromBytes as _;
 

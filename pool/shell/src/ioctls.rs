@@ -1,11 +1,17 @@
-//! Numbers of the calls that shells make of KVM (`linux/kvm.h`): for those that no library
-//! makes, and for the filter, which knows calls by their numbers.
+//! Calls of KVM: their errors, and numbers (`linux/kvm.h`) of those that no library makes
+//! or that the filter lets through, which knows calls by their numbers.
 
 use kvm_bindings::{
     KVMIO, kvm_debugregs, kvm_ioeventfd, kvm_msrs, kvm_pre_fault_memory, kvm_regs, kvm_signal_mask,
     kvm_sregs, kvm_userspace_memory_region, kvm_xcrs, kvm_xsave,
 };
+use rustix::io::Errno;
 use vmm_sys_util::ioctl::{_IOC_NONE, _IOC_READ, _IOC_WRITE, ioctl_expr};
+
+/// The system's error, of one of KVM's library.
+pub fn errno(error: kvm_ioctls::Error) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
 
 const fn call(number: u32) -> u32 {
     ioctl_expr(_IOC_NONE, KVMIO, number, 0) as u32

@@ -18,16 +18,20 @@ mod clock;
 mod cpuid;
 pub mod ending;
 pub mod fork;
+mod fresh;
 pub mod guest_memory;
 pub mod helper;
 mod ioctls;
 mod keys;
 pub mod launcher;
+pub mod maker;
+pub mod mapping;
 pub mod outer;
 pub mod page_map;
 pub mod prefault;
 pub mod preset;
 mod priority;
+mod process;
 pub mod reset;
 pub mod seal;
 pub mod shell;
@@ -38,6 +42,7 @@ pub mod state;
 mod statistics;
 pub mod thread;
 pub mod vm;
+mod xsave;
 
 /// The socket to the node.
 pub const NODE_FD: i32 = 3;

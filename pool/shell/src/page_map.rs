@@ -11,7 +11,7 @@ use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 use vmm_sys_util::ioctl::{_IOC_READ, _IOC_WRITE, ioctl_expr};
 
-use crate::guest_memory::Mapping;
+use crate::mapping::Mapping;
 
 /// `struct pm_scan_arg` (Documentation/admin-guide/mm/pagemap.rst), which the
 /// headers of older systems lack.

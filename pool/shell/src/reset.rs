@@ -23,7 +23,7 @@ use faasw_seedtree::limits::SET_MAX;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::guest_memory::Mapping;
+use crate::mapping::Mapping;
 use crate::page_map::PageMap;
 use crate::source::Source;
 use crate::state::{Change, Unready};
