@@ -54,11 +54,11 @@ impl Ratio {
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         let ratios: Vec<f64> = pairs.iter().map(|(first, second)| first / second).collect();
         let median = Sample::new(ratios.iter().copied()).quantile(0.5)?;
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut random = fastrand::Rng::with_seed(0);
         let medians = Sample::new((0..RESAMPLES).filter_map(|_| {
             let resample = ratios
                 .iter()
-                .filter_map(|_| ratios.get(random.below(ratios.len())));
+                .filter_map(|_| ratios.get(random.usize(..ratios.len())));
             Sample::new(resample.copied()).quantile(0.5)
         }));
         Some(Self {
@@ -109,19 +109,6 @@ impl Sample {
         let below = *self.0.get(position.floor() as usize)?;
         let above = *self.0.get(position.ceil() as usize)?;
         Some(below + (above - below) * position.fract())
-    }
-}
-
-/// xorshift*: good enough to draw indices.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let drawn = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(drawn).unwrap_or(0) % limit
     }
 }
 

@@ -1,5 +1,6 @@
 //! Closing a cell: what a child does before it touches anything of a tenant.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -16,7 +17,10 @@ use zerocopy::{IntoBytes, TryFromBytes};
 use crate::filter::Filter;
 use crate::group::Group;
 use crate::privileges::{self, Identities};
-use crate::site::EMPTY;
+
+/// Where the empty root is mounted, in mount namespaces that only the maker of cells
+/// and its children see. Any folder would do that every system has.
+pub(crate) const EMPTY: &CStr = c"/sys";
 
 /// What is done to close a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]

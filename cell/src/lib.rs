@@ -19,6 +19,7 @@
 mod by_number;
 mod close;
 pub mod dangerous;
+mod descriptors;
 pub mod filter;
 pub mod group;
 pub mod ordinary;
@@ -30,6 +31,7 @@ mod site;
 pub const WITHOUT_CELL: &str = "--without-cell";
 
 pub use close::{Cell, CellError, Limits, Step};
+pub use descriptors::out_of_the_way;
 pub use privileges::{confine_daemon, without_privilege};
 pub use rustix::thread::CapabilitySet;
-pub use site::{Born, Site, has_privilege, out_of_the_way};
+pub use site::{Born, Site, has_privilege};

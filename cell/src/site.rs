@@ -1,21 +1,17 @@
 //! What all cells of a node share, and the forking of children into them.
 
-use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::UnshareFlags;
 
-use crate::close::{Cell, CellError, Step};
+use crate::close::{Cell, CellError, EMPTY, Step};
+use crate::descriptors::out_of_the_way;
 use crate::group::Group;
 use crate::privileges::Identities;
-
-/// Where the empty root is mounted, in mount namespaces that only the maker of cells
-/// and its children see. Any folder would do that every system has.
-pub(crate) const EMPTY: &CStr = c"/sys";
 
 /// Prepared by the process that forks all others: it must have one thread.
 ///
@@ -50,18 +46,6 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     }
     Ok(())
-}
-
-/// Numbers from here on are for descriptors of the process that makes cells, so that
-/// those of a cell get low ones.
-const MAKERS: i32 = 64;
-
-/// A copy of a descriptor with a number that no cell uses.
-///
-/// # Errors
-/// The system's.
-pub fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
-    rustix::io::fcntl_dupfd_cloexec(fd, MAKERS)
 }
 
 /// From Linux 5.7 on (clone(2)).

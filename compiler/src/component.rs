@@ -9,8 +9,8 @@ use wasmparser::{
 
 use crate::{
     advice,
-    inspect::{Outline, Role},
     interface::InterfaceName,
+    outline::{Outline, Role},
     supported::Supported,
 };
 

@@ -9,7 +9,7 @@
 //!
 //! - `source`: binary, text, or something else that is named for what it is.
 //! - `inspect`: what kind of function it is, what it imports, what memory it
-//!   starts with; `module` and `component` apply the rules of each.
+//!   starts with; `outline` reads it, `module` and `component` apply the rules of each.
 //! - `supported`: the imports that a function may have.
 //! - `artifact`: the compilation itself.
 //!
@@ -31,6 +31,7 @@ pub mod helper;
 mod inspect;
 mod interface;
 mod module;
+mod outline;
 mod preview1;
 mod source;
 mod supported;

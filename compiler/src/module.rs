@@ -8,7 +8,7 @@ use wasmparser::{
 
 use crate::{
     advice,
-    inspect::{Outline, Role},
+    outline::{Outline, Role},
     preview1,
 };
 

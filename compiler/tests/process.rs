@@ -17,7 +17,7 @@ use support::{
     fixtures::{example, fixture},
     generate,
     helper::{self, Start},
-    random::Random,
+    random::seeded,
 };
 
 /// A command in text that needs nothing from its host.
@@ -107,10 +107,10 @@ fn a_file_that_is_cut_short_is_refused_wherever_the_cut_is() {
 
 #[test]
 fn random_bytes_are_refused() {
-    let mut random = Random::seeded();
+    let mut random = seeded();
     for _ in 0..8 {
-        let count = random.below(4096) + 1;
-        let mut upload = random.bytes(count);
+        let mut upload = vec![0; random.usize(1..=4096)];
+        random.fill(&mut upload);
         assert_eq!(
             helper::compile(&upload).refusal().kind,
             RefusalKind::Malformed

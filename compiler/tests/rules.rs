@@ -14,7 +14,7 @@ mod support;
 use faasw_abi::isa::Isa;
 use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
 use faasw_compiler::compile;
-use support::{fixtures::fixture, random::Random};
+use support::{fixtures::fixture, random::seeded};
 
 fn kind(upload: &[u8]) -> FunctionKind {
     compile(upload, Isa::V3).unwrap().compiled.kind
@@ -236,15 +236,15 @@ fn invalid_code_is_malformed_and_says_where() {
 #[test]
 fn damaged_uploads_are_compiled_or_refused_but_never_panic() {
     let whole = fixture("http-probe.wasm");
-    let mut random = Random::seeded();
+    let mut random = seeded();
     for _ in 0..200 {
         let mut upload = whole.clone();
-        for _ in 0..=random.below(4) {
-            let at = random.below(upload.len());
-            upload[at] = random.bytes(1)[0];
+        for _ in 0..random.usize(1..=4) {
+            let at = random.usize(..upload.len());
+            upload[at] = random.u8(..);
         }
-        if random.below(2) == 0 {
-            upload.truncate(random.below(upload.len()));
+        if random.bool() {
+            upload.truncate(random.usize(..upload.len()));
         }
         if let Err(refusal) = compile(&upload, Isa::V2) {
             assert_ne!(refusal.kind, RefusalKind::Internal, "{refusal}");

@@ -1,14 +1,14 @@
 //! Running a target: once, or as often as its test says.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use fastrand::Rng;
+
 use crate::Target;
 use crate::meter::measured;
-use crate::mutate::{Dice, mutate};
+use crate::mutate::mutate;
 
 /// No input takes longer; most take microseconds.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -76,23 +76,23 @@ pub fn run(target: &Target, folder: &Path) {
         failing.input.clone_from(seed);
         assert!(once(target, seed), "{} is good", path.display());
     }
-    let origin = number("FAASW_TEST_DICE").unwrap_or_else(|| RandomState::new().hash_one(0));
+    let origin = number("FAASW_TEST_SEED").unwrap_or_else(|| fastrand::u64(..));
     let executions = number("FAASW_FUZZ_EXECUTIONS").unwrap_or(target.executions);
     println!(
-        "{}: {executions} executions, again with FAASW_TEST_DICE={origin}",
+        "{}: {executions} executions, again with FAASW_TEST_SEED={origin}",
         target.name
     );
-    let mut dice = Dice::new(origin);
+    let mut random = Rng::with_seed(origin);
     let mut good = 0;
     for _ in 0..executions {
         let mut pick = || {
-            let seed = seeds.get(dice.below(seeds.len()));
+            let seed = seeds.get(random.usize(..seeds.len()));
             seed.map_or(&[][..], |(_, seed)| seed.as_slice())
         };
         let (seed, other) = (pick(), pick());
         failing.input.clear();
         failing.input.extend_from_slice(seed);
-        mutate(&mut failing.input, other, &mut dice);
+        mutate(&mut failing.input, other, &mut random);
         good += u64::from(once(target, &failing.input));
     }
     println!("{}: {good} of them good", target.name);

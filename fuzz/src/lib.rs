@@ -4,12 +4,12 @@
 //! much memory it may take. The same functions run in two ways:
 //!
 //! - as ordinary tests, on any machine, for a stated number of executions: seeds,
-//!   mutated at random. The dice are printed, and can be given.
+//!   mutated at random. What repeats a run is printed, and can be given.
 //!
 //!   ```sh
 //!   cargo test -p faasw-fuzz
 //!   FAASW_FUZZ_EXECUTIONS=10000000 cargo test --release -p faasw-fuzz -- mailbox
-//!   FAASW_TEST_DICE=… cargo test -p faasw-fuzz -- mailbox
+//!   FAASW_TEST_SEED=… cargo test -p faasw-fuzz -- mailbox
 //!   FAASW_FUZZ_INPUT=…/mailbox.failed cargo test -p faasw-fuzz -- mailbox
 //!   ```
 //!

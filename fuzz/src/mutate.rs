@@ -1,27 +1,6 @@
 //! Random changes to bytes, of the kinds that break parsers.
 
-/// A generator of numbers (SplitMix64) that can be begun anew.
-pub struct Dice(u64);
-
-impl Dice {
-    /// One whose numbers all follow from `origin`.
-    pub fn new(origin: u64) -> Self {
-        Self(origin)
-    }
-
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// A number below `bound`; 0 when that is 0.
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.number() as usize).checked_rem(bound).unwrap_or(0)
-    }
-}
+use fastrand::Rng;
 
 /// Numbers at which something ends.
 const EDGES: [u64; 22] = [
@@ -53,50 +32,55 @@ const EDGES: [u64; 22] = [
 const INPUT_MAX: usize = 72 << 10;
 
 /// Makes another input of one.
-pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
-    for _ in 0..1 + dice.below(8) {
-        let at = dice.below(bytes.len());
-        let until = at + dice.below(bytes.len() - at + 1);
-        match dice.below(10) {
-            0 | 1 => flip(bytes, at, dice),
-            2 | 3 => put_number(bytes, at, dice),
-            4 => put_number(bytes, at & !7, dice),
+pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rng) {
+    for _ in 0..1 + random.usize(..8) {
+        let at = place(bytes, random);
+        let until = at + random.usize(..=bytes.len() - at);
+        match random.usize(..10) {
+            0 | 1 => flip(bytes, at, random),
+            2 | 3 => put_number(bytes, at, random),
+            4 => put_number(bytes, at & !7, random),
             5 => bytes.truncate(until),
             6 => drop(bytes.drain(at..until)),
             7 => {
                 let again = bytes.get(at..until).unwrap_or_default().to_vec();
-                for _ in 0..1 + dice.below(4) {
+                for _ in 0..1 + random.usize(..4) {
                     bytes.splice(at..at, again.iter().copied());
                 }
             }
             8 => {
-                let from = dice.below(other.len());
+                let from = place(other, random);
                 bytes.truncate(at);
                 bytes.extend_from_slice(other.get(from..).unwrap_or_default());
             }
-            _ => bytes.extend((0..dice.below(64)).map(|_| dice.number() as u8)),
+            _ => bytes.extend((0..random.usize(..64)).map(|_| random.u8(..))),
         }
         bytes.truncate(INPUT_MAX);
     }
 }
 
-fn flip(bytes: &mut [u8], at: usize, dice: &mut Dice) {
+/// A place in `bytes`; their start where there are none.
+fn place(bytes: &[u8], random: &mut Rng) -> usize {
+    random.usize(..bytes.len().max(1))
+}
+
+fn flip(bytes: &mut [u8], at: usize, random: &mut Rng) {
     if let Some(byte) = bytes.get_mut(at) {
-        match dice.below(2) {
-            0 => *byte ^= 1 << dice.below(8),
-            _ => *byte = dice.number() as u8,
+        match random.bool() {
+            true => *byte ^= 1 << random.u8(..8),
+            false => *byte = random.u8(..),
         }
     }
 }
 
 /// Puts a number of some width over what is there.
-fn put_number(bytes: &mut [u8], at: usize, dice: &mut Dice) {
-    let edge = EDGES.get(dice.below(EDGES.len())).copied().unwrap_or(0);
-    let number = match dice.below(3) {
-        0 => edge.wrapping_add(dice.number() % 16),
+fn put_number(bytes: &mut [u8], at: usize, random: &mut Rng) {
+    let edge = EDGES.get(random.usize(..EDGES.len())).copied().unwrap_or(0);
+    let number = match random.usize(..3) {
+        0 => edge.wrapping_add(random.u64(..16)),
         _ => edge,
     };
-    let width = 1 << dice.below(4);
+    let width = 1 << random.usize(..4);
     let place = bytes.iter_mut().skip(at).take(width);
     for (byte, new) in place.zip(number.to_le_bytes()) {
         *byte = new;

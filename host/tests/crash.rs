@@ -27,12 +27,13 @@ use std::{
 
 use bytes::Bytes;
 use common::{raw, time_limit};
-use e2e::chance::{self, Chance, number};
+use e2e::chance::{self, number, up_to};
 use e2e::process::Running;
 use faasw::{
     Digest, FunctionName, FunctionOptions,
     admin::{Client, ClientError},
 };
+use fastrand::Rng;
 
 /// Versions that a node keeps.
 const KEPT: usize = 10;
@@ -57,15 +58,15 @@ enum Operation {
 }
 
 impl Operation {
-    fn chosen(known: &Known, chance: &mut Chance) -> Self {
+    fn chosen(known: &Known, chance: &mut Rng) -> Self {
         let kept: Vec<_> = known.versions.keys().copied().collect();
-        match chance.below(10) {
+        match chance.u8(..10) {
             0 if !kept.is_empty() => Self::Remove,
             1..=3 if !kept.is_empty() => Self::Rollback {
-                version: kept[chance.below(kept.len() as u64) as usize],
+                version: kept[chance.usize(..kept.len())],
             },
             _ => Self::Deploy {
-                answer: format!("version {:06}\n", chance.below(1_000_000)),
+                answer: format!("version {:06}\n", chance.u32(..1_000_000)),
             },
         }
     }
@@ -119,7 +120,7 @@ struct Lane {
     /// What was asked for when the node died: done or not, nobody can say.
     unsure: Option<(&'static str, Operation)>,
     asked: usize,
-    chance: Chance,
+    chance: Rng,
 }
 
 impl Lane {
@@ -127,7 +128,7 @@ impl Lane {
     async fn run(mut self, client: Client, count: usize) -> Self {
         let names: Vec<_> = self.known.keys().copied().collect();
         for _ in 0..count {
-            let name = names[self.chance.below(names.len() as u64) as usize];
+            let name = names[self.chance.usize(..names.len())];
             let known = self.known.get_mut(name).unwrap();
             let operation = Operation::chosen(known, &mut self.chance);
             self.asked += 1;
@@ -227,7 +228,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
     // Long enough for a few operations, on either kind of machine.
     let longest = time_limit(1) / if slow { 4 } else { 20 };
     println!("FAASW_TEST_SEED={seed} FAASW_CRASH_OPERATIONS={wanted}");
-    let mut chance = Chance(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut lanes = NAMES.map(|names| Lane {
         known: names
             .into_iter()
@@ -235,7 +236,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
             .collect(),
         unsure: None,
         asked: 0,
-        chance: Chance(chance.next()),
+        chance: chance.fork(),
     });
 
     let folder = tempfile::tempdir().unwrap();
@@ -244,10 +245,10 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
     let begun = Instant::now();
     let (mut kills, mut unsure) = (0, 0);
     loop {
-        if chance.below(4) == 0 {
+        if chance.u8(..4) == 0 {
             // Also while it starts.
             let mut node = start(folder.path());
-            std::thread::sleep(chance.up_to(time_limit(1) / 10));
+            std::thread::sleep(up_to(&mut chance, time_limit(1) / 10));
             node.child.kill().unwrap();
             node.child.wait().unwrap();
             kills += 1;
@@ -267,7 +268,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
                 tokio::spawn(lane.run(client, left))
             });
             if left > 0 {
-                tokio::time::sleep(chance.up_to(longest)).await;
+                tokio::time::sleep(up_to(&mut chance, longest)).await;
             }
             node.child.kill().unwrap();
             let [one, two] = running;

@@ -301,15 +301,9 @@ fn files_that_are_not_modules_are_refused() {
     refused("only a header", probe[..8].to_vec(), &[]);
     refused("nothing", Vec::new(), &[]);
     refused("text", b"hello".to_vec(), &[]);
-    // A generator of its own: the same bytes in every run.
-    let mut state = 1_u64;
-    let noise = std::iter::repeat_with(|| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (state >> 56) as u8
-    });
-    let noise: Vec<u8> = noise.take(100_000).collect();
+    // The same bytes in every run.
+    let mut noise = vec![0; 100_000];
+    fastrand::Rng::with_seed(1).fill(&mut noise);
     refused("noise", noise.clone(), &[]);
     refused("noise behind a header", [&probe[..8], &noise].concat(), &[]);
     let huge = refused("huge", vec![0; (64 << 20) + 1], &["67108864"]);

@@ -30,7 +30,7 @@ use std::{
 
 use bytes::Bytes;
 use common::{raw, time_limit};
-use e2e::chance::{self, Chance, number};
+use e2e::chance::{self, number};
 use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
@@ -186,7 +186,7 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
     let kills = number("FAASW_KILLS").unwrap_or(if slow { 6 } else { 40 });
     let seed = chance::seed();
     println!("FAASW_TEST_SEED={seed} FAASW_KILLS={kills}");
-    let mut chance = Chance(seed);
+    let mut chance = fastrand::Rng::with_seed(seed);
     let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mounted = mounts();
 
@@ -210,13 +210,13 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
             "faasw-shell",
             "memfd:faasw-com",
             "faasw-spawner",
-        ][chance.below(4) as usize];
+        ][chance.usize(..4)];
         std::thread::sleep(
-            Duration::from_millis(chance.below(80)) * time_limit(1).as_secs() as u32,
+            Duration::from_millis(chance.u64(..80)) * time_limit(1).as_secs() as u32,
         );
         let there = named(pid, victim);
         groups.extend(group_folders(&there));
-        if let Some(one) = there.get(chance.below(there.len().max(1) as u64) as usize) {
+        if let Some(one) = there.get(chance.usize(..there.len().max(1))) {
             kill(*one);
             *killed.entry(victim).or_default() += 1;
         }

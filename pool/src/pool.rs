@@ -1,5 +1,7 @@
 //! The pool: what the node calls.
 
+mod taking;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,6 @@ use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
 use faasw_text::Line;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use crate::ablation::Mechanism;
 use crate::compile::{self, Limits};
@@ -18,12 +19,12 @@ use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartErr
 use crate::exchange::{
     Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Terms, wanted,
 };
-use crate::instances::{Instance, InstanceNumbers, Keeper, ParkingRules};
+use crate::instances::{InstanceNumbers, Keeper, ParkingRules};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
-use crate::seeds::{FreezeReport, FunctionSpec, Known, Origin, Seed, Tree, adopt};
-use crate::shells::{Ready, Stock, StockRules};
-use crate::sink::{Served, Timing};
+use crate::seeds::{FreezeReport, FunctionSpec, Known, Seed, Tree, adopt};
+use crate::shells::{Stock, StockRules};
+use crate::sink::Timing;
 use crate::snapshots::{Code, Frozen};
 use crate::stats::{EngineStats, SeedInfo};
 
@@ -76,10 +77,6 @@ pub struct Pool {
 
 /// Requests that have their turn at once, for each processor.
 const TURNS: usize = 2;
-
-/// How long a request waits for an instance that is being reset, at most: about
-/// as long as a fork takes.
-const RESET_WAIT: Duration = Duration::from_millis(2);
 
 /// Compilations at once. Each uses all CPUs by itself; but one that nobody waits for,
 /// of which a node has one at a time, is not to be in the way of one that somebody does.
@@ -352,147 +349,6 @@ impl Pool {
     #[must_use]
     pub fn evict(&self, seed: &Seed) -> bool {
         self.inner.admission.evict(seed)
-    }
-
-    /// Whether there are processors to spare, so that an answer may cost more work
-    /// to be sooner.
-    fn is_quiet(&self) -> bool {
-        !Mechanism::EarlyEnd.is_off() && self.inner.admission.taken() <= self.inner.processors
-    }
-
-    /// A microVM that waits for a request of this function.
-    fn parked(seed: &Seed) -> Option<(Instance, Served)> {
-        seed.parking().take().map(Self::rested)
-    }
-
-    fn rested(instance: Instance) -> (Instance, Served) {
-        let served = match instance.uses {
-            0 => Served::Ready,
-            _ => Served::Parked,
-        };
-        (instance, served)
-    }
-
-    /// The best microVM that there is for a function of which none is parked: one that is
-    /// about to be, a shell that is to be forked from its seed or an ancestor.
-    async fn take(
-        &self,
-        seed: &Seed,
-        frozen: Option<Arc<Frozen>>,
-    ) -> Result<(Instance, Served), PlatformError> {
-        if !Mechanism::ResetWait.is_off()
-            && let Some(coming) = seed.parking().wait()
-        {
-            self.make_more(seed);
-            if let Ok(Ok(instance)) = timeout(RESET_WAIT, coming).await {
-                return Ok(Self::rested(instance));
-            }
-        }
-        let origin = match frozen {
-            Some(frozen) => Origin::own(frozen),
-            None => self.origin(seed).await?,
-        };
-        let (ready, was_ready) = self.inner.stock.take(&origin.from).await?;
-        let served = match (origin.is_own(), was_ready) {
-            (true, true) => Served::Shell,
-            (true, false) => Served::Made,
-            (false, _) => Served::Ancestor,
-        };
-        Ok((Self::instance(ready, origin)?, served))
-    }
-
-    /// What an instance is to be forked from. It is not evicted while this is held.
-    async fn origin(&self, seed: &Seed) -> Result<Origin, PlatformError> {
-        if let Some(frozen) = seed.frozen() {
-            return Ok(Origin::own(frozen));
-        }
-        seed.make_again();
-        // All that has no function's code is there then.
-        self.inner.tree.linked().await?;
-        seed.nearest()
-    }
-
-    /// A shell that is to be forked from `origin`, and do what is missing.
-    fn instance(mut ready: Ready, origin: Origin) -> Result<Instance, PlatformError> {
-        for recipe in &origin.missing {
-            recipe.command(&mut ready.mailbox)?;
-        }
-        let is_own = origin.is_own();
-        Ok(Instance::new(ready, origin.from, is_own))
-    }
-
-    /// Starts an exchange whose microVM was gone before it began in a shell that is
-    /// made now: nobody can have ended that one yet.
-    async fn start_again(
-        &self,
-        exchange: &mut Exchange,
-        seed: &Seed,
-        head: &[u8],
-    ) -> Result<Begun, InvokeError> {
-        let origin = self.origin(seed).await?;
-        let served = match origin.is_own() {
-            true => Served::Made,
-            false => Served::Ancestor,
-        };
-        let mut ready = self.inner.stock.make().await?;
-        let quiet = self.is_quiet();
-        ready
-            .mailbox
-            .open(Channel::INVOCATION, head, false, quiet)?;
-        exchange.go_over_to(Self::instance(ready, origin)?, served)?;
-        exchange.start().await
-    }
-
-    /// Makes one more instance of a function: requests have to wait.
-    fn make_more(&self, seed: &Seed) {
-        // Twice as many as there are requests is enough, however long a reset takes.
-        let under_way = seed.busy().saturating_sub(seed.parking().coming()) + 1;
-        if seed.busy() < 2 * under_way {
-            self.make_ahead(seed, 1);
-        }
-    }
-
-    /// Makes instances of a function in the background, one after the other.
-    fn make_ahead(&self, seed: &Seed, count: usize) {
-        let Some(frozen) = seed.frozen() else {
-            return;
-        };
-        if count == 0 || frozen.working_set().is_wanted() {
-            return;
-        }
-        let count = seed.affordable(&frozen, count);
-        if count == 0 {
-            return;
-        }
-        let Some(making) = seed.parking().make_more() else {
-            return;
-        };
-        let (stock, seed) = (self.inner.stock.clone(), seed.clone());
-        tokio::spawn(async move {
-            for _ in 0..count {
-                let Some(coming) = seed.parking().announce(0) else {
-                    break;
-                };
-                let made = async {
-                    let (ready, _) = stock.take(&frozen).await?;
-                    let mut instance = Instance::new(ready, frozen.clone(), true);
-                    instance.fork(seed.ram_bytes(), seed.code()).await?;
-                    Ok::<_, PlatformError>(instance)
-                };
-                match made.await {
-                    Ok(instance) => {
-                        // At once private, before it runs.
-                        coming.park(instance, frozen.bytes_of_new());
-                        seed.holding().fit();
-                    }
-                    Err(error) => {
-                        tracing::debug!(error = %Line(error), "no instance could be made ahead");
-                        break;
-                    }
-                }
-            }
-            drop(making);
-        });
     }
 
     /// Every seed as it is now, parents before children.

@@ -110,13 +110,11 @@ mod tests {
     }
 
     fn dice() -> impl FnMut(u64) -> u64 {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        move |bound| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % bound
-        }
+        let given = std::env::var("FAASW_TEST_SEED").ok();
+        let seed = given.map_or_else(|| fastrand::u64(..), |number| number.parse().unwrap());
+        println!("again with FAASW_TEST_SEED={seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        move |bound| random.u64(..bound)
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub use self::limit::memory_limit;
 use self::owner::{is_alive, own_name};
 use self::place::{CONTROLLERS, KILLS, NEEDED, has_limits};
 pub use self::place::{Place, Version};
+use crate::descriptors::out_of_the_way;
 
 /// Bytes that a VM takes in the kernel beside its guest's memory, and its process: what
 /// groups allow for.
@@ -87,7 +88,7 @@ pub struct Group {
 
 fn open_folder(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    crate::out_of_the_way(rustix::fs::openat(at, path, flags, Mode::empty())?)
+    out_of_the_way(rustix::fs::openat(at, path, flags, Mode::empty())?)
 }
 
 fn make_folder(at: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {

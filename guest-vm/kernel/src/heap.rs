@@ -30,7 +30,7 @@ unsafe impl Source for FromFrames {
             talc.source.begun = true;
             (HEAP, HEAP_END - HEAP)
         } else {
-            // The allocator keeps a little of each stretch for itself.
+            // The allocator keeps a little of each range for itself.
             let wanted = (layout.size() as u64).checked_add(PAGE).ok_or(())?;
             let count = wanted.div_ceil(LARGE_PAGE);
             let start = frames::large_run(count).ok_or(())?;

@@ -1,7 +1,9 @@
 //! The way out: the doorbells, the boot page and the mailbox as the guest sees them.
 //!
 //! Everything the host writes here may change at any time (after a fork it is
-//! another instance's), so all of it is read by volatile loads.
+//! another instance's). Words are read by volatile loads, so a value that is held against
+//! its bounds is the value that is used. Bytes are copied out once, as many as a word said
+//! that was read before, and looked at in the copy.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -84,8 +86,11 @@ pub enum HostWord {
     CommandsWritten,
 }
 
-/// A counter of the host's as it is now. The host writes its words by copying,
-/// which need not happen in one piece, so it is read until it holds still.
+/// A counter of the host's as it is now. The host writes it by `pwrite`, which copies words
+/// of eight bytes whole as systems do it but promises nothing: it is read until two loads
+/// agree. That makes half a value unlikely, not impossible; a counter that cannot be true
+/// counts as nothing new ([`faasw_abi::ring::used`]), and one that is wrong all the same
+/// harms this guest's own request.
 pub fn host_counter(word: HostWord) -> u64 {
     let words = host_words();
     // SAFETY: fields of the mapped host words.

@@ -2,7 +2,7 @@
 //!
 //! The host makes the tables below [`LINEAR_BASE`]; the ones above are made
 //! here, from privilege level 3, by writing them: they are ordinary memory.
-//! Whole 2 MiB stretches are mapped large where RAM allows, in one go, so that
+//! Whole 2 MiB ranges are mapped large where RAM allows, in one go, so that
 //! growing a memory costs one entry a 2 MiB and no exit to the host.
 
 use core::ptr;
@@ -23,7 +23,7 @@ const MANY: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfFrames;
 
-/// What may be done with a stretch of memory. Nothing here is ever executable.
+/// What may be done with a range of memory. Nothing here is ever executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading.
@@ -237,7 +237,7 @@ static NEXT: Single<u64> = Single::new(LINEAR_BASE);
 /// Virtual addresses end here: the lower half of the canonical space.
 const LINEAR_END: u64 = 1 << 47;
 
-/// A stretch of `bytes` of virtual space, aligned to a large page, with nothing
+/// A range of `bytes` of virtual space, aligned to a large page, with nothing
 /// in it and nothing right after it. Space is never handed out twice: it is far
 /// larger than one request's worth.
 pub fn reserve(bytes: u64) -> Option<u64> {

@@ -43,7 +43,7 @@ pub struct MemoryPlatform {
     /// How far wall time went on while monotonic time stood still: what a seed rested.
     pub rested: Duration,
     now: Cell<u64>,
-    random_state: u64,
+    random: fastrand::Rng,
     /// How much of the response body has left the ring.
     drained: usize,
 }
@@ -68,7 +68,7 @@ impl MemoryPlatform {
             waits: Vec::new(),
             rested: Duration::ZERO,
             now: Cell::new(1_000_000_000),
-            random_state: seed,
+            random: fastrand::Rng::with_seed(seed),
             drained: 0,
         }
     }
@@ -85,15 +85,6 @@ impl MemoryPlatform {
         let of_stream = self.log.iter().filter(|(other, _)| *other == stream);
         of_stream.flat_map(|(_, bytes)| bytes).copied().collect()
     }
-
-    /// SplitMix64: good enough to tell draws apart.
-    fn next_random(&mut self) -> u64 {
-        self.random_state = self.random_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random_state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
 }
 
 impl Platform for MemoryPlatform {
@@ -108,12 +99,7 @@ impl Platform for MemoryPlatform {
     }
 
     fn random(&mut self, out: &mut [u8]) {
-        for chunk in out.chunks_mut(8) {
-            let bytes = self.next_random().to_le_bytes();
-            for (to, from) in chunk.iter_mut().zip(bytes) {
-                *to = from;
-            }
-        }
+        self.random.fill(out);
     }
 
     fn wait(&mut self, waits: Waits, deadline: Option<u64>) {

@@ -1,16 +1,15 @@
 //! What the commands take.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use faasw::Limits;
-use faasw_control::{FreezePolicy, FunctionName, FunctionOptions, HostName, spelling};
+use faasw_control::FunctionName;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::{
     exit,
+    options::{Options, OwnLimits},
     serving::Serving,
-    values::{at_least_one, host, time},
 };
 
 /// A serverless node: every request runs as WebAssembly in a microVM of its own.
@@ -74,7 +73,7 @@ seed.")]
 Level 0 is the booted guest, level 1 the engine with everything linked, level 2 a
 function version. OWN is what a seed takes beside its parents, HOLDS that and the
 private pages of its parked instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a parked instance served. A seed
-that is not in memory gave way to others and is made again when it is used.")]
+that is not in memory was evicted for others and is made again when it is used.")]
     Tree(Tree),
     /// Say what this host offers, and run a function as a test
     Doctor(Doctor),
@@ -270,114 +269,8 @@ pub struct Format {
     pub json: bool,
 }
 
-#[derive(Debug, Args)]
-#[group(skip)]
-#[command(next_help_heading = "Function")]
-pub struct Options {
-    /// Set an environment variable, any number of times
-    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
-    pub environment: Vec<(String, String)>,
-    #[command(flatten)]
-    pub own: OwnLimits,
-    /// Run at most this many requests of the function at once; others are
-    /// answered with 503 [default: as many as the node runs]
-    #[arg(long, value_name = "REQUESTS", value_parser = at_least_one)]
-    pub concurrency: Option<usize>,
-    /// Give the function this host for its own, any number of times: it is served there
-    /// with the whole path
-    #[arg(long = "host", value_name = "HOST", value_parser = host)]
-    pub hosts: Vec<HostName>,
-    /// Freeze the seed before or after initialisation; after-init shares the
-    /// randomness that it drew between all requests
-    #[arg(long, value_name = "auto|before-init|after-init", default_value = "auto", value_parser = freeze)]
-    pub freeze: FreezePolicy,
-}
-
-/// Limits that a function has of its own or from its node.
-#[derive(Clone, Debug, Default, Args)]
-#[group(skip)]
-pub struct OwnLimits {
-    /// Let a function's memories grow to this many MiB [default: 128]
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
-    pub memory: Option<u32>,
-    /// End a request that takes more CPU time [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = time)]
-    pub cpu_time: Option<Duration>,
-    /// End a request that has no first byte of its response after this time,
-    /// such as 500ms or 30s [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = time)]
-    pub timeout: Option<Duration>,
-    /// End a request whose client takes or sends nothing for this long while
-    /// the function waits for it [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = time)]
-    pub idle_client: Option<Duration>,
-    /// End a request whose function takes and sends nothing for this long
-    /// after its first byte [default: 60s]
-    #[arg(long, value_name = "DURATION", value_parser = time)]
-    pub idle_guest: Option<Duration>,
-    /// End a request that takes longer altogether [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = time)]
-    pub total_time: Option<Duration>,
-}
-
-impl From<OwnLimits> for Limits {
-    fn from(given: OwnLimits) -> Self {
-        let mut limits = Self::default();
-        if let Some(mebibytes) = given.memory {
-            limits.memory = u64::from(mebibytes) << 20;
-        }
-        limits.cpu_time = given.cpu_time.unwrap_or(limits.cpu_time);
-        limits.first_byte = given.timeout.unwrap_or(limits.first_byte);
-        limits.idle_client = given.idle_client.unwrap_or(limits.idle_client);
-        limits.idle_guest = given.idle_guest.unwrap_or(limits.idle_guest);
-        limits.total_time = given.total_time.or(limits.total_time);
-        limits
-    }
-}
-
-type SetTime = fn(FunctionOptions, Duration) -> FunctionOptions;
-
-impl From<Options> for FunctionOptions {
-    fn from(given: Options) -> Self {
-        let mut options = Self::default().freeze(given.freeze);
-        let own = given.own;
-        if let Some(mebibytes) = own.memory {
-            options = options.memory(u64::from(mebibytes) << 20);
-        }
-        let times: [(_, SetTime); 5] = [
-            (own.cpu_time, Self::cpu_time),
-            (own.timeout, Self::first_byte),
-            (own.idle_client, Self::idle_client),
-            (own.idle_guest, Self::idle_guest),
-            (own.total_time, Self::total_time),
-        ];
-        for (limit, set) in times {
-            if let Some(limit) = limit {
-                options = set(options, limit);
-            }
-        }
-        if let Some(requests) = given.concurrency {
-            options = options.concurrency(requests);
-        }
-        for host in given.hosts {
-            options = options.host(host);
-        }
-        for (name, value) in given.environment {
-            options = options.env(name, value);
-        }
-        options
-    }
-}
-
 fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
-}
-
-fn variable(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("not of the form NAME=VALUE".into()),
-    }
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
@@ -387,13 +280,13 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((name, value))
 }
 
-fn freeze(text: &str) -> Result<FreezePolicy, String> {
-    spelling::freeze::parse(text)
-        .ok_or_else(|| format!("not one of {}", spelling::freeze::WORDS.join(", ")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use faasw::Limits;
+    use faasw_control::{FreezePolicy, FunctionOptions};
+
     use super::*;
     use clap::{CommandFactory as _, error::ErrorKind};
 

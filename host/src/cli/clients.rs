@@ -11,7 +11,7 @@ use super::values::{at_least_one, time};
 #[group(skip)]
 #[command(next_help_heading = "Clients")]
 pub struct Clients {
-    /// Serve at most this many connections at once; for a further one another gives way,
+    /// Serve at most this many connections at once; for a further one another is closed,
     /// first of addresses with many, and those that ask for nothing
     #[arg(long, value_name = "CONNECTIONS", default_value = "4096", value_parser = at_least_one)]
     pub max_connections: usize,

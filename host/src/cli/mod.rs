@@ -16,6 +16,7 @@ mod functions;
 mod inspect;
 mod invoke;
 mod logs;
+mod options;
 mod output;
 mod serving;
 mod signals;

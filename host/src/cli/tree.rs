@@ -49,7 +49,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         let own = if seed.is_in_memory {
             size(seed.layer_bytes)
         } else {
-            "gave way".into()
+            "evicted".into()
         };
         // Of what all share nothing is any function's account.
         let holds = match seed.level {
@@ -136,7 +136,7 @@ mod tests {
         );
         assert!(!lines[1].contains("5 B"), "{text}");
         assert!(
-            lines[4].starts_with("   └─ b ") && lines[4].contains("gave way"),
+            lines[4].starts_with("   └─ b ") && lines[4].contains("evicted"),
             "{text}"
         );
     }

@@ -274,14 +274,32 @@ mod tests {
         );
     }
 
-    #[test]
-    fn packets_of_a_wrong_size_or_magic_are_refused() {
+    /// A packet as [`send`] makes it, but for its first words.
+    fn packet(magic: u32, kind: u32) -> Vec<u8> {
+        let body = shell(7);
+        [magic.as_bytes(), kind.as_bytes(), body.as_bytes()].concat()
+    }
+
+    /// Whether somebody who waits for a [`SpawnShell`] takes these bytes for one.
+    fn is_taken(bytes: &[u8]) -> bool {
         let (a, b) = pair().unwrap();
-        for bytes in [&[1_u8; 3][..], &[0; 16], &[0xff; 8000]] {
-            rustix::net::send(&a, bytes, SendFlags::empty()).unwrap();
-            let packet = receive_from_untrusted(&b, RecvFlags::empty());
-            assert!(!matches!(packet, Ok(packet) if packet.message::<SpawnShell>().is_ok()));
-        }
+        rustix::net::send(&a, bytes, SendFlags::empty()).unwrap();
+        let received = receive_from_untrusted(&b, RecvFlags::empty());
+        received.is_ok_and(|packet| packet.message::<SpawnShell>().is_ok())
+    }
+
+    #[test]
+    fn packets_of_a_wrong_size_magic_or_kind_are_refused() {
+        let kind = Kind::SpawnShell as u32;
+        let good = packet(MAGIC, kind);
+        assert!(is_taken(&good));
+        assert!(!is_taken(&good[..good.len() - 1]));
+        assert!(!is_taken(&[&good[..], &[0]].concat()));
+        assert!(!is_taken(&good[..3]));
+        // Of another version.
+        assert!(!is_taken(&packet(MAGIC ^ 1 << 24, kind)));
+        assert!(!is_taken(&packet(MAGIC, Kind::Resume as u32)));
+        assert!(!is_taken(&packet(MAGIC, u32::MAX)));
     }
 
     #[test]

@@ -23,6 +23,13 @@ use faasw_cell::group::{Share, VM_OVERHEAD};
 use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
 
+use crate::ioctls::{
+    KVM_GET_DEBUGREGS, KVM_GET_MSRS, KVM_GET_REGS, KVM_GET_SREGS, KVM_GET_XCRS, KVM_GET_XSAVE,
+    KVM_IOEVENTFD, KVM_PRE_FAULT_MEMORY, KVM_RUN, KVM_SET_REGS, KVM_SET_SREGS,
+    KVM_SET_USER_MEMORY_REGION, KVM_SET_XCRS, KVM_SET_XSAVE,
+};
+use crate::page_map::PAGEMAP_SCAN;
+
 /// The socket to the node.
 pub const SOCKET: u32 = 3;
 /// Page map of the process.
@@ -89,22 +96,6 @@ fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
         _ => Ok(()),
     }
 }
-
-const PAGEMAP_SCAN: u32 = 0xC060_6610;
-const KVM_SET_USER_MEMORY_REGION: u32 = 0x4020_AE46;
-const KVM_IOEVENTFD: u32 = 0x4040_AE79;
-const KVM_RUN: u32 = 0xAE80;
-const KVM_GET_REGS: u32 = 0x8090_AE81;
-const KVM_SET_REGS: u32 = 0x4090_AE82;
-const KVM_GET_SREGS: u32 = 0x8138_AE83;
-const KVM_SET_SREGS: u32 = 0x4138_AE84;
-const KVM_GET_MSRS: u32 = 0xC008_AE88;
-const KVM_GET_DEBUGREGS: u32 = 0x8080_AEA1;
-const KVM_GET_XSAVE: u32 = 0x9000_AEA4;
-const KVM_SET_XSAVE: u32 = 0x5000_AEA5;
-const KVM_GET_XCRS: u32 = 0x8188_AEA6;
-const KVM_SET_XCRS: u32 = 0x4188_AEA7;
-const KVM_PRE_FAULT_MEMORY: u32 = 0xC040_AED5;
 
 /// What of a shell's work depends on the host.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,9 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::guest_memory::{self, Mapping};
+use crate::guest_memory;
 use crate::mailbox::Mailbox;
+use crate::mapping::Mapping;
 use crate::page_map::PageMap;
 use crate::reset::{self, Manner, Restored, Tables, Trouble};
 use crate::source::Source;

@@ -11,192 +11,21 @@
 //! A layer's holes are mapped fresh too: touching a hole of a memfd would
 //! allocate a page in the layer first and copy it then.
 //!
-//! No reference to guest memory is ever made: the guest may write it at any
-//! time. What the shell reads or writes there is copied by volatile accesses.
+//! No reference to it is ever made ([`Mapping`]): what the shell reads of the mailbox are
+//! the guest's words, each by one load.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
-use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
-use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
+use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, RAM_MAX, SMALL_FRAME_WINDOW};
+use faasw_abi::pages::PageSet;
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::arena::Arena;
-
-/// A view of mapped memory, which lives as long as the [`Arena`] that it lies in.
-#[derive(Clone, Copy, Debug)]
-pub struct Mapping {
-    start: NonNull<u8>,
-    bytes: u64,
-}
-
-impl Mapping {
-    pub(crate) fn new(start: NonNull<u8>, bytes: u64) -> Self {
-        Self { start, bytes }
-    }
-
-    /// The first `bytes` of it from a multiple of `alignment` on.
-    pub(crate) fn aligned(self, alignment: u64, bytes: u64) -> Result<Self, Errno> {
-        let skip = self.address().next_multiple_of(alignment) - self.address();
-        let start = self.at(skip, bytes as usize).ok_or(Errno::NOMEM)?;
-        let start = NonNull::new(start).ok_or(Errno::FAULT)?;
-        Ok(Self { start, bytes })
-    }
-
-    /// Its address in this process.
-    pub fn address(self) -> u64 {
-        self.start.addr().get() as u64
-    }
-
-    /// Its size.
-    pub fn bytes(self) -> u64 {
-        self.bytes
-    }
-
-    /// Its pages, counted from its own start.
-    pub fn pages(self) -> PageRange {
-        PageRange::around(0, self.bytes)
-    }
-
-    /// The part of it from `offset` on.
-    ///
-    /// # Errors
-    /// `INVAL` outside the mapping.
-    pub fn from(self, offset: u64) -> Result<Self, Errno> {
-        let start = self.at(offset, 0).and_then(NonNull::new);
-        Ok(Self {
-            start: start.ok_or(Errno::INVAL)?,
-            bytes: self.bytes.saturating_sub(offset),
-        })
-    }
-
-    /// The address of `size` bytes at `offset`, if they lie within.
-    pub(crate) fn at(self, offset: u64, size: usize) -> Option<*mut u8> {
-        let end = offset.checked_add(size as u64)?;
-        // SAFETY: offset + size lies within the mapping.
-        (end <= self.bytes).then(|| unsafe { self.start.as_ptr().add(offset as usize) })
-    }
-}
-
-/// What is done to pages of an instance whose vCPU stands still. Those that do not lie in
-/// the mapping are refused.
-impl Mapping {
-    fn part(self, range: PageRange) -> Result<(*mut u8, usize), Errno> {
-        let bytes = range.bytes() as usize;
-        let start = self.at(range.start.address().get(), bytes);
-        Ok((start.ok_or(Errno::INVAL)?, bytes))
-    }
-
-    /// Fills pages with zeroes.
-    ///
-    /// # Errors
-    /// `INVAL` outside the mapping.
-    pub fn zero(self, range: PageRange) -> Result<(), Errno> {
-        let (start, bytes) = self.part(range)?;
-        // SAFETY: in bounds; nothing else refers to guest memory.
-        unsafe { ptr::write_bytes(start, 0, bytes) };
-        Ok(())
-    }
-
-    /// Fills pages from the same place of `file`.
-    ///
-    /// # Errors
-    /// The system's; `IO` when the file ends before.
-    pub fn fill(self, file: BorrowedFd<'_>, range: PageRange) -> Result<(), Errno> {
-        let (start, bytes) = self.part(range)?;
-        let mut filled = 0;
-        while filled < bytes {
-            let offset = libc::off_t::try_from(range.start.address().get() + filled as u64);
-            // SAFETY: start + bytes is in bounds; the kernel writes to it, and
-            // nothing else refers to guest memory.
-            let read = unsafe {
-                libc::pread(
-                    file.as_raw_fd(),
-                    start.add(filled).cast(),
-                    bytes - filled,
-                    offset.map_err(|_| Errno::INVAL)?,
-                )
-            };
-            match usize::try_from(read) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(read) => filled += read,
-                Err(_) => match last_errno() {
-                    Errno::INTR => {}
-                    errno => return Err(errno),
-                },
-            }
-        }
-        Ok(())
-    }
-
-    /// Fills pages from the same place of `other`, which is no part of it.
-    ///
-    /// # Errors
-    /// `INVAL` outside either mapping.
-    pub fn copy(self, other: Self, range: PageRange) -> Result<(), Errno> {
-        let (to, bytes) = self.part(range)?;
-        let (from, _) = other.part(range)?;
-        // SAFETY: both in bounds, and apart; no reference is made to either.
-        unsafe { ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
-        Ok(())
-    }
-
-    /// A copy of a page.
-    ///
-    /// # Errors
-    /// `INVAL` outside the mapping.
-    pub fn page(self, page: Page) -> Result<[u8; PAGE as usize], Errno> {
-        let at = self.at(page.address().get(), PAGE as usize);
-        let at = at.ok_or(Errno::INVAL)?;
-        // SAFETY: in bounds; every bit pattern is a number.
-        Ok(unsafe { ptr::read_volatile(at.cast()) })
-    }
-
-    /// Writes words from `offset` on.
-    ///
-    /// # Errors
-    /// `INVAL` outside the mapping or off a word's boundary.
-    pub fn put(self, offset: u64, words: &[u64]) -> Result<(), Errno> {
-        let at = self.at(offset, size_of_val(words)).ok_or(Errno::INVAL)?;
-        if !offset.is_multiple_of(size_of::<u64>() as u64) {
-            return Err(Errno::INVAL);
-        }
-        for (index, word) in words.iter().enumerate() {
-            // SAFETY: in bounds and aligned.
-            unsafe { ptr::write_volatile(at.cast::<u64>().add(index), *word) };
-        }
-        Ok(())
-    }
-
-    /// Copies what is at `address` to `out`.
-    ///
-    /// # Errors
-    /// `INVAL` outside the mapping.
-    pub fn read(self, address: GuestAddress, out: &mut [u8]) -> Result<(), Errno> {
-        let at = self.at(address.get(), out.len()).ok_or(Errno::INVAL)?;
-        // SAFETY: in bounds, and guest memory is nothing that a slice refers to; the
-        // vCPU stands still.
-        unsafe { ptr::copy_nonoverlapping(at.cast_const(), out.as_mut_ptr(), out.len()) };
-        Ok(())
-    }
-
-    /// Lets go of pages: they are the file's again, or zeroes.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn let_go(self, range: PageRange) -> Result<(), Errno> {
-        let (start, bytes) = self.part(range)?;
-        // SAFETY: memory of this module's own, which nothing refers to.
-        unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxDontNeed) }
-    }
-}
-
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
+use crate::mapping::Mapping;
 
 fn map(
     address: *mut u8,
@@ -216,7 +45,7 @@ fn map(
         }
     }?;
     let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-    Ok(Mapping { start, bytes })
+    Ok(Mapping::new(start, bytes))
 }
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -229,7 +58,7 @@ pub fn shared_ram(
 ) -> Result<Mapping, Errno> {
     let ram = arena.reserve(ram_bytes)?;
     map(
-        ram.start.as_ptr(),
+        ram.start(),
         ram_bytes,
         READ_WRITE,
         MapFlags::SHARED | MapFlags::FIXED,
@@ -274,10 +103,7 @@ impl RoomyRam {
     ) -> Result<Self, Errno> {
         let room = arena.reserve(RAM_MAX)?;
         room.at(0, ram_bytes as usize).ok_or(Errno::INVAL)?;
-        let ram = Mapping {
-            bytes: ram_bytes,
-            ..room
-        };
+        let ram = room.resized(ram_bytes);
         fresh(ram, 0)?;
         for window in windows {
             map_window(ram, layers, window)?;
@@ -301,20 +127,17 @@ impl RoomyRam {
             return Err(Errno::INVAL);
         }
         let Self(before) = self;
-        let ram = Mapping {
-            bytes: ram_bytes,
-            ..before
-        };
-        if ram_bytes < before.bytes {
+        let ram = before.resized(ram_bytes);
+        if ram_bytes < before.bytes() {
             map(
                 before.at(ram_bytes, 0).ok_or(Errno::INVAL)?,
-                before.bytes - ram_bytes,
+                before.bytes() - ram_bytes,
                 ProtFlags::empty(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
                 None,
             )?;
-        } else if ram_bytes > before.bytes {
-            fresh(ram, before.bytes)?;
+        } else if ram_bytes > before.bytes() {
+            fresh(ram, before.bytes())?;
         }
         Ok(ram)
     }
@@ -322,7 +145,7 @@ impl RoomyRam {
 
 /// Maps fresh zeroed memory to `ram` from `start` on.
 fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
-    let bytes = ram.bytes.checked_sub(start).ok_or(Errno::INVAL)?;
+    let bytes = ram.bytes().checked_sub(start).ok_or(Errno::INVAL)?;
     map(
         ram.at(start, bytes as usize).ok_or(Errno::INVAL)?,
         bytes,
@@ -330,12 +153,12 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
         MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
         None,
     )?;
-    let large_from = start.max(FRAMES + SMALL_FRAME_WINDOW).min(ram.bytes);
+    let large_from = start.max(FRAMES + SMALL_FRAME_WINDOW).min(ram.bytes());
     for (from, end, advice) in [
         // Where a host gives large pages unasked, the first page that is written here
         // would make each instance 2 MiB larger.
         (start, large_from, Advice::LinuxNoHugepage),
-        (large_from, ram.bytes, Advice::LinuxHugepage),
+        (large_from, ram.bytes(), Advice::LinuxHugepage),
     ] {
         let bytes = end.saturating_sub(from) as usize;
         if bytes > 0
@@ -407,7 +230,7 @@ pub fn make_private(ram: Mapping, write_set: &PageSet) {
 pub fn shared(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
     let shared = arena.reserve(bytes)?;
     map(
-        shared.start.as_ptr(),
+        shared.start(),
         bytes,
         READ_WRITE,
         MapFlags::SHARED | MapFlags::FIXED,

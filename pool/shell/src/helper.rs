@@ -9,7 +9,7 @@ use faasw_cell::{Born, Cell, Site};
 use faasw_fri::messages::SpawnHelper;
 use rustix::process::{Pid, Resource, Rlimit};
 
-use crate::spawner::{close_from, unblock_signals};
+use crate::process::{close_from, unblock_signals};
 
 /// First of the descriptors that the helper finds its input, output and report at.
 const FIRST_FD: i32 = 3;

@@ -20,11 +20,8 @@ use kvm_ioctls::VcpuFd;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::state::{HEADER, LEGACY};
-use crate::vm::errno;
-
-/// PKRU's component of an XSAVE area (SDM volume 1, section 13.5.7).
-pub(crate) const COMPONENT: u64 = 1 << 9;
+use crate::ioctls::errno;
+use crate::xsave::{HEADER, KEYS, LEGACY};
 
 /// Where a vCPU's PKRU is in its XSAVE area, on a host where KVM takes it. `vcpu` is thrown
 /// away after it was asked.
@@ -36,12 +33,12 @@ pub(crate) fn part(vcpu: &VcpuFd) -> Result<Option<Range<usize>>, Errno> {
     if __cpuid(0).eax < XSAVE || !Keys::are_on() {
         return Ok(None);
     }
-    let place = __cpuid_count(XSAVE, COMPONENT.trailing_zeros());
+    let place = __cpuid_count(XSAVE, KEYS.trailing_zeros());
     let part = place.ebx as usize..(place.ebx + place.eax) as usize;
     let mut xsave = kvm_xsave::default();
     let area = xsave.region.as_mut_bytes();
     if let Some(in_use) = area.get_mut(HEADER).and_then(|header| header.get_mut(..8)) {
-        in_use.copy_from_slice(&(LEGACY | COMPONENT).to_le_bytes());
+        in_use.copy_from_slice(&(LEGACY | KEYS).to_le_bytes());
     }
     let has_room = !part.is_empty() && area.get(part.clone()).is_some();
     // SAFETY: no component beyond the structure is named.

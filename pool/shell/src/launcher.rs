@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::spawner::{child_signal, close_from, drain_signal, name_process};
+use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::{HELPER_FD, NODE_FD, cell, spawner};
 
 /// What has the program be the launcher.

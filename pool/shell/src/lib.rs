@@ -3,7 +3,8 @@
 //! programs that ask for it can have shells as threads of their own.
 //!
 //! - [`vm`], [`state`], [`prefault`]: one KVM VM with one vCPU, and its state; `cpuid`:
-//!   what it is told of the CPU, `keys`: what a guest may reach of it all the same.
+//!   what it is told of the CPU, `keys`: what a guest may reach of it all the same; `ioctls`: what
+//!   KVM's calls are called.
 //! - [`arena`], [`guest_memory`], [`page_map`]: its memory as this process maps it.
 //! - [`fork`], [`preset`]: becoming an instance of a seed, at once or in two steps.
 //! - [`reset`]: giving an instance its seed's exact state back.
@@ -17,16 +18,21 @@ mod clock;
 mod cpuid;
 pub mod ending;
 pub mod fork;
+mod fresh;
 pub mod guest_memory;
 pub mod helper;
+mod ioctls;
 mod keys;
 pub mod launcher;
 pub mod mailbox;
+pub mod maker;
+pub mod mapping;
 pub mod outer;
 pub mod page_map;
 pub mod prefault;
 pub mod preset;
 mod priority;
+mod process;
 pub mod reset;
 pub mod seal;
 pub mod shell;
@@ -37,6 +43,7 @@ pub mod state;
 mod statistics;
 pub mod thread;
 pub mod vm;
+mod xsave;
 
 /// The socket to the node.
 pub const NODE_FD: i32 = 3;

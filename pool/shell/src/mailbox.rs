@@ -19,7 +19,8 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::arena::Arena;
-use crate::guest_memory::{self, Mapping};
+use crate::guest_memory;
+use crate::mapping::Mapping;
 
 /// Bytes of a mailbox that are kept warm.
 const KEPT: u64 = 256 << 10;

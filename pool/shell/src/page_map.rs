@@ -9,8 +9,9 @@ use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
 use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
+use vmm_sys_util::ioctl::{_IOC_READ, _IOC_WRITE, ioctl_expr};
 
-use crate::guest_memory::Mapping;
+use crate::mapping::Mapping;
 
 /// `struct pm_scan_arg` (Documentation/admin-guide/mm/pagemap.rst), which the
 /// headers of older systems lack.
@@ -40,8 +41,13 @@ struct Region {
     categories: u64,
 }
 
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::Ioctl = 0xC060_6610_u32 as libc::Ioctl;
+/// The number of the call (`linux/fs.h`).
+pub(crate) const PAGEMAP_SCAN: u32 = ioctl_expr(
+    _IOC_READ | _IOC_WRITE,
+    b'f' as u32,
+    16,
+    size_of::<Scan>() as u32,
+) as u32;
 const FILE: u64 = 1 << 2;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
@@ -119,7 +125,13 @@ impl PageMap {
             ..Scan::default()
         };
         // SAFETY: the structure is as the kernel has it; no page is looked at.
-        unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut nothing) >= 0 }
+        unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                PAGEMAP_SCAN as libc::Ioctl,
+                &raw mut nothing,
+            ) >= 0
+        }
     }
 
     /// The pages of `ram` from `from` on that are private to this process, in order: how
@@ -224,7 +236,13 @@ impl PageMap {
         };
         // SAFETY: the structure is as the kernel has it, and has room for as
         // many regions as it says.
-        let found = unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+        let found = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                PAGEMAP_SCAN as libc::Ioctl,
+                &raw mut scan,
+            )
+        };
         let found = usize::try_from(found).map_err(|_| {
             Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
         })?;
@@ -275,10 +293,13 @@ mod tests {
     use super::*;
     use crate::arena::Arena;
     use crate::guest_memory;
+    use faasw_abi::memory_map::{FRAMES, SMALL_FRAME_WINDOW};
     use rustix::fs::MemfdFlags;
     use std::os::fd::OwnedFd;
 
-    const RAM: u64 = 64 << 20;
+    /// No more than is never in large pages.
+    const RAM: u64 = FRAMES + SMALL_FRAME_WINDOW;
+    const LAYER: u64 = 8 << 20;
 
     fn found(ram: Mapping, map: &PageMap, wanted: Wanted, by_call: bool) -> PageSet {
         let told = all(ram, |from, out| {
@@ -293,36 +314,41 @@ mod tests {
 
     /// More ranges than one answer holds, of a layer and of fresh memory.
     #[test]
-    fn reading_entries_finds_what_the_call_finds() {
+    fn what_was_written_and_read_is_found_by_entries_as_by_the_call() {
         let layer: OwnedFd = rustix::fs::memfd_create("layer", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&layer, RAM).unwrap();
-        rustix::io::pwrite(&layer, &vec![1; 8 << 20], 0).unwrap();
+        rustix::io::pwrite(&layer, &vec![1; LAYER as usize], 0).unwrap();
         let window = faasw_seedtree::Window {
-            range: PageRange::of_bytes(0, 8 << 20),
+            range: PageRange::of_bytes(0, LAYER),
             layer: 0,
         };
         let ram =
             guest_memory::private_ram(&mut Arena::default(), &[layer], RAM, &[window]).unwrap();
-        let mut written = 0;
+        let mut written = PageSet::new();
         for page in (0..RAM / PAGE).filter(|page| page % 7 == 3 && page % 1000 < 600) {
-            let page = PageRange::of_bytes(page * PAGE, (page + 1) * PAGE);
-            guest_memory::make_private(ram, &page.into());
-            written += 1;
+            written.push(PageRange::of_bytes(page * PAGE, (page + 1) * PAGE));
         }
+        assert!(written.ranges().len() > SET_MAX);
+        guest_memory::make_private(ram, &written);
+        let (in_layer, last) = (Page::new(0), Page::new((LAYER / PAGE) as u32 - 2));
+        for page in [in_layer, last] {
+            assert_eq!(ram.page(page).unwrap(), [1; PAGE as usize]);
+        }
+
         let map = PageMap::open().unwrap();
-        let read = found(ram, &map, Wanted::Private, false).count();
-        assert!(
-            read >= written && written > SET_MAX as u64,
-            "{read} {written}"
-        );
-        let mut ranges = [PageRange::default(); SET_MAX];
-        if map.scan(Wanted::Private, ram, Page::new(0), &mut ranges) == Err(Errno::NOTTY) {
-            println!("this system has no PAGEMAP_SCAN to compare with");
+        let private = found(ram, &map, Wanted::Private, false);
+        assert_eq!(private, written);
+        let shared = found(ram, &map, Wanted::Shared, false);
+        assert!(shared.contains(in_layer) && shared.contains(last));
+        // The system maps what lies around a page that is touched, but not what is private.
+        assert!(shared.intersection(&written).is_empty());
+        assert!(shared.ranges().last().unwrap().end.address().get() <= LAYER);
+
+        if !map.scans() {
+            println!("WITHOUT PAGEMAP_SCAN (Linux 6.7): only entries were read");
             return;
         }
-        for wanted in [Wanted::Private, Wanted::Shared] {
-            let called = found(ram, &map, wanted, true);
-            assert_eq!(found(ram, &map, wanted, false), called);
-        }
+        assert_eq!(found(ram, &map, Wanted::Private, true), private);
+        assert_eq!(found(ram, &map, Wanted::Shared, true), shared);
     }
 }

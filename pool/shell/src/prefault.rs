@@ -10,8 +10,7 @@ use std::os::fd::AsRawFd;
 use kvm_bindings::{KVM_CAP_PRE_FAULT_MEMORY, kvm_pre_fault_memory};
 use kvm_ioctls::{Kvm, VcpuFd};
 
-/// `_IOWR(KVMIO, 0xd5, struct kvm_pre_fault_memory)`.
-const KVM_PRE_FAULT_MEMORY: libc::Ioctl = 0xC040_AED5_u32 as libc::Ioctl;
+use crate::ioctls::KVM_PRE_FAULT_MEMORY;
 
 /// Whether this host has the call.
 pub fn is_offered(kvm: &Kvm) -> bool {
@@ -30,12 +29,16 @@ pub fn fill(vcpu: &VcpuFd, start: u64, bytes: u64) {
     while order.size > 0 {
         let before = order.size;
         // SAFETY: the call reads and writes one structure of this type.
-        let done = unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_PRE_FAULT_MEMORY, &raw mut order) };
+        let done = unsafe {
+            libc::ioctl(
+                vcpu.as_raw_fd(),
+                KVM_PRE_FAULT_MEMORY as libc::Ioctl,
+                &raw mut order,
+            )
+        };
         let interrupted = std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR);
         if order.size == before && !(done < 0 && interrupted) {
             return;
         }
     }
 }
-
-const _: () = assert!(size_of::<kvm_pre_fault_memory>() == 64);

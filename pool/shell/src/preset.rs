@@ -25,8 +25,9 @@ use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::fork::{Attached, Difference, Instance, Sets};
-use crate::guest_memory::{self, Mapping, RoomyRam};
+use crate::guest_memory::{self, RoomyRam};
 use crate::mailbox::{self, Mailbox};
+use crate::mapping::Mapping;
 use crate::page_map::PageMap;
 use crate::reset::Trouble;
 use crate::source::Source;

@@ -19,8 +19,8 @@ use faasw_fri::messages::VcpuState;
 use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 
-use crate::guest_memory::Mapping;
 use crate::mailbox::Mailbox;
+use crate::mapping::Mapping;
 use crate::page_map::PageMap;
 use crate::source::Source;
 use crate::state::{Change, Unready};

@@ -9,7 +9,7 @@ use faasw_seedtree::limits::{OWN_MAX, WINDOWS_MAX};
 use faasw_seedtree::{Window, laid_over};
 use rustix::io::Errno;
 
-use crate::guest_memory::Mapping;
+use crate::mapping::Mapping;
 use crate::page_map::PageMap;
 
 /// What a child changed of its parent is taken over in pieces of so many pages: where

@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::io::Errno;
 
+use crate::ioctls::KVM_SET_SIGNAL_MASK;
 use crate::vm::Vm;
 
 /// The signal that a shell's thread is called out of `KVM_RUN` with. Linux never sends
@@ -82,15 +83,18 @@ impl Vm {
             bytes: u32,
             set: u64,
         }
-        /// `_IOW(KVMIO, 0x8b, struct kvm_signal_mask)`.
-        const KVM_SET_SIGNAL_MASK: libc::Ioctl = 0x4004_AE8B as libc::Ioctl;
         let mask = SignalMask {
             bytes: size_of::<u64>() as u32,
             set: blocked & !bit(STOP),
         };
         // SAFETY: the call reads a length and a set that is so long.
-        let done =
-            unsafe { libc::ioctl(self.vcpu.as_raw_fd(), KVM_SET_SIGNAL_MASK, &raw const mask) };
+        let done = unsafe {
+            libc::ioctl(
+                self.vcpu.as_raw_fd(),
+                KVM_SET_SIGNAL_MASK as libc::Ioctl,
+                &raw const mask,
+            )
+        };
         if done < 0 {
             let error = std::io::Error::last_os_error();
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));

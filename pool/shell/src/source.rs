@@ -7,7 +7,8 @@ use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::guest_memory::{self, Mapping};
+use crate::guest_memory;
+use crate::mapping::Mapping;
 use crate::vm::Vm;
 
 /// Pages that are compared at once: few calls, and little that stays with a shell.

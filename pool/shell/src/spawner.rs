@@ -2,25 +2,24 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use faasw_cell::filter::{Filter, Rule};
-use faasw_cell::group::{Group, Groups, Place, Version};
-use faasw_cell::{Born, CellError, Site, out_of_the_way};
+use faasw_cell::filter::Rule;
+use faasw_cell::group::{Group, Groups, Version};
+use faasw_cell::{Born, Site, out_of_the_way};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
     SpawnShell, Spawned,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
-use kvm_ioctls::Kvm;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::page_map::PageMap;
+use crate::maker::Maker;
+use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
-use crate::vm::Template;
 use crate::{HELPER_FD, NODE_FD, cell, clock, helper, priority, shell};
 
 /// A process that the spawner made and has not reaped.
@@ -37,44 +36,6 @@ struct Took {
     group: u64,
     /// Until the spawner goes on; to the child, until it runs in its group.
     fork: u64,
-}
-
-/// What it takes to make shells. Its descriptors have numbers that no cell uses.
-pub struct Maker {
-    /// What all VMs have in common.
-    pub template: Template,
-    /// What shells may do.
-    pub shell_filter: Filter,
-    /// Where cells are made; or what of it this host does not allow, and then there
-    /// are none.
-    pub site: Result<Site, CellError>,
-    /// Where their groups are; or why there are none, and then the kernel holds cells
-    /// to less.
-    pub groups: Result<Groups, String>,
-}
-
-impl Maker {
-    /// Finds out about the host and leaves its namespaces. The calling process must
-    /// have one thread.
-    ///
-    /// # Errors
-    /// When KVM or the page map do not answer, or the rules are none.
-    pub fn prepare(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<Self> {
-        let device = out_of_the_way(kvm_device()?)?;
-        // SAFETY: a device descriptor whose owner gives it away.
-        let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
-        let host = cell::Host {
-            scans: PageMap::open()?.scans(),
-            prefaults: template.can_prefault(),
-        };
-        Ok(Self {
-            template,
-            shell_filter: Filter::compile(&rules(host), &[]).map_err(io::Error::other)?,
-            // Before the site, which hides where they are.
-            groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
-            site: Site::prepare(),
-        })
-    }
 }
 
 struct Spawner {
@@ -488,57 +449,4 @@ fn is_without_cell() -> bool {
 #[cfg(not(feature = "ablation"))]
 const fn is_without_cell() -> bool {
     false
-}
-
-fn kvm_device() -> io::Result<OwnedFd> {
-    let device = Kvm::open_with_cloexec(true)?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(device) })
-}
-
-/// Names this process, for those who look at a list of processes.
-pub fn name_process(name: &std::ffi::CStr) {
-    let _ = rustix::thread::set_name(name);
-}
-
-/// Closes every descriptor from `first` on.
-pub fn close_from(first: i32) {
-    // SAFETY: nothing in this process owns descriptors there that it would use again.
-    unsafe {
-        libc::close_range(first as libc::c_uint, libc::c_uint::MAX, 0);
-    }
-}
-
-/// A descriptor that becomes readable when a child has ended.
-pub fn child_signal() -> io::Result<OwnedFd> {
-    // SAFETY: `set` is a plain bit set that the calls fill in; the descriptor is new.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGCHLD);
-        if libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
-            -1 => Err(io::Error::last_os_error()),
-            fd => Ok(OwnedFd::from_raw_fd(fd)),
-        }
-    }
-}
-
-/// Lets signals through again in a child.
-pub fn unblock_signals() {
-    // SAFETY: as above.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-    }
-}
-
-/// Takes what such a descriptor has.
-pub fn drain_signal(ended: impl AsFd) {
-    let mut record = [0; size_of::<libc::signalfd_siginfo>()];
-    let fd: BorrowedFd<'_> = ended.as_fd();
-    while rustix::io::read(fd, &mut record).is_ok_and(|read| read > 0) {}
 }

@@ -11,22 +11,18 @@
 //! are denied as a whole, nested virtualisation is hidden, and there is no
 //! interrupt controller.
 
-use std::io;
-use std::ops::Range;
-
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::{REWRITE, TOUCH};
 use faasw_fri::messages::VcpuState;
-use kvm_bindings::{
-    Msrs, kvm_debugregs, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_vcpu_events, kvm_xcrs, kvm_xsave,
-};
-use kvm_ioctls::{Kvm, SyncReg, VcpuFd};
+use kvm_bindings::{kvm_regs, kvm_sregs, kvm_xcrs, kvm_xsave};
+use kvm_ioctls::SyncReg;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cpuid::STATES;
-use crate::keys;
-use crate::vm::{Stop, Vm, errno};
+use crate::ioctls::errno;
+use crate::vm::{Stop, Vm};
+use crate::xsave::write_header;
 
 /// What a guest may not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,111 +54,6 @@ impl From<Errno> for Unready {
         Self::System(errno)
     }
 }
-
-/// `IA32_TIME_STAMP_COUNTER`: runs by itself. A guest that sets it moves
-/// `IA32_TSC_ADJUST` too, and that is compared.
-const TIME_STAMP_COUNTER: u32 = 0x10;
-/// Hyper-V's counters of time, which run by themselves; a guest cannot write them.
-const HYPERV_TIMES: [u32; 2] = [0x4000_0010, 0x4000_0020];
-
-/// The MSRs that KVM keeps for a vCPU, that this one has, and that hold still by
-/// themselves.
-///
-/// # Errors
-/// KVM's.
-pub fn comparable_msrs(kvm: &Kvm, vcpu: &VcpuFd) -> io::Result<Vec<u32>> {
-    let has = |index: u32| {
-        let entry = kvm_msr_entry {
-            index,
-            ..kvm_msr_entry::default()
-        };
-        let mut one = Msrs::from_entries(&[entry]).ok()?;
-        vcpu.get_msrs(&mut one).ok().filter(|read| *read == 1)
-    };
-    let runs = |index: &u32| *index == TIME_STAMP_COUNTER || HYPERV_TIMES.contains(index);
-    let list = kvm.get_msr_index_list()?;
-    Ok(list
-        .as_slice()
-        .iter()
-        .copied()
-        .filter(|index| !runs(index) && has(*index).is_some())
-        .collect())
-}
-
-/// The state that a new vCPU has and every instance keeps.
-pub(crate) struct Fresh {
-    debug: kvm_debugregs,
-    events: kvm_vcpu_events,
-    msrs: Msrs,
-}
-
-impl Fresh {
-    /// Reads it from a vCPU that has not run.
-    pub(crate) fn of(vcpu: &VcpuFd, msrs: &[u32]) -> Result<Self, Errno> {
-        Ok(Self {
-            debug: vcpu.get_debug_regs().map_err(errno)?,
-            events: vcpu.get_vcpu_events().map_err(errno)?,
-            msrs: read_msrs(vcpu, msrs)?,
-        })
-    }
-}
-
-/// What is under way. Of what is over, KVM goes on telling what it was.
-fn pending(mut events: kvm_vcpu_events) -> kvm_vcpu_events {
-    if events.exception.injected == 0 && events.exception.pending == 0 {
-        events.exception = Default::default();
-        events.exception_has_payload = 0;
-        events.exception_payload = 0;
-    }
-    if events.interrupt.injected == 0 {
-        events.interrupt.nr = 0;
-        events.interrupt.soft = 0;
-    }
-    events
-}
-
-fn read_msrs(vcpu: &VcpuFd, indices: &[u32]) -> Result<Msrs, Errno> {
-    let entries: Vec<_> = indices
-        .iter()
-        .map(|index| kvm_msr_entry {
-            index: *index,
-            ..kvm_msr_entry::default()
-        })
-        .collect();
-    let mut msrs = Msrs::from_entries(&entries).map_err(|_| Errno::TOOBIG)?;
-    if vcpu.get_msrs(&mut msrs).map_err(errno)? != indices.len() {
-        return Err(Errno::INVAL);
-    }
-    Ok(msrs)
-}
-
-/// Writes the header of an XSAVE area: which components it has (XSTATE_BV), that they lie
-/// where they do in the standard format, and nothing else. x87 and SSE always count, so
-/// that their control words are the area's; AVX where any bit of it is set, since upper
-/// halves that are in use slow SSE down on some CPUs, and zero is what it is without.
-/// Protection keys, where KVM takes them (`keys`), are as after a reset of the CPU.
-fn write_header(area: &mut [u8], keys: Option<Range<usize>>) -> Option<()> {
-    const AVX: u64 = 0b100;
-    let mut states = LEGACY;
-    if area.get(AVX_PART)?.iter().any(|byte| *byte != 0) {
-        states |= AVX;
-    }
-    if let Some(part) = keys {
-        area.get_mut(part)?.fill(0);
-        states |= keys::COMPONENT;
-    }
-    let (in_use, rest) = area.get_mut(HEADER)?.split_at_mut_checked(8)?;
-    in_use.copy_from_slice(&states.to_le_bytes());
-    rest.fill(0);
-    Some(())
-}
-
-/// x87's and SSE's components of an XSAVE area.
-pub(crate) const LEGACY: u64 = 0b011;
-/// Where its header is.
-pub(crate) const HEADER: Range<usize> = 512..576;
-/// Where the upper halves of AVX's registers are in it.
-const AVX_PART: Range<usize> = 576..832;
 
 /// Whether XCR0 is what an instance may have: x87 and SSE, and nothing that no seed holds.
 fn is_allowed(xcrs: &kvm_xcrs) -> bool {
@@ -391,7 +282,7 @@ impl Vm {
         if sregs.as_bytes() != state.sregs.as_slice() {
             return Err(Unready::Changed(Change::Control));
         }
-        if pending(synced.events).as_bytes() != pending(self.fresh.events).as_bytes() {
+        if !self.fresh.has_events(synced.events) {
             return Err(Unready::Changed(Change::Events));
         }
         Ok(())
@@ -400,28 +291,13 @@ impl Vm {
     /// Compares what only ring 0 can change and KVM does not tell by itself.
     fn compare_hidden(&self, state: &VcpuState) -> Result<(), Unready> {
         let xcrs = self.vcpu.get_xcrs().map_err(errno)?;
-        let debug = self.vcpu.get_debug_regs().map_err(errno)?;
-        let indices: Vec<u32> = self
-            .fresh
-            .msrs
-            .as_slice()
-            .iter()
-            .map(|msr| msr.index)
-            .collect();
-        let msrs = read_msrs(&self.vcpu, &indices)?;
         let is_same = [
             (Change::Extended, xcrs.as_bytes() == state.xcrs.as_slice()),
             (
                 Change::Debug,
-                debug.as_bytes() == self.fresh.debug.as_bytes(),
+                self.fresh.has_debug_registers_of(&self.vcpu)?,
             ),
-            (
-                Change::Msr,
-                msrs.as_slice()
-                    .iter()
-                    .zip(self.fresh.msrs.as_slice())
-                    .all(|(now, then)| now.data == then.data),
-            ),
+            (Change::Msr, self.fresh.has_msrs_of(&self.vcpu)?),
         ];
         match is_same.into_iter().find(|(_, same)| !same) {
             Some((change, _)) => Err(Unready::Changed(change)),

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-/// `_IO(KVMIO, 0xce)`.
-const KVM_GET_STATS_FD: libc::Ioctl = 0xAECE as libc::Ioctl;
+use crate::ioctls::KVM_GET_STATS_FD;
+
 /// Faults that ended with a mapping in place.
 const FAULTS_FIXED: &[u8] = b"pf_fixed";
 const HEADER_BYTES: usize = 24;
@@ -37,7 +37,7 @@ impl FaultCounter {
     pub fn of(vcpu: &impl AsRawFd) -> Option<Self> {
         let vcpu: RawFd = vcpu.as_raw_fd();
         // SAFETY: the call takes no argument and answers with a new descriptor.
-        let fd = unsafe { libc::ioctl(vcpu, KVM_GET_STATS_FD, 0) };
+        let fd = unsafe { libc::ioctl(vcpu, KVM_GET_STATS_FD as libc::Ioctl, 0) };
         if fd < 0 {
             return None;
         }

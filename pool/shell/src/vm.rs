@@ -21,10 +21,11 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::arena::Arena;
 use crate::cpuid;
-use crate::guest_memory::Mapping;
+use crate::fresh::{Fresh, comparable_msrs};
+use crate::ioctls::errno;
 use crate::keys::{self, Keys};
+use crate::mapping::Mapping;
 use crate::prefault;
-use crate::state::{Fresh, comparable_msrs};
 use crate::statistics::FaultCounter;
 
 /// What all VMs have in common, found out once.
@@ -137,10 +138,6 @@ pub enum Slot {
 }
 
 const SLOTS: usize = 4;
-
-pub(crate) fn errno(error: kvm_ioctls::Error) -> Errno {
-    Errno::from_raw_os_error(error.errno())
-}
 
 /// Denies the guest every MSR, reading and writing (`KVM_X86_SET_MSR_FILTER`): it
 /// needs none, and what it cannot write need not be brought back.

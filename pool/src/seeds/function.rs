@@ -46,8 +46,8 @@ impl Seed {
     }
 }
 
-/// A function version as the tree has it. Versions of one function that are made of the
-/// same share a seed.
+/// A function version as the tree has it. Each deployment has a seed of its own, whatever
+/// others are made of.
 #[derive(Debug)]
 pub struct Function {
     version: Arc<Version>,

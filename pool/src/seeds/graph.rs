@@ -180,24 +180,23 @@ impl Seeds {
                 made.map(|frozen| (Arc::new(frozen), started.elapsed()))
             };
             let made = tokio::select! {
-                made = making => made,
-                () = seeds.is_for_nobody(ticket) => Err(abandoned()),
+                made = making => Some(made),
+                () = seeds.is_for_nobody(ticket) => None,
             };
             match &made {
                 // Functions descend from it.
-                Ok((frozen, _)) if matches!(*recipe, Recipe::Link) => {
+                Some(Ok((frozen, _))) if matches!(*recipe, Recipe::Link) => {
                     seeds.stock.preset_with(frozen.clone());
                 }
-                Ok(_) => {}
-                // It was given up.
-                Err(_) if !seeds.is_wanted(ticket) => {}
-                Err(error) => {
+                // It is there, or was given up.
+                Some(Ok(_)) | None => {}
+                Some(Err(error)) => {
                     let (seed, error) = (recipe.name(), Line(error));
                     tracing::warn!(seed, %error, "a seed was not made");
                 }
             }
             drop(parent);
-            open.end(made);
+            open.end(made.unwrap_or_else(|| Err(abandoned())));
             let account = lock(&seeds.accounts).get(&owner).and_then(Weak::upgrade);
             match account {
                 Some(account) => account.fit(),
@@ -212,15 +211,11 @@ impl Seeds {
             let mut forgotten = std::pin::pin!(self.forgotten.notified());
             // From now on nothing is missed.
             forgotten.as_mut().enable();
-            if !self.is_wanted(ticket) {
+            if !self.lock().is_wanted(ticket) {
                 return;
             }
             forgotten.await;
         }
-    }
-
-    fn is_wanted(&self, ticket: Ticket) -> bool {
-        self.lock().is_wanted(ticket)
     }
 
     /// Evicts seeds until all together fit their budget.

@@ -52,7 +52,7 @@ pub struct Version {
     /// What has a guest load it.
     load: Commands,
     time_limit: Duration,
-    known: Mutex<Learnt>,
+    learnt: Mutex<Learnt>,
 }
 
 /// What making a version's seed has told.
@@ -62,8 +62,10 @@ struct Learnt {
     after_init: Option<bool>,
     /// What instantiating it takes.
     instantiation: Duration,
-    /// What instantiating it drew; nothing as long as that was not seen.
-    drew: Option<(bool, String)>,
+    /// Whether instantiating it drew entropy; `false` as long as that was not seen.
+    drew_entropy: bool,
+    /// What it drew, by import, one line each; empty as long as that was not seen.
+    drawn: String,
 }
 
 /// Takes what a guest without a function says, which is nothing.
@@ -102,8 +104,7 @@ impl Recipe {
         known: Option<Known>,
         deployment: u64,
     ) -> Result<Self, SeedError> {
-        let mut version = Version::new(spec, kind, code, time_limit, known)?;
-        version.deployment = deployment;
+        let version = Version::new(spec, kind, code, time_limit, known, deployment)?;
         Ok(Self::Function(Arc::new(version)))
     }
 
@@ -214,6 +215,7 @@ impl Version {
         code: &Arc<Code>,
         time_limit: Duration,
         known: Option<Known>,
+        deployment: u64,
     ) -> Result<Self, SeedError> {
         let ram_bytes = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
             wanted: spec.memory_limit,
@@ -234,19 +236,19 @@ impl Version {
             Command::Grow { ram_bytes },
             Command::Load { code_bytes, config },
         ]);
-        let known = known.map_or_else(Learnt::default, |known| Learnt {
+        let learnt = known.map_or_else(Learnt::default, |known| Learnt {
             after_init: Some(known.after_init),
             instantiation: known.instantiation,
-            drew: None,
+            ..Learnt::default()
         });
         Ok(Self {
-            deployment: 0,
+            deployment,
             spec: spec.clone(),
             code: code.clone(),
             ram_bytes,
             load,
             time_limit,
-            known: Mutex::new(known),
+            learnt: Mutex::new(learnt),
         })
     }
 
@@ -278,23 +280,22 @@ impl Version {
 
     /// Where its seed is frozen, if that is known: after its initialisation or before.
     pub fn after_init(&self) -> Option<bool> {
-        self.known().after_init
+        self.learnt().after_init
     }
 
     /// What its initialisation takes, as far as that is known.
     pub fn instantiation(&self) -> Duration {
-        self.known().instantiation
+        self.learnt().instantiation
     }
 
     /// What was found out while `frozen` was made.
     pub fn report(&self, frozen: &Frozen) -> FreezeReport {
-        let known = self.known();
-        let (drew_entropy, drawn) = known.drew.clone().unwrap_or_default();
+        let learnt = self.learnt();
         FreezeReport {
-            after_init: known.after_init == Some(true),
-            drew_entropy,
-            drawn,
-            instantiation: known.instantiation,
+            after_init: learnt.after_init == Some(true),
+            drew_entropy: learnt.drew_entropy,
+            drawn: learnt.drawn.clone(),
+            instantiation: learnt.instantiation,
             layer_bytes: frozen.bytes(),
         }
     }
@@ -313,14 +314,15 @@ impl Version {
     }
 
     fn learn(&self, did: &Instantiated) {
-        let mut known = self.known();
-        known.after_init = Some(match self.spec.freeze {
+        let mut learnt = self.learnt();
+        learnt.after_init = Some(match self.spec.freeze {
             FreezePolicy::AfterInit => true,
             FreezePolicy::BeforeInit => false,
             FreezePolicy::Auto => !did.drew_entropy,
         });
-        known.instantiation = did.took;
-        known.drew = Some((did.drew_entropy, did.drawn.clone()));
+        learnt.instantiation = did.took;
+        learnt.drew_entropy = did.drew_entropy;
+        learnt.drawn.clone_from(&did.drawn);
     }
 
     /// A guest at the early freeze point.
@@ -334,7 +336,7 @@ impl Version {
         Ok(making)
     }
 
-    fn known(&self) -> MutexGuard<'_, Learnt> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,11 +6,12 @@ use faasw_abi::channel::ChannelWords;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, LOG, MAILBOX_BYTES, REPORT};
 use faasw_abi::memory_map::{GDT, IDT, MAILBOX, PML4, TABLE_ZONE};
+use fastrand::Rng;
 
 use crate::Battlefield;
 use crate::script::{AREAS, Op, RESPONSE, Script, place, word};
-use crate::support::dice::Dice;
 use crate::support::processes::memory;
+use crate::support::random::seeded;
 use crate::support::{Bench, slowness};
 
 /// Numbers that are at some edge.
@@ -38,65 +39,65 @@ const EDGES: [u64; 16] = [
 const WORDS: usize = offset_of!(GuestWords, channels) + size_of::<ChannelWords>();
 const _: () = assert!(WORDS.is_power_of_two());
 
-fn number(dice: &mut Dice) -> u64 {
-    match dice.below(4) {
-        0 => dice.number(),
-        1 => dice.number() % 4096,
-        _ => EDGES[dice.below(EDGES.len())],
+fn number(random: &mut Rng) -> u64 {
+    match random.usize(..4) {
+        0 => random.u64(..),
+        1 => random.u64(..4096),
+        _ => EDGES[random.usize(..EDGES.len())],
     }
 }
 
 /// One of the words or areas that the node reads.
-fn of_mailbox(dice: &mut Dice) -> u64 {
+fn of_mailbox(random: &mut Rng) -> u64 {
     let words = WORDS / 4;
-    match dice.below(8) {
-        0 | 1 => place(RESPONSE) + 4 * (dice.number() % 64),
-        2 => place(LOG.area) + 4 * (dice.number() % 64),
+    match random.usize(..8) {
+        0 | 1 => place(RESPONSE) + 4 * random.u64(..64),
+        2 => place(LOG.area) + 4 * random.u64(..64),
         3 => place(REPORT),
-        _ => place(GUEST_WORDS) + 4 * dice.below(words) as u64,
+        _ => place(GUEST_WORDS) + 4 * random.usize(..words) as u64,
     }
 }
 
-fn step(dice: &mut Dice, script: Script) -> Script {
-    match dice.below(16) {
+fn step(random: &mut Rng, script: Script) -> Script {
+    match random.usize(..16) {
         0..4 => {
-            let (at, value) = (of_mailbox(dice), number(dice));
+            let (at, value) = (of_mailbox(random), number(random));
             script.store(at, value)
         }
         4..7 => script.progress(),
-        7 => script.rings(dice.number() as u32 % 12),
+        7 => script.rings(random.u32(..12)),
         8 => {
-            let wait = dice.number() % 3_000_000;
+            let wait = random.u64(..3_000_000);
             script.store(word!(wait_nanoseconds), wait).ring(Ring::Wait)
         }
         9 => {
-            let bits = number(dice);
-            let (size, seed) = (1 << (3 + dice.below(5)), dice.number());
+            let bits = number(random);
+            let (size, seed) = (1 << (3 + random.usize(..5)), random.u64(..));
             script.race(
                 place(GUEST_WORDS),
                 size,
                 seed,
                 bits,
-                dice.number() % 10_000 + 1,
+                random.u64(..10_000) + 1,
             )
         }
         10 => {
-            let area = AREAS[dice.below(AREAS.len())];
-            let (seed, bits) = (dice.number(), number(dice));
+            let area = AREAS[random.usize(..AREAS.len())];
+            let (seed, bits) = (random.u64(..), number(random));
             script.race(place(area), 1 << 12, seed, bits, 2_000)
         }
         11 => script.head(),
         12 => script.end(),
-        13 => script.step(Op::Add, word!(response_written), dice.number() % 9000, 0),
+        13 => script.step(Op::Add, word!(response_written), random.u64(..9000), 0),
         14 => {
             let zones = [GDT, IDT, PML4, TABLE_ZONE, MAILBOX];
-            let zone = zones[dice.below(zones.len())];
-            match dice.below(8) {
+            let zone = zones[random.usize(..zones.len())];
+            match random.usize(..8) {
                 // Most of these end the guest at once.
-                0 => script.store(zone + 8 * (dice.number() % 512), number(dice)),
+                0 => script.store(zone + 8 * random.u64(..512), number(random)),
                 1 => script.breakpoint(),
                 2 => {
-                    let (seed, bits) = (dice.number(), number(dice));
+                    let (seed, bits) = (random.u64(..), number(random));
                     script.race(
                         MAILBOX,
                         MAILBOX_BYTES.next_power_of_two() / 2,
@@ -147,11 +148,11 @@ async fn runs_of(bench: &Bench, count: u32, mut script: impl FnMut() -> Script) 
 }
 
 pub async fn by_chance_at_rest(bench: &Bench) {
-    let mut dice = Dice::new("by_chance_at_rest");
+    let mut random = seeded("by_chance_at_rest");
     runs_of(bench, runs(200), || {
         let mut script = Script::new();
-        for _ in 0..dice.below(24) {
-            script = step(&mut dice, script);
+        for _ in 0..random.usize(..24) {
+            script = step(&mut random, script);
         }
         script.done()
     })
@@ -160,26 +161,26 @@ pub async fn by_chance_at_rest(bench: &Bench) {
 
 /// The doorbell lets the guest run on: the node reads what changes under its hands.
 pub async fn by_chance_while_the_node_reads(bench: &Bench) {
-    let mut dice = Dice::new("by_chance_while_the_node_reads");
+    let mut random = seeded("by_chance_while_the_node_reads");
     runs_of(bench, runs(60), || {
         let mut script = Script::new();
-        if dice.below(2) == 0 {
+        if random.bool() {
             script = script.head();
         }
         let from = script.here();
-        for _ in 0..1 + dice.below(6) {
-            let bits = EDGES[dice.below(EDGES.len())];
-            let area = [GUEST_WORDS, RESPONSE, LOG.area][dice.below(3)];
+        for _ in 0..1 + random.usize(..6) {
+            let bits = EDGES[random.usize(..EDGES.len())];
+            let area = [GUEST_WORDS, RESPONSE, LOG.area][random.usize(..3)];
             let size = if area == GUEST_WORDS {
                 WORDS as u64
             } else {
                 512
             };
-            let (seed, count) = (dice.number(), 1 + dice.number() % 500);
+            let (seed, count) = (random.u64(..), 1 + random.u64(..500));
             script = script.progress().race(place(area), size, seed, bits, count);
         }
         script
-            .repeat_from(from, 1 + dice.number() % 200)
+            .repeat_from(from, 1 + random.u64(..200))
             .end()
             .progress()
             .done()

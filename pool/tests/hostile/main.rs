@@ -6,7 +6,7 @@
 //!
 //! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
 //! - `lies`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does.
-//! - `chance`: all of that at random. `FAASW_TEST_DICE` repeats a run,
+//! - `chance`: all of that at random. `FAASW_TEST_SEED` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
 //!
 //! ```sh

@@ -4,11 +4,12 @@
 use std::time::{Duration, Instant};
 
 use faasw_pool::{Compiled, FreezePolicy, InvokeError, Pool, ReplyBody, Seed};
+use fastrand::Rng;
 use tokio::task::JoinHandle;
 
 use crate::PROBE;
-use crate::support::dice::Dice;
 use crate::support::processes::{descriptors, our_processes, our_threads, shells};
+use crate::support::random::seeded;
 use crate::support::{Bench, bytes_of, call, next_part, slowness, spec, usual, whole};
 
 pub const MAX_PARKED: usize = 3;
@@ -27,14 +28,14 @@ enum Request {
 }
 
 impl Request {
-    fn any(dice: &mut Dice) -> Self {
-        match dice.below(8) {
+    fn any(random: &mut Rng) -> Self {
+        match random.usize(..8) {
             0..=2 => Self::Good,
             3 => Self::Trapping,
             4 => Self::Streaming,
             5 => Self::Echo,
             6 => {
-                let microseconds = dice.below(20_000) as u64;
+                let microseconds = random.u64(..20_000);
                 Self::AbandonedEarly(Duration::from_micros(microseconds) * slowness())
             }
             _ => Self::AbandonedInBody,
@@ -85,29 +86,29 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    async fn step(&mut self, dice: &mut Dice) {
-        match dice.below(16) {
+    async fn step(&mut self, random: &mut Rng) {
+        match random.usize(..16) {
             0 | 1 if self.seeds.len() < SEEDS => {
-                let freeze = match dice.below(2) {
-                    0 => FreezePolicy::Auto,
-                    _ => FreezePolicy::BeforeInit,
+                let freeze = match random.bool() {
+                    true => FreezePolicy::Auto,
+                    false => FreezePolicy::BeforeInit,
                 };
                 let made = self.bench.pool.make_seed(&spec(freeze), self.code).await;
                 self.seeds.push(made.unwrap().0);
             }
             2 if !self.seeds.is_empty() => {
                 // Its requests that are under way go on.
-                self.seeds.swap_remove(dice.below(self.seeds.len()));
+                self.seeds.swap_remove(random.usize(..self.seeds.len()));
             }
             3 => self.settle().await,
             _ if self.seeds.is_empty() => {}
             _ => {
                 if self.under_way.len() == UNDER_WAY {
-                    let done = self.under_way.swap_remove(dice.below(UNDER_WAY));
+                    let done = self.under_way.swap_remove(random.usize(..UNDER_WAY));
                     done.await.unwrap();
                 }
-                let seed = self.seeds[dice.below(self.seeds.len())].clone();
-                let request = Request::any(dice);
+                let seed = self.seeds[random.usize(..self.seeds.len())].clone();
+                let request = Request::any(random);
                 let sent = request.send(self.bench.pool.clone(), seed);
                 self.under_way.push(tokio::spawn(sent));
             }
@@ -136,7 +137,7 @@ impl World<'_> {
 }
 
 pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
-    let mut dice = Dice::new("whatever_happens_nothing_is_left");
+    let mut random = seeded("whatever_happens_nothing_is_left");
     let code = bench.compile(PROBE).await;
     let mut world = World {
         bench,
@@ -150,7 +151,7 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
     world.settle().await;
     let at_first = held(bench);
     for _ in 0..(600 / slowness()).max(40) {
-        world.step(&mut dice).await;
+        world.step(&mut random).await;
     }
     world.seeds.clear();
     world.settle().await;
@@ -188,7 +189,7 @@ async fn all_end() {
 pub async fn a_pool_that_is_shut_down_at_work_leaves_nothing(bench: &Bench) {
     bench.pool.shutdown().await;
     all_end().await;
-    let mut dice = Dice::new("a_pool_that_is_shut_down_at_work_leaves_nothing");
+    let mut random = seeded("a_pool_that_is_shut_down_at_work_leaves_nothing");
     for _ in 0..(20 / slowness()).max(3) {
         let bench = bench.another(usual()).await;
         let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
@@ -206,7 +207,7 @@ pub async fn a_pool_that_is_shut_down_at_work_leaves_nothing(bench: &Bench) {
                 })
             })
             .collect();
-        let at = Duration::from_micros(dice.below(100_000) as u64);
+        let at = Duration::from_micros(random.u64(..100_000));
         tokio::time::sleep(at * slowness()).await;
         bench.pool.shutdown().await;
         all_end().await;

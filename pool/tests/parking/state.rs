@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_pool::{Call, RequestBody, Seed, Served};
+use fastrand::Rng;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 
-use crate::support::dice::Dice;
+use crate::support::random::{bytes, seeded};
 use crate::support::{Bench, Log, Pair, arriving, body_and_trailers, call, slowness};
 
 pub async fn one_count_after_the_other(bench: &Bench) {
@@ -63,45 +64,45 @@ fn in_parts(bytes: &[u8], trailer: Option<String>) -> RequestBody {
     body
 }
 
-fn echo(dice: &mut Dice, size: usize) -> (Call, Expected) {
-    let path = format!("/echo/{:x}?{:x}", dice.number(), dice.number());
-    let mark = format!("{:x}", dice.number()).repeat(dice.below(40) + 1);
-    let body = dice.bytes(size);
+fn echo(random: &mut Rng, size: usize) -> (Call, Expected) {
+    let path = format!("/echo/{:x}?{:x}", random.u64(..), random.u64(..));
+    let mark = format!("{:x}", random.u64(..)).repeat(random.usize(..40) + 1);
+    let body = bytes(random, size);
     let mut order = call(&path);
     order.head.method = b"POST".to_vec();
     order.head.headers = vec![(b"x-mark".to_vec(), mark.clone().into())];
-    order.body = in_parts(&body, (dice.below(2) == 0).then(|| mark.repeat(4)));
+    order.body = in_parts(&body, random.bool().then(|| mark.repeat(4)));
     let mut expected = format!("POST {path}\nx-mark: {mark}\n\n").into_bytes();
     expected.extend(body);
     (order, Expected::bytes(expected))
 }
 
 /// One of what the probe can do well.
-fn any(dice: &mut Dice) -> (Call, Expected) {
+fn any(random: &mut Rng) -> (Call, Expected) {
     let largest = (4 << 20) / slowness() as usize;
-    match dice.below(12) {
+    match random.usize(..12) {
         0 => (call("/count"), Expected::text("1\n")),
         1 => (call("/hello"), Expected::text("hello\n")),
         // Whoever has no body finds none.
-        2 => echo(dice, 0),
+        2 => echo(random, 0),
         3 => (call("/stdin"), Expected::text("stdin 0\n")),
         4 => {
-            let size = dice.below(1000);
-            echo(dice, size)
+            let size = random.usize(..1000);
+            echo(random, size)
         }
         5 => {
-            let size = largest / 2 + dice.below(largest);
-            echo(dice, size)
+            let size = largest / 2 + random.usize(..largest);
+            echo(random, size)
         }
         // Its body is never read.
         6 => {
             let mut order = call("/count");
-            let size = dice.below(largest);
-            order.body = in_parts(&dice.bytes(size), Some("unread".to_owned()));
+            let size = random.usize(..largest);
+            order.body = in_parts(&bytes(random, size), Some("unread".to_owned()));
             (order, Expected::text("1\n"))
         }
         7 => {
-            let size = dice.below(largest);
+            let size = random.usize(..largest);
             let mut pattern = b"0123456789abcdef".repeat(size / 16 + 1);
             pattern.truncate(size);
             (call(&format!("/body/{size}")), Expected::bytes(pattern))
@@ -112,7 +113,7 @@ fn any(dice: &mut Dice) -> (Call, Expected) {
             (call("/trailers"), expected)
         }
         9 => {
-            let count = dice.below(40_000 / slowness() as usize);
+            let count = random.usize(..40_000 / slowness() as usize);
             let mut expected = Expected::text(&format!("logged {count}\n"));
             expected.lines = (1..=count)
                 .map(|line| format!("flood line {line} of {count}"))
@@ -122,7 +123,7 @@ fn any(dice: &mut Dice) -> (Call, Expected) {
         10 => (call("/env"), Expected::text("COLOUR=green\narg test\n")),
         // What grew is as small again as before.
         _ => {
-            let pages = dice.below(300) + 1;
+            let pages = random.usize(..300) + 1;
             (call(&format!("/grow/{pages}")), Expected::text("old "))
         }
     }
@@ -131,12 +132,12 @@ fn any(dice: &mut Dice) -> (Call, Expected) {
 pub async fn nothing_passes_from_one_request_to_the_next(bench: &Bench) {
     let seed = crate::probe(bench).await;
     crate::park_one(bench, &seed, "/hello").await;
-    let mut dice = Dice::new("nothing_passes_from_one_request_to_the_next");
+    let mut random = seeded("nothing_passes_from_one_request_to_the_next");
     let mut old_size = None;
     let mut parked = 0;
     let requests = (200 / slowness()).max(24);
     for number in 0..requests {
-        let (order, expected) = any(&mut dice);
+        let (order, expected) = any(&mut random);
         let path = String::from_utf8(order.head.path_and_query.clone()).unwrap();
         let what = format!("request {number}, {path}");
         parked += u32::from(exchange(bench, &seed, order, expected, &mut old_size, &what).await);

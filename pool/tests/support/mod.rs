@@ -2,8 +2,8 @@
 //! the rule that without KVM nothing passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub mod dice;
 pub mod processes;
+pub mod random;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -18,6 +18,7 @@ mod build;
 mod describe;
 mod evict;
 mod node;
+mod resident;
 mod slot;
 
 use std::collections::BTreeMap;
@@ -28,20 +29,12 @@ use std::time::Instant;
 pub use build::{Asked, Done, Job, Ticket};
 pub use describe::{Description, State};
 pub use evict::{OwnerEvictions, Resting};
+pub use resident::Resident;
 pub use slot::{HALF_LIFE, Slot};
 
 use self::node::{Accounts, Node};
 use crate::key::{Key, Owner, StepDigest};
 use crate::limits::LAYERS_MAX;
-
-/// A snapshot as the graph sees it.
-pub trait Resident: Sized {
-    /// What it was forked from: it holds that for as long as it lives.
-    fn parent(&self) -> Option<&Arc<Self>>;
-
-    /// Bytes that it takes beside its parent. They never change.
-    fn bytes(&self) -> u64;
-}
 
 /// The graph of seeds, whose snapshots are `T`, whose steps are described by `R` and for
 /// which `W` wait.

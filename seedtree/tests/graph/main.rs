@@ -9,8 +9,5 @@
 
 mod building;
 mod common;
-#[path = "../../../pool/tests/support/dice.rs"]
-#[expect(dead_code, reason = "other tests throw dice for bytes as well")]
-mod dice;
 mod evicting;
 mod random;

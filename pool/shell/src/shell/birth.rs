@@ -12,7 +12,7 @@ use super::{FAILED, PANICKED, Shell, report};
 use crate::clock;
 use crate::page_map::PageMap;
 use crate::priority;
-use crate::spawner::{name_process, unblock_signals};
+use crate::process::{name_process, unblock_signals};
 use crate::vm::{Template, Vm};
 
 /// How a shell came to be.

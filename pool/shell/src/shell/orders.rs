@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{End, Shell};
 use crate::clock;
 use crate::fork::{Attached, Instance};
-use crate::guest_memory::Mapping;
+use crate::mapping::Mapping;
 use crate::preset::Preset;
 use crate::seal;
 use crate::source::Source;

@@ -13,7 +13,8 @@ use rustix::net::RecvFlags;
 
 use super::{End, Shell};
 use crate::clock;
-use crate::guest_memory::{self, Mapping};
+use crate::guest_memory;
+use crate::mapping::Mapping;
 use crate::vm::Stop;
 
 /// Longest single wait that a guest gets, in nanoseconds: an hour. It asks

@@ -7,10 +7,12 @@ use std::ptr;
 use faasw_shell::cell::{LAYERS, MAILBOX, PAGE_MAP, SOCKET, VM};
 use faasw_shell::ending::{Ending, HEAP_USED_UP};
 use faasw_shell::page_map::PageMap;
+use kvm_bindings::KVMIO;
 use libc::{
     CLONE_NEWUSER, E2BIG, EACCES, EAGAIN, EBADF, EFBIG, EINVAL, EMFILE, ENOENT, ENOTTY, EPERM,
     MAP_FIXED, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
+use vmm_sys_util::ioctl::{_IOC_NONE, ioctl_expr};
 
 use crate::escape::attack::{
     Attack, Filter, Kernel, Scene, call, filter_only, forbidden, not_asked, refused,
@@ -22,8 +24,8 @@ const fn fd(number: u32) -> i32 {
 }
 
 const LAYER: i32 = fd(LAYERS + 1);
-const KVM_CREATE_VM: u64 = 0xAE01;
-const KVM_CREATE_VCPU: u64 = 0xAE41;
+const KVM_CREATE_VM: u64 = ioctl_expr(_IOC_NONE, KVMIO, 0x01, 0);
+const KVM_CREATE_VCPU: u64 = ioctl_expr(_IOC_NONE, KVMIO, 0x41, 0);
 const RDWR: i32 = libc::O_RDWR;
 
 /// Sends the node its own descriptors, over and over. It sees that nothing comes of

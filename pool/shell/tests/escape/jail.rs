@@ -8,7 +8,7 @@ use faasw_cell::filter::rule;
 use faasw_cell::{Born, out_of_the_way};
 use faasw_fri::{FriError, receive_from_untrusted};
 use faasw_seedtree::LayerBuilder;
-use faasw_shell::spawner::Maker;
+use faasw_shell::maker::Maker;
 use faasw_shell::{cell, shell};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::RecvFlags;

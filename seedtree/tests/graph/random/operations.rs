@@ -18,20 +18,20 @@ const OWNERS: [Owner; 3] = [Owner::Shared, Owner::Function(1), Owner::Function(2
 impl World {
     fn any_key(&mut self) -> Option<Key> {
         let keys: Vec<Key> = self.model.nodes.keys().copied().collect();
-        let place = (!keys.is_empty()).then(|| self.dice.below(keys.len()));
+        let place = (!keys.is_empty()).then(|| self.random.usize(..keys.len()));
         place.map(|place| keys[place])
     }
 
     pub fn define(&mut self) {
-        let mut parent = self.any_key().filter(|_| self.dice.below(8) > 0);
+        let mut parent = self.any_key().filter(|_| self.random.usize(..8) > 0);
         // Deep ones are rare otherwise.
-        for _ in 0..self.dice.below(8) {
+        for _ in 0..self.random.usize(..8) {
             let deeper = parent.and_then(|key| self.model.children(key).next());
             parent = deeper.map(|(key, _)| *key).or(parent);
         }
-        let owner = OWNERS[self.dice.below(OWNERS.len())];
-        let number = self.dice.below(STEPS) as u64;
-        let is_pinned = self.dice.below(40) == 0;
+        let owner = OWNERS[self.random.usize(..OWNERS.len())];
+        let number = self.random.usize(..STEPS) as u64;
+        let is_pinned = self.random.usize(..40) == 0;
         let step = StepDigest::of(&[&number.to_le_bytes()]);
         let (graph, now) = (&mut self.graph, self.now);
         let recipe = self.next_waiter;
@@ -87,7 +87,7 @@ impl World {
         let Some(key) = self.any_key() else {
             return;
         };
-        let waiter = (self.dice.below(2) == 0).then(|| {
+        let waiter = self.random.bool().then(|| {
             self.next_waiter += 1;
             self.next_waiter
         });
@@ -133,7 +133,7 @@ impl World {
         if self.jobs.is_empty() {
             return;
         }
-        let place = self.dice.below(self.jobs.len());
+        let place = self.random.usize(..self.jobs.len());
         let job = self.jobs.swap_remove(place);
         let (ticket, key) = (job.ticket, job.ticket.key());
         let below = self.model.below(key);
@@ -142,12 +142,12 @@ impl World {
             node.handles > 0 || node.is_pinned
         });
         assert_eq!(self.graph.is_wanted(ticket), is_wanted);
-        let is_good = self.dice.below(4) > 0;
+        let is_good = self.random.usize(..4) > 0;
         let result = if is_good {
-            let bytes = self.dice.below(1000) as u64;
+            let bytes = self.random.u64(..1000);
             let snapshot = frozen(&job, bytes, self.layers.as_deref());
             self.snapshots.push(Arc::downgrade(&snapshot));
-            Ok((snapshot, COST * self.dice.below(100) as u32))
+            Ok((snapshot, COST * self.random.u32(..100)))
         } else {
             Err("no")
         };
@@ -185,7 +185,7 @@ impl World {
             match result {
                 Ok(snapshot) => {
                     assert!(is_good && snapshot.key == key);
-                    if self.dice.below(2) == 0 {
+                    if self.random.bool() {
                         self.leases.push(snapshot);
                     }
                 }
@@ -210,7 +210,7 @@ impl World {
     pub fn give_back(&mut self) {
         for _ in 0..3 {
             if !self.leases.is_empty() {
-                let place = self.dice.below(self.leases.len());
+                let place = self.random.usize(..self.leases.len());
                 self.leases.swap_remove(place);
             }
         }
@@ -218,13 +218,13 @@ impl World {
 
     /// What was in use begins to rest, or one that rests is used.
     pub fn rest(&mut self) {
-        if self.dice.below(3) > 0
+        if self.random.usize(..3) > 0
             && let Some(lease) = self.leases.pop()
         {
-            let bytes = self.dice.below(300) as u64;
+            let bytes = self.random.u64(..300);
             self.resting.push((lease, bytes));
         } else if !self.resting.is_empty() {
-            let place = self.dice.below(self.resting.len());
+            let place = self.random.usize(..self.resting.len());
             let (lease, _) = self.resting.remove(place);
             self.leases.push(lease);
         }
@@ -314,7 +314,7 @@ impl World {
     }
 
     pub fn fit_an_owner(&mut self) {
-        let owner = OWNERS[self.dice.below(OWNERS.len())];
+        let owner = OWNERS[self.random.usize(..OWNERS.len())];
         // Those of snapshots that have left the graph are no more the owner's.
         let is_owners = |world: &Self, lease: &Lease| {
             let node = world.model.nodes.get(&lease.key);

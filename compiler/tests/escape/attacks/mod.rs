@@ -1,14 +1,9 @@
 //! The attacks that are made with what a helper has.
 
-use std::{ffi::c_long, ptr};
+mod files;
+mod processes;
 
-use faasw_abi::memory_map::CODE_MAX;
-use faasw_compile_report::contract::{INPUT_FD, OUTPUT_FD, REPORT_FD};
-use libc::{
-    CLONE_NEWNS, CLONE_NEWUSER, CLONE_VM, EACCES, EAGAIN, EBADF, EFBIG, EINVAL, EMFILE, ENOENT,
-    ENOEXEC, ENOMEM, ENOSYS, ENOTSOCK, ENOTTY, EPERM, ESRCH, ETXTBSY, MAP_ANONYMOUS, MAP_PRIVATE,
-    MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE, SIGABRT, SIGCHLD, SIGKILL,
-};
+use std::{ffi::c_long, ptr};
 
 use crate::{
     UPLOAD,
@@ -16,6 +11,12 @@ use crate::{
         attack::{Attack, Filter, Kernel, Scene, call, filter_only, forbidden, not_asked, refused},
         common,
     },
+};
+use faasw_abi::memory_map::CODE_MAX;
+use faasw_compile_report::contract::{INPUT_FD, OUTPUT_FD, REPORT_FD};
+use libc::{
+    CLONE_NEWNS, EACCES, EBADF, EINVAL, EMFILE, ENOENT, ENOMEM, ENOTSOCK, EPERM, MAP_ANONYMOUS,
+    MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE, SIGKILL,
 };
 
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
@@ -35,10 +36,10 @@ pub fn attacks() -> Vec<Attack> {
         .collect();
     attacks.extend(WORK);
     attacks.extend(common::ATTACKS);
-    attacks.extend(FILES);
+    attacks.extend(files::FILES);
     attacks.extend(DESCRIPTORS);
     attacks.extend(MEMORY);
-    attacks.extend(PROCESSES);
+    attacks.extend(processes::PROCESSES);
     attacks.extend(PRIVILEGES);
     attacks.extend(LIMITS);
     attacks
@@ -75,114 +76,6 @@ const fn work(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
         kernel: Kernel::Allows,
         run,
     }
-}
-
-const FILES: [Attack; 24] = [
-    forbidden("read-a-file-by-the-old-call", &[ENOENT], |_| {
-        call!(SYS_open, c"/etc/passwd".as_ptr(), 0)
-    }),
-    forbidden("read-a-file-by-the-new-call", &[ENOENT], |_| {
-        let how = [0_u64; 3];
-        let path = c"/etc/passwd".as_ptr();
-        call!(
-            SYS_openat2,
-            libc::AT_FDCWD,
-            path,
-            how.as_ptr(),
-            size_of_val(&how)
-        )
-    }),
-    forbidden("ask-for-a-file", &[ENOENT], |_| {
-        let mut status = [0_u64; 32];
-        let path = c"/etc/passwd".as_ptr();
-        call!(SYS_statx, INPUT_FD, path, 0, 0xfff, status.as_mut_ptr())
-    }),
-    forbidden("look-for-a-file", &[ENOENT], |_| {
-        call!(SYS_access, c"/etc/passwd".as_ptr(), 0)
-    }),
-    // It is no program; and some kernels execute no file that can be written to.
-    forbidden("execute-the-upload", &[ENOEXEC, ETXTBSY], |_| {
-        execute(INPUT_FD)
-    }),
-    // There is no shell.
-    forbidden("execute-the-artifact", &[ENOENT, ETXTBSY], |_| {
-        let script = c"#!/bin/sh\n";
-        match call!(SYS_pwrite64, OUTPUT_FD, script.as_ptr(), 10, 0) {
-            10 => execute(OUTPUT_FD),
-            refused => refused,
-        }
-    }),
-    forbidden("write-the-upload", &[EPERM], |_| {
-        call!(SYS_pwrite64, INPUT_FD, c"x".as_ptr(), 1, 0)
-    }),
-    forbidden("write-the-upload-in-place", &[EPERM], |_| {
-        call!(SYS_write, INPUT_FD, c"x".as_ptr(), 1)
-    }),
-    forbidden("cut-the-upload", &[EPERM], |_| {
-        call!(SYS_ftruncate, INPUT_FD, 0)
-    }),
-    forbidden("grow-the-upload", &[EPERM], |_| {
-        call!(SYS_ftruncate, INPUT_FD, 4096)
-    }),
-    forbidden("punch-the-upload", &[EPERM], |_| {
-        call!(SYS_fallocate, INPUT_FD, 3, 0, 4096)
-    }),
-    forbidden("unseal-the-upload", &[EPERM], |_| {
-        call!(SYS_fcntl, INPUT_FD, libc::F_ADD_SEALS, 0x10)
-    }),
-    forbidden("map-the-upload-to-write", &[EPERM], |_| {
-        map(READ_WRITE, MAP_SHARED, INPUT_FD)
-    }),
-    filter_only("map-the-upload", |_| map(PROT_READ, MAP_PRIVATE, INPUT_FD)),
-    filter_only("map-the-upload-to-run", |_| {
-        map(PROT_READ | PROT_EXEC, MAP_PRIVATE, INPUT_FD)
-    }),
-    // The node could not seal it.
-    filter_only("map-the-artifact-to-write", |_| {
-        map(READ_WRITE, MAP_SHARED, OUTPUT_FD)
-    }),
-    filter_only("seal-the-artifact", |_| {
-        call!(SYS_fcntl, OUTPUT_FD, libc::F_ADD_SEALS, libc::F_SEAL_SEAL)
-    }),
-    filter_only("read-the-artifact", |_| {
-        let mut byte = 0_u8;
-        call!(SYS_pread64, OUTPUT_FD, &raw mut byte, 1, 0)
-    }),
-    refused("write-beyond-an-artifact", &[EFBIG], |_| {
-        call!(SYS_pwrite64, OUTPUT_FD, c"x".as_ptr(), 1, CODE_MAX)
-    }),
-    forbidden("grow-the-artifact", &[EFBIG], |_| {
-        call!(SYS_ftruncate, OUTPUT_FD, CODE_MAX + 1)
-    }),
-    forbidden("grow-the-artifact-behind", &[EFBIG], |_| {
-        call!(SYS_fallocate, OUTPUT_FD, 0, CODE_MAX, 4096)
-    }),
-    forbidden("write-beyond-a-report", &[EFBIG], |_| {
-        match call!(SYS_lseek, REPORT_FD, CODE_MAX, libc::SEEK_SET) {
-            0.. => call!(SYS_write, REPORT_FD, c"x".as_ptr(), 1),
-            refused => refused,
-        }
-    }),
-    forbidden("control-a-file", &[ENOTTY], |_| {
-        let mut terminal = [0_u8; 64];
-        call!(SYS_ioctl, OUTPUT_FD, libc::TCGETS, terminal.as_mut_ptr())
-    }),
-    forbidden("mount-what-shows-processes", &[EPERM], |_| {
-        let kind = c"proc".as_ptr();
-        call!(SYS_mount, kind, c"/".as_ptr(), kind, 0, 0)
-    }),
-];
-
-fn execute(file: i32) -> c_long {
-    let arguments = [ptr::null::<u8>(); 2];
-    call!(
-        SYS_execveat,
-        file,
-        c"".as_ptr(),
-        arguments.as_ptr(),
-        arguments.as_ptr(),
-        libc::AT_EMPTY_PATH
-    )
 }
 
 /// A page, somewhere.
@@ -309,124 +202,6 @@ const MEMORY: [Attack; 13] = [
         0
     }),
 ];
-
-const PROCESSES: [Attack; 19] = [
-    filter_only("fork", |_| child(call!(SYS_fork))),
-    not_asked("fork-and-wait", |_| child(call!(SYS_vfork))),
-    filter_only("start-a-process", |_| {
-        child(call!(SYS_clone, SIGCHLD, 0, 0, 0, 0))
-    }),
-    not_asked("start-a-process-in-this-memory", |_| {
-        child(call!(SYS_clone, CLONE_VM | SIGCHLD, 0, 0, 0, 0))
-    }),
-    forbidden("start-a-process-in-a-namespace", &[EPERM], |_| {
-        child(call!(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0))
-    }),
-    Attack {
-        name: "start-a-process-by-the-new-call",
-        filter: Filter::Answers(ENOSYS),
-        kernel: Kernel::Allows,
-        run: |_| {
-            let mut arguments = [0_u64; 11];
-            arguments[4] = SIGCHLD as u64;
-            child(call!(
-                SYS_clone3,
-                arguments.as_ptr(),
-                size_of_val(&arguments)
-            ))
-        },
-    },
-    refused("thread-bomb", &[EAGAIN], thread_bomb),
-    forbidden("kill-a-siblings-thread", &[ESRCH], |scene| {
-        call!(SYS_tgkill, scene.sibling, scene.sibling, SIGKILL)
-    }),
-    forbidden("abort-a-sibling", &[ESRCH], |scene| {
-        call!(SYS_tgkill, scene.sibling, scene.sibling, SIGABRT)
-    }),
-    forbidden(
-        "kill-a-siblings-thread-by-the-old-call",
-        &[ESRCH],
-        |scene| call!(SYS_tkill, scene.sibling, SIGKILL),
-    ),
-    forbidden("tell-a-sibling", &[ESRCH], |scene| {
-        let mut info = [0_i32; 32];
-        info[2] = -1;
-        let number = scene.sibling;
-        call!(SYS_rt_sigqueueinfo, number, SIGKILL, info.as_ptr())
-    }),
-    forbidden("take-a-siblings-descriptor", &[ESRCH], |scene| {
-        match call!(SYS_pidfd_open, scene.sibling, 0) {
-            process @ 0.. => call!(SYS_pidfd_getfd, process, OUTPUT_FD, 0),
-            refused => refused,
-        }
-    }),
-    not_asked("take-a-descriptor", |_| {
-        call!(SYS_pidfd_getfd, OUTPUT_FD, 0, 0)
-    }),
-    forbidden("read-a-siblings-clock", &[EINVAL], |scene| {
-        let clock = (!scene.sibling << 3) | 2;
-        let mut time = [0_u64; 2];
-        call!(SYS_clock_gettime, clock, time.as_mut_ptr())
-    }),
-    forbidden("write-a-siblings-memory", &[ESRCH], |scene| {
-        let mut word = 0_u64;
-        let part = libc::iovec {
-            iov_base: (&raw mut word).cast(),
-            iov_len: 8,
-        };
-        let (ours, theirs) = (&raw const part, &raw const part);
-        let number = scene.sibling;
-        call!(
-            SYS_process_vm_writev,
-            number,
-            ours,
-            1_u64,
-            theirs,
-            1_u64,
-            0_u64
-        )
-    }),
-    not_asked("be-traced", |_| {
-        call!(SYS_ptrace, libc::PTRACE_TRACEME, 0, 0, 0)
-    }),
-    not_asked("count-events", |_| {
-        let mut event = [0_u32; 32];
-        event[1] = 128;
-        call!(SYS_perf_event_open, event.as_ptr(), 0, -1, -1, 0)
-    }),
-    not_asked("compare-with-a-sibling", |scene| {
-        call!(SYS_kcmp, 1, scene.sibling, 0, 0, 0)
-    }),
-    filter_only("see-who-is-there", |_| call!(SYS_kill, 1, 0)),
-];
-
-/// A child goes at once.
-fn child(number: c_long) -> c_long {
-    if number == 0 {
-        // SAFETY: ends this process.
-        unsafe { libc::_exit(0) }
-    }
-    number
-}
-
-/// Threads that stay; those that a compilation needs can be had.
-fn thread_bomb(_: &Scene) -> c_long {
-    const NEEDED: u32 = 8;
-    for count in 0..1000 {
-        let stays = || {
-            loop {
-                std::thread::park();
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().spawn(stays) {
-            return match error.raw_os_error() {
-                Some(errno) if count >= NEEDED => -c_long::from(errno),
-                _ => -c_long::from(EINVAL),
-            };
-        }
-    }
-    0
-}
 
 const PRIVILEGES: [Attack; 15] = [
     filter_only("be-readable", |_| {

@@ -1,0 +1,17 @@
+//! Numbers of descriptors.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// Numbers from here on are for descriptors of the process that makes cells, so that
+/// those of a cell get low ones.
+const MAKERS: i32 = 64;
+
+/// A copy of a descriptor with a number that no cell uses.
+///
+/// # Errors
+/// The system's.
+pub fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+    rustix::io::fcntl_dupfd_cloexec(fd, MAKERS)
+}

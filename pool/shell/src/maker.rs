@@ -1,0 +1,57 @@
+//! What it takes to make shells, found out once by the process that makes them.
+
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+
+use faasw_cell::filter::{Filter, Rule};
+use faasw_cell::group::{Groups, Place};
+use faasw_cell::{CellError, Site, out_of_the_way};
+use kvm_ioctls::Kvm;
+
+use crate::cell;
+use crate::page_map::PageMap;
+use crate::vm::Template;
+
+/// What it takes to make shells. Its descriptors have numbers that no cell uses.
+pub struct Maker {
+    /// What all VMs have in common.
+    pub template: Template,
+    /// What shells may do.
+    pub shell_filter: Filter,
+    /// Where cells are made; or what of it this host does not allow, and then there
+    /// are none.
+    pub site: Result<Site, CellError>,
+    /// Where their groups are; or why there are none, and then the kernel holds cells
+    /// to less.
+    pub groups: Result<Groups, String>,
+}
+
+impl Maker {
+    /// Finds out about the host and leaves its namespaces. The calling process must
+    /// have one thread.
+    ///
+    /// # Errors
+    /// When KVM or the page map do not answer, or the rules are none.
+    pub fn prepare(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<Self> {
+        let device = out_of_the_way(kvm_device()?)?;
+        // SAFETY: a device descriptor whose owner gives it away.
+        let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
+        let host = cell::Host {
+            scans: PageMap::open()?.scans(),
+            prefaults: template.can_prefault(),
+        };
+        Ok(Self {
+            template,
+            shell_filter: Filter::compile(&rules(host), &[]).map_err(io::Error::other)?,
+            // Before the site, which hides where they are.
+            groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
+            site: Site::prepare(),
+        })
+    }
+}
+
+fn kvm_device() -> io::Result<OwnedFd> {
+    let device = Kvm::open_with_cloexec(true)?;
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(device) })
+}

@@ -1,0 +1,199 @@
+//! Memory of a guest as this process sees it: what is copied in and out.
+//!
+//! No reference to guest memory is ever made. The thread that copies is the one that runs
+//! the vCPU, which therefore stands still meanwhile: a copy is of one moment. Only the node
+//! writes its own part of a mailbox whenever it likes.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+use faasw_abi::memory_map::PAGE;
+use faasw_abi::pages::{GuestAddress, Page, PageRange};
+use rustix::io::Errno;
+use rustix::mm::Advice;
+
+/// A view of mapped memory, which lives as long as the [`crate::arena::Arena`] that it lies in.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: u64,
+}
+
+impl Mapping {
+    pub(crate) fn new(start: NonNull<u8>, bytes: u64) -> Self {
+        Self { start, bytes }
+    }
+
+    /// The first `bytes` of it from a multiple of `alignment` on.
+    pub(crate) fn aligned(self, alignment: u64, bytes: u64) -> Result<Self, Errno> {
+        let skip = self.address().next_multiple_of(alignment) - self.address();
+        let start = self.at(skip, bytes as usize).ok_or(Errno::NOMEM)?;
+        let start = NonNull::new(start).ok_or(Errno::FAULT)?;
+        Ok(Self { start, bytes })
+    }
+
+    /// As many bytes from where it begins; the caller sees to it that they are the arena's.
+    pub(crate) fn resized(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// Where it begins in this process.
+    pub(crate) fn start(self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Its address in this process.
+    pub fn address(self) -> u64 {
+        self.start.addr().get() as u64
+    }
+
+    /// Its size.
+    pub fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// Its pages, counted from its own start.
+    pub fn pages(self) -> PageRange {
+        PageRange::around(0, self.bytes)
+    }
+
+    /// The part of it from `offset` on.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn from(self, offset: u64) -> Result<Self, Errno> {
+        let start = self.at(offset, 0).and_then(NonNull::new);
+        Ok(Self {
+            start: start.ok_or(Errno::INVAL)?,
+            bytes: self.bytes.saturating_sub(offset),
+        })
+    }
+
+    /// The address of `size` bytes at `offset`, if they lie within.
+    pub(crate) fn at(self, offset: u64, size: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(size as u64)?;
+        // SAFETY: offset + size lies within the mapping.
+        (end <= self.bytes).then(|| unsafe { self.start.as_ptr().add(offset as usize) })
+    }
+}
+
+/// What is done to pages of an instance whose vCPU stands still. Those that do not lie in
+/// the mapping are refused.
+impl Mapping {
+    /// Where pages are, and how many bytes.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub(crate) fn part(self, range: PageRange) -> Result<(*mut u8, usize), Errno> {
+        let bytes = range.bytes() as usize;
+        let start = self.at(range.start.address().get(), bytes);
+        Ok((start.ok_or(Errno::INVAL)?, bytes))
+    }
+
+    /// Fills pages with zeroes.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn zero(self, range: PageRange) -> Result<(), Errno> {
+        let (start, bytes) = self.part(range)?;
+        // SAFETY: in bounds; nothing else refers to guest memory.
+        unsafe { ptr::write_bytes(start, 0, bytes) };
+        Ok(())
+    }
+
+    /// Fills pages from the same place of `file`.
+    ///
+    /// # Errors
+    /// The system's; `IO` when the file ends before.
+    pub fn fill(self, file: BorrowedFd<'_>, range: PageRange) -> Result<(), Errno> {
+        let (start, bytes) = self.part(range)?;
+        let mut filled = 0;
+        while filled < bytes {
+            let offset = libc::off_t::try_from(range.start.address().get() + filled as u64);
+            // SAFETY: start + bytes is in bounds; the kernel writes to it, and
+            // nothing else refers to guest memory.
+            let read = unsafe {
+                libc::pread(
+                    file.as_raw_fd(),
+                    start.add(filled).cast(),
+                    bytes - filled,
+                    offset.map_err(|_| Errno::INVAL)?,
+                )
+            };
+            match usize::try_from(read) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(read) => filled += read,
+                Err(_) => match last_errno() {
+                    Errno::INTR => {}
+                    errno => return Err(errno),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills pages from the same place of `other`, which is no part of it.
+    ///
+    /// # Errors
+    /// `INVAL` outside either mapping.
+    pub fn copy(self, other: Self, range: PageRange) -> Result<(), Errno> {
+        let (to, bytes) = self.part(range)?;
+        let (from, _) = other.part(range)?;
+        // SAFETY: both in bounds, and apart; no reference is made to either.
+        unsafe { ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
+        Ok(())
+    }
+
+    /// A copy of a page.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn page(self, page: Page) -> Result<[u8; PAGE as usize], Errno> {
+        let at = self.at(page.address().get(), PAGE as usize);
+        let at = at.ok_or(Errno::INVAL)?;
+        // SAFETY: in bounds; every bit pattern is a number.
+        Ok(unsafe { ptr::read_volatile(at.cast()) })
+    }
+
+    /// Writes words from `offset` on.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping or off a word's boundary.
+    pub fn put(self, offset: u64, words: &[u64]) -> Result<(), Errno> {
+        let at = self.at(offset, size_of_val(words)).ok_or(Errno::INVAL)?;
+        if !offset.is_multiple_of(size_of::<u64>() as u64) {
+            return Err(Errno::INVAL);
+        }
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: in bounds and aligned.
+            unsafe { ptr::write_volatile(at.cast::<u64>().add(index), *word) };
+        }
+        Ok(())
+    }
+
+    /// Copies what is at `address` to `out`.
+    ///
+    /// # Errors
+    /// `INVAL` outside the mapping.
+    pub fn read(self, address: GuestAddress, out: &mut [u8]) -> Result<(), Errno> {
+        let at = self.at(address.get(), out.len()).ok_or(Errno::INVAL)?;
+        // SAFETY: in bounds, and guest memory is nothing that a slice refers to; the
+        // vCPU stands still.
+        unsafe { ptr::copy_nonoverlapping(at.cast_const(), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Lets go of pages: they are the file's again, or zeroes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn let_go(self, range: PageRange) -> Result<(), Errno> {
+        let (start, bytes) = self.part(range)?;
+        // SAFETY: memory of this module's own, which nothing refers to.
+        unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxDontNeed) }
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,12 @@
+//! What the graph has to know of a snapshot.
+
+use std::sync::Arc;
+
+/// A snapshot as the graph sees it.
+pub trait Resident: Sized {
+    /// What it was forked from: it holds that for as long as it lives.
+    fn parent(&self) -> Option<&Arc<Self>>;
+
+    /// Bytes that it takes beside its parent. They never change.
+    fn bytes(&self) -> u64;
+}
