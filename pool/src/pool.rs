@@ -25,7 +25,7 @@ use crate::options::PoolOptions;
 use crate::seeds::{FreezeReport, FunctionSpec, Known, Seed, Tree, adopt};
 use crate::shells::{Stock, StockRules};
 use crate::sink::Timing;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::Code;
 use crate::stats::{EngineStats, SeedInfo};
 
 /// A compiled function.
@@ -385,7 +385,9 @@ impl Pool {
     /// # Errors
     /// When a guest without a function does not start.
     #[cfg(any(feature = "measuring", feature = "trial"))]
-    pub(crate) async fn shells(&self) -> Result<(Arc<Stock>, Arc<Frozen>), PlatformError> {
+    pub(crate) async fn shells(
+        &self,
+    ) -> Result<(Arc<Stock>, Arc<crate::snapshots::Frozen>), PlatformError> {
         let linked = self.inner.tree.linked().await?;
         Ok((self.inner.stock.clone(), linked))
     }
