@@ -259,9 +259,12 @@ impl Seeds {
         self.lock().bytes()
     }
 
-    /// Bytes of an owner's seeds.
-    pub fn bytes_of(&self, owner: Owner) -> u64 {
-        self.lock().bytes_of(owner)
+    /// Bytes of an owner's seeds, after these, and what they were made of, were counted again:
+    /// what their instances have read of their holes is memory, too.
+    pub fn recounted(&self, owner: Owner, keys: impl Iterator<Item = Key>) -> u64 {
+        let mut graph = self.lock();
+        keys.for_each(|key| graph.recount(key));
+        graph.bytes_of(owner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Graph<Frozen, Recipe, Waiter>> {

@@ -178,7 +178,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         done.told
             .extend(waiters.map(|waiter| (waiter, Ok(snapshot.clone()))));
         if !node.is_pinned {
-            self.accounts.add(node.owner, snapshot.bytes());
+            self.accounts.put(node.owner, key, snapshot.bytes());
         }
         node.slot.fill(snapshot.clone());
         let children = node.children.clone();

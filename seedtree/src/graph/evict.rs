@@ -90,7 +90,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
                     .count()
             };
             if let Some(snapshot) = node.slot.evict(by_gone) {
-                self.accounts.remove(node.owner, snapshot.bytes());
+                self.accounts.remove(node.owner, *key);
                 gone.push((*key, snapshot));
             }
         }
@@ -105,34 +105,25 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         resting: &[Resting],
         now: Instant,
     ) -> (Vec<Key>, Vec<Candidate>) {
-        let is_candidate = |node: &Node<T, R, W>| {
-            !node.is_pinned
-                && owner.is_none_or(|owner| node.owner == owner)
-                && node.slot.is_filled()
-        };
-        let nodes = self.nodes.iter().filter(|(_, node)| is_candidate(node));
-        let nodes: Vec<(&Key, &Node<T, R, W>)> = nodes.collect();
+        let counted = self.accounts.nodes(owner);
+        let nodes: Vec<(Key, &Node<T, R, W>, u64)> = counted
+            .filter_map(|(key, bytes)| Some((key, self.nodes.get(&key)?, bytes)))
+            .collect();
         // How many hold each beside its slot, and might go before it. A child that is no
         // candidate stays, and is a use like any other.
         let mut held: BTreeMap<Key, usize> = BTreeMap::new();
-        let children = nodes.iter().filter_map(|(_, node)| node.parent);
+        let children = nodes.iter().filter_map(|(_, node, _)| node.parent);
         for key in children.chain(resting.iter().map(|instance| instance.key)) {
             *held.entry(key).or_default() += 1;
         }
-        let places = nodes
-            .iter()
-            .enumerate()
-            .map(|(place, (key, _))| (**key, place));
-        let places: BTreeMap<Key, usize> = places.collect();
-        let candidates = nodes.iter().map(|(key, node)| {
-            let looked = node
-                .slot
-                .look(|snapshot| (snapshot.bytes(), Arc::strong_count(snapshot)));
-            let (bytes, count) = looked.unwrap_or_default();
+        let places = nodes.iter().enumerate();
+        let places: BTreeMap<Key, usize> = places.map(|(place, (key, ..))| (*key, place)).collect();
+        let candidates = nodes.iter().map(|(key, node, bytes)| {
+            let count = node.slot.look(Arc::strong_count).unwrap_or(0);
             Candidate {
                 frequency: 0.0,
                 cost: node.cost,
-                bytes,
+                bytes: *bytes,
                 in_use: count > 1 + held.get(key).copied().unwrap_or(0),
                 parent: node.parent.and_then(|parent| places.get(&parent).copied()),
             }
@@ -140,28 +131,18 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         let mut candidates: Vec<Candidate> = candidates.collect();
         // Where all are in use nobody asks what they are worth, and that may be so for long.
         if candidates.iter().any(|candidate| !candidate.in_use) {
-            let frequencies = self.frequencies(now);
-            for (candidate, (key, _)) in candidates.iter_mut().zip(&nodes) {
-                candidate.frequency = frequencies.get(key).copied().unwrap_or(0.0);
+            for (candidate, (_, node, _)) in candidates.iter_mut().zip(&nodes) {
+                candidate.frequency = self.frequency(node, now);
             }
         }
-        (nodes.iter().map(|(key, _)| **key).collect(), candidates)
+        (nodes.iter().map(|(key, ..)| *key).collect(), candidates)
     }
 
-    /// How often each node is used, itself or by what is below it.
-    pub(super) fn frequencies(&self, now: Instant) -> BTreeMap<Key, f64> {
-        let mut frequencies: BTreeMap<Key, f64> = BTreeMap::new();
-        let mut deepest_first: Vec<_> = self.nodes.iter().collect();
-        deepest_first.sort_by_key(|(_, node)| std::cmp::Reverse(node.depth));
-        for (key, node) in deepest_first {
-            let frequency = frequencies.entry(*key).or_default();
-            *frequency += node.slot.frequency(now);
-            let inherited = *frequency * INHERITED;
-            if let Some(parent) = node.parent {
-                *frequencies.entry(parent).or_default() += inherited;
-            }
-        }
-        frequencies
+    /// How often a node is used, itself or by what is below it.
+    pub(super) fn frequency(&self, node: &Node<T, R, W>, now: Instant) -> f64 {
+        let children = node.children.iter().filter_map(|key| self.nodes.get(key));
+        let below: f64 = children.map(|child| self.frequency(child, now)).sum();
+        node.slot.frequency(now) + INHERITED * below
     }
 }
 

@@ -39,7 +39,8 @@ pub trait Resident: Sized {
     /// What it was forked from: it holds that for as long as it lives.
     fn parent(&self) -> Option<&Arc<Self>>;
 
-    /// Bytes that it takes beside its parent. They never change.
+    /// Bytes that it takes beside its parent, now. They are counted when it is built, and
+    /// whenever [`Graph::recount`] says so.
     fn bytes(&self) -> u64;
 }
 
@@ -139,7 +140,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         node.handles += 1;
         if is_pinned && !node.is_pinned {
             node.is_pinned = true;
-            self.accounts.remove(owner, node.bytes());
+            self.accounts.remove(owner, key);
         }
         Ok(Defined {
             key,
@@ -189,6 +190,22 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         }
     }
 
+    /// Counts what is in memory of a node and of its ancestors again: they may have grown
+    /// since.
+    pub fn recount(&mut self, key: Key) {
+        let mut next = Some(key);
+        while let Some(key) = next
+            && let Some(node) = self.nodes.get(&key)
+        {
+            if !node.is_pinned
+                && let Some(bytes) = node.slot.look(|snapshot| snapshot.bytes())
+            {
+                self.accounts.put(node.owner, key, bytes);
+            }
+            next = node.parent;
+        }
+    }
+
     /// Bytes of all snapshots in memory that are not pinned.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -211,7 +228,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             };
             next = node.parent;
             if let Some(snapshot) = node.slot.empty() {
-                self.accounts.remove(node.owner, snapshot.bytes());
+                self.accounts.remove(node.owner, key);
                 gone.push(snapshot);
             }
             self.nodes.remove(&key);

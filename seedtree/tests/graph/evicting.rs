@@ -73,6 +73,32 @@ fn pinned_seeds_are_neither_counted_nor_evicted() {
 }
 
 #[test]
+fn what_has_grown_is_counted_again() {
+    let mut graph = Seeds::default();
+    let root = define(&mut graph, None, Owner::Shared, 0, true).key;
+    let owner = Owner::Function(1);
+    let code = define(&mut graph, Some(root), owner, 1, false).key;
+    let ready = define(&mut graph, Some(code), owner, 2, false);
+    build(&mut graph, ready.key);
+    for (key, bytes) in [(root, 9000), (code, 300), (ready.key, 500)] {
+        let snapshot = graph.get(key).unwrap();
+        snapshot.bytes.store(bytes, Ordering::Relaxed);
+    }
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (200, 200));
+    graph.recount(ready.key);
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (800, 800));
+    assert_eq!(fit(&mut graph, 300), [ready.key]);
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (300, 300));
+    // What is not in memory is not counted, nor what is not known.
+    graph.recount(ready.key);
+    graph.forget(ready.key);
+    graph.recount(ready.key);
+    assert_eq!(graph.bytes(), 300);
+    assert_eq!(fit(&mut graph, 0), [code]);
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (0, 0));
+}
+
+#[test]
 fn the_seldom_used_goes_first_and_uses_of_children_count_by_half() {
     let mut graph = Seeds::default();
     let start = Instant::now();
