@@ -201,7 +201,7 @@ impl Seeds {
             let account = lock(&seeds.accounts).get(&owner).and_then(Weak::upgrade);
             match account {
                 Some(account) => account.fit(),
-                None => seeds.fit(),
+                None => seeds.fit_after(owner),
             }
         });
     }
@@ -223,19 +223,16 @@ impl Seeds {
         self.lock().is_wanted(ticket)
     }
 
-    /// Evicts seeds until all together fit their budget.
-    pub fn fit(&self) {
-        self.fit_to(self.budget);
+    /// Evicts seeds until all together fit their budget, when an owner may have let one go.
+    pub fn fit_after(&self, owner: Owner) {
+        let gone = self.lock().fit_after(owner, self.budget, Instant::now());
+        end(gone);
     }
 
     /// Evicts seeds until all together take `budget` bytes at most, as far as nobody has them.
     pub fn fit_to(&self, budget: u64) {
         let gone = self.lock().fit(budget, Instant::now());
-        for (_, frozen) in &gone {
-            tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
-        }
-        // Whatever it takes to free them, nobody waits for it at the lock.
-        drop(gone);
+        end(gone);
     }
 
     /// What has to go so that an owner's seeds and instances that rest fit `budget` bytes.
@@ -274,6 +271,14 @@ impl Seeds {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets go of seeds that were evicted: whatever it takes to free them, nobody waits for it at
+/// the lock.
+fn end(gone: Vec<(Key, Arc<Frozen>)>) {
+    for (_, frozen) in &gone {
+        tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
+    }
 }
 
 fn abandoned() -> SeedError {

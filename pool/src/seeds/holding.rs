@@ -69,7 +69,7 @@ impl Holding {
     /// seeds that nobody uses, until the rest fits; then has all seeds fit.
     pub fn fit(&self) {
         self.fit_own();
-        self.seeds.fit();
+        self.seeds.fit_after(self.owner());
     }
 
     fn fit_own(&self) {

@@ -179,6 +179,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             .extend(waiters.map(|waiter| (waiter, Ok(snapshot.clone()))));
         if !node.is_pinned {
             self.accounts.put(node.owner, key, snapshot.bytes());
+            self.stuck = None;
         }
         node.slot.fill(snapshot.clone());
         let children = node.children.clone();

@@ -17,6 +17,15 @@ use crate::key::{Key, Owner};
 /// How much a use of a node counts for its parent.
 const INHERITED: f64 = 0.5;
 
+/// How many more are looked at, each time, where nothing could go before.
+const LOOKED_AT: usize = 16;
+
+/// How far the search for something that can go is: behind the last that was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Search {
+    at: Option<(Owner, Key)>,
+}
+
 /// An instance that nobody uses, and which holds the snapshot that it was forked from.
 #[derive(Clone, Copy, Debug)]
 pub struct Resting {
@@ -39,12 +48,49 @@ impl<T: Resident, R, W> Graph<T, R, W> {
     /// Evicts snapshots that nobody has until all together take `budget` bytes at most, or
     /// until there is none. They are memory until the caller drops them.
     pub fn fit(&mut self, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
+        self.stuck = None;
         if self.bytes() <= budget {
             return Vec::new();
         }
         let (keys, candidates) = self.candidates(None, &[], now);
         let places = seeds_to_evict(&candidates, budget);
-        self.evict(&at(&keys, &places))
+        let gone = self.evict(&at(&keys, &places));
+        self.stuck = (self.bytes() > budget).then(Search::default);
+        gone
+    }
+
+    /// As [`Graph::fit`], when a use of one of `owner`'s snapshots may have ended. Where all
+    /// were in use before, only those of the owner are looked at, and a few others in turn:
+    /// a budget that cannot be met costs each request little.
+    pub fn fit_after(&mut self, owner: Owner, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
+        match self.bytes() > budget && self.is_stuck(owner) {
+            true => Vec::new(),
+            false => self.fit(budget, now),
+        }
+    }
+
+    /// Whether nothing was found before that can go, and nothing is now.
+    fn is_stuck(&mut self, owner: Owner) -> bool {
+        let Some(Search { at }) = self.stuck else {
+            return false;
+        };
+        // What can go first is nobody's, not even a child's.
+        let is_free = |key: &Key| {
+            let node = self.nodes.get(key);
+            node.and_then(|node| node.slot.look(Arc::strong_count)) == Some(1)
+        };
+        let others: Vec<(Owner, Key)> = self.accounts.behind(at).take(LOOKED_AT).collect();
+        let is_one_free = [owner, Owner::Shared]
+            .into_iter()
+            .flat_map(|owner| self.accounts.nodes(Some(owner)))
+            .map(|(key, _)| key)
+            .chain(others.iter().map(|(_, key)| *key))
+            .any(|key| is_free(&key));
+        if !is_one_free {
+            let at = others.last().copied();
+            self.stuck = Some(Search { at });
+        }
+        !is_one_free
     }
 
     /// What has to go so that an owner's snapshots and its `resting` instances, those first
@@ -91,6 +137,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             };
             if let Some(snapshot) = node.slot.evict(by_gone) {
                 self.accounts.remove(node.owner, *key);
+                self.stuck = None;
                 gone.push((*key, snapshot));
             }
         }

@@ -30,6 +30,7 @@ pub use describe::{Description, State};
 pub use evict::{OwnerEvictions, Resting};
 pub use slot::{HALF_LIFE, Slot};
 
+use self::evict::Search;
 use self::node::{Accounts, Node};
 use crate::key::{Key, Owner, StepDigest};
 use crate::limits::LAYERS_MAX;
@@ -50,6 +51,9 @@ pub trait Resident: Sized {
 pub struct Graph<T, R, W> {
     nodes: BTreeMap<Key, Node<T, R, W>>,
     accounts: Accounts,
+    /// All were in use when they were looked at last, and take more than they may; nothing
+    /// came or went since.
+    stuck: Option<Search>,
     next_ticket: u64,
 }
 
@@ -93,6 +97,7 @@ impl<T, R, W> Default for Graph<T, R, W> {
         Self {
             nodes: BTreeMap::new(),
             accounts: Accounts::default(),
+            stuck: None,
             next_ticket: 0,
         }
     }
@@ -229,6 +234,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             next = node.parent;
             if let Some(snapshot) = node.slot.empty() {
                 self.accounts.remove(node.owner, key);
+                self.stuck = None;
                 gone.push(snapshot);
             }
             self.nodes.remove(&key);

@@ -1,6 +1,7 @@
 //! A node of the graph, and the accounts of what is in memory.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -114,6 +115,20 @@ impl Accounts {
         if of_owner.nodes.is_empty() {
             self.by_owner.remove(&owner);
         }
+    }
+
+    /// The nodes behind one of them, or all, in an order of their own.
+    pub fn behind(&self, at: Option<(Owner, Key)>) -> impl Iterator<Item = (Owner, Key)> {
+        let from = at.map_or(Bound::Unbounded, |(owner, _)| Bound::Included(owner));
+        let owners = self.by_owner.range((from, Bound::Unbounded));
+        owners.flat_map(move |(owner, of)| {
+            let from = match at {
+                Some((same, key)) if same == *owner => Bound::Excluded(key),
+                _ => Bound::Unbounded,
+            };
+            let keys = of.nodes.range((from, Bound::Unbounded));
+            keys.map(|(key, _)| (*owner, *key))
+        })
     }
 
     /// Each node of an owner, or of all, and its bytes.
