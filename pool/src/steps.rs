@@ -200,6 +200,12 @@ impl StepTree {
         }
     }
 
+    /// How many wait for a node's seed.
+    #[must_use]
+    pub fn waiting(&self, key: Key) -> usize {
+        self.seeds.waiting(key)
+    }
+
     /// Evicts all that nobody has beyond `budget` bytes; how many bytes are left.
     pub fn fit(&self, budget: u64) -> u64 {
         self.seeds.fit_to(budget);

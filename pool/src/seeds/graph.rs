@@ -5,13 +5,16 @@
 //! is not there.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use faasw_seedtree::graph::{Asked, Defined, Job, OwnerEvictions, Resting, Ticket};
 use faasw_seedtree::{Graph, Key, Owner};
 use faasw_text::Line;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
 use super::recipe::Recipe;
@@ -23,8 +26,35 @@ use crate::snapshots::Frozen;
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
 
-/// What becomes of a seed.
-pub type Made = oneshot::Receiver<Result<Arc<Frozen>, SeedError>>;
+/// What becomes of a seed; an error where nobody says so any more, for the runtime ends.
+/// Dropping it says that nobody waits.
+#[derive(Debug)]
+pub struct Made {
+    told: oneshot::Receiver<Result<Arc<Frozen>, SeedError>>,
+    seeds: Weak<Seeds>,
+    key: Key,
+}
+
+impl Future for Made {
+    type Output = Result<Result<Arc<Frozen>, SeedError>, RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.told).poll(context)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.told.is_terminated() {
+            return;
+        }
+        self.told.close();
+        if let Some(seeds) = self.seeds.upgrade() {
+            let gone = seeds.lock().leave(self.key, Waiter::is_closed);
+            drop(gone);
+        }
+    }
+}
 
 /// For whom a seed is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +156,13 @@ impl Seeds {
 
     /// A seed, once it is there: made by jobs that begin now, unless they are under way.
     pub fn ask(self: &Arc<Self>, key: Key, whom: For) -> Made {
-        let (teller, made) = oneshot::channel();
+        let (teller, told) = oneshot::channel();
         self.begin(key, whom, Some(teller));
-        made
+        Made {
+            told,
+            seeds: Arc::downgrade(self),
+            key,
+        }
     }
 
     /// Has a seed made that nobody waits for, unless it is there or under way.
@@ -249,6 +283,14 @@ impl Seeds {
             tracing::debug!(bytes, "a seed was evicted: its function held too much");
         }
         drop(gone);
+    }
+
+    /// How many wait for a seed.
+    #[cfg(feature = "trial")]
+    pub fn waiting(&self, key: Key) -> usize {
+        let described = self.lock().describe(Instant::now());
+        let of = described.iter().find(|node| node.key == key);
+        of.map_or(0, |node| node.waiters)
     }
 
     /// Bytes of all functions' seeds.
