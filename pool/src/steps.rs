@@ -121,11 +121,8 @@ impl StepTree {
             most: u64::MAX,
         })?;
         let (stock, _) = pool.shells().await?;
-        let seeds = Arc::new(Seeds::new(
-            stock.clone(),
-            Arc::new(Makings::new(1)),
-            u64::MAX,
-        ));
+        let makings = Arc::new(Makings::new(1));
+        let seeds = Arc::new(Seeds::new(&stock, makings, u64::MAX));
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
         let load = vec![
             Command::Link,

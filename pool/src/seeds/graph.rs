@@ -75,7 +75,8 @@ pub trait Account: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Seeds {
     graph: Mutex<Graph<Frozen, Recipe, Waiter>>,
-    stock: Arc<Stock>,
+    /// The pool's: functions have these seeds for longer than there may be a pool.
+    stock: Weak<Stock>,
     makings: Arc<Makings>,
     budget: u64,
     /// A handle is gone: what is being made may be for nobody.
@@ -89,10 +90,10 @@ pub struct Seeds {
 impl Seeds {
     /// None yet. They may take `budget` bytes, but for those that all share. Must be called
     /// inside a tokio runtime, which makes them.
-    pub fn new(stock: Arc<Stock>, makings: Arc<Makings>, budget: u64) -> Self {
+    pub fn new(stock: &Arc<Stock>, makings: Arc<Makings>, budget: u64) -> Self {
         Self {
             graph: Mutex::default(),
-            stock,
+            stock: Arc::downgrade(stock),
             makings,
             budget,
             forgotten: Notify::new(),
@@ -209,8 +210,9 @@ impl Seeds {
                     For::Requests => Some(seeds.makings.for_a_request().await),
                     For::Now => None,
                 };
+                let stock = seeds.stock.upgrade().ok_or_else(abandoned)?;
                 let started = Instant::now();
-                let made = recipe.make(&seeds.stock, parent.as_ref()).await;
+                let made = recipe.make(&stock, parent.as_ref()).await;
                 made.map(|frozen| (Arc::new(frozen), started.elapsed()))
             };
             let made = tokio::select! {
@@ -220,7 +222,9 @@ impl Seeds {
             match &made {
                 // Functions descend from it.
                 Ok((frozen, _)) if matches!(*recipe, Recipe::Link) => {
-                    seeds.stock.preset_with(frozen.clone());
+                    if let Some(stock) = seeds.stock.upgrade() {
+                        stock.preset_with(frozen.clone());
+                    }
                 }
                 Ok(_) => {}
                 // It was given up.
