@@ -10,7 +10,7 @@
 mod common;
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::Duration,
 };
 
@@ -139,6 +139,27 @@ async fn requests_finish_on_the_function_they_began_with() {
     assert_eq!(node.invoke("f", get("/")).await.status(), 404);
     assert_eq!(begun.await.unwrap().status(), 200);
     assert!(node.remove("f").await.is_err());
+}
+
+/// Ending what a function has takes a while.
+#[tokio::test]
+async fn nobody_waits_for_the_end_of_a_function_that_was_replaced() {
+    let engine = FakeEngine::default();
+    let node = common::start_on(Node::builder(), &engine).await;
+    let looked = Arc::new(Mutex::new(Vec::new()));
+    let (looking, all) = (node.clone(), looked.clone());
+    engine.when_dropped.set(move || {
+        let (node, (sender, answer)) = (looking.clone(), mpsc::channel());
+        std::thread::spawn(move || sender.send(node.list().len()));
+        all.lock()
+            .unwrap()
+            .push(answer.recv_timeout(common::time_limit(5)).ok());
+    });
+    node.deploy("f", "module 2", FunctionOptions::default())
+        .await
+        .unwrap();
+    node.remove("f").await.unwrap();
+    assert_eq!(*looked.lock().unwrap(), [Some(1), Some(0)]);
 }
 
 #[tokio::test]

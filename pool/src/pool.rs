@@ -117,7 +117,7 @@ impl Pool {
         Ok(Self {
             inner: Arc::new(Inner {
                 tree: Tree::new(
-                    stock.clone(),
+                    &stock,
                     keeper.clone(),
                     processors,
                     options.seed_memory,

@@ -121,11 +121,8 @@ impl StepTree {
             most: u64::MAX,
         })?;
         let (stock, _) = pool.shells().await?;
-        let seeds = Arc::new(Seeds::new(
-            stock.clone(),
-            Arc::new(Makings::new(1)),
-            u64::MAX,
-        ));
+        let makings = Arc::new(Makings::new(1));
+        let seeds = Arc::new(Seeds::new(&stock, makings, u64::MAX));
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
         let load = vec![
             Command::Link,
@@ -198,6 +195,12 @@ impl StepTree {
             Ok(made) => made,
             Err(_) => Err(PlatformError::Protocol("nobody makes it".to_owned()).into()),
         }
+    }
+
+    /// How many wait for a node's seed.
+    #[must_use]
+    pub fn waiting(&self, key: Key) -> usize {
+        self.seeds.waiting(key)
     }
 
     /// Evicts all that nobody has beyond `budget` bytes; how many bytes are left.

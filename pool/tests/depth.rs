@@ -11,6 +11,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use faasw_pool::steps::{Forked, StepTree};
@@ -99,6 +100,26 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
     }
 }
 
+/// They are not kept until the seed is there.
+async fn whoever_goes_does_not_wait_any_more(bench: &Bench) {
+    let (tree, _log) = tree(bench).await;
+    let levels = levels(&tree, 1);
+    let deepest = levels[DEPTH - 1][0];
+    let begun = |key| {
+        let mut making = Box::pin(tree.make(key));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(making.as_mut().poll(&mut context).is_pending());
+        making
+    };
+    let stays = begun(deepest);
+    let go: Vec<_> = (0..50).map(|_| begun(deepest)).collect();
+    assert_eq!(tree.waiting(deepest), 51);
+    drop(go);
+    assert_eq!(tree.waiting(deepest), 1);
+    stays.await.unwrap();
+    assert_eq!(tree.waiting(deepest), 0);
+}
+
 fn median(mut all: Vec<Duration>) -> Duration {
     all.sort();
     all[all.len() / 2]
@@ -151,6 +172,7 @@ fn main() {
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
                 fifty_seeds_are_built_evicted_and_built_again,
+                whoever_goes_does_not_wait_any_more,
                 a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth,
             ]);
         }

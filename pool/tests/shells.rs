@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use faasw_pool::{Confinement, FreezePolicy, PoolOptions, Seed, Served};
 
+use support::processes::shells;
 use support::{Bench, call, slowness, spec};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
@@ -61,6 +62,19 @@ async fn seed_and_preset_shells(bench: &Bench) -> Seed {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     all_are_preset(bench).await;
     seed
+}
+
+async fn a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it(bench: &Bench) {
+    let other = bench.another(forking()).await;
+    let seed = seed_and_preset_shells(&other).await;
+    assert!(!shells().is_empty());
+    drop(other);
+    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    while !shells().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", shells());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(seed);
 }
 
 async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
@@ -268,6 +282,7 @@ fn main() {
                 ..without_any()
             },
             as_many_groups_are_in_use_as_there_are_cells in forking(),
+            a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it in without_any(),
         ]);
         all.extend(trials![skip, Confinement::InProcess;
             threads_have_no_groups in forking(),

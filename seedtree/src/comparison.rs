@@ -28,6 +28,8 @@ const PIECES: usize = MAPPED_MAX / OWN_MAX - 1;
 const ACTIVATION: PageRange = PageRange::of_bytes(BOOT_PAGE, BOOT_PAGE + PAGE);
 /// Where page tables are.
 const TABLES: PageRange = PageRange::of_bytes(PML4, TABLE_ZONE_END);
+/// The page of their zone that a guest takes last.
+const LAST_TABLE: Page = PageRange::of_bytes(TABLE_ZONE_END - PAGE, TABLE_ZONE_END).start;
 /// The first page of text, and the first behind read-only data.
 const TEXT_BEGIN: Page = PageRange::of_bytes(TEXT, TEXT).start;
 const DATA_BEGIN: Page = PageRange::of_bytes(RODATA_END, RODATA_END).start;
@@ -45,6 +47,9 @@ impl Difference {
             private,
             ..Self::default()
         };
+        if let Some(parent) = snapshot.parent() {
+            difference.forgets_tables = has_tables_beyond(&parent.view())?;
+        }
         for own in snapshot.layer().own().iter() {
             let text = TEXT_BEGIN.clamp(own.start, own.end);
             difference.below_text(snapshot, PageRange::new(own.start, text))?;
@@ -118,13 +123,18 @@ fn changes_translations(before: &View<'_>, now: &View<'_>, page: Page) -> Result
     let [old, new] = &mut pages;
     before.read(page.address(), old)?;
     now.read(page.address(), new)?;
-    // Beyond the zone tables could be anywhere.
-    let is_last = page.next() == TABLES.end && *old != [0; PAGE as usize];
     let entries = old.as_chunks::<ENTRY>().0.iter();
     let lost = entries
         .zip(new.as_chunks::<ENTRY>().0)
         .any(|(old, new)| old != new && u64::from_le_bytes(*old) & PRESENT != 0);
-    Ok(is_last || lost)
+    Ok(lost)
+}
+
+/// Whether there may be page tables beyond their zone, and so anywhere: the zone is full.
+fn has_tables_beyond(view: &View<'_>) -> Result<bool, Errno> {
+    let mut last = [0; PAGE as usize];
+    view.read(LAST_TABLE.address(), &mut last)?;
+    Ok(last != [0; PAGE as usize])
 }
 
 #[cfg(test)]
@@ -160,6 +170,7 @@ mod tests {
         let own = [
             pages(0, 16),
             pages(TABLE_ZONE, 16),
+            pages(TABLE_ZONE_END - PAGE, 1),
             pages(DATA, 16),
             pages(HEAP, 256),
         ];
@@ -178,13 +189,16 @@ mod tests {
         assert!(gone.forgets_tables);
         let another = difference(&[entry(0)], &[(PML4, DATA | TABLE)]);
         assert!(another.forgets_tables);
-        // A table that the parent has beyond what is compared.
-        let last = pages(TABLE_ZONE_END - PAGE, 1).start;
-        let changes = |words: &[(u64, u64)]| {
-            let before = snapshot(None, layer(words, &[pages(0, 16 << 8)]));
-            changes_translations(&before.view(), &before.view(), last).unwrap()
-        };
-        assert!(!changes(&[]) && changes(&[(TABLE_ZONE_END - PAGE, 1)]));
+    }
+
+    #[test]
+    fn where_a_parents_tables_may_be_anywhere_they_are_forgotten() {
+        let last = TABLE_ZONE_END - PAGE;
+        for own in [(HEAP, 1), (TABLE_ZONE, 3)] {
+            assert!(difference(&[(last, 1)], &[own]).forgets_tables);
+            // The child's own are more, and are not what a shell was preset with.
+            assert!(!difference(&[], &[own, (last, 1)]).forgets_tables);
+        }
     }
 
     #[test]

@@ -124,6 +124,17 @@ impl Layer {
         self.data_bytes
     }
 
+    /// Bytes of the pages that exist now. Reading a hole where it is mapped fills it, so
+    /// these become more as instances read, up to all that they map.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        /// As stat(2) counts, whatever the file's own blocks are.
+        const BLOCK: u64 = 512;
+        let blocks = rustix::fs::fstat(&self.file).map(|stat| stat.st_blocks);
+        let blocks = blocks.ok().and_then(|blocks| u64::try_from(blocks).ok());
+        blocks.map_or(self.data_bytes, |blocks| blocks.saturating_mul(BLOCK))
+    }
+
     /// What an instance must map of the layer; elsewhere it is all zeroes.
     #[must_use]
     pub fn own(&self) -> &PageSet {
@@ -168,7 +179,7 @@ mod tests {
                 PageRange::of_bytes(40 << 20, 42 << 20)
             ]
         );
-        assert_eq!(layer.data_bytes(), 8192);
+        assert_eq!((layer.data_bytes(), layer.held_bytes()), (8192, 8192));
         let mut read = [0; 4];
         rustix::io::pread(&layer, &mut read, 5 << 20).unwrap();
         assert_eq!(&read, b"here");

@@ -16,6 +16,9 @@ use crate::snapshot::Snapshot;
 const STACK_PAGES: u64 = 6;
 /// Pages of heap that a guest takes behind what its snapshot has.
 const HEAP_PAGES: u32 = 64;
+/// Pages that are compared at most, of all steps together: 64 MiB, in some 30 ms. What is more
+/// is left to each fork.
+const COMPARED_PAGES: u64 = 16_384;
 /// The first page of a request's stack.
 const STACK: u64 = STACK_TOP - STACK_PAGES * PAGE;
 
@@ -51,23 +54,28 @@ pub fn prepared<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
     Ok(bounded(&used, &changed.union(&below.into())))
 }
 
-/// What the steps that led to a snapshot have changed above the guest's own code; a
-/// root's, which nobody is preset for unless it is asked of itself, not counted.
+/// What the steps that led to a snapshot have changed above the guest's own code, as far as
+/// that is compared; a root's, which nobody is preset for unless it is asked of itself, not
+/// counted.
 fn changed<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
     let above = PageRange::new(
         PageRange::of_bytes(RODATA_END, RODATA_END).start,
         Page::new(u32::MAX),
     );
-    let mut changed = PageSet::new();
+    let mut changed = Vec::new();
+    let mut compared = 0;
     let mut next = Some(snapshot);
     while let Some(at) = next {
         for own in at.layer().own().intersection(&above.into()).iter() {
-            changed = changed.union(&at.differences(own)?);
+            compared += own.count();
+            if compared <= COMPARED_PAGES {
+                changed.extend(at.differences(own)?.iter());
+            }
         }
         next = at.parent().map(|parent| &**parent);
         next = next.filter(|parent| parent.parent().is_some());
     }
-    Ok(changed)
+    Ok(changed.into_iter().collect())
 }
 
 /// All of `used`, and of `changed` the smallest pieces, as many as there may be.
@@ -75,25 +83,21 @@ fn bounded(used: &PageSet, changed: &PageSet) -> PageSet {
     let rest = changed.without(used);
     let mut pieces: Vec<PageRange> = rest.iter().collect();
     pieces.sort_by_key(|piece| piece.count());
+    // A step decides how many there are. Those behind are too many whatever is joined.
+    let mut pages = 0;
+    let few = pieces.iter().take_while(|piece| {
+        pages += piece.count();
+        pages <= PREPARED_PAGES_MAX
+    });
+    let few = few.count();
+    pieces.truncate(few);
     let of = |count: usize| {
         let taken = pieces.iter().take(count).copied().collect();
         used.union(&taken).coalesced(NonZeroU32::MIN, SET_MAX)
     };
-    let fits = |set: &PageSet| set.count() <= PREPARED_PAGES_MAX;
-    let all = of(pieces.len());
-    if fits(&all) {
-        return all;
-    }
-    // More are more pages, but for a gap that is joined now and then.
-    let (mut fitting, mut too_many) = (0, pieces.len());
-    while too_many.saturating_sub(fitting) > 1 {
-        let middle = fitting.midpoint(too_many);
-        match fits(&of(middle)) {
-            true => fitting = middle,
-            false => too_many = middle,
-        }
-    }
-    of(fitting)
+    // One more is never fewer pages, whatever gaps are joined for it.
+    let counts: Vec<usize> = (1..=few).collect();
+    of(counts.partition_point(|count| of(*count).count() <= PREPARED_PAGES_MAX))
 }
 
 fn page_at(start: u64) -> PageRange {
@@ -186,5 +190,77 @@ mod tests {
                 assert_eq!(found, all);
             }
         }
+    }
+    /// Joins the nearest two until there are few enough.
+    fn joined(set: &PageSet) -> u64 {
+        let mut ranges = set.ranges().to_vec();
+        while ranges.len() > SET_MAX {
+            let gap = |left: &usize| {
+                let [left, right] = [ranges[*left], ranges[*left + 1]];
+                right.start.number() - left.end.number()
+            };
+            let nearest = (0..ranges.len() - 1).min_by_key(gap).unwrap();
+            ranges[nearest].end = ranges.remove(nearest + 1).end;
+        }
+        ranges.iter().map(|range| range.count()).sum()
+    }
+
+    /// Adds the smallest pieces one by one for as long as they fit.
+    fn one_by_one(used: &PageSet, changed: &PageSet) -> u64 {
+        let rest = changed.without(used);
+        let mut pieces: Vec<PageRange> = rest.iter().collect();
+        pieces.sort_by_key(|piece| piece.count());
+        let mut taken = used.clone();
+        for piece in pieces {
+            let more = taken.union(&piece.into());
+            if joined(&more) > PREPARED_PAGES_MAX {
+                break;
+            }
+            taken = more;
+        }
+        joined(&taken)
+    }
+
+    #[test]
+    fn as_much_is_prepared_as_fits_when_pieces_are_added_one_by_one() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = move |bound: u32| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            1 + (state % u64::from(bound)) as u32
+        };
+        for round in 0..60 {
+            let mut random = |count: u32, apart: u32, long: u32| -> PageSet {
+                let mut at = 0;
+                let ranges = (0..count).map(|_| {
+                    let start = at + next(apart);
+                    at = start + next(long);
+                    PageRange::new(Page::new(start), Page::new(at))
+                });
+                ranges.collect()
+            };
+            let used = random(1 + round % 5, 400, 60);
+            let long = [1, 3, 30][round as usize % 3];
+            let changed = random(10 * round, [2, 9, 50][round as usize / 3 % 3], long);
+            let found = bounded(&used, &changed);
+            assert!(used.without(&found).is_empty(), "round {round}");
+            assert!(found.ranges().len() <= SET_MAX, "round {round}");
+            let pages = one_by_one(&used, &changed);
+            assert_eq!(found.count(), pages, "round {round}");
+            assert!(pages <= PREPARED_PAGES_MAX);
+        }
+    }
+
+    #[test]
+    fn a_million_pieces_are_no_work() {
+        let page = |number: u32| PageRange::one(Page::new(number));
+        let changed: PageSet = (0..1_000_000).map(|place| page(10 + 2 * place)).collect();
+        let began = std::time::Instant::now();
+        let found = bounded(&page(5).into(), &changed);
+        assert!(found.count() <= PREPARED_PAGES_MAX);
+        assert_eq!(changed.coalesced(NonZeroU32::MIN, 3).ranges().len(), 3);
+        // Quadratic it would be hours.
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 }

@@ -97,10 +97,10 @@ impl<S> Snapshot<S> {
         self.difference.private_bytes(&working_set.written)
     }
 
-    /// Size of the pages of its own layer, in bytes.
+    /// Size of the pages that its own layer has now, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.layer.data_bytes()
+        self.layer.held_bytes()
     }
 
     /// It was forked once more.

@@ -38,7 +38,7 @@ pub struct SeedInfo {
     pub level: u8,
     /// Whether it is in memory now.
     pub is_in_memory: bool,
-    /// Bytes of the pages that it has of its own.
+    /// Bytes of the pages that it has of its own: more where instances have read its holes.
     pub layer_bytes: u64,
     /// Mappings that an instance's memory takes.
     pub windows: usize,

@@ -392,21 +392,27 @@ impl PageSet {
     /// chance to be a hole. So few and wide is right.
     #[must_use]
     pub fn coalesced(&self, unit: NonZeroU32, most: usize) -> Self {
-        let Self(mut ranges) = self.iter().map(|range| range.widened(unit)).collect();
-        while ranges.len() > most.max(1) {
-            let gaps = ranges.windows(2).map(|pair| match pair {
-                [left, right] => right.start.0 - left.end.0,
-                _ => u32::MAX,
-            });
-            let Some((left, _)) = gaps.enumerate().min_by_key(|(_, gap)| *gap) else {
-                break;
-            };
-            let right = ranges.remove(left + 1);
-            if let Some(left) = ranges.get_mut(left) {
-                left.end = right.end;
+        let Self(ranges) = self.iter().map(|range| range.widened(unit)).collect();
+        let Some(last) = ranges.len().checked_sub(most.max(1) + 1) else {
+            return Self(ranges);
+        };
+        // Joining two ranges leaves the other gaps as they are, so which ones are the smallest
+        // is found out once: a guest decides how many there are. Of equal ones the first.
+        let gap = |left: &PageRange, right: &PageRange| right.start.0.saturating_sub(left.end.0);
+        let pairs = ranges.iter().zip(ranges.iter().skip(1)).zip(1_usize..);
+        let mut gaps: Vec<(u32, usize)> = pairs
+            .map(|((left, right), place)| (gap(left, right), place))
+            .collect();
+        let (_, largest_joined, _) = gaps.select_nth_unstable(last);
+        let largest_joined = *largest_joined;
+        let mut joined: Vec<PageRange> = Vec::new();
+        for (place, range) in ranges.into_iter().enumerate() {
+            match joined.last_mut() {
+                Some(left) if (gap(left, &range), place) <= largest_joined => left.end = range.end,
+                _ => joined.push(range),
             }
         }
-        Self(ranges)
+        Self(joined)
     }
 }
 

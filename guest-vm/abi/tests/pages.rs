@@ -139,6 +139,33 @@ proptest! {
         }
     }
 
+    /// However many there are: as if two were joined at a time.
+    #[test]
+    fn joining_at_once_is_joining_one_by_one(
+        pages in prop::collection::vec((1_u32..6, 1_u32..4), 0..80), most in 0_usize..90
+    ) {
+        let mut at = 0;
+        let set: PageSet = pages
+            .iter()
+            .map(|(gap, length)| {
+                let start = at + gap;
+                at = start + length;
+                range(start, at)
+            })
+            .collect();
+        let mut one_by_one = set.ranges().to_vec();
+        while one_by_one.len() > most.max(1) {
+            let gap = |left: &usize| {
+                let [left, right] = [one_by_one[*left], one_by_one[*left + 1]];
+                right.start.number() - left.end.number()
+            };
+            let nearest = (0..one_by_one.len() - 1).min_by_key(gap).unwrap();
+            one_by_one[nearest].end = one_by_one.remove(nearest + 1).end;
+        }
+        let at_once = set.coalesced(NonZeroU32::MIN, most);
+        prop_assert_eq!(at_once.ranges(), one_by_one);
+    }
+
     /// Whatever numbers somebody tells.
     #[test]
     fn what_is_told_is_believed_up_to_the_first_lie(

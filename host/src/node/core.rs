@@ -169,7 +169,9 @@ impl Core {
     }
 
     pub(super) fn put(&self, function: Arc<Function>) {
-        self.table_mut().put(function);
+        let replaced = self.table_mut().put(function);
+        // Its instances and seeds may end with it: not while requests wait for the table.
+        drop(replaced);
     }
 
     pub(super) fn list(&self) -> Vec<FunctionInfo> {
@@ -277,7 +279,8 @@ impl Core {
             Ok(name)
         })
         .await?;
-        self.table_mut().remove(&name);
+        let removed = self.table_mut().remove(&name);
+        drop(removed);
         function.log.delete_files();
         self.metrics.forget(&name);
         tracing::info!(function = %name, "function removed");

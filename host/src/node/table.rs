@@ -41,19 +41,24 @@ impl Table {
         })
     }
 
-    /// Puts a function in the place of the one of its name. A host that another one
+    /// Puts a function in the place of the one of its name, which comes back: whoever drops
+    /// it may end all that it has, for which nobody is to wait. A host that another one
     /// has stays that one's.
-    pub(super) fn put(&mut self, function: Arc<Function>) {
-        self.remove(&function.name);
+    #[must_use = "it is to be dropped where the table is not held"]
+    pub(super) fn put(&mut self, function: Arc<Function>) -> Option<Arc<Function>> {
+        let replaced = self.remove(&function.name);
         for host in function.record.options.hosts() {
             let owner = self.hosts.entry(host.clone());
             owner.or_insert_with(|| function.name.clone());
         }
         self.functions.insert(function.name.clone(), function);
+        replaced
     }
 
-    pub(super) fn remove(&mut self, name: &FunctionName) {
-        self.functions.remove(name);
+    /// Takes a function out, which comes back as from [`Table::put`].
+    #[must_use = "it is to be dropped where the table is not held"]
+    pub(super) fn remove(&mut self, name: &FunctionName) -> Option<Arc<Function>> {
         self.hosts.retain(|_, owner| owner != name);
+        self.functions.remove(name)
     }
 }

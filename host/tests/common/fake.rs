@@ -1,9 +1,9 @@
 //! An engine whose functions behave by path, without a VM.
 
 use std::{
-    io,
+    fmt, io,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -29,6 +29,24 @@ pub struct FakeEngine {
     pub seen: Arc<Mutex<Vec<Seen>>>,
     /// Part of its generation.
     pub version: usize,
+    /// What is done while a seed is dropped.
+    pub when_dropped: WhenDropped,
+}
+
+/// Something to be done, once it is known what.
+#[derive(Clone, Default)]
+pub struct WhenDropped(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
+
+impl WhenDropped {
+    pub fn set(&self, done: impl Fn() + Send + Sync + 'static) {
+        assert!(self.0.set(Box::new(done)).is_ok());
+    }
+}
+
+impl fmt::Debug for WhenDropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WhenDropped").finish_non_exhaustive()
+    }
 }
 
 /// A request as its function saw it.
@@ -103,6 +121,7 @@ impl FakeEngine {
             bytes,
             seeds: self.seeds.clone(),
             seen: self.seen.clone(),
+            when_dropped: self.when_dropped.clone(),
         })
     }
 }
@@ -112,6 +131,7 @@ struct FakeCode {
     bytes: Vec<u8>,
     seeds: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    when_dropped: WhenDropped,
 }
 
 impl Code for FakeCode {
@@ -142,6 +162,7 @@ impl Code for FakeCode {
                 module: String::from_utf8_lossy(&self.bytes).into_owned(),
                 spec: spec.clone(),
                 seen: self.seen.clone(),
+                when_dropped: self.when_dropped.clone(),
             };
             Ok((Arc::new(seed) as Arc<dyn Seed>, report))
         })
@@ -153,6 +174,15 @@ struct FakeSeed {
     module: String,
     spec: FunctionSpec,
     seen: Arc<Mutex<Vec<Seen>>>,
+    when_dropped: WhenDropped,
+}
+
+impl Drop for FakeSeed {
+    fn drop(&mut self) {
+        if let Some(done) = self.when_dropped.0.get() {
+            done();
+        }
+    }
 }
 
 fn trap() -> InvokeError {

@@ -8,8 +8,9 @@
 //!   | layer (memfd, private) | fresh (anonymous) | layer | fresh |
 //! ```
 //!
-//! A layer's holes are mapped fresh too: touching a hole of a memfd would
-//! allocate a page in the layer first and copy it then.
+//! Where a layer has no window, memory is fresh. Touching a hole of a memfd
+//! within one allocates a page in the layer first and copies it then: the node
+//! counts what a layer has again when a request is over.
 //!
 //! No reference to it is ever made ([`Mapping`]): what the shell reads of the mailbox are
 //! the guest's words, each by one load.

@@ -312,6 +312,24 @@ mod tests {
         told.unwrap()
     }
 
+    #[test]
+    fn more_ranges_than_are_kept_are_too_many() {
+        let ram = guest_memory::private_ram(&mut Arena::default(), &[], 1 << 30, &[]).unwrap();
+        let found = |gap: u32| {
+            all(ram, |from, out| {
+                let mut at = from.number();
+                for slot in &mut *out {
+                    *slot = PageRange::one(Page::new(at));
+                    at += gap;
+                }
+                Ok((SET_MAX, Page::new(at)))
+            })
+        };
+        let many = found(4).unwrap();
+        assert_eq!(many.ranges().len(), RANGES_MAX);
+        assert_eq!(found(3), Err(Errno::TOOBIG));
+    }
+
     /// More ranges than one answer holds, of a layer and of fresh memory.
     #[test]
     fn what_was_written_and_read_is_found_by_entries_as_by_the_call() {

@@ -64,7 +64,7 @@ pub enum Tables {
     /// These entries had changed, by the guest and now by the reset. KVM has
     /// shadows of them.
     Entries(Vec<u64>),
-    /// Too many had, or the root was written.
+    /// Too many had, the root was written, or the seed has tables where nobody looks.
     Many,
 }
 
@@ -138,6 +138,9 @@ pub fn memory(
         kept: 0,
         done: Restored::default(),
     };
+    if manner.shadowed && source.has_tables_beyond()? {
+        reset.done.tables = Tables::Many;
+    }
     let mut from = ram.pages().start;
     while from < ram.pages().end {
         let mut ranges = [PageRange::default(); SET_MAX];
@@ -255,6 +258,9 @@ impl Reset<'_> {
 
     /// Takes note of the entries of a table that have changed.
     fn inspect_table(&mut self, page: Page) -> Result<(), Trouble> {
+        if self.done.tables == Tables::Many {
+            return Ok(());
+        }
         let before = self.source.page(page)?;
         let now = self.ram.page(page)?;
         if now == before {
@@ -263,7 +269,7 @@ impl Reset<'_> {
             }
             return Ok(());
         }
-        // Tables beyond the zone could be anywhere.
+        // From here on tables could be anywhere.
         let address = page.address().get();
         if page.next() == TABLES.end {
             return Err(Trouble::Broken(address));
@@ -275,12 +281,8 @@ impl Reset<'_> {
             .filter(|(_, (before, now))| before != now)
             .map(|(index, _)| address + (index * ENTRY) as u64);
         let mut entries = match std::mem::take(&mut self.done.tables) {
-            Tables::Many => {
-                self.done.tables = Tables::Many;
-                return Ok(());
-            }
             Tables::Entries(entries) => entries,
-            Tables::Untouched | Tables::Touched => Vec::new(),
+            _ => Vec::new(),
         };
         entries.extend(changed);
         self.done.tables = if entries.len() > ENTRIES_MAX {

@@ -3,26 +3,31 @@
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
-use faasw_abi::memory_map::PAGE;
-use faasw_abi::pages::{PageRange, PageSet};
+use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
+use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_seedtree::limits::{OWN_MAX, WINDOWS_MAX};
 use faasw_seedtree::{Window, laid_over};
 use rustix::io::Errno;
 
 use crate::mapping::Mapping;
 use crate::page_map::PageMap;
+use crate::source::Source;
 
 /// What a child changed of its parent is taken over in pieces of so many pages: where
 /// changes are dense, the child absorbs the region, so that forks of it map few windows.
 const UNIT: NonZeroU32 = NonZeroU32::new(16).unwrap();
 
-/// The pages that a child has of its own, of which `private` are private: few ranges, and so
+/// Private pages are let go in pieces of so many, aligned: the system frees a large page
+/// when all of it was.
+const PIECE: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
+
+/// The pages that a child has of its own, of which `changed` have changed: few ranges, and so
 /// few that they and the `windows` of its parent are no more windows than an instance may
 /// have. Any seed can be forked as often as any other then, however deep it is.
-fn own(private: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
+fn own(changed: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
     let mut most = OWN_MAX;
     loop {
-        let own = private.coalesced(UNIT, most).intersection(&all.into());
+        let own = changed.coalesced(UNIT, most).intersection(&all.into());
         if most == 1 || laid_over(windows, &own, 0).len() <= WINDOWS_MAX {
             return own;
         }
@@ -30,26 +35,56 @@ fn own(private: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
     }
 }
 
-/// Writes the private pages of `ram`, and those between them that join the child's own,
-/// to `layer`, each at its own address. Pages of zeroes stay holes. Says which the child
-/// now has of its own.
+/// Writes the pages of `ram` that an instance of `source` has changed, and those between
+/// them that join the child's own, to `layer`, each at its own address. Pages of zeroes stay
+/// holes. Says which the child now has of its own. The instance is of no use any more: what
+/// was written is let go, so that memory is not taken twice.
 ///
 /// # Errors
-/// The system's.
+/// The system's; `TOOBIG` when there are more ranges than anybody keeps account of.
 pub fn write(
     page_map: &PageMap,
     ram: Mapping,
-    windows: &[Window],
+    source: &Source,
     layer: &OwnedFd,
 ) -> Result<PageSet, Errno> {
-    let own = own(&page_map.all_written(ram)?, ram.pages(), windows);
-    for page in own.iter().flat_map(|range| range.pages()) {
-        let content = ram.page(page)?;
-        if content != [0; PAGE as usize] {
-            put(layer, page.address().get(), &content)?;
+    let private = page_map.all_written(ram)?;
+    let own = own(&private, ram.pages(), &source.windows);
+    for range in own.iter() {
+        for (piece, is_private) in private.cut(range) {
+            if is_private {
+                take_over(ram, piece, layer)?;
+            } else {
+                // The parent's own holes stay holes: reading them where they are mapped
+                // would fill them.
+                for page in piece.pages() {
+                    put_unless_zero(layer, page, &source.page(page)?)?;
+                }
+            }
         }
     }
     Ok(own)
+}
+
+fn take_over(ram: Mapping, range: PageRange, layer: &OwnedFd) -> Result<(), Errno> {
+    let mut rest = range;
+    while !rest.is_empty() {
+        let behind = PageRange::one(rest.start).widened(PIECE).end;
+        let piece = PageRange::new(rest.start, behind.min(rest.end));
+        for page in piece.pages() {
+            put_unless_zero(layer, page, &ram.page(page)?)?;
+        }
+        ram.let_go(piece)?;
+        rest.start = piece.end;
+    }
+    Ok(())
+}
+
+fn put_unless_zero(layer: &OwnedFd, page: Page, content: &[u8]) -> Result<(), Errno> {
+    if content == [0; PAGE as usize] {
+        return Ok(());
+    }
+    put(layer, page.address().get(), content)
 }
 
 fn put(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
@@ -63,9 +98,11 @@ fn put(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
-    use faasw_abi::pages::Page;
+    use rustix::fs::MemfdFlags;
 
     use super::*;
+    use crate::arena::Arena;
+    use crate::guest_memory;
 
     #[test]
     fn a_chain_of_any_depth_has_as_many_windows_as_there_may_be() {
@@ -76,14 +113,67 @@ mod tests {
         }];
         for layer in 1..16 {
             // Each changes other pages, far apart: nothing is hidden by chance.
-            let private: PageSet = (0..40)
+            let changed: PageSet = (0..40)
                 .map(|place| Page::new(place * 1600 + layer * 97))
                 .map(PageRange::one)
                 .collect();
-            let own = own(&private, all, &windows);
-            assert_eq!(private.without(&own), PageSet::new());
+            let own = own(&changed, all, &windows);
+            assert_eq!(changed.without(&own), PageSet::new());
             windows = laid_over(&windows, &own, layer);
             assert!(windows.len() <= WINDOWS_MAX, "{}", windows.len());
         }
+    }
+
+    const RAM: u64 = 64 << 20;
+
+    fn file(name: &str) -> OwnedFd {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, RAM).unwrap();
+        file
+    }
+
+    /// How many pages a file has.
+    fn held(file: &OwnedFd) -> u64 {
+        u64::try_from(rustix::fs::fstat(file).unwrap().st_blocks).unwrap() * 512 / PAGE
+    }
+
+    fn word(file: &OwnedFd, page: u64) -> u64 {
+        let mut word = [0; 8];
+        rustix::io::pread(file, &mut word, page * PAGE).unwrap();
+        u64::from_le_bytes(word)
+    }
+
+    #[test]
+    fn what_was_written_is_let_go_and_holes_stay_holes() {
+        let [parent, layer] = ["parent", "child"].map(file);
+        put(&parent, 720 * PAGE, &[7]).unwrap();
+        let window = Window {
+            range: PageRange::of_bytes(0, 2048 * PAGE),
+            layer: 0,
+        };
+        let source = Source::new(vec![parent], &[window], PageSet::new());
+        let layers = &source.layers;
+        let ram = guest_memory::private_ram(&mut Arena::default(), layers, RAM, &source.windows);
+        let ram = ram.unwrap();
+        // Some over the parent's, from within one large page to the next, and some beyond.
+        let written = (5..600).chain(760..761).chain(4000..4100);
+        for page in written.clone() {
+            ram.put(page * PAGE, &[page]).unwrap();
+        }
+        // What is written over a hole of a file fills it.
+        assert_eq!(held(&layers[0]), 1 + 595 + 1);
+        let map = PageMap::open().unwrap();
+        let own = write(&map, ram, &source, &layer).unwrap();
+        assert!(
+            written
+                .clone()
+                .all(|page| own.contains(Page::new(page as u32)))
+        );
+        assert!(written.clone().all(|page| word(&layer, page) == page));
+        assert_eq!(map.all_written(ram).unwrap(), PageSet::new());
+        // Of the gaps, those pages that the parent has.
+        let gaps = own.intersection(&PageRange::of_bytes(720 * PAGE, 721 * PAGE).into());
+        assert_eq!(held(&layer), written.count() as u64 + gaps.count());
+        assert_eq!(held(&layers[0]), 1 + 595 + 1);
     }
 }

@@ -1,8 +1,9 @@
 //! What an instance came from: the seed's layers, as they lie in its memory.
 
+use std::cell::OnceCell;
 use std::os::fd::{AsFd, OwnedFd};
 
-use faasw_abi::memory_map::PAGE;
+use faasw_abi::memory_map::{PAGE, TABLE_ZONE_END};
 use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
@@ -14,6 +15,9 @@ use crate::vm::Vm;
 /// Pages that are compared at once: few calls, and little that stays with a shell.
 const COMPARED: u32 = 4;
 const COMPARED_BYTES: usize = COMPARED as usize * PAGE as usize;
+
+/// The page of the zone for page tables that a guest takes last.
+const LAST_TABLE: Page = PageRange::of_bytes(TABLE_ZONE_END - PAGE, TABLE_ZONE_END).start;
 
 /// What an instance's memory is brought back to.
 pub struct Source {
@@ -31,6 +35,8 @@ pub struct Source {
     pub lent: PageSet,
     /// The layers once more, see [`Source::open_view`]; nothing until it was tried.
     view: Option<Option<Mapping>>,
+    /// Whether there may be page tables anywhere, once it was looked at.
+    has_tables_beyond: OnceCell<bool>,
 }
 
 impl Source {
@@ -43,6 +49,7 @@ impl Source {
             copied: PageSet::new(),
             lent: PageSet::new(),
             view: None,
+            has_tables_beyond: OnceCell::new(),
         }
     }
 
@@ -86,6 +93,21 @@ impl Source {
         let mut content = [0; PAGE as usize];
         self.read(page, &mut content)?;
         Ok(content)
+    }
+
+    /// Whether the seed may have page tables beyond their zone, and so anywhere: the zone is
+    /// full.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_tables_beyond(&self) -> Result<bool, Errno> {
+        if let Some(known) = self.has_tables_beyond.get() {
+            return Ok(*known);
+        }
+        let last = self.page(LAST_TABLE)?;
+        Ok(*self
+            .has_tables_beyond
+            .get_or_init(|| last != [0; PAGE as usize]))
     }
 
     /// Fills `out` with what the seed has from `first` on: whole pages.

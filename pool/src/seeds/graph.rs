@@ -5,13 +5,16 @@
 //! is not there.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use faasw_seedtree::graph::{Asked, Defined, Job, OwnerEvictions, Resting, Ticket};
 use faasw_seedtree::{Graph, Key, Owner};
 use faasw_text::Line;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
 use super::recipe::Recipe;
@@ -23,8 +26,35 @@ use crate::snapshots::Frozen;
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
 
-/// What becomes of a seed.
-pub type Made = oneshot::Receiver<Result<Arc<Frozen>, SeedError>>;
+/// What becomes of a seed; an error where nobody says so any more, for the runtime ends.
+/// Dropping it says that nobody waits.
+#[derive(Debug)]
+pub struct Made {
+    told: oneshot::Receiver<Result<Arc<Frozen>, SeedError>>,
+    seeds: Weak<Seeds>,
+    key: Key,
+}
+
+impl Future for Made {
+    type Output = Result<Result<Arc<Frozen>, SeedError>, RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.told).poll(context)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.told.is_terminated() {
+            return;
+        }
+        self.told.close();
+        if let Some(seeds) = self.seeds.upgrade() {
+            let gone = seeds.lock().leave(self.key, Waiter::is_closed);
+            drop(gone);
+        }
+    }
+}
 
 /// For whom a seed is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +75,8 @@ pub trait Account: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Seeds {
     graph: Mutex<Graph<Frozen, Recipe, Waiter>>,
-    stock: Arc<Stock>,
+    /// The pool's: functions have these seeds for longer than there may be a pool.
+    stock: Weak<Stock>,
     makings: Arc<Makings>,
     budget: u64,
     /// A handle is gone: what is being made may be for nobody.
@@ -59,10 +90,10 @@ pub struct Seeds {
 impl Seeds {
     /// None yet. They may take `budget` bytes, but for those that all share. Must be called
     /// inside a tokio runtime, which makes them.
-    pub fn new(stock: Arc<Stock>, makings: Arc<Makings>, budget: u64) -> Self {
+    pub fn new(stock: &Arc<Stock>, makings: Arc<Makings>, budget: u64) -> Self {
         Self {
             graph: Mutex::default(),
-            stock,
+            stock: Arc::downgrade(stock),
             makings,
             budget,
             forgotten: Notify::new(),
@@ -126,9 +157,13 @@ impl Seeds {
 
     /// A seed, once it is there: made by jobs that begin now, unless they are under way.
     pub fn ask(self: &Arc<Self>, key: Key, whom: For) -> Made {
-        let (teller, made) = oneshot::channel();
+        let (teller, told) = oneshot::channel();
         self.begin(key, whom, Some(teller));
-        made
+        Made {
+            told,
+            seeds: Arc::downgrade(self),
+            key,
+        }
     }
 
     /// Has a seed made that nobody waits for, unless it is there or under way.
@@ -175,8 +210,9 @@ impl Seeds {
                     For::Requests => Some(seeds.makings.for_a_request().await),
                     For::Now => None,
                 };
+                let stock = seeds.stock.upgrade().ok_or_else(abandoned)?;
                 let started = Instant::now();
-                let made = recipe.make(&seeds.stock, parent.as_ref()).await;
+                let made = recipe.make(&stock, parent.as_ref()).await;
                 made.map(|frozen| (Arc::new(frozen), started.elapsed()))
             };
             let made = tokio::select! {
@@ -186,7 +222,9 @@ impl Seeds {
             match &made {
                 // Functions descend from it.
                 Some(Ok((frozen, _))) if matches!(*recipe, Recipe::Link) => {
-                    seeds.stock.preset_with(frozen.clone());
+                    if let Some(stock) = seeds.stock.upgrade() {
+                        stock.preset_with(frozen.clone());
+                    }
                 }
                 // It is there, or was given up.
                 Some(Ok(_)) | None => {}
@@ -200,7 +238,7 @@ impl Seeds {
             let account = lock(&seeds.accounts).get(&owner).and_then(Weak::upgrade);
             match account {
                 Some(account) => account.fit(),
-                None => seeds.fit(),
+                None => seeds.fit_after(owner),
             }
         });
     }
@@ -218,19 +256,16 @@ impl Seeds {
         }
     }
 
-    /// Evicts seeds until all together fit their budget.
-    pub fn fit(&self) {
-        self.fit_to(self.budget);
+    /// Evicts seeds until all together fit their budget, when an owner may have let one go.
+    pub fn fit_after(&self, owner: Owner) {
+        let gone = self.lock().fit_after(owner, self.budget, Instant::now());
+        end(gone);
     }
 
     /// Evicts seeds until all together take `budget` bytes at most, as far as nobody has them.
     pub fn fit_to(&self, budget: u64) {
         let gone = self.lock().fit(budget, Instant::now());
-        for (_, frozen) in &gone {
-            tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
-        }
-        // Whatever it takes to free them, nobody waits for it at the lock.
-        drop(gone);
+        end(gone);
     }
 
     /// What has to go so that an owner's seeds and instances that rest fit `budget` bytes.
@@ -249,14 +284,25 @@ impl Seeds {
         drop(gone);
     }
 
+    /// How many wait for a seed.
+    #[cfg(feature = "trial")]
+    pub fn waiting(&self, key: Key) -> usize {
+        let described = self.lock().describe(Instant::now());
+        let of = described.iter().find(|node| node.key == key);
+        of.map_or(0, |node| node.waiters)
+    }
+
     /// Bytes of all functions' seeds.
     pub fn bytes(&self) -> u64 {
         self.lock().bytes()
     }
 
-    /// Bytes of an owner's seeds.
-    pub fn bytes_of(&self, owner: Owner) -> u64 {
-        self.lock().bytes_of(owner)
+    /// Bytes of an owner's seeds, after these, and what they were made of, were counted again:
+    /// what their instances have read of their holes is memory, too.
+    pub fn recounted(&self, owner: Owner, keys: impl Iterator<Item = Key>) -> u64 {
+        let mut graph = self.lock();
+        keys.for_each(|key| graph.recount(key));
+        graph.bytes_of(owner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Graph<Frozen, Recipe, Waiter>> {
@@ -266,6 +312,14 @@ impl Seeds {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets go of seeds that were evicted: whatever it takes to free them, nobody waits for it at
+/// the lock.
+fn end(gone: Vec<(Key, Arc<Frozen>)>) {
+    for (_, frozen) in &gone {
+        tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
+    }
 }
 
 fn abandoned() -> SeedError {

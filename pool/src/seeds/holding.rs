@@ -1,11 +1,12 @@
 //! What one function holds in memory between requests, and what of it goes when that
 //! is more than a function may hold.
 //!
-//! It is an account, not a measurement: the layers of the function's seeds, and of each
-//! parked instance the private pages that its shell said it had when it was reset, or that
-//! it was to have when it was made ahead. All versions that are still there count together,
-//! the current one and those whose requests are not done. What the kernel has for each VM
-//! and process is not in it, nor what instances at work have.
+//! It is an account, not a measurement: the pages that the layers of the function's seeds
+//! have, which become more where instances read their holes, and of each parked instance the
+//! private pages that its shell said it had when it was reset, or that it was to have when it
+//! was made ahead. All versions that are still there count together, the current one and
+//! those whose requests are not done. What the kernel has for each VM and process is not in
+//! it, nor what instances at work have.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -68,7 +69,7 @@ impl Holding {
     /// seeds that nobody uses, until the rest fits; then has all seeds fit.
     pub fn fit(&self) {
         self.fit_own();
-        self.seeds.fit();
+        self.seeds.fit_after(self.owner());
     }
 
     fn fit_own(&self) {
@@ -102,7 +103,9 @@ impl Holding {
 
     fn bytes(&self, versions: &[(Key, Arc<Parking>)]) -> u64 {
         let parked = versions.iter().map(|(_, parking)| parking.bytes());
-        parked.fold(self.seeds.bytes_of(self.owner()), u64::saturating_add)
+        let keys = versions.iter().map(|(key, _)| *key);
+        let seeds = self.seeds.recounted(self.owner(), keys);
+        parked.fold(seeds, u64::saturating_add)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Key, Weak<Parking>)>> {

@@ -56,6 +56,10 @@ fn function(error: InvokeError) -> SeedError {
     }
 }
 
+fn guest_failed(why: String) -> SeedError {
+    SeedError::Function(InvokeError::GuestFailed(why))
+}
+
 fn system(error: rustix::io::Errno) -> PlatformError {
     PlatformError::System {
         what: "a seed's memory could not be made",
@@ -214,18 +218,20 @@ impl Making {
     /// Freezes the guest where it stands.
     ///
     /// # Errors
-    /// Platform errors.
-    pub async fn freeze(self) -> Result<Frozen, PlatformError> {
+    /// [`InvokeError::GuestFailed`] when no seed can be made of what it has become; platform
+    /// errors.
+    pub async fn freeze(self) -> Result<Frozen, SeedError> {
         let monotonic_nanoseconds = self.mailbox.guest()?.monotonic_nanoseconds;
         let (layer, state, parent) = match self.memory {
             Memory::Root(ram) => {
-                let (state, _) = self.shell.seal(None).await?;
+                let (state, _) = self.shell.seal(None).await?.map_err(guest_failed)?;
                 (ram.freeze(ROOT_MAX).map_err(system)?, state, None)
             }
             Memory::Child { parent, ram_bytes } => {
                 let name = format!("faasw-level-{}", parent.depth() + 1);
                 let ram = LayerBuilder::new(&name, ram_bytes).map_err(system)?;
-                let (state, told) = self.shell.seal(Some(&ram)).await?;
+                let sealed = self.shell.seal(Some(&ram)).await?;
+                let (state, told) = sealed.map_err(guest_failed)?;
                 let all = PageRange::around(0, ram_bytes);
                 let own = PageSet::of_all_told(&told, all);
                 // More could never be forked.
@@ -239,6 +245,7 @@ impl Making {
                 (layer, state, Some(parent))
             }
         };
-        Frozen::new(parent, layer, state, monotonic_nanoseconds).map_err(system)
+        let frozen = Frozen::new(parent, layer, state, monotonic_nanoseconds);
+        Ok(frozen.map_err(system)?)
     }
 }

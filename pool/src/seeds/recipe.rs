@@ -197,7 +197,7 @@ async fn in_time(
 async fn boot(stock: &Stock) -> Result<Frozen, SeedError> {
     let mut making = Making::boot(stock, least_ram(), own_log()).await?;
     making.reach(Ring::Booted).await?;
-    Ok(making.freeze().await?)
+    making.freeze().await
 }
 
 async fn link(stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
@@ -205,7 +205,7 @@ async fn link(stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> 
     Recipe::Link.command(&mut mailbox)?;
     let mut making = Making::fork(stock, parent, least_ram(), mailbox, None, own_log()).await?;
     making.reach(Ring::Linked).await?;
-    Ok(making.freeze().await?)
+    making.freeze().await
 }
 
 impl Version {
@@ -310,7 +310,7 @@ impl Version {
                 making = self.load(stock, parent).await?;
             }
         }
-        Ok(making.freeze().await?)
+        making.freeze().await
     }
 
     fn learn(&self, did: &Instantiated) {

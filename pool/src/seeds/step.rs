@@ -59,6 +59,6 @@ impl Step {
         let code = Some(&**code);
         let mut making = Making::fork(stock, parent, *ram_bytes, mailbox, code, log).await?;
         making.reach(self.to).await?;
-        Ok(making.freeze().await?)
+        making.freeze().await
     }
 }

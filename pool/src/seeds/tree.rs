@@ -69,7 +69,7 @@ impl Tree {
     /// # Errors
     /// When the graph takes no shared seeds, which would be a mistake here.
     pub fn new(
-        stock: Arc<Stock>,
+        stock: &Arc<Stock>,
         keeper: Arc<Keeper>,
         processors: usize,
         budget: u64,

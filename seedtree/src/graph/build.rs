@@ -100,6 +100,17 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         Asked::UnderWay
     }
 
+    /// Those who wait for a snapshot and of whom `has_gone` says so need not be told. What
+    /// leaves the graph with them is given back.
+    pub fn leave(&mut self, key: Key, has_gone: impl Fn(&W) -> bool) -> Vec<Arc<T>> {
+        let mut gone = Vec::new();
+        if let Some(node) = self.nodes.get_mut(&key) {
+            node.waiters.retain(|waiter| !has_gone(waiter));
+            self.prune(key, &mut gone);
+        }
+        gone
+    }
+
     /// Whether anybody still has a handle of what a job leads to: of its node or of one
     /// below it. Otherwise it may be given up, which has to be told like any other end.
     #[must_use]
@@ -178,7 +189,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         done.told
             .extend(waiters.map(|waiter| (waiter, Ok(snapshot.clone()))));
         if !node.is_pinned {
-            self.accounts.add(node.owner, snapshot.bytes());
+            self.accounts.put(node.owner, key, snapshot.bytes());
+            self.stuck = None;
         }
         node.slot.fill(snapshot.clone());
         let children = node.children.clone();

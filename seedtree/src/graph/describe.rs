@@ -55,7 +55,6 @@ impl<T: Resident, R, W> Graph<T, R, W> {
     /// defined.
     #[must_use]
     pub fn describe(&self, now: Instant) -> Vec<Description<T, R>> {
-        let frequencies = self.frequencies(now);
         let roots = self.nodes.iter().filter(|(_, node)| node.parent.is_none());
         let mut open: Vec<Key> = roots.map(|(key, _)| *key).collect();
         let mut all = Vec::with_capacity(self.nodes.len());
@@ -84,7 +83,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
                 is_pinned: node.is_pinned,
                 handles: node.handles,
                 waiters: node.waiters.len(),
-                frequency: frequencies.get(&key).copied().unwrap_or(0.0),
+                frequency: self.frequency(node, now),
                 cost: node.cost,
             });
         }

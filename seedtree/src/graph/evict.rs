@@ -17,6 +17,15 @@ use crate::key::{Key, Owner};
 /// How much a use of a node counts for its parent.
 const INHERITED: f64 = 0.5;
 
+/// How many more are looked at, each time, where nothing could go before.
+const LOOKED_AT: usize = 16;
+
+/// How far the search for something that can go is: behind the last that was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Search {
+    at: Option<(Owner, Key)>,
+}
+
 /// An instance that nobody uses, and which holds the snapshot that it was forked from.
 #[derive(Clone, Copy, Debug)]
 pub struct Resting {
@@ -39,12 +48,49 @@ impl<T: Resident, R, W> Graph<T, R, W> {
     /// Evicts snapshots that nobody has until all together take `budget` bytes at most, or
     /// until there is none. They are memory until the caller drops them.
     pub fn fit(&mut self, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
+        self.stuck = None;
         if self.bytes() <= budget {
             return Vec::new();
         }
         let (keys, candidates) = self.candidates(None, &[], now);
         let places = seeds_to_evict(&candidates, budget);
-        self.evict(&at(&keys, &places))
+        let gone = self.evict(&at(&keys, &places));
+        self.stuck = (self.bytes() > budget).then(Search::default);
+        gone
+    }
+
+    /// As [`Graph::fit`], when a use of one of `owner`'s snapshots may have ended. Where all
+    /// were in use before, only those of the owner are looked at, and a few others in turn:
+    /// a budget that cannot be met costs each request little.
+    pub fn fit_after(&mut self, owner: Owner, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
+        match self.bytes() > budget && self.is_stuck(owner) {
+            true => Vec::new(),
+            false => self.fit(budget, now),
+        }
+    }
+
+    /// Whether nothing was found before that can go, and nothing is now.
+    fn is_stuck(&mut self, owner: Owner) -> bool {
+        let Some(Search { at }) = self.stuck else {
+            return false;
+        };
+        // What can go first is nobody's, not even a child's.
+        let is_free = |key: &Key| {
+            let node = self.nodes.get(key);
+            node.and_then(|node| node.slot.look(Arc::strong_count)) == Some(1)
+        };
+        let others: Vec<(Owner, Key)> = self.accounts.behind(at).take(LOOKED_AT).collect();
+        let is_one_free = [owner, Owner::Shared]
+            .into_iter()
+            .flat_map(|owner| self.accounts.nodes(Some(owner)))
+            .map(|(key, _)| key)
+            .chain(others.iter().map(|(_, key)| *key))
+            .any(|key| is_free(&key));
+        if !is_one_free {
+            let at = others.last().copied();
+            self.stuck = Some(Search { at });
+        }
+        !is_one_free
     }
 
     /// What has to go so that an owner's snapshots and its `resting` instances, those first
@@ -90,7 +136,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
                     .count()
             };
             if let Some(snapshot) = node.slot.evict(by_gone) {
-                self.accounts.remove(node.owner, snapshot.bytes());
+                self.accounts.remove(node.owner, *key);
+                self.stuck = None;
                 gone.push((*key, snapshot));
             }
         }
@@ -105,34 +152,25 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         resting: &[Resting],
         now: Instant,
     ) -> (Vec<Key>, Vec<Candidate>) {
-        let is_candidate = |node: &Node<T, R, W>| {
-            !node.is_pinned
-                && owner.is_none_or(|owner| node.owner == owner)
-                && node.slot.is_filled()
-        };
-        let nodes = self.nodes.iter().filter(|(_, node)| is_candidate(node));
-        let nodes: Vec<(&Key, &Node<T, R, W>)> = nodes.collect();
+        let counted = self.accounts.nodes(owner);
+        let nodes: Vec<(Key, &Node<T, R, W>, u64)> = counted
+            .filter_map(|(key, bytes)| Some((key, self.nodes.get(&key)?, bytes)))
+            .collect();
         // How many hold each beside its slot, and might go before it. A child that is no
         // candidate stays, and is a use like any other.
         let mut held: BTreeMap<Key, usize> = BTreeMap::new();
-        let children = nodes.iter().filter_map(|(_, node)| node.parent);
+        let children = nodes.iter().filter_map(|(_, node, _)| node.parent);
         for key in children.chain(resting.iter().map(|instance| instance.key)) {
             *held.entry(key).or_default() += 1;
         }
-        let places = nodes
-            .iter()
-            .enumerate()
-            .map(|(place, (key, _))| (**key, place));
-        let places: BTreeMap<Key, usize> = places.collect();
-        let candidates = nodes.iter().map(|(key, node)| {
-            let looked = node
-                .slot
-                .look(|snapshot| (snapshot.bytes(), Arc::strong_count(snapshot)));
-            let (bytes, count) = looked.unwrap_or_default();
+        let places = nodes.iter().enumerate();
+        let places: BTreeMap<Key, usize> = places.map(|(place, (key, ..))| (*key, place)).collect();
+        let candidates = nodes.iter().map(|(key, node, bytes)| {
+            let count = node.slot.look(Arc::strong_count).unwrap_or(0);
             Candidate {
                 frequency: 0.0,
                 cost: node.cost,
-                bytes,
+                bytes: *bytes,
                 in_use: count > 1 + held.get(key).copied().unwrap_or(0),
                 parent: node.parent.and_then(|parent| places.get(&parent).copied()),
             }
@@ -140,28 +178,18 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         let mut candidates: Vec<Candidate> = candidates.collect();
         // Where all are in use nobody asks what they are worth, and that may be so for long.
         if candidates.iter().any(|candidate| !candidate.in_use) {
-            let frequencies = self.frequencies(now);
-            for (candidate, (key, _)) in candidates.iter_mut().zip(&nodes) {
-                candidate.frequency = frequencies.get(key).copied().unwrap_or(0.0);
+            for (candidate, (_, node, _)) in candidates.iter_mut().zip(&nodes) {
+                candidate.frequency = self.frequency(node, now);
             }
         }
-        (nodes.iter().map(|(key, _)| **key).collect(), candidates)
+        (nodes.iter().map(|(key, ..)| *key).collect(), candidates)
     }
 
-    /// How often each node is used, itself or by what is below it.
-    pub(super) fn frequencies(&self, now: Instant) -> BTreeMap<Key, f64> {
-        let mut frequencies: BTreeMap<Key, f64> = BTreeMap::new();
-        let mut deepest_first: Vec<_> = self.nodes.iter().collect();
-        deepest_first.sort_by_key(|(_, node)| std::cmp::Reverse(node.depth));
-        for (key, node) in deepest_first {
-            let frequency = frequencies.entry(*key).or_default();
-            *frequency += node.slot.frequency(now);
-            let inherited = *frequency * INHERITED;
-            if let Some(parent) = node.parent {
-                *frequencies.entry(parent).or_default() += inherited;
-            }
-        }
-        frequencies
+    /// How often a node is used, itself or by what is below it.
+    pub(super) fn frequency(&self, node: &Node<T, R, W>, now: Instant) -> f64 {
+        let children = node.children.iter().filter_map(|key| self.nodes.get(key));
+        let below: f64 = children.map(|child| self.frequency(child, now)).sum();
+        node.slot.frequency(now) + INHERITED * below
     }
 }
 

@@ -32,6 +32,7 @@ pub use evict::{OwnerEvictions, Resting};
 pub use resident::Resident;
 pub use slot::{HALF_LIFE, Slot};
 
+use self::evict::Search;
 use self::node::{Accounts, Node};
 use crate::key::{Key, Owner, StepDigest};
 use crate::limits::LAYERS_MAX;
@@ -42,6 +43,9 @@ use crate::limits::LAYERS_MAX;
 pub struct Graph<T, R, W> {
     nodes: BTreeMap<Key, Node<T, R, W>>,
     accounts: Accounts,
+    /// All were in use when they were looked at last, and take more than they may; nothing
+    /// came or went since.
+    stuck: Option<Search>,
     next_ticket: u64,
 }
 
@@ -85,6 +89,7 @@ impl<T, R, W> Default for Graph<T, R, W> {
         Self {
             nodes: BTreeMap::new(),
             accounts: Accounts::default(),
+            stuck: None,
             next_ticket: 0,
         }
     }
@@ -132,7 +137,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         node.handles += 1;
         if is_pinned && !node.is_pinned {
             node.is_pinned = true;
-            self.accounts.remove(owner, node.bytes());
+            self.accounts.remove(owner, key);
         }
         Ok(Defined {
             key,
@@ -182,6 +187,22 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         }
     }
 
+    /// Counts what is in memory of a node and of its ancestors again: they may have grown
+    /// since.
+    pub fn recount(&mut self, key: Key) {
+        let mut next = Some(key);
+        while let Some(key) = next
+            && let Some(node) = self.nodes.get(&key)
+        {
+            if !node.is_pinned
+                && let Some(bytes) = node.slot.look(|snapshot| snapshot.bytes())
+            {
+                self.accounts.put(node.owner, key, bytes);
+            }
+            next = node.parent;
+        }
+    }
+
     /// Bytes of all snapshots in memory that are not pinned.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -204,7 +225,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             };
             next = node.parent;
             if let Some(snapshot) = node.slot.empty() {
-                self.accounts.remove(node.owner, snapshot.bytes());
+                self.accounts.remove(node.owner, key);
+                self.stuck = None;
                 gone.push(snapshot);
             }
             self.nodes.remove(&key);

@@ -1,10 +1,11 @@
 //! A node of the graph, and the accounts of what is in memory.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Resident, Slot};
+use super::Slot;
 use crate::key::{Key, Owner};
 
 /// How far the building of a snapshot is that is not in memory.
@@ -43,7 +44,7 @@ pub struct Node<T, R, W> {
     pub cost: Duration,
 }
 
-impl<T: Resident, R, W> Node<T, R, W> {
+impl<T, R, W> Node<T, R, W> {
     pub fn new(parent: Option<Key>, owner: Owner, depth: usize, recipe: R, now: Instant) -> Self {
         Self {
             parent,
@@ -68,18 +69,20 @@ impl<T: Resident, R, W> Node<T, R, W> {
             || !self.children.is_empty()
             || matches!(self.progress, Progress::Building { .. })
     }
-
-    /// Bytes of its snapshot, while it is in memory.
-    pub fn bytes(&self) -> u64 {
-        self.slot.look(|snapshot| snapshot.bytes()).unwrap_or(0)
-    }
 }
 
-/// Bytes in memory, of all owners and of each.
+/// What is in memory and not pinned, and the bytes of it as they were counted last.
 #[derive(Debug, Default)]
 pub struct Accounts {
     all: u64,
-    by_owner: BTreeMap<Owner, u64>,
+    by_owner: BTreeMap<Owner, Account>,
+}
+
+/// What there is of one owner: as long as that is anything.
+#[derive(Debug, Default)]
+struct Account {
+    bytes: u64,
+    nodes: BTreeMap<Key, u64>,
 }
 
 impl Accounts {
@@ -88,22 +91,53 @@ impl Accounts {
     }
 
     pub fn of(&self, owner: Owner) -> u64 {
-        self.by_owner.get(&owner).copied().unwrap_or(0)
+        self.by_owner.get(&owner).map_or(0, |of| of.bytes)
     }
 
-    pub fn add(&mut self, owner: Owner, bytes: u64) {
-        self.all = self.all.saturating_add(bytes);
+    /// A node is in memory and takes `bytes`, whatever it took before.
+    pub fn put(&mut self, owner: Owner, key: Key, bytes: u64) {
         let of_owner = self.by_owner.entry(owner).or_default();
-        *of_owner = of_owner.saturating_add(bytes);
+        let before = of_owner.nodes.insert(key, bytes).unwrap_or(0);
+        for sum in [&mut self.all, &mut of_owner.bytes] {
+            *sum = sum.saturating_sub(before).saturating_add(bytes);
+        }
     }
 
-    pub fn remove(&mut self, owner: Owner, bytes: u64) {
-        self.all = self.all.saturating_sub(bytes);
-        if let Some(of_owner) = self.by_owner.get_mut(&owner) {
-            *of_owner = of_owner.saturating_sub(bytes);
-            if *of_owner == 0 {
-                self.by_owner.remove(&owner);
-            }
+    /// A node is not in memory any more, or is pinned, if it was ever counted.
+    pub fn remove(&mut self, owner: Owner, key: Key) {
+        let Some(of_owner) = self.by_owner.get_mut(&owner) else {
+            return;
+        };
+        let bytes = of_owner.nodes.remove(&key).unwrap_or(0);
+        for sum in [&mut self.all, &mut of_owner.bytes] {
+            *sum = sum.saturating_sub(bytes);
         }
+        if of_owner.nodes.is_empty() {
+            self.by_owner.remove(&owner);
+        }
+    }
+
+    /// The nodes behind one of them, or all, in an order of their own.
+    pub fn behind(&self, at: Option<(Owner, Key)>) -> impl Iterator<Item = (Owner, Key)> {
+        let from = at.map_or(Bound::Unbounded, |(owner, _)| Bound::Included(owner));
+        let owners = self.by_owner.range((from, Bound::Unbounded));
+        owners.flat_map(move |(owner, of)| {
+            let from = match at {
+                Some((same, key)) if same == *owner => Bound::Excluded(key),
+                _ => Bound::Unbounded,
+            };
+            let keys = of.nodes.range((from, Bound::Unbounded));
+            keys.map(|(key, _)| (*owner, *key))
+        })
+    }
+
+    /// Each node of an owner, or of all, and its bytes.
+    pub fn nodes(&self, owner: Option<Owner>) -> impl Iterator<Item = (Key, u64)> {
+        let (one, all) = match owner {
+            Some(owner) => (self.by_owner.get(&owner), None),
+            None => (None, Some(self.by_owner.values())),
+        };
+        let accounts = one.into_iter().chain(all.into_iter().flatten());
+        accounts.flat_map(|of| of.nodes.iter().map(|(key, bytes)| (*key, *bytes)))
     }
 }

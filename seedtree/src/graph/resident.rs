@@ -7,6 +7,7 @@ pub trait Resident: Sized {
     /// What it was forked from: it holds that for as long as it lives.
     fn parent(&self) -> Option<&Arc<Self>>;
 
-    /// Bytes that it takes beside its parent. They never change.
+    /// Bytes that it takes beside its parent, now. They are counted when it is built, and
+    /// whenever [`super::Graph::recount`] says so.
     fn bytes(&self) -> u64;
 }

@@ -77,11 +77,6 @@ impl<T> Slot<T> {
         self.lock().uses.at(now)
     }
 
-    /// Whether there is a snapshot.
-    pub(super) fn is_filled(&self) -> bool {
-        self.lock().snapshot.is_some()
-    }
-
     /// What `look` says of its snapshot, of which it must make no clone.
     pub(super) fn look<V>(&self, look: impl FnOnce(&Arc<T>) -> V) -> Option<V> {
         self.lock().snapshot.as_ref().map(look)

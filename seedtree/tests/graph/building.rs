@@ -255,3 +255,31 @@ fn the_nearest_ancestor_and_what_is_missing_from_there_are_known() {
     let (nearest, missing) = graph.nearest(keys[3]).unwrap();
     assert_eq!((nearest.key, missing.len()), (keys[3], 0));
 }
+
+#[test]
+fn whoever_goes_is_not_told() {
+    let mut graph = Seeds::default();
+    let keys = path(&mut graph, None, 2);
+    let job = ask(&mut graph, keys[1], 1).unwrap();
+    for waiter in 2..9 {
+        assert!(ask(&mut graph, keys[1], waiter).is_none());
+    }
+    let even = |waiter: &u64| waiter.is_multiple_of(2);
+    assert!(graph.leave(keys[0], even).is_empty());
+    assert!(graph.leave(keys[1], even).is_empty());
+    let next = succeed(&mut graph, job, 100).jobs.pop().unwrap();
+    let told = succeed(&mut graph, next, 100).told;
+    let told: Vec<u64> = told.into_iter().map(|(waiter, _)| waiter).collect();
+    assert_eq!(told, [1, 3, 5, 7]);
+    // One that nothing but a waiter kept goes with it.
+    let job = {
+        drop(graph.fit(0, std::time::Instant::now()));
+        ask(&mut graph, keys[1], 1).unwrap()
+    };
+    for key in [keys[1], keys[0]] {
+        assert!(graph.forget(key).is_empty());
+    }
+    assert!(graph.leave(keys[1], |_| true).is_empty());
+    assert!(succeed(&mut graph, job, 100).told.is_empty());
+    assert!(graph.describe(std::time::Instant::now()).is_empty());
+}

@@ -1,6 +1,7 @@
 //! Snapshots without guests, and jobs that are done at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use faasw_seedtree::graph::{Asked, Defined, Done, Job, Resident};
@@ -11,7 +12,8 @@ use faasw_seedtree::{Graph, Key, Layer, LayerBuilder, Owner, StepDigest};
 pub struct Frozen {
     pub key: Key,
     parent: Option<Arc<Self>>,
-    bytes: u64,
+    /// May grow.
+    pub bytes: AtomicU64,
     /// A real one, to see it closed.
     _layer: Option<Layer>,
 }
@@ -22,7 +24,7 @@ impl Resident for Frozen {
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -39,7 +41,7 @@ pub fn frozen(job: &Step, bytes: u64, layer: Option<&str>) -> Arc<Frozen> {
     Arc::new(Frozen {
         key: job.ticket.key(),
         parent: job.parent.clone(),
-        bytes,
+        bytes: bytes.into(),
         _layer: layer.map(|name| {
             let builder = LayerBuilder::new(name, 1 << 20).unwrap();
             builder.freeze(1).unwrap()

@@ -73,6 +73,76 @@ fn pinned_seeds_are_neither_counted_nor_evicted() {
 }
 
 #[test]
+fn what_has_grown_is_counted_again() {
+    let mut graph = Seeds::default();
+    let root = define(&mut graph, None, Owner::Shared, 0, true).key;
+    let owner = Owner::Function(1);
+    let code = define(&mut graph, Some(root), owner, 1, false).key;
+    let ready = define(&mut graph, Some(code), owner, 2, false);
+    build(&mut graph, ready.key);
+    for (key, bytes) in [(root, 9000), (code, 300), (ready.key, 500)] {
+        let snapshot = graph.get(key).unwrap();
+        snapshot.bytes.store(bytes, Ordering::Relaxed);
+    }
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (200, 200));
+    graph.recount(ready.key);
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (800, 800));
+    assert_eq!(fit(&mut graph, 300), [ready.key]);
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (300, 300));
+    // What is not in memory is not counted, nor what is not known.
+    graph.recount(ready.key);
+    graph.forget(ready.key);
+    graph.recount(ready.key);
+    assert_eq!(graph.bytes(), 300);
+    assert_eq!(fit(&mut graph, 0), [code]);
+    assert_eq!((graph.bytes(), graph.bytes_of(owner)), (0, 0));
+}
+
+#[test]
+fn a_budget_that_cannot_be_met_is_met_when_something_can_go() {
+    let mut graph = Seeds::default();
+    let root = define(&mut graph, None, Owner::Shared, 0, true).key;
+    let mut used = Vec::new();
+    for number in 0..2000 {
+        let of = define(&mut graph, Some(root), Owner::Function(number), 1, false);
+        build(&mut graph, of.key);
+        used.push(Some((of.key, of.slot.get().unwrap())));
+    }
+    let now = Instant::now();
+    let fit_after = |graph: &mut Seeds, owner| -> Vec<Key> {
+        let gone = graph.fit_after(Owner::Function(owner), 0, now);
+        gone.into_iter().map(|(key, _)| key).collect()
+    };
+    assert_eq!(fit_after(&mut graph, 5), []);
+    // Whoever lets one go is heard at once.
+    for number in [5, 1999, 0] {
+        let (key, lease) = used[number].take().unwrap();
+        assert_eq!(fit_after(&mut graph, number as u64), []);
+        drop(lease);
+        assert_eq!(fit_after(&mut graph, number as u64), [key]);
+    }
+    // Others by and by, wherever they are; and then all that can go goes.
+    for numbers in [[7, 1500], [1998, 1], [1000, 999]] {
+        let mut keys = numbers.map(|number| used[number].take().unwrap().0);
+        let mut rounds = (0..200).map(|_| fit_after(&mut graph, 77));
+        let mut gone = rounds.find(|gone| !gone.is_empty()).unwrap();
+        gone.sort();
+        keys.sort();
+        assert_eq!(gone, keys);
+    }
+    // Quadratic it would be minutes.
+    let began = Instant::now();
+    for _ in 0..100_000 {
+        assert_eq!(fit_after(&mut graph, 3), []);
+    }
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    // Whoever asks for it without a reason has all looked at.
+    let (key, lease) = used[50].take().unwrap();
+    drop(lease);
+    assert_eq!(fit(&mut graph, 0), [key]);
+}
+
+#[test]
 fn the_seldom_used_goes_first_and_uses_of_children_count_by_half() {
     let mut graph = Seeds::default();
     let start = Instant::now();

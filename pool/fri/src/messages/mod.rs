@@ -362,6 +362,8 @@ pub enum Failure {
     Cell = 10,
     /// Presetting failed; detail: error number.
     Preset = 11,
+    /// What a seed is made of could not be taken over; detail: error number.
+    Seal = 12,
 }
 
 // Activation travels in parts; this pins that it still has those parts.

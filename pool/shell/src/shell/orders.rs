@@ -49,18 +49,18 @@ impl Shell<'_> {
             state,
         };
         let [layer, ..] = packet.take_fds();
-        let is_private = self
-            .instance
-            .as_ref()
-            .is_some_and(|instance| instance.seed.is_some());
-        if is_private {
-            let (Some(instance), Some(layer)) = (&self.instance, layer) else {
+        if let Some(Instance {
+            ram,
+            seed: Some(seed),
+            ..
+        }) = &self.instance
+        {
+            let Some(layer) = layer else {
                 return Err(self.fail(Failure::Message, 0));
             };
-            let source = instance.seed.as_deref().map(|(source, _)| source);
-            let windows = source.map_or(&[][..], |source| &source.windows);
-            let own = seal::write(&self.page_map, instance.ram, windows, &layer)
-                .map_err(|errno| self.fail_system(Failure::Fork, errno))?;
+            let (source, _) = &**seed;
+            let own = seal::write(&self.page_map, *ram, source, &layer)
+                .map_err(|errno| self.fail_system(Failure::Seal, errno))?;
             sealed.own = Ranges::covering(&own);
         }
         self.tell(&sealed)

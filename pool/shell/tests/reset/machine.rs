@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{
     CODE, EXCEPTION_STACK_TOP, GDT, IDT, MAILBOX, PAGE, PML4, REWRITE, RODATA_END, STACK_TOP,
-    TABLE_ZONE, TOUCH, TSS,
+    TABLE_ZONE, TABLE_ZONE_END, TOUCH, TSS,
 };
 use faasw_abi::pages::{Page, PageRange};
 use faasw_fri::messages::VcpuState;
@@ -38,6 +38,10 @@ pub const NUMBER: u64 = 0x1000;
 pub const UNMAPPED: u64 = 0x80_0000_0000;
 /// The table for it, and the frame that a program may map there.
 pub const LAST_TABLE: u64 = TABLE_ZONE + 2 * PAGE;
+/// A virtual address whose table lies beyond the zone for tables, and that table: only in
+/// [`seed_with_a_full_zone`].
+pub const UNMAPPED_BEYOND: u64 = UNMAPPED + LARGE;
+pub const TABLE_BEYOND: u64 = (20 << 20) + PAGE;
 
 /// The large page of fresh memory of which a few pages are in the write set.
 const KEPT: u64 = 36 << 20;
@@ -274,6 +278,16 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
             .into_iter()
             .collect(),
     )
+}
+
+/// A seed that has taken the last page for tables, and one beyond, which maps nothing.
+pub fn seed_with_a_full_zone(program: &[u8]) -> Source {
+    let source = seed(program, [0, 0]);
+    let layer = &source.layers[0];
+    put(layer, TABLE_ZONE_END - PAGE, 1_u64.as_bytes());
+    let directory = TABLE_ZONE + PAGE;
+    put(layer, directory + 8, (TABLE_BEYOND | TABLE).as_bytes());
+    source
 }
 
 /// Has the system leave alone what an instance keeps of a large page: `khugepaged` would

@@ -216,6 +216,25 @@ fn a_page_that_was_mapped_is_gone() {
     assert_eq!(machine.run(2), None, "a stale translation was used");
 }
 
+/// Where the zone for tables was full at the freeze, they may be anywhere.
+fn a_page_that_was_mapped_by_a_table_beyond_the_zone_is_gone() {
+    let source = machine::seed_with_a_full_zone(programs::stray_beyond());
+    let mut machine = Machine::forked(Level::Ring3, source);
+    for _ in 0..2 {
+        assert_eq!(machine.run(1), DONE);
+        assert_eq!(machine.run(2), DONE, "it is there without a reset");
+        let restored = machine.reset();
+        machine.assert_memory();
+        assert_eq!(
+            restored.tables == Tables::Many,
+            !machine.vm.can_prefault(),
+            "{:?}",
+            restored.tables
+        );
+    }
+    assert_eq!(machine.run(2), None, "a stale translation was used");
+}
+
 fn a_page_that_is_mapped_elsewhere_is_the_new_one() {
     let mut machine = Machine::new(Level::Ring3, programs::mapper());
     for megabyte in [17_u64, 42, 18, 30, 17] {
@@ -428,6 +447,7 @@ fn main() {
         protection_keys_are_put_back_when_a_vcpu_has_stopped,
         a_guest_is_told_of_what_is_supported,
         a_page_that_was_mapped_is_gone,
+        a_page_that_was_mapped_by_a_table_beyond_the_zone_is_gone,
         a_page_that_is_mapped_elsewhere_is_the_new_one,
         what_takes_ring_0_is_not_forgiven,
         whoever_enters_ring_0_leaves_a_trace,

@@ -6,7 +6,7 @@ use std::slice;
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{MAILBOX, PAGE};
 
-use crate::machine::{LAST_TABLE, NUMBER, PROGRAM, RAM, UNMAPPED};
+use crate::machine::{LAST_TABLE, NUMBER, PROGRAM, RAM, TABLE_BEYOND, UNMAPPED, UNMAPPED_BEYOND};
 
 /// x87, SSE, AVX, the three of AVX-512, and the general registers of APX.
 const COMPONENTS: u32 = 0b1110_0111 | 1 << 19;
@@ -189,6 +189,17 @@ PROGRAM stray
     mov %rax, (%rbx)
 DONE stray
 
+// The same where the table lies beyond the zone for tables.
+PROGRAM stray_beyond
+    movabs ${unmapped_beyond}, %rbx
+    cmpl $1, {number}
+    jne 1f
+    movq $0x3000067, {table_beyond}
+1:  mov 24(%rbx), %rax
+    movabs ${mailbox}, %rbx
+    mov %rax, (%rbx)
+DONE stray_beyond
+
 // Maps the page that its number says, without a flush: nothing was there.
 PROGRAM mapper
     mov {number}, %rax
@@ -340,6 +351,8 @@ DONE bases
     number = const NUMBER,
     unmapped = const UNMAPPED,
     last_table = const LAST_TABLE,
+    unmapped_beyond = const UNMAPPED_BEYOND,
+    table_beyond = const TABLE_BEYOND,
     above = const PROGRAM + PAGE,
     above_bytes = const RAM - PROGRAM - PAGE,
     mailbox_rest = const MAILBOX + 2048,
@@ -381,6 +394,7 @@ programs! {
     keys keys_end,
     identity identity_end,
     stray stray_end,
+    stray_beyond stray_beyond_end,
     mapper mapper_end,
     poke poke_end,
     reader reader_end,

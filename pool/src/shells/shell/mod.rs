@@ -370,26 +370,27 @@ impl Shell {
 
     /// Takes the vCPU's state, and ends the shell, so that nobody has its memory
     /// mapped any more. What a forked instance changed is written to `layer`; says
-    /// where. It is the shell's word.
+    /// where. It is the shell's word. The inner error says why nothing can be made of what
+    /// its guest has become.
     ///
     /// # Errors
-    /// When the shell fails or says anything else.
+    /// When the shell is gone or says anything else.
     pub async fn seal(
         mut self,
         layer: Option<&LayerBuilder>,
-    ) -> Result<(Box<VcpuState>, Vec<PageRange>), PlatformError> {
+    ) -> Result<Result<(Box<VcpuState>, Vec<PageRange>), String>, PlatformError> {
         let fds: Vec<_> = layer.iter().map(|layer| layer.as_fd()).collect();
         self.tell(&Seal { reserved: 0 }, &fds).await?;
         let packet = self.receive().await?;
         if packet.kind() == Some(Kind::Failed) {
-            return Err(PlatformError::ShellEnded(failure(&packet)));
+            return Ok(Err(failure(&packet)));
         }
         let (state, own) = {
             let sealed: Sealed = packet.message().map_err(protocol)?;
             (Box::new(sealed.state), sealed.own.told().to_vec())
         };
         self.process.ended().await?;
-        Ok((state, own))
+        Ok(Ok((state, own)))
     }
 
     /// Waits for the shell or its guest to say something; progress is not heard before

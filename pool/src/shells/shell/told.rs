@@ -6,6 +6,7 @@ use faasw_abi::doorbell::Ring;
 use faasw_cell::Step;
 use faasw_fri::Packet;
 use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
+use rustix::io::Errno;
 
 use crate::error::{PlatformError, errno_told};
 use crate::shells::process::Birth;
@@ -135,6 +136,12 @@ pub fn failure(packet: &Packet) -> String {
     match failure {
         Failure::Create => format!("the VM could not be made: {}", errno()),
         Failure::Preset => format!("the shell could not be preset: {}", errno()),
+        Failure::Seal => match errno_told(detail) {
+            Errno::TOOBIG => {
+                "it has written to more places, far apart, than a seed can have".to_owned()
+            }
+            errno => format!("its memory could not be made a seed: {errno}"),
+        },
         Failure::Fork => format!("the seed could not be mapped: {}", errno()),
         Failure::Run => format!("the VM stopped at {instruction:#x}: {}", errno()),
         Failure::Exit => {

@@ -1,0 +1,95 @@
+//! What seeds take of memory in real microVMs: while they are made, and as their instances
+//! read them.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use faasw_pool::steps::StepTree;
+use faasw_pool::{EngineStats, Fault, FreezePolicy, FunctionSpec, PoolOptions, SeedError};
+
+use support::{Bench, spec};
+
+const FILLS: &str = "pool/tests/support/fills.wat";
+const SPARSE: &str = "pool/tests/support/sparse.wat";
+const PLACES: &str = "pool/tests/support/places.wat";
+
+const MIB: u64 = 1 << 20;
+
+fn with_memory(bytes: u64) -> FunctionSpec {
+    FunctionSpec {
+        memory_limit: bytes,
+        ..spec(FreezePolicy::Auto)
+    }
+}
+
+/// A function may hold a seed, but not all that its memory could be.
+fn little_rests() -> PoolOptions {
+    PoolOptions {
+        function_memory: 24 * MIB,
+        ..support::usual()
+    }
+}
+
+/// Its pages are not there twice while they are taken over: the kernel would end it.
+async fn an_initialisation_may_use_all_memory_that_the_function_has(bench: &Bench) {
+    let spec = with_memory(512 * MIB);
+    let seed = bench.seed_of(FILLS, &spec).await.unwrap();
+    assert!(bench.pool.stats().seed_bytes > 480 * MIB);
+    assert_eq!(bench.text(&seed, "/").await, "full");
+}
+
+/// Reading a hole of a file where it is mapped fills it.
+async fn what_requests_read_of_a_seed_is_counted(bench: &Bench) {
+    let seed = bench.seed_of(SPARSE, &with_memory(64 * MIB)).await.unwrap();
+    let new = bench.pool.stats().seed_bytes;
+    assert!((1..8 * MIB).contains(&new), "{new}");
+    assert_eq!(bench.text(&seed, "/").await, "read");
+    let counted = |stats: EngineStats| stats.seed_bytes > new + 32 * MIB;
+    bench.settles("it is counted", counted).await;
+    let told = bench.pool.tree().last().unwrap().layer_bytes;
+    assert_eq!(told, bench.pool.stats().seed_bytes);
+}
+
+async fn a_seed_that_has_grown_is_held_to_its_functions_budget(bench: &Bench) {
+    let seed = bench.seed_of(SPARSE, &with_memory(64 * MIB)).await.unwrap();
+    assert!(bench.pool.tree().last().unwrap().is_in_memory);
+    assert_eq!(bench.text(&seed, "/").await, "read");
+    let is_gone = |stats: EngineStats| stats.seed_bytes == 0 && stats.parked == 0;
+    bench.settles("it is not held", is_gone).await;
+    assert_eq!(bench.text(&seed, "/").await, "read");
+}
+
+async fn whoever_writes_to_too_many_places_is_told_so(bench: &Bench) {
+    let spec = with_memory(600 * MIB);
+    let compiled = bench.compile(PLACES).await;
+    let tree = StepTree::new(&bench.pool, &spec, &compiled).await.unwrap();
+    let loaded = tree.define(None, "", 0).unwrap();
+    let sparse = tree.define(Some(loaded), "sparse", 0).unwrap();
+    let alternate = tree.define(Some(sparse), "alternate", 0).unwrap();
+    tree.make(sparse).await.unwrap();
+    match tree.make(alternate).await {
+        Err(SeedError::Function(error)) => {
+            assert!(error.to_string().contains("far apart"), "{error}");
+            assert_eq!(error.fault().0, Fault::Function);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn main() {
+    support::main(|skip| {
+        trials![skip;
+            an_initialisation_may_use_all_memory_that_the_function_has,
+            what_requests_read_of_a_seed_is_counted,
+            a_seed_that_has_grown_is_held_to_its_functions_budget in little_rests(),
+            whoever_writes_to_too_many_places_is_told_so,
+        ]
+    });
+}
