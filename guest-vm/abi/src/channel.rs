@@ -15,7 +15,7 @@ use core::ops::{Index, IndexMut};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::mailbox::{Area, INVOCATION_TO_GUEST, INVOCATION_TO_HOST, OTHERS};
+use crate::area::Area;
 use crate::ring::RingBuffer;
 
 /// How many channels a mailbox has.
@@ -27,6 +27,15 @@ pub const HEAD_MAX: u64 = 64 << 10;
 /// Most bytes of a tail. So much of a ring is kept free of the body, so that a tail never
 /// waits for room.
 pub const TAIL_MAX: u64 = 16 << 10;
+
+/// What comes to the guest on the channel of the invocation.
+const INVOCATION_TO_GUEST: Area = Area::new(0x4_1000, 1 << 20);
+
+/// What comes to the host on the channel of the invocation.
+const INVOCATION_TO_HOST: Area = Area::new(0x14_2000, 1 << 20);
+
+/// The rings of all other channels: the end of the mailbox.
+pub(crate) const OTHERS: Area = Area::new(0x24_2000, (CHANNELS as u64 - 1) * 2 * OTHER_RING);
 
 /// Bytes of each ring of channels other than the invocation.
 const OTHER_RING: u64 = 128 << 10;

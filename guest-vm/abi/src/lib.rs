@@ -11,6 +11,7 @@
 //! - [`clock`]: what that page makes of the guest's clocks.
 //! - [`command`]: what the node has a guest do before a request.
 //! - [`mailbox`]: the only memory that both sides write.
+//! - [`channel`]: what passes through it, and where.
 //! - [`doorbell`]: the port the guest rings and what each ring means.
 //! - [`isa`]: the instruction sets that functions are compiled for.
 //! - [`wire`]: how request and response heads are spelled as bytes.
@@ -22,6 +23,7 @@
 
 extern crate alloc;
 
+mod area;
 pub mod boot;
 pub mod channel;
 pub mod clock;

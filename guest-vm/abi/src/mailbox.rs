@@ -22,26 +22,12 @@
 //! function ([`crate::command`]); they are never taken back, so that area is no ring. See
 //! `docs/decisions/0009-streaming.md`, and [`crate::channel`] for what passes.
 
-use crate::channel::{CHANNELS, ChannelWords, PerChannel};
+pub use crate::area::Area;
 #[cfg(doc)]
 use crate::channel::{Channel, Waits};
+use crate::channel::{ChannelWords, OTHERS, PerChannel};
 use crate::ring::RingBuffer;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// A part of the mailbox: offset and size in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
-    /// Offset from the start of the mailbox.
-    pub offset: u64,
-    /// Room, in bytes.
-    pub size: u64,
-}
-
-impl Area {
-    const fn new(offset: u64, size: u64) -> Self {
-        Self { offset, size }
-    }
-}
 
 /// UTF-8 text on how the run ended, where it did not end well.
 pub const REPORT: Area = Area::new(0, 4 << 10);
@@ -54,18 +40,12 @@ pub const LOG: RingBuffer = RingBuffer {
 pub const COMMANDS: Area = Area::new(0x2_1000, 128 << 10);
 /// Most bytes of a function's [`crate::wire::SeedConfig`]: other commands fit beside it.
 pub const CONFIGURATION_MAX: u64 = 64 << 10;
-/// What comes to the guest on the channel of the invocation.
-pub(crate) const INVOCATION_TO_GUEST: Area = Area::new(0x4_1000, 1 << 20);
 /// The page of both sides' words.
 pub const WORDS: Area = Area::new(0x14_1000, 0x1000);
 /// The [`HostWords`].
 pub const HOST_WORDS: Area = Area::new(WORDS.offset, 0x800);
 /// The [`GuestWords`].
 pub const GUEST_WORDS: Area = Area::new(WORDS.offset + 0x800, 0x800);
-/// What comes to the host on the channel of the invocation.
-pub(crate) const INVOCATION_TO_HOST: Area = Area::new(0x14_2000, 1 << 20);
-/// The rings of all other channels.
-pub(crate) const OTHERS: Area = Area::new(0x24_2000, (CHANNELS as u64 - 1) * (256 << 10));
 /// Size of the whole mailbox, in bytes.
 pub const MAILBOX_BYTES: u64 = OTHERS.offset + OTHERS.size;
 

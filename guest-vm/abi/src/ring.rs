@@ -5,7 +5,7 @@
 //! is changed by one side alone, and the other side's is only its word: [`used`]
 //! says whether it can be true before anything is copied.
 
-use crate::mailbox::Area;
+use crate::area::Area;
 
 /// Where a ring buffer lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

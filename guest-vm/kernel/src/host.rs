@@ -11,7 +11,7 @@ use core::arch::asm;
 use core::fmt::{self, Write as _};
 use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{Ordering, compiler_fence, fence};
 
 use faasw_abi::boot::{Activation, BOOT_MAGIC, BootPage};
 use faasw_abi::channel::{Channel, ChannelWords};
@@ -108,6 +108,8 @@ pub fn host_counter(word: HostWord) -> u64 {
     loop {
         let again = read();
         if again == value {
+            // What the counter announces is copied after it was read.
+            compiler_fence(Ordering::Acquire);
             return value;
         }
         value = again;

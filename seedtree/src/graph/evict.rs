@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::node::Node;
+use super::search::Search;
 use super::{Graph, Resident};
 use crate::eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
 use crate::key::{Key, Owner};
@@ -19,12 +20,6 @@ const INHERITED: f64 = 0.5;
 
 /// How many more are looked at, each time, where nothing could go before.
 const LOOKED_AT: usize = 16;
-
-/// How far the search for something that can go is: behind the last that was looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Search {
-    at: Option<(Owner, Key)>,
-}
 
 /// An instance that nobody uses, and which holds the snapshot that it was forked from.
 #[derive(Clone, Copy, Debug)]

@@ -19,6 +19,7 @@ mod describe;
 mod evict;
 mod node;
 mod resident;
+mod search;
 mod slot;
 
 use std::collections::BTreeMap;
@@ -32,8 +33,8 @@ pub use evict::{OwnerEvictions, Resting};
 pub use resident::Resident;
 pub use slot::{HALF_LIFE, Slot};
 
-use self::evict::Search;
 use self::node::{Accounts, Node};
+use self::search::Search;
 use crate::key::{Key, Owner, StepDigest};
 use crate::limits::LAYERS_MAX;
 

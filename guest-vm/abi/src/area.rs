@@ -1,0 +1,16 @@
+//! Places in the mailbox.
+
+/// A part of the mailbox: offset and size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Offset from the start of the mailbox.
+    pub offset: u64,
+    /// Room, in bytes.
+    pub size: u64,
+}
+
+impl Area {
+    pub(crate) const fn new(offset: u64, size: u64) -> Self {
+        Self { offset, size }
+    }
+}
