@@ -150,7 +150,8 @@ mod tests {
         let mut changed = Vec::new();
         let steps = 4;
         for step in 0..steps {
-            let places = (0..FILLED_MAX as u64 / 2).map(|place| HEAP + (64 * place + 2 * step) * PAGE);
+            let places =
+                (0..FILLED_MAX as u64 / 2).map(|place| HEAP + (64 * place + 2 * step) * PAGE);
             let mut pages: Vec<u64> = places.collect();
             pages.push(BOOT_PAGE);
             seed = child(Some(&seed), &pages);

@@ -300,7 +300,11 @@ pub fn grandchild(program: &[u8]) -> Source {
     } = seed(program, [0, 0]);
     let own = memory("grandchild", RAM);
     for at in [42 << 20, 43 << 20] {
-        put(&own, at + 24, &[at + 2, at + 3].map(u64::to_le_bytes).concat());
+        put(
+            &own,
+            at + 24,
+            &[at + 2, at + 3].map(u64::to_le_bytes).concat(),
+        );
     }
     layers.push(own);
     let last = windows.last_mut().unwrap();
