@@ -210,13 +210,12 @@ async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
     };
     let roomless = bench.another(roomless).await;
     let evicted = seed_and_preset_shells(&roomless).await;
+    let mut by_ancestor = 0;
     for _ in 0..4 {
         let (_, timing, _) = roomless.through(&evicted, call("/count")).await;
-        assert!(matches!(
-            timing.served,
-            Served::Ancestor | Served::Shell | Served::Made
-        ));
+        by_ancestor += u32::from(timing.served == Served::Ancestor);
     }
+    assert!(by_ancestor > 0);
     for pool in [&bench.pool, &roomless.pool] {
         let tree = pool.tree();
         let shared: Vec<_> = tree.iter().filter(|seed| seed.level < 2).collect();

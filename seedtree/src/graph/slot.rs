@@ -3,7 +3,8 @@
 //! Requests come here and nowhere else: a slot has a lock of its own, which is held for
 //! the time of a clone or of a comparison. A lease on a snapshot is its `Arc`; clones of
 //! it begin under this lock and with an existing one alone, so what has none when it is
-//! looked at under the lock gets none before it is evicted.
+//! looked at under the lock gets none before it is evicted. Who has a `Weak` of it may be
+//! quicker, and keeps it a moment longer than the graph.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
