@@ -141,9 +141,9 @@ pub enum Origin {
 message! {
     /// Node to shell: become an image of a seed, and run once, ahead of a [`Fork`] to one
     /// that descends from it: its write set is written, its read set read, by the guest,
-    /// and everything brought back. Attached: the
-    /// mailbox, which stays with the shell, and the layers, root first. The shell
-    /// answers with [`Prepared`]. Only before a fork, once in a shell's life.
+    /// and everything brought back. Attached: the mailbox, which stays with the shell, and
+    /// the layers, root first. The shell answers with [`Prepared`]. Only before a fork, once
+    /// in a shell's life.
     Preset {
         /// The seed.
         image: Image,
