@@ -1,9 +1,8 @@
 //! What forking takes besides a snapshot, which is the tree's.
 //!
 //! `frozen`: what the pool says of one. `template`: what a shell is preset with; `parent`: its
-//! name, which does not keep it. `code`:
-//! compiled code, mapped beside. `large_pages`: for memory that every guest reads. All of it is
-//! sealed files and lists of pages: nothing here runs.
+//! name, which does not keep it. `code`: compiled code, mapped beside. `large_pages`: for memory
+//! that every guest reads. All of it is sealed files and lists of pages: nothing here runs.
 
 mod code;
 mod frozen;

@@ -12,37 +12,37 @@ use super::{Stock, lock};
 use crate::error::PlatformError;
 use crate::snapshots::{Frozen, Parent, Template};
 
-/// Keeps the stock filled for as long as it exists.
-pub async fn refill(stock: Weak<Stock>) {
-    loop {
-        let Some(stock) = stock.upgrade() else { return };
-        let next = match stock.fill().await {
-            Ok(next) => next,
-            Err(error) => {
-                if stock.stopped.load(Ordering::Acquire) {
-                    return;
+impl Stock {
+    /// Keeps the stock filled for as long as it exists.
+    pub(super) async fn refill(stock: Weak<Self>) {
+        loop {
+            let Some(stock) = stock.upgrade() else { return };
+            let next = match stock.fill().await {
+                Ok(next) => next,
+                Err(error) => {
+                    if stock.stopped.load(Ordering::Acquire) {
+                        return;
+                    }
+                    // The next request makes its own shell and reports what is wrong.
+                    tracing::warn!(error = %Line(error), "no shell could be made ahead");
+                    None
                 }
-                // The next request makes its own shell and reports what is wrong.
-                tracing::warn!(error = %Line(error), "no shell could be made ahead");
-                None
+            };
+            #[cfg(feature = "measuring")]
+            stock.filled.notify_waiters();
+            // Waits without keeping the stock alive: whoever drops it notifies.
+            let changed = stock.changed.clone();
+            drop(stock);
+            match next {
+                // Late or early makes no difference.
+                Some(next) => {
+                    let _ = timeout_at(next, changed.notified()).await;
+                }
+                None => changed.notified().await,
             }
-        };
-        #[cfg(feature = "measuring")]
-        stock.filled.notify_waiters();
-        // Waits without keeping the stock alive: whoever drops it notifies.
-        let changed = stock.changed.clone();
-        drop(stock);
-        match next {
-            // Late or early makes no difference.
-            Some(next) => {
-                let _ = timeout_at(next, changed.notified()).await;
-            }
-            None => changed.notified().await,
         }
     }
-}
 
-impl Stock {
     /// Makes what is missing and ends what is too much; says when to look again, if
     /// nobody takes one before.
     async fn fill(&self) -> Result<Option<Instant>, PlatformError> {

@@ -19,7 +19,6 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::filling::refill;
 use self::ready::Kept;
 pub use self::ready::Ready;
 use self::watermarks::Watermarks;
@@ -130,7 +129,7 @@ impl Stock {
             0 => first.shell.destroy().await,
             _ => lock(&stock.kept).put(first),
         }
-        tokio::spawn(refill(Arc::downgrade(&stock)));
+        tokio::spawn(Self::refill(Arc::downgrade(&stock)));
         Ok(stock)
     }
 
