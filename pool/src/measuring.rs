@@ -58,7 +58,7 @@ impl Shells {
     /// # Errors
     /// When none can be made.
     pub async fn take(&self) -> Result<Taken, PlatformError> {
-        let (ready, was_ready) = self.stock.take(&self.linked).await?;
+        let (ready, was_ready) = self.stock.take(&self.linked, &self.linked).await?;
         Ok(Taken { ready, was_ready })
     }
 

@@ -9,7 +9,7 @@ use crate::memory::SHORT;
 pub struct EngineStats {
     /// Shells made ahead that hold no function yet.
     pub shells: usize,
-    /// How many of those are images of what functions descend from.
+    /// How many of those are images of seeds that functions descend from.
     pub preset: usize,
     /// How many of those are wanted, and how often one was there.
     pub stock: StockStats,
@@ -55,6 +55,11 @@ pub struct StockStats {
     pub high: usize,
     /// Instances, ever, for which a shell was ready.
     pub hits: u64,
+    /// Those of them for which it was preset with what they are forked from most directly,
+    /// not with something further up or nothing.
+    pub near: u64,
+    /// Seeds that shells are preset with now.
+    pub parents: usize,
     /// Instances, ever, that had to wait until a shell was made, because none was ready.
     pub misses: u64,
 }

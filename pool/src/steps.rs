@@ -13,7 +13,7 @@ use faasw_seedtree::{Key, Owner};
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{Compiled, Pool};
-use crate::seeds::{For, FunctionSpec, Guest, Making, Makings, Recipe, Seeds, Step};
+use crate::seeds::{For, FunctionSpec, Guest, Making, Makings, Origin, Recipe, Seeds, Step};
 use crate::shells::{Event, Ready, Stock};
 use crate::snapshots::{Frozen, Template};
 
@@ -81,7 +81,7 @@ impl Steps {
     }
 }
 
-/// A tree of seeds of one function, in a graph of its own, whose shells are a pool's.
+/// A tree of seeds of one function's code, in a graph of its own, whose shells are a pool's.
 #[derive(Debug)]
 pub struct StepTree {
     stock: Arc<Stock>,
@@ -104,6 +104,10 @@ pub struct Forked {
     pub layers: usize,
     /// Pages that its seed has of its own.
     pub own_pages: u64,
+    /// How many steps its seed is below what the shell was preset with, if it was.
+    pub steps: Option<usize>,
+    /// Whether the shell was made ahead.
+    pub was_ready: bool,
 }
 
 impl StepTree {
@@ -151,14 +155,15 @@ impl StepTree {
         })
     }
 
-    /// A node below `parent`, or below the root: there its function is instantiated, and
-    /// below that `export` called. Nodes of another `salt` are others.
+    /// A node of `owner` below `parent`, or below the root: there its function is
+    /// instantiated, and below that `export` called. Nodes of another `salt` are others.
     ///
     /// # Errors
     /// When the graph does not take it.
     pub fn define(
         &self,
         parent: Option<Key>,
+        owner: Owner,
         export: &str,
         salt: u64,
     ) -> Result<Key, PlatformError> {
@@ -176,9 +181,7 @@ impl StepTree {
         };
         let recipe = Recipe::Commands(Box::new(step));
         let parent = parent.unwrap_or(self.booted);
-        let defined = self
-            .seeds
-            .define(Some(parent), Owner::Function(0), recipe)?;
+        let defined = self.seeds.define(Some(parent), owner, recipe)?;
         Ok(defined.key)
     }
 
@@ -223,26 +226,59 @@ impl StepTree {
         self.forks(self.booted)
     }
 
-    /// Forks a node's seed, in a shell that is preset for its parent or in a bare one, and has
-    /// the guest call `export`.
+    /// Forks a node's seed, in a shell that is preset with what is `steps` above it or in a
+    /// bare one, and has the guest call `export`.
     ///
     /// # Errors
     /// When the seed cannot be made, or the guest dies.
-    pub async fn fork(&self, key: Key, is_preset: bool, export: &str) -> Result<Forked, SeedError> {
+    pub async fn fork(
+        &self,
+        key: Key,
+        steps: Option<usize>,
+        export: &str,
+    ) -> Result<Forked, SeedError> {
         let frozen = self.seed(key).await?;
-        let Ready {
-            mut shell,
-            mut mailbox,
-        } = self.stock.take_bare().await?;
-        if let Some(parent) = frozen.parent().filter(|_| is_preset) {
-            let template = Template::new(parent.clone());
+        let mut ready = self.stock.take_bare().await?;
+        if let Some(steps) = steps {
+            let mut line = std::iter::successors(Some(&frozen), |at| at.parent());
+            let above = line.nth(steps).cloned().ok_or_else(|| {
+                PlatformError::Protocol("a seed has not so many ancestors".to_owned())
+            })?;
+            let template = Template::new(above);
             let template = template.map_err(|error| PlatformError::System {
                 what: "it is not known what to preset",
                 error,
             })?;
-            let preset = shell.preset(&template, &mailbox).await?;
+            let preset = ready.shell.preset(&template, &ready.mailbox).await?;
             preset.map_err(PlatformError::Protocol)?;
         }
+        self.run(&frozen, ready, false, export).await
+    }
+
+    /// Forks a node's seed in the shell that a request of its function would get, and has the
+    /// guest call `export`.
+    ///
+    /// # Errors
+    /// When the seed cannot be made, or the guest dies.
+    pub async fn serve(&self, key: Key, export: &str) -> Result<Forked, SeedError> {
+        let frozen = self.seed(key).await?;
+        let origin = Origin::own(frozen.clone());
+        let (ready, was_ready) = self.stock.take(&frozen, origin.parent()).await?;
+        self.run(&frozen, ready, was_ready, export).await
+    }
+
+    async fn run(
+        &self,
+        frozen: &Frozen,
+        ready: Ready,
+        was_ready: bool,
+        export: &str,
+    ) -> Result<Forked, SeedError> {
+        let Ready {
+            mut shell,
+            mut mailbox,
+        } = ready;
+        let steps = shell.image().and_then(|image| image.steps_to(frozen));
         let Guest {
             code,
             ram_bytes,
@@ -253,7 +289,7 @@ impl StepTree {
         }]))?;
         let working_set = frozen.working_set().current();
         shell
-            .fork(&frozen, *ram_bytes, &working_set, &mailbox, Some(code))
+            .fork(frozen, *ram_bytes, &working_set, &mailbox, Some(code))
             .await?;
         shell.activate(1, frozen.monotonic_nanoseconds()).await?;
         let mut log = LogLines::new(spec.log.clone(), 1);
@@ -279,6 +315,8 @@ impl StepTree {
             windows: frozen.windows().len(),
             layers: frozen.layers().len(),
             own_pages: frozen.layer().own().count(),
+            steps,
+            was_ready,
         })
     }
 }

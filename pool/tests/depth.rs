@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use faasw_pool::steps::{Forked, StepTree};
 use faasw_pool::{FreezePolicy, FunctionSpec};
-use faasw_seedtree::Key;
+use faasw_seedtree::{Key, Owner};
 
 use support::{Bench, Log, slowness, spec};
 
 const DEPTH: usize = 5;
 const CHILDREN: u64 = 10;
+const OWNER: Owner = Owner::Function(0);
 /// Each call of it counts, and says how far.
 const EXPORT: &str = "init";
 
@@ -41,7 +42,7 @@ fn levels(tree: &StepTree, children: u64) -> Vec<Vec<Key>> {
     let mut levels: Vec<Vec<Key>> = Vec::new();
     for _ in 0..DEPTH {
         let parent = levels.last().map(|level| level[0]);
-        let level = (0..children).map(|salt| tree.define(parent, EXPORT, salt).unwrap());
+        let level = (0..children).map(|salt| tree.define(parent, OWNER, EXPORT, salt).unwrap());
         levels.push(level.collect());
     }
     levels
@@ -91,11 +92,14 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
 
     // It counts on where its ancestors stopped, and none of them hears of it.
     log.lines.lock().unwrap().clear();
-    for is_preset in [true, false] {
-        for (depth, key) in path.iter().enumerate() {
-            tree.fork(*key, is_preset, EXPORT).await.unwrap();
+    // Wherever its shell was preset between the root and itself, or not.
+    for (depth, key) in path.iter().enumerate() {
+        let images = (0..=depth + 1).map(Some).chain([None]);
+        for steps in images {
+            let forked = tree.fork(*key, steps, EXPORT).await.unwrap();
+            assert_eq!(forked.steps, steps);
             let lines = std::mem::take(&mut *log.lines.lock().unwrap());
-            assert_eq!(lines, [format!("count{}", depth + 1)], "{is_preset}");
+            assert_eq!(lines, [format!("count{}", depth + 1)], "{steps:?}");
         }
     }
 }
@@ -134,8 +138,8 @@ async fn a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth(bench:
         for place in 0..DEPTH {
             // Neither depth is always the first.
             let depth = (place + round) % DEPTH;
-            for (all, is_preset) in forked[depth].iter_mut().zip([true, false]) {
-                all.push(tree.fork(path[depth], is_preset, EXPORT).await.unwrap());
+            for (all, steps) in forked[depth].iter_mut().zip([Some(1), None]) {
+                all.push(tree.fork(path[depth], steps, EXPORT).await.unwrap());
             }
         }
     }
@@ -166,6 +170,34 @@ async fn a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth(bench:
     assert_eq!(own(4), own(1));
 }
 
+async fn a_fork_in_a_shell_preset_further_up_is_better_than_in_a_bare_one(bench: &Bench) {
+    let (tree, _log) = tree(bench).await;
+    let deepest = *levels(&tree, 1).last().unwrap().last().unwrap();
+    let rounds = (24 / slowness() as usize).max(2);
+    let images: Vec<Option<usize>> = (0..DEPTH).map(Some).chain([None]).collect();
+    let mut forked: Vec<Vec<Forked>> = vec![Vec::new(); images.len()];
+    for round in 0..rounds {
+        for place in 0..images.len() {
+            let place = (place + round) % images.len();
+            let one = tree.fork(deepest, images[place], EXPORT).await.unwrap();
+            forked[place].push(one);
+        }
+    }
+    let faults = |all: &[Forked]| all.iter().map(|fork| fork.page_faults).min().unwrap();
+    for (steps, all) in images.iter().zip(&forked) {
+        let took = median(all.iter().map(|fork| fork.took).collect());
+        println!(
+            "preset {steps:?} steps up: {took:?}, {} faults",
+            faults(all)
+        );
+    }
+    let bare = faults(forked.last().unwrap());
+    for (steps, all) in images.iter().zip(&forked).take(DEPTH) {
+        let found = faults(all);
+        assert!(found <= bare, "{steps:?}: {found} and {bare}");
+    }
+}
+
 fn main() {
     support::main(|skip| {
         let mut all = Vec::new();
@@ -174,6 +206,7 @@ fn main() {
                 fifty_seeds_are_built_evicted_and_built_again,
                 whoever_goes_does_not_wait_any_more,
                 a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth,
+                a_fork_in_a_shell_preset_further_up_is_better_than_in_a_bare_one,
             ]);
         }
         all

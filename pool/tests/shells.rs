@@ -168,8 +168,9 @@ async fn a_large_function_is_served(bench: &Bench) {
 
 async fn a_shell_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &Bench) {
     let seed = seed_and_preset_shells(bench).await;
-    let watermarks = bench.pool.stats().stock;
-    assert_eq!((watermarks.low, watermarks.high), (3, 24));
+    let stock = bench.pool.stats().stock;
+    assert_eq!((stock.low, stock.high), (3, 24));
+    assert_eq!(stock.parents, 1, "what all functions descend from");
     let bare = bench.another(without_any()).await;
     let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let mut hits = 0;
@@ -189,8 +190,44 @@ async fn a_shell_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &Ben
     }
     // Nothing is made while nobody asks: the first found one.
     assert!(hits > 0);
+    // With one parent each shell that was ready was preset with it.
+    let stock = bench.pool.stats().stock;
+    assert_eq!((stock.near, stock.parents), (stock.hits, 1));
     assert_eq!(bare.pool.stats().stock.hits, 0);
     bare.pool.shutdown().await;
+}
+
+async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
+    let seed = seed_and_preset_shells(bench).await;
+    // Some are forked from the function's seed, and tell what they use.
+    for _ in 0..4 {
+        bench.through(&seed, call("/count")).await;
+    }
+    // With no room for seeds, all are forked from what functions share.
+    let roomless = PoolOptions {
+        seed_memory: 0,
+        ..forking()
+    };
+    let roomless = bench.another(roomless).await;
+    let evicted = seed_and_preset_shells(&roomless).await;
+    let mut by_ancestor = 0;
+    for _ in 0..4 {
+        let (_, timing, _) = roomless.through(&evicted, call("/count")).await;
+        by_ancestor += u32::from(timing.served == Served::Ancestor);
+    }
+    assert!(by_ancestor > 0);
+    for pool in [&bench.pool, &roomless.pool] {
+        let tree = pool.tree();
+        let shared: Vec<_> = tree.iter().filter(|seed| seed.level < 2).collect();
+        assert_eq!(shared.len(), 2);
+        for seed in shared {
+            let learnt = (seed.written_pages, seed.read_pages);
+            assert_eq!(learnt, (0, 0), "{seed:?}");
+        }
+    }
+    let own = bench.pool.tree().into_iter().find(|seed| seed.level == 2);
+    assert!(own.is_some_and(|own| own.written_pages > 0));
+    roomless.pool.shutdown().await;
 }
 
 /// Has three requests served by a shell each, one after the other, and each shell's end
@@ -273,6 +310,7 @@ fn main() {
                 functions_of_any_memory_are_served in forking(),
                 a_large_function_is_served in forking(),
                 a_shell_that_was_ready_is_a_hit_and_one_that_is_made_a_miss in forking(),
+                what_functions_use_is_not_learnt_of_what_they_share in forking(),
             ]);
         }
         all.extend(trials![skip;

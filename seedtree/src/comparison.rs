@@ -16,7 +16,7 @@ use crate::view::View;
 
 /// Most pages that are copied: one takes 0.3 to 1 us and is the instance's own from then
 /// on, where a mapping of any size takes 5 to 15 us and a fault for each page that is used.
-const FILLED_PAGES: u64 = 256;
+pub(crate) const FILLED_PAGES: u64 = 256;
 /// How many are copied rather than mapped.
 const LITTLE: u64 = 4;
 /// What is more is not even compared, holes included, for a function decides how far
@@ -25,7 +25,7 @@ const COMPARED_PAGES: u64 = 4096;
 /// Ranges of one of the seed's own that are mapped apart.
 const PIECES: usize = MAPPED_MAX / OWN_MAX - 1;
 /// The page that every activation writes.
-const ACTIVATION: PageRange = PageRange::of_bytes(BOOT_PAGE, BOOT_PAGE + PAGE);
+pub(crate) const ACTIVATION: PageRange = PageRange::of_bytes(BOOT_PAGE, BOOT_PAGE + PAGE);
 /// Where page tables are.
 const TABLES: PageRange = PageRange::of_bytes(PML4, TABLE_ZONE_END);
 /// The page of their zone that a guest takes last.

@@ -8,6 +8,7 @@ use faasw_abi::pages::PageSet;
 use rustix::io::Errno;
 
 use crate::difference::Difference;
+use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::laid_over;
 use crate::prepared::prepared;
@@ -16,7 +17,8 @@ use crate::working_set::WorkingSet;
 
 impl<S> Snapshot<S> {
     /// What a guest that was forked from `parent`, if it was, has become: its own memory,
-    /// its vCPU, and the monotonic time as it counted it, in nanoseconds.
+    /// its vCPU, and the monotonic time as it counted it, in nanoseconds. It counts as one
+    /// that all share until [`Snapshot::owned_by`] says whose it is.
     ///
     /// # Errors
     /// The system's.
@@ -42,7 +44,8 @@ impl<S> Snapshot<S> {
             windows,
             difference: Difference::default(),
             prepared: OnceLock::new(),
-            working_set: WorkingSet::default(),
+            owner: Owner::Shared,
+            working_set: WorkingSet::of(Owner::Shared),
             forks: AtomicU64::new(0),
         };
         if let Some(parent) = &snapshot.parent {
@@ -50,6 +53,17 @@ impl<S> Snapshot<S> {
             snapshot.difference = Difference::of(&snapshot, private)?;
         }
         Ok(snapshot)
+    }
+
+    /// Says whose code it has run. Where that is one function's, what its instances use is
+    /// learnt from now on; where it is everybody's, never.
+    #[must_use]
+    pub fn owned_by(self, owner: Owner) -> Self {
+        Self {
+            owner,
+            working_set: WorkingSet::of(owner),
+            ..self
+        }
     }
 
     /// What a shell has as private pages that is preset with it. Found out when it is asked

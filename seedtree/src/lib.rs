@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod comparison;
+mod descent;
 mod difference;
 mod eviction;
 mod file;
@@ -23,6 +24,7 @@ pub mod limits;
 mod overlay;
 mod prepared;
 mod snapshot;
+mod use_rate;
 mod view;
 mod working_set;
 
@@ -34,5 +36,6 @@ pub use key::{Key, Owner, StepDigest};
 pub use layer::{Layer, LayerBuilder};
 pub use overlay::{Window, Windows, laid_over, overlay};
 pub use snapshot::Snapshot;
+pub use use_rate::{HALF_LIFE, UseRate};
 pub use view::View;
 pub use working_set::{Misses, PageSets, UsedPages, WorkingSet};

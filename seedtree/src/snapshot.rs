@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::difference::Difference;
 use crate::graph::Resident;
+use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::Window;
 use crate::working_set::WorkingSet;
@@ -22,6 +23,7 @@ use faasw_abi::pages::PageSet;
 pub struct Snapshot<S> {
     pub(crate) parent: Option<Arc<Self>>,
     pub(crate) depth: u32,
+    pub(crate) owner: Owner,
     pub(crate) layer: Layer,
     pub(crate) state: S,
     pub(crate) monotonic_nanoseconds: u64,
@@ -43,6 +45,12 @@ impl<S> Snapshot<S> {
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// Whose code it has run.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Its own memory.

@@ -4,7 +4,7 @@
 
 use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_seedtree::limits::{SET_MAX, SET_PAGES_MAX};
-use faasw_seedtree::{Misses, UsedPages, WorkingSet, overlay};
+use faasw_seedtree::{Misses, Owner, UsedPages, WorkingSet, overlay};
 use std::num::NonZeroU32;
 
 use crate::Target;
@@ -35,7 +35,7 @@ fn told(input: &mut Input<'_>) -> Vec<PageRange> {
 
 fn read(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
-    let set = WorkingSet::default();
+    let set = WorkingSet::of(Owner::Function(0));
     let mut is_good = true;
     while !input.is_over() {
         let used = UsedPages {

@@ -42,7 +42,8 @@ pub struct Summary {
 /// Shells that are made ahead of requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShellSummary {
-    /// Ready ones, by state: `bare`, or `preset` to what functions have in common.
+    /// Ready ones, by state: `bare`, or `preset` with a seed that functions descend
+    /// from.
     pub ready: BTreeMap<String, u64>,
     /// How many are to be ready: `low` at least, `now` by demand, `high` at most.
     pub wanted: BTreeMap<String, u64>,

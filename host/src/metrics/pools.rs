@@ -21,6 +21,8 @@ pub(super) struct Pools {
     pub(super) shells: Family<State, Gauge>,
     shells_wanted: Family<Watermark, Gauge>,
     pub(super) shell_takes: Family<Outcome, Counter>,
+    shell_near_hits: Counter,
+    shell_parents: Gauge,
     pub(super) groups: Family<State, Gauge>,
     pub(super) groups_free_max: Gauge,
     pub(super) group_takes: Family<Outcome, Counter>,
@@ -34,7 +36,7 @@ impl Pools {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "shells",
-            "Shells ready without a function: bare ones, and those that are preset to what functions have in common",
+            "Shells ready without a function: bare ones, and those that are preset to what functions descend from",
             self.shells.clone(),
         );
         registry.register(
@@ -46,6 +48,16 @@ impl Pools {
             "shell_takes",
             "Instances that took a shell: one that was ready (hit), or one made while they waited (miss)",
             self.shell_takes.clone(),
+        );
+        registry.register(
+            "shell_near_hits",
+            "Hits of shells that were preset with what their instance is forked from most directly",
+            self.shell_near_hits.clone(),
+        );
+        registry.register(
+            "shell_parents",
+            "Seeds that ready shells are preset with",
+            self.shell_parents.clone(),
         );
         registry.register(
             "groups",
@@ -113,6 +125,10 @@ impl Pools {
             let of = State { state };
             self.groups.get_or_create(&of).set(whole(count));
         }
+        self.shell_parents.set(whole(stock.parents));
+        self.shell_near_hits
+            .inner()
+            .fetch_max(stock.near, Ordering::Relaxed);
         self.groups_free_max.set(whole(groups.free_max));
         self.memory_used.set(whole(memory.used.unwrap_or(0)));
         self.memory_max.set(whole(memory.max));

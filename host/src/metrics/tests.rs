@@ -55,6 +55,8 @@ fn what_is_recorded_is_in_the_text() {
             low: 4,
             high: 32,
             hits: 90,
+            near: 80,
+            parents: 3,
             misses: 10,
         },
         groups: GroupStats {
@@ -114,6 +116,8 @@ fn what_is_recorded_is_in_the_text() {
         r#"faasw_shells_wanted{mark="high"} 32"#,
         r#"faasw_shell_takes_total{result="hit"} 90"#,
         r#"faasw_shell_takes_total{result="miss"} 10"#,
+        "faasw_shell_near_hits_total 80",
+        "faasw_shell_parents 3",
         r#"faasw_groups{state="free"} 11"#,
         r#"faasw_groups{state="used"} 7"#,
         "faasw_groups_free_max 256",

@@ -77,7 +77,7 @@ impl<'a> Sets<'a> {
 pub struct Difference {
     /// Its contents are to be copied.
     pub filled: PageSet,
-    /// Its last layer is to be mapped.
+    /// Its layers are to be mapped, as its windows say.
     pub mapped: PageSet,
     /// Translations are others, and not only more.
     pub forgets_tables: bool,

@@ -1,11 +1,10 @@
 //! The generic shell: everything that functions have in common is done ahead.
 //!
 //! A shell that is made ahead of need (Catalyzer's sandbox Zygote, §4.2; AFaaS §4.2)
-//! becomes an image of a seed without any tenant's code that functions descend from,
-//! and has its guest run once, over the pages that every request uses: so memory slots,
-//! vCPU state and second-level tables are there before anybody waits for them. The
-//! reset that parked instances go through takes back whatever that run did. The fork
-//! to a function's seed then does what differs:
+//! becomes an image of a seed that others descend from, and has its guest run once, over
+//! the pages that every request uses: so memory slots, vCPU state and second-level tables
+//! are there before anybody waits for them. The reset that parked instances go through
+//! takes back whatever that run did. The fork to a seed below it then does what differs:
 //!
 //! - *Copied*: pages that a function's instances write or are likely to use get the
 //!   seed's contents where they are, and what translates them stays.
@@ -88,8 +87,8 @@ impl Preset {
         })
     }
 
-    /// Becomes an instance of a child of its seed, whose own layer is `attached`, or of the
-    /// seed itself. However deep the seed is, a fork of it does the same.
+    /// Becomes an instance of its seed or of one that descends from it, whose layers since
+    /// then are `attached`. However deep that one is, a fork of it does the same.
     ///
     /// # Errors
     /// `INVAL` when the order is for no such seed; the system's.
@@ -104,7 +103,7 @@ impl Preset {
             windows,
             ..
         } = parent;
-        if attached.layers.len() > 1 || !descend(sets.windows, &windows, layers.len()) {
+        if !descend(sets.windows, &windows, layers.len()) {
             return Err(Errno::INVAL);
         }
         layers.extend(attached.layers);
@@ -116,12 +115,11 @@ impl Preset {
         if ram.bytes() > preset_bytes {
             vm.give(Slot::MoreRam, preset_bytes, ram.from(preset_bytes)?)?;
         }
-        for range in difference.mapped.iter() {
-            let layer = layers.len().saturating_sub(1) as u32;
-            guest_memory::map_window(ram, &layers, &Window { range, layer })?;
-        }
         let gone = difference.mapped.union(&difference.filled);
         let mut source = Source::new(layers, sets.windows, sets.written.clone());
+        for range in difference.mapped.iter() {
+            source.map(ram, range)?;
+        }
         source.lent = self.private.without(&gone);
         for range in difference.filled.iter() {
             source.fill(ram, range)?;
@@ -181,9 +179,9 @@ fn place_code(vm: &mut Vm, room: Mapping, file: BorrowedFd<'_>, bytes: u64) -> R
     vm.give(Slot::Code, CODE, code)
 }
 
-/// Whether `windows` can be those of a child of a seed with `depth` layers that are mapped
-/// where `parent` says: wherever they are of the parent's layers, they are as in the parent.
-/// Both are in order.
+/// Whether `windows` can be those of a descendant of a seed with `depth` layers that are
+/// mapped where `parent` says: wherever they are of the parent's layers, they are as in the
+/// parent. Both are in order.
 fn descend(windows: &[Window], parent: &[Window], depth: usize) -> bool {
     let mut parent = parent.iter().peekable();
     windows

@@ -164,6 +164,26 @@ impl Source {
         ram.zero(rest)
     }
 
+    /// Maps pages of `ram` as the seed has them, as far as it has any there: while its
+    /// layers' files are there.
+    ///
+    /// # Errors
+    /// The system's; `INVAL` where a window's layer is missing.
+    pub fn map(&self, ram: Mapping, range: PageRange) -> Result<(), Errno> {
+        for window in self.windows_from(range.start) {
+            let here = window.range.intersection(range);
+            if here.is_empty() {
+                break;
+            }
+            let here = Window {
+                range: here,
+                ..*window
+            };
+            guest_memory::map_window(ram, &self.layers, &here)?;
+        }
+        Ok(())
+    }
+
     /// The pages of `range` that differ from the seed's.
     ///
     /// # Errors
@@ -206,13 +226,7 @@ impl Source {
     /// The system's.
     pub fn settle(&mut self, ram: Mapping) -> Result<(), Errno> {
         for piece in self.copied.without(&self.write_set).iter() {
-            for window in self.windows_from(piece.start) {
-                let range = window.range.intersection(piece);
-                if range.is_empty() {
-                    break;
-                }
-                guest_memory::map_window(ram, &self.layers, &Window { range, ..*window })?;
-            }
+            self.map(ram, piece)?;
         }
         self.copied = PageSet::new();
         self.lent = PageSet::new();

@@ -60,7 +60,7 @@ impl Pool {
             Some(frozen) => Origin::own(frozen),
             None => self.origin(seed).await?,
         };
-        let (ready, was_ready) = self.inner.stock.take(&origin.from).await?;
+        let (ready, was_ready) = self.inner.stock.take(&origin.from, origin.parent()).await?;
         let served = match (origin.is_own(), was_ready) {
             (true, true) => Served::Shell,
             (true, false) => Served::Made,
@@ -142,7 +142,8 @@ impl Pool {
                     break;
                 };
                 let made = async {
-                    let (ready, _) = stock.take(&frozen).await?;
+                    let origin = Origin::own(frozen.clone());
+                    let (ready, _) = stock.take(&frozen, origin.parent()).await?;
                     let mut instance = Instance::new(ready, frozen.clone(), true);
                     instance.fork(seed.ram_bytes(), seed.code()).await?;
                     Ok::<_, PlatformError>(instance)

@@ -229,6 +229,15 @@ impl Origin {
         }
     }
 
+    /// What shells are to be preset with for this and more of its kind: an ancestor that
+    /// stands in for the function's seed does so for others, too.
+    pub fn parent(&self) -> &Arc<Frozen> {
+        match self.is_own() {
+            true => self.from.parent().unwrap_or(&self.from),
+            false => &self.from,
+        }
+    }
+
     /// Whether it is the function's own seed.
     pub fn is_own(&self) -> bool {
         self.missing.is_empty()

@@ -51,7 +51,7 @@ impl Drop for Made {
         self.told.close();
         if let Some(seeds) = self.seeds.upgrade() {
             let gone = seeds.lock().leave(self.key, Waiter::is_closed);
-            drop(gone);
+            seeds.let_go(gone);
         }
     }
 }
@@ -151,7 +151,7 @@ impl Seeds {
     /// A handle less.
     pub fn forget(&self, key: Key) {
         let gone = self.lock().forget(key);
-        drop(gone);
+        self.let_go(gone);
         self.forgotten.notify_waiters();
     }
 
@@ -213,7 +213,7 @@ impl Seeds {
                 let stock = seeds.stock.upgrade().ok_or_else(abandoned)?;
                 let started = Instant::now();
                 let made = recipe.make(&stock, parent.as_ref()).await;
-                made.map(|frozen| (Arc::new(frozen), started.elapsed()))
+                made.map(|frozen| (Arc::new(frozen.owned_by(owner)), started.elapsed()))
             };
             let made = tokio::select! {
                 made = making => Some(made),
@@ -223,7 +223,7 @@ impl Seeds {
                 // Functions descend from it.
                 Some(Ok((frozen, _))) if matches!(*recipe, Recipe::Link) => {
                     if let Some(stock) = seeds.stock.upgrade() {
-                        stock.preset_with(frozen.clone());
+                        stock.set_base(frozen);
                     }
                 }
                 // It is there, or was given up.
@@ -259,13 +259,13 @@ impl Seeds {
     /// Evicts seeds until all together fit their budget, when an owner may have let one go.
     pub fn fit_after(&self, owner: Owner) {
         let gone = self.lock().fit_after(owner, self.budget, Instant::now());
-        end(gone);
+        self.evicted(gone);
     }
 
     /// Evicts seeds until all together take `budget` bytes at most, as far as nobody has them.
     pub fn fit_to(&self, budget: u64) {
         let gone = self.lock().fit(budget, Instant::now());
-        end(gone);
+        self.evicted(gone);
     }
 
     /// What has to go so that an owner's seeds and instances that rest fit `budget` bytes.
@@ -281,7 +281,22 @@ impl Seeds {
             let bytes = frozen.bytes();
             tracing::debug!(bytes, "a seed was evicted: its function held too much");
         }
-        drop(gone);
+        self.let_go(gone.into_iter().map(|(_, frozen)| frozen).collect());
+    }
+
+    fn evicted(&self, gone: Vec<(Key, Arc<Frozen>)>) {
+        for (_, frozen) in &gone {
+            tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
+        }
+        self.let_go(gone.into_iter().map(|(_, frozen)| frozen).collect());
+    }
+
+    /// What has left the graph leaves memory, with the shells that are preset with it.
+    /// Whatever that takes, nobody waits for it at the lock.
+    fn let_go(&self, gone: Vec<Arc<Frozen>>) {
+        if let Some(stock) = self.stock.upgrade() {
+            stock.forget(&gone);
+        }
     }
 
     /// How many wait for a seed.
@@ -314,14 +329,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets go of seeds that were evicted: whatever it takes to free them, nobody waits for it at
-/// the lock.
-fn end(gone: Vec<(Key, Arc<Frozen>)>) {
-    for (_, frozen) in &gone {
-        tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
-    }
-}
-
 fn abandoned() -> SeedError {
     PlatformError::Protocol("nobody waited for it any more".to_owned()).into()
 }
@@ -343,6 +350,7 @@ impl Open {
             return;
         };
         let done = self.seeds.lock().built(ticket, made);
+        self.seeds.let_go(done.gone);
         for (teller, made) in done.told {
             // Who has gone away does not listen.
             let _ = teller.send(made);

@@ -1,15 +1,17 @@
 //! What forking takes besides a snapshot, which is the tree's.
 //!
-//! `frozen`: what the pool says of one. `template`: what a shell is preset with. `code`:
-//! compiled code, mapped beside. `large_pages`: for memory that every guest reads. All of it is
-//! sealed files and lists of pages: nothing here runs.
+//! `frozen`: what the pool says of one. `template`: what a shell is preset with; `parent`: its
+//! name, which does not keep it. `code`: compiled code, mapped beside. `large_pages`: for memory
+//! that every guest reads. All of it is sealed files and lists of pages: nothing here runs.
 
 mod code;
 mod frozen;
 mod large_pages;
+mod parent;
 mod template;
 
 pub use self::code::Code;
 pub use self::frozen::{Frozen, describe};
 pub use self::large_pages::gather;
+pub use self::parent::Parent;
 pub use self::template::Template;

@@ -1,6 +1,6 @@
-//! What shells are preset with: the seed that functions descend from, and the pages
-//! that every function's requests use, as far as that can be told from the seed alone.
-//! What one function's instances use says nothing to another's.
+//! What shells are preset with: a seed that others descend from, and the pages that their
+//! requests use, as far as that can be told from the seed alone. What the instances of one
+//! function use says nothing to another's: no working set is asked.
 
 use std::sync::Arc;
 
@@ -10,29 +10,30 @@ use faasw_seedtree::PageSets;
 use rustix::io::Errno;
 
 use super::frozen::Frozen;
+use super::parent::Parent;
 
 /// Memory limit that functions have unless they are told otherwise; the memory of
 /// others is made larger or smaller when they are forked.
 const USUAL_MEMORY: u64 = 128 << 20;
 
-/// What shells are preset with.
-#[derive(Clone, Debug)]
+/// What shells are preset with. The seed is in use as long as somebody has this.
+#[derive(Debug)]
 pub struct Template {
     /// The seed.
     pub frozen: Arc<Frozen>,
     /// What is written and read.
-    pub sets: Arc<PageSets>,
+    pub sets: PageSets,
     /// RAM of the guest, in bytes.
     pub ram_bytes: u64,
 }
 
 impl Template {
-    /// To preset shells with `frozen`, which has no tenant's code.
+    /// To preset shells with `frozen`.
     ///
     /// # Errors
     /// The system's.
     pub fn new(frozen: Arc<Frozen>) -> Result<Self, Errno> {
-        let sets = Arc::new(PageSets {
+        let sets = PageSets {
             written: frozen.prepared()?.clone(),
             // One page of each large one.
             read: [TEXT, RODATA]
@@ -40,22 +41,18 @@ impl Template {
                 .into_iter()
                 .collect(),
             generation: 0,
-        });
+        };
+        // A function's own seed may need more.
+        let usual = ram_bytes(USUAL_MEMORY).unwrap_or(0);
         Ok(Self {
+            ram_bytes: usual.max(frozen.layer().bytes()),
             frozen,
             sets,
-            ram_bytes: ram_bytes(USUAL_MEMORY).unwrap_or(0),
         })
     }
 
-    /// Whether a shell that is preset so can be forked to `frozen`.
-    pub fn suits(&self, frozen: &Frozen) -> bool {
-        let parent = frozen.parent();
-        self.is_of(frozen) || parent.is_some_and(|parent| Arc::ptr_eq(parent, &self.frozen))
-    }
-
-    /// Whether a shell that is preset so is an image of `frozen`.
-    pub fn is_of(&self, frozen: &Frozen) -> bool {
-        std::ptr::eq(&*self.frozen, frozen)
+    /// The seed's name.
+    pub fn parent(&self) -> Parent {
+        Parent::of(&self.frozen)
     }
 }

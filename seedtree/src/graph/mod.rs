@@ -31,7 +31,7 @@ pub use build::{Asked, Done, Job, Ticket};
 pub use describe::{Description, State};
 pub use evict::{OwnerEvictions, Resting};
 pub use resident::Resident;
-pub use slot::{HALF_LIFE, Slot};
+pub use slot::Slot;
 
 use self::node::{Accounts, Node};
 use self::search::Search;

@@ -3,33 +3,13 @@
 //! Requests come here and nowhere else: a slot has a lock of its own, which is held for
 //! the time of a clone or of a comparison. A lease on a snapshot is its `Arc`; clones of
 //! it begin under this lock and with an existing one alone, so what has none when it is
-//! looked at under the lock gets none before it is evicted.
+//! looked at under the lock gets none before it is evicted. Who has a `Weak` of it may be
+//! quicker, and keeps it a moment longer than the graph.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How long ago a use counts half.
-pub const HALF_LIFE: Duration = Duration::from_secs(60);
-
-/// How often something is used, older uses counting less.
-#[derive(Clone, Copy, Debug)]
-struct UseRate {
-    value: f64,
-    at: Instant,
-}
-
-impl UseRate {
-    fn at(self, now: Instant) -> f64 {
-        let age = now.saturating_duration_since(self.at);
-        self.value * 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64())
-    }
-
-    fn add(&mut self, now: Instant) {
-        self.value = self.at(now) + 1.0;
-        // Two that looked at the clock may come here in the other order.
-        self.at = self.at.max(now);
-    }
-}
+use crate::use_rate::UseRate;
 
 /// A node's snapshot, or the place for it. Clones are the same slot.
 ///
@@ -54,10 +34,7 @@ impl<T> Slot<T> {
     pub(super) fn new(now: Instant) -> Self {
         Self(Arc::new(Mutex::new(Contents {
             snapshot: None,
-            uses: UseRate {
-                value: 1.0,
-                at: now,
-            },
+            uses: UseRate::once(now),
         })))
     }
 
@@ -99,23 +76,5 @@ impl<T> Slot<T> {
 
     fn lock(&self) -> MutexGuard<'_, Contents<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn older_uses_count_less() {
-        let start = Instant::now();
-        let slot = Slot::<()>::new(start);
-        let later = start + HALF_LIFE;
-        slot.note_use(later);
-        assert!((slot.frequency(later) - 1.5).abs() < 1e-9);
-        assert!((slot.frequency(later + HALF_LIFE) - 0.75).abs() < 1e-9);
-        // A clock that was looked at before takes nothing back.
-        slot.note_use(start);
-        assert!((slot.frequency(later + HALF_LIFE) - 1.25).abs() < 1e-9);
     }
 }

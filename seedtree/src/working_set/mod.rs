@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use faasw_abi::pages::{PageRange, PageSet};
 
 use self::habit::Habit;
+use crate::key::Owner;
 use crate::limits::{SET_MAX, SET_PAGES_MAX};
 
 /// Resets in a row that find too many pages outside before the set is recorded anew,
@@ -64,8 +65,14 @@ pub struct Misses {
 }
 
 /// What is known of a seed's working set.
-#[derive(Debug, Default)]
-pub struct WorkingSet(Mutex<Known>);
+///
+/// Of a seed that all share nothing ever is: its instances run one function's code or
+/// another's, and what one of them uses would show in how fast the next one is.
+#[derive(Debug)]
+pub struct WorkingSet {
+    is_learnt: bool,
+    known: Mutex<Known>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -81,6 +88,15 @@ struct Known {
 }
 
 impl WorkingSet {
+    /// That of a seed of `owner`, of which nothing is known yet.
+    #[must_use]
+    pub fn of(owner: Owner) -> Self {
+        Self {
+            is_learnt: owner != Owner::Shared,
+            known: Mutex::default(),
+        }
+    }
+
     /// The set as it is now.
     #[must_use]
     pub fn current(&self) -> Arc<PageSets> {
@@ -91,7 +107,7 @@ impl WorkingSet {
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         let known = self.known();
-        !known.is_recorded || known.misses.is_firm(MISSES)
+        self.is_learnt && (!known.is_recorded || known.misses.is_firm(MISSES))
     }
 
     /// A reset is about to begin: whether it should count unused pages.
@@ -136,8 +152,8 @@ impl WorkingSet {
         let written = sensible(&told.written, ram_bytes);
         let read = sensible(&told.read, ram_bytes);
         let mut known = self.known();
-        if generation != known.sets.generation {
-            // Another one has told already.
+        // Or another one has told already.
+        if !self.is_learnt || generation != known.sets.generation {
             return;
         }
         let before = match known.is_recorded {
@@ -159,7 +175,7 @@ impl WorkingSet {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

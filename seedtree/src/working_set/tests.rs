@@ -15,7 +15,7 @@ fn written(told: &[PageRange]) -> UsedPages {
 
 /// A set that was told by its first instance.
 fn recorded(told: &[PageRange]) -> WorkingSet {
-    let set = WorkingSet::default();
+    let set = WorkingSet::of(Owner::Function(7));
     assert!(set.is_wanted());
     set.learn(0, &written(told), 100_000 * PAGE);
     assert!(!set.is_wanted());
@@ -24,6 +24,26 @@ fn recorded(told: &[PageRange]) -> WorkingSet {
 
 fn learnt(told: &[PageRange]) -> Vec<PageRange> {
     recorded(told).current().written.ranges().to_vec()
+}
+
+#[test]
+fn what_all_share_learns_nothing_of_anybody() {
+    let set = WorkingSet::of(Owner::Shared);
+    let lost = Misses {
+        outside: 5000,
+        unused: Some(1000),
+    };
+    for _ in 0..1000 {
+        assert!(!set.is_wanted() && !set.count_reset());
+        set.learn(0, &written(&[pages(1, 3)]), 100_000 * PAGE);
+        set.note(0, lost);
+    }
+    let PageSets {
+        written,
+        read,
+        generation,
+    } = &*set.current();
+    assert!(written.is_empty() && read.is_empty() && *generation == 0);
 }
 
 /// One reset of an instance of the current set.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use faasw_seedtree::graph::{HALF_LIFE, OwnerEvictions, Resting};
+use faasw_seedtree::HALF_LIFE;
+use faasw_seedtree::graph::{OwnerEvictions, Resting};
 use faasw_seedtree::{Key, Owner};
 
 use crate::common::{COST, Seeds, ask, build, define, frozen, path, succeed};

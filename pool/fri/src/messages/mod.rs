@@ -133,17 +133,17 @@ pub enum Origin {
     Shared = 1,
     /// The seed's layers: writes go to private copies.
     Private = 2,
-    /// A shell that is an image of the seed's parent, or of the seed itself ([`Preset`]);
-    /// only what differs is done.
+    /// A shell that is an image of an ancestor of the seed, or of the seed itself
+    /// ([`Preset`]); only what differs is done.
     Preset = 3,
 }
 
 message! {
-    /// Node to shell: become an image of a seed that has no tenant's code, and run
-    /// once, ahead of a [`Fork`] to one of its children: its write set is written,
-    /// its read set read, by the guest, and everything brought back. Attached: the
-    /// mailbox, which stays with the shell, and the layers, root first. The shell
-    /// answers with [`Prepared`]. Only before a fork, once in a shell's life.
+    /// Node to shell: become an image of a seed, and run once, ahead of a [`Fork`] to one
+    /// that descends from it: its write set is written, its read set read, by the guest,
+    /// and everything brought back. Attached: the mailbox, which stays with the shell, and
+    /// the layers, root first. The shell answers with [`Prepared`]. Only before a fork, once
+    /// in a shell's life.
     Preset {
         /// The seed.
         image: Image,
@@ -153,8 +153,8 @@ message! {
 message! {
     /// Node to shell: become an instance of a seed. Attached: the mailbox unless the
     /// shell was preset, the compiled code if there is any, and the layers, root first; of
-    /// those a shell that was preset is sent the seed's own alone, or none if it was preset
-    /// with the seed itself. Only once in a shell's life.
+    /// those a shell that was preset is sent the ones that its image has not, or none if it
+    /// was preset with the seed itself. Only once in a shell's life.
     Fork {
         /// Compiled code, in bytes; 0 for a guest without a function.
         code_bytes: u64,
@@ -165,7 +165,8 @@ message! {
         /// With [`Origin::Preset`], where the seed differs from what the shell was preset with, and
         /// its contents are to be copied to.
         filled: Ranges<FILLED_MAX>,
-        /// With [`Origin::Preset`], where it differs otherwise: windows of its last layer.
+        /// With [`Origin::Preset`], where it differs otherwise: to be mapped as the image's
+        /// windows say.
         mapped: Ranges<MAPPED_MAX>,
         /// Whether translations that the preset's page tables have are others in the
         /// seed's, and not only more: KVM and the CPU are to forget them.

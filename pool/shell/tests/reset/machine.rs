@@ -290,6 +290,30 @@ pub fn seed_with_a_full_zone(program: &[u8]) -> Source {
     source
 }
 
+/// A child of the child that [`seed`] makes: half of what that one has last is its own.
+pub fn grandchild(program: &[u8]) -> Source {
+    let Source {
+        mut layers,
+        mut windows,
+        write_set,
+        ..
+    } = seed(program, [0, 0]);
+    let own = memory("grandchild", RAM);
+    for at in [42 << 20, 43 << 20] {
+        put(
+            &own,
+            at + 24,
+            &[at + 2, at + 3].map(u64::to_le_bytes).concat(),
+        );
+    }
+    layers.push(own);
+    let last = windows.last_mut().unwrap();
+    let range = PageRange::of_bytes(42 << 20, 44 << 20);
+    last.range.end = range.start;
+    windows.push(Window { range, layer: 2 });
+    Source::new(layers, &windows, write_set)
+}
+
 /// Has the system leave alone what an instance keeps of a large page: `khugepaged` would
 /// complete it, at a time of its own, and tests count pages.
 pub fn keep_small(ram: Mapping) {
@@ -382,7 +406,9 @@ impl Machine {
             let layer = match page >> 20 {
                 _ if page == LAST_TABLE => Some(1),
                 0..24 | 28..32 => Some(0),
-                24..28 | 40..44 => Some(1),
+                24..28 | 40..42 => Some(1),
+                // A child's, or a grandchild's.
+                42..44 => Some(self.source.layers.len() - 1),
                 _ => None,
             };
             let mut expected = [0; PAGE as usize];

@@ -38,9 +38,10 @@ use libtest_mimic::{Arguments, Trial};
 
 use machine::{Level, Machine, NUMBER, has_avx, pages};
 use preset::{
-    a_fork_in_two_steps_is_a_fork, a_preset_shell_takes_fewer_faults,
-    a_seed_that_does_not_descend_is_refused, memory_that_a_function_does_not_have_cannot_be_used,
-    nothing_of_the_run_ahead_is_left, translations_are_the_childs, what_was_done_ahead_goes_back,
+    a_fork_in_two_steps_is_a_fork, a_fork_two_steps_down_the_tree_is_a_fork,
+    a_preset_shell_takes_fewer_faults, a_seed_that_does_not_descend_is_refused,
+    memory_that_a_function_does_not_have_cannot_be_used, nothing_of_the_run_ahead_is_left,
+    translations_are_the_childs, what_was_done_ahead_goes_back,
 };
 
 const DONE: Option<u32> = Some(3);
@@ -458,6 +459,7 @@ fn main() {
         unused_pages_of_the_write_set_are_counted,
         what_is_filled_in_takes_no_faults,
         a_fork_in_two_steps_is_a_fork,
+        a_fork_two_steps_down_the_tree_is_a_fork,
         nothing_of_the_run_ahead_is_left,
         what_was_done_ahead_goes_back,
         a_preset_shell_takes_fewer_faults,

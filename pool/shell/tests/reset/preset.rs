@@ -89,15 +89,13 @@ fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Prese
     Preset::new(&mut machine.vm, &map, &image, layers, mailbox).unwrap()
 }
 
+/// All layers that the preset's image has not.
 fn attached(source: &Source) -> Attached {
-    let own = source.layers.last();
+    let later = source.layers.iter().skip(1);
     Attached {
         mailbox: None,
         code: Some(machine::memory("code", LARGE_PAGE)),
-        layers: own
-            .map(|layer| layer.try_clone().unwrap())
-            .into_iter()
-            .collect(),
+        layers: later.map(|layer| layer.try_clone().unwrap()).collect(),
     }
 }
 
@@ -146,6 +144,27 @@ pub fn a_fork_in_two_steps_is_a_fork() {
     assert_eq!(now.sregs, wanted.sregs);
     assert_eq!(now.xcrs, wanted.xcrs);
     assert_eq!(now.xsave, wanted.xsave);
+}
+
+pub fn a_fork_two_steps_down_the_tree_is_a_fork() {
+    let source = machine::grandchild(programs::poke());
+    let mut machine = Machine::forked(Level::Ring3, source);
+    let state = machine.state;
+    let preset = preset(&mut machine, other(&state), &[]);
+    let mut order = order(&machine.source, state);
+    // The last of it is of both layers.
+    order.mapped = ranges(&[
+        pages(LAST_TABLE, 1),
+        pages(24 << 20, 512),
+        pages(40 << 20, 1024),
+    ]);
+    fork(&mut machine, preset, &order).unwrap();
+    machine.assert_memory();
+    for address in [26 << 20, 41 << 20, 42 << 20, 43 << 20] {
+        assert_eq!(machine.run(address), DONE);
+        machine.reset();
+        machine.assert_memory();
+    }
 }
 
 pub fn nothing_of_the_run_ahead_is_left() {

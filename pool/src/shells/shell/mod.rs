@@ -35,7 +35,7 @@ use super::watch::{into_io, send_when_there_is_room, watch};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
 use crate::sink::Effort;
-use crate::snapshots::{Code, Frozen, Template};
+use crate::snapshots::{Code, Frozen, Parent, Template};
 
 /// A shell, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ pub struct Shell {
     socket: AsyncFd<OwnedFd>,
     progress: Progress,
     wall_clock: WallClock,
-    /// What it was preset with, and until it is forked.
-    template: Option<Template>,
+    /// The seed that it is an image of, from when it was preset until it is forked.
+    image: Option<Parent>,
     parts: Parts,
 }
 
@@ -104,7 +104,7 @@ impl Shell {
             socket,
             progress: Progress::new(signalled).map_err(protocol)?,
             wall_clock,
-            template: None,
+            image: None,
             parts: Parts::default(),
         })
     }
@@ -135,7 +135,7 @@ impl Shell {
         }
     }
 
-    /// Makes the shell an image of what functions descend from, and has its guest run
+    /// Makes the shell an image of a seed that others descend from, and has its guest run
     /// once, when nothing else wants to. `mailbox` is its mailbox from then on. The
     /// inner error says why it cannot be preset; it has ended then.
     ///
@@ -170,7 +170,7 @@ impl Shell {
     ) -> Result<Result<(), String>, PlatformError> {
         let done = self.prepared().await?.map_err(|error| error.to_string());
         Ok(done.map(|prepared| {
-            self.template = Some(template.clone());
+            self.image = Some(template.parent());
             self.parts.preset = Duration::from_nanos(prepared.nanoseconds);
             tracing::trace!(took = ?self.parts.preset, "shell preset");
         }))
@@ -182,15 +182,9 @@ impl Shell {
         self.parts
     }
 
-    /// Whether it was preset, and not forked yet.
-    pub fn is_preset(&self) -> bool {
-        self.template.is_some()
-    }
-
-    /// Whether it was preset with what `frozen` descends from.
-    pub fn is_preset_for(&self, frozen: &Frozen) -> bool {
-        let template = self.template.as_ref();
-        template.is_some_and(|template| template.suits(frozen))
+    /// The seed that it was preset with, and has not been forked from yet.
+    pub fn image(&self) -> Option<&Parent> {
+        self.image.as_ref()
     }
 
     /// Makes the shell run in `ram` itself: whatever the guest writes stays there.
@@ -216,7 +210,7 @@ impl Shell {
     /// was preset has its mailbox already, and does what differs.
     ///
     /// # Errors
-    /// When the shell is gone, or was preset for something else.
+    /// When the shell is gone, or was preset with what the seed does not descend from.
     pub async fn fork(
         &mut self,
         frozen: &Frozen,
@@ -227,19 +221,17 @@ impl Shell {
     ) -> Result<(), PlatformError> {
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
         order.code_bytes = code.map_or(0, Code::mapped_bytes);
-        let (attached, layers) = match self.template.take() {
+        let (attached, layers) = match self.image.take() {
             None => (Some(mailbox.as_fd()), frozen.layers()),
-            Some(template) if template.suits(frozen) => {
+            Some(parent) => {
+                let steps = parent.steps_to(frozen).ok_or_else(|| {
+                    protocol("a shell was preset with what a seed does not descend from")
+                })?;
                 order.origin = Origin::Preset;
-                if template.is_of(frozen) {
-                    (None, Vec::new())
-                } else {
-                    put_difference(&mut order, frozen.difference())?;
-                    // It has its parent's.
-                    (None, vec![frozen.layer()])
-                }
+                put_difference(&mut order, &frozen.difference_below(steps))?;
+                // It has the others.
+                (None, frozen.layers_below(steps))
             }
-            Some(_) => return Err(protocol("a shell was preset for another seed")),
         };
         self.process
             .limit_memory(ram_bytes.saturating_add(VM_OVERHEAD));

@@ -36,11 +36,11 @@ pub fn image(
     Ok(image)
 }
 
-/// Puts where a seed differs from its parent.
+/// Puts where a seed differs from what a shell is an image of.
 ///
 /// # Errors
-/// When that is more than an order has room for: where it was left out, the parent's
-/// memory would show.
+/// When that is more than an order has room for: where it was left out, the image's memory
+/// would show.
 pub fn put_difference(order: &mut Fork, difference: &Difference) -> Result<(), PlatformError> {
     order.filled = Ranges::of(&difference.filled).ok_or_else(too_many)?;
     order.mapped = Ranges::of(&difference.mapped).ok_or_else(too_many)?;

@@ -2,37 +2,35 @@
 //!
 //! Making a VM takes far longer than forking into one, so some are kept ready
 //! (Catalyzer's sandbox Zygotes, §4.2; AFaaS §4.2), and as soon as there is a seed that
-//! functions descend from they are preset with it. They are made one at a time, when
-//! nothing else wants to run; how many follows demand ([`Watermarks`]).
+//! functions descend from they are preset with it, or with others that are forked from
+//! often ([`shelves`]). They are made one at a time, when nothing else wants to run
+//! (`filling`); how many follows demand ([`Watermarks`]).
 
+mod filling;
+mod ready;
+mod shelves;
 mod watermarks;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faasw_text::Line;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
+use self::ready::Kept;
+pub use self::ready::Ready;
 use self::watermarks::Watermarks;
 use super::confinement::{Confinement, Maker};
 use super::groups::Groups;
 use super::launcher::Launcher;
-use super::shell::Shell;
 use super::spawner::Spawner;
 use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
-use crate::mailbox::Mailbox;
-use crate::snapshots::{Frozen, Template};
+use crate::snapshots::{Frozen, Parent};
 use crate::stats::{GroupStats, MemoryStats, StockStats};
-
-/// How often presetting may fail in a row before it is given up: a system that is short
-/// of something recovers.
-const FAILURES_MAX: u32 = 5;
 
 /// What a stock is told when it starts.
 #[derive(Debug)]
@@ -51,51 +49,6 @@ pub struct StockRules {
     pub wall_clock: WallClock,
 }
 
-/// A shell that holds no function, and the mailbox of whatever it becomes.
-#[derive(Debug)]
-pub struct Ready {
-    /// The shell.
-    pub shell: Shell,
-    /// The mailbox; nothing is in it.
-    pub mailbox: Mailbox,
-}
-
-impl Ready {
-    /// A bare one.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
-        let mailbox = Mailbox::new()?;
-        let shell = Shell::make(maker, wall_clock).await?;
-        Ok(Self { shell, mailbox })
-    }
-
-    /// One that nobody waits for, preset if there is a template. The inner error says
-    /// why it cannot be preset.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    async fn make_ahead(
-        maker: &Maker,
-        wall_clock: WallClock,
-        template: Option<&Template>,
-    ) -> Result<Result<Self, String>, PlatformError> {
-        let mailbox = Mailbox::new()?;
-        let shell = Shell::make_ahead(maker, wall_clock, template, &mailbox).await?;
-        Ok(shell.map(|shell| Self { shell, mailbox }))
-    }
-
-    /// Presets one that is bare. The inner error says why it cannot be.
-    ///
-    /// # Errors
-    /// When its shell is gone.
-    async fn preset(mut self, template: &Template) -> Result<Result<Self, String>, PlatformError> {
-        let done = self.shell.preset(template, &self.mailbox).await?;
-        Ok(done.map(|()| self))
-    }
-}
-
 /// The stock, and who fills it.
 #[derive(Debug)]
 pub struct Stock {
@@ -107,14 +60,14 @@ pub struct Stock {
     forbidden_calls: Arc<AtomicU64>,
     groups: Arc<Groups>,
     wall_clock: WallClock,
-    ready: Mutex<VecDeque<Ready>>,
+    kept: Mutex<Kept>,
     watermarks: Mutex<Watermarks>,
     /// Instances that found a shell ready.
     hits: AtomicU64,
+    /// Those that found one which was preset for them and the likes of them.
+    near: AtomicU64,
     /// Instances that had one made.
     misses: AtomicU64,
-    /// What shells are preset with, once it is there.
-    template: Mutex<Option<Template>>,
     stopped: AtomicBool,
     changed: Arc<Notify>,
     /// Nothing is being made.
@@ -160,11 +113,11 @@ impl Stock {
             forbidden_calls,
             groups,
             wall_clock,
-            ready: Mutex::default(),
+            kept: Mutex::default(),
             watermarks: Mutex::new(Watermarks::new(low, Instant::now())),
             hits: AtomicU64::new(0),
+            near: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-            template: Mutex::default(),
             stopped: AtomicBool::new(false),
             changed: Arc::new(Notify::new()),
             #[cfg(feature = "measuring")]
@@ -174,9 +127,9 @@ impl Stock {
         let first = stock.make_bare().await.map_err(StartError::Shell)?;
         match low {
             0 => first.shell.destroy().await,
-            _ => lock(&stock.ready).push_back(first),
+            _ => lock(&stock.kept).put(first),
         }
-        tokio::spawn(refill(Arc::downgrade(&stock)));
+        tokio::spawn(Self::refill(Arc::downgrade(&stock)));
         Ok(stock)
     }
 
@@ -218,35 +171,41 @@ impl Stock {
         }
     }
 
-    /// Has shells preset with `frozen` from now on, those that are ready, too.
-    pub fn preset_with(&self, frozen: Arc<Frozen>) {
-        match Template::new(frozen) {
-            Ok(template) => *lock(&self.template) = Some(template),
-            Err(error) => tracing::warn!(error = %Line(error), "shells are not preset"),
-        }
+    /// Functions descend from `frozen`: shells are preset with it from now on, those that
+    /// are ready, too.
+    pub fn set_base(&self, frozen: &Arc<Frozen>) {
+        lock(&self.kept).set_base(frozen, Instant::now());
         self.changed.notify_one();
     }
 
-    /// A shell that can be forked to `seed`, and whether it was ready or is made now.
+    /// A shell that can be forked to `seed`, and whether it was ready or is made now. Those
+    /// that are preset with `parent` are counted on for more of this kind: it is what the
+    /// seed descends from, or the seed itself.
     ///
     /// # Errors
     /// When none can be made.
-    pub async fn take(&self, seed: &Frozen) -> Result<(Ready, bool), PlatformError> {
+    pub async fn take(
+        &self,
+        seed: &Frozen,
+        parent: &Arc<Frozen>,
+    ) -> Result<(Ready, bool), PlatformError> {
         // Also replaces a spawner that is gone, and with it its dead shells.
         self.maker()?;
+        let (parent, now) = (Parent::of(parent), Instant::now());
         let (ready, left) = {
-            let mut all = lock(&self.ready);
-            // Those that are preset first: they are the sooner ready.
-            let ready = pop(&mut all, |shell| shell.is_preset_for(seed))
-                .or_else(|| pop(&mut all, |shell| !shell.is_preset()));
-            (ready, all.len())
+            let mut kept = lock(&self.kept);
+            kept.note(&parent, now);
+            let ready = kept.take(seed);
+            (ready, kept.len())
         };
         let left = ready.is_some().then_some(left);
-        lock(&self.watermarks).take(left, Instant::now());
+        lock(&self.watermarks).take(left, now);
         self.changed.notify_one();
         match ready {
             Some(ready) => {
                 self.hits.fetch_add(1, Ordering::Relaxed);
+                let is_near = ready.shell.image() == Some(&parent);
+                self.near.fetch_add(is_near.into(), Ordering::Relaxed);
                 Ok((ready, true))
             }
             None => Ok((self.make().await?, false)),
@@ -259,11 +218,24 @@ impl Stock {
     /// When none can be made.
     pub async fn take_bare(&self) -> Result<Ready, PlatformError> {
         self.maker()?;
-        let ready = pop(&mut lock(&self.ready), |shell| !shell.is_preset());
+        let ready = lock(&self.kept).take_bare();
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok(ready),
             None => self.make_bare().await,
+        }
+    }
+
+    /// These seeds have left the graph: whatever is preset with them ends, and lets their
+    /// memory go.
+    pub fn forget(&self, gone: &[Arc<Frozen>]) {
+        if gone.is_empty() {
+            return;
+        }
+        let gone: Vec<Parent> = gone.iter().map(Parent::of).collect();
+        let ended = lock(&self.kept).forget(&gone);
+        if !ended.is_empty() {
+            self.changed.notify_one();
         }
     }
 
@@ -282,13 +254,12 @@ impl Stock {
 
     /// Shells that are ready now.
     pub fn ready(&self) -> usize {
-        lock(&self.ready).len()
+        lock(&self.kept).len()
     }
 
     /// How many of those were preset.
     pub fn preset(&self) -> usize {
-        let ready = lock(&self.ready);
-        ready.iter().filter(|ready| ready.shell.is_preset()).count()
+        lock(&self.kept).preset()
     }
 
     /// How many are wanted, and how often one was there.
@@ -302,7 +273,9 @@ impl Stock {
             low,
             high,
             hits: self.hits.load(Ordering::Relaxed),
+            near: self.near.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            parents: lock(&self.kept).parents(),
         }
     }
 
@@ -357,103 +330,8 @@ impl Stock {
 
     /// Ends the shells that are ready.
     fn clear(&self) {
-        lock(&self.ready).clear();
-    }
-
-    /// Makes what is missing and ends what is too much; says when to look again, if
-    /// nobody takes one before.
-    async fn fill(&self) -> Result<Option<Instant>, PlatformError> {
-        let mut failures = 0;
-        loop {
-            let (wanted, next) = {
-                let mut watermarks = lock(&self.watermarks);
-                let next = watermarks.decay(Instant::now());
-                (watermarks.wanted(), next)
-            };
-            let template = lock(&self.template).clone();
-            let bare = {
-                let mut ready = lock(&self.ready);
-                while ready.len() > wanted {
-                    // Its end is the spawner's work, and nobody waits for it.
-                    ready.pop_front();
-                }
-                let is_full = ready.len() == wanted;
-                let bare = (is_full && template.is_some())
-                    .then(|| pop(&mut ready, |shell| !shell.is_preset()))
-                    .flatten();
-                if bare.is_none() && ready.len() == wanted {
-                    return Ok(next);
-                }
-                bare
-            };
-            let made = match (bare, &template) {
-                (Some(bare), Some(template)) => bare.preset(template).await?,
-                (_, template) => {
-                    let maker = self.maker()?;
-                    Ready::make_ahead(&maker, self.wall_clock, template.as_ref()).await?
-                }
-            };
-            let made = match made {
-                Ok(made) => made,
-                Err(why) => {
-                    failures += 1;
-                    tracing::warn!(why = %Line(why), failures, "a shell could not be preset");
-                    if failures == FAILURES_MAX {
-                        tracing::error!("shells are not preset any more");
-                        *lock(&self.template) = None;
-                    }
-                    continue;
-                }
-            };
-            failures = 0;
-            let mut ready = lock(&self.ready);
-            // Whoever stops empties the stock after saying so.
-            if self.stopped.load(Ordering::Acquire) {
-                return Err(PlatformError::SpawnerGone);
-            }
-            ready.push_back(made);
-        }
-    }
-}
-
-/// Takes the first shell out that `suits` and has not ended while it waited.
-fn pop(ready: &mut VecDeque<Ready>, suits: impl Fn(&Shell) -> bool) -> Option<Ready> {
-    loop {
-        let place = ready.iter().position(|ready| suits(&ready.shell))?;
-        let mut found = ready.remove(place)?;
-        if found.shell.check_alive() {
-            return Some(found);
-        }
-    }
-}
-
-/// Keeps the stock filled for as long as it exists.
-async fn refill(stock: Weak<Stock>) {
-    loop {
-        let Some(stock) = stock.upgrade() else { return };
-        let next = match stock.fill().await {
-            Ok(next) => next,
-            Err(error) => {
-                if stock.stopped.load(Ordering::Acquire) {
-                    return;
-                }
-                // The next request makes its own shell and reports what is wrong.
-                tracing::warn!(error = %Line(error), "no shell could be made ahead");
-                None
-            }
-        };
-        #[cfg(feature = "measuring")]
-        stock.filled.notify_waiters();
-        // Waits without keeping the stock alive: whoever drops it notifies.
-        let changed = stock.changed.clone();
-        drop(stock);
-        match next {
-            // Late or early makes no difference.
-            Some(next) => {
-                let _ = timeout_at(next, changed.notified()).await;
-            }
-            None => changed.notified().await,
-        }
+        let all = lock(&self.kept).clear();
+        drop(all);
     }
 }
 

@@ -1,0 +1,216 @@
+//! Shells that are made ahead for several parents at once: who gets which, and when they
+//! end.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use faasw_pool::steps::{Forked, StepTree};
+use faasw_pool::{EngineStats, FreezePolicy, FunctionSpec, PoolOptions};
+use faasw_seedtree::{Key, Owner};
+
+use support::{Bench, Log, slowness, spec};
+
+const EXPORT: &str = "init";
+const SHELLS: usize = 8;
+
+fn several() -> PoolOptions {
+    PoolOptions {
+        shells_ready: SHELLS,
+        ..PoolOptions::default()
+    }
+}
+
+struct Family {
+    tree: StepTree,
+    log: Arc<Log>,
+}
+
+impl Family {
+    async fn new(bench: &Bench) -> Self {
+        let log = Arc::new(Log::default());
+        let spec = FunctionSpec {
+            log: log.clone(),
+            ..spec(FreezePolicy::AfterInit)
+        };
+        let compiled = bench.compile("pool/tests/support/steps.wat").await;
+        let tree = StepTree::new(&bench.pool, &spec, &compiled).await.unwrap();
+        Self { tree, log }
+    }
+
+    /// A parent of `owner`, and a child of `child`'s that descends from it.
+    async fn parent_and_child(&self, salt: u64, owner: Owner, child: Owner) -> (Key, Key) {
+        let parent = self.tree.define(None, owner, EXPORT, salt).unwrap();
+        let child = self.tree.define(Some(parent), child, EXPORT, 0).unwrap();
+        self.tree.make(child).await.unwrap();
+        (parent, child)
+    }
+
+    /// Forks `child`, of which the first call counts to two, and has it called.
+    async fn serve(&self, child: Key) -> Forked {
+        self.log.lines.lock().unwrap().clear();
+        let forked = self.tree.serve(child, EXPORT).await.unwrap();
+        assert_eq!(*self.log.lines.lock().unwrap(), ["count2"]);
+        forked
+    }
+
+    /// Serves `child` until its shells are preset with its parent: the last time.
+    async fn until_near(&self, bench: &Bench, child: Key) -> Forked {
+        let deadline = Instant::now() + Duration::from_secs(20) * slowness();
+        loop {
+            let forked = self.serve(child).await;
+            if forked.steps == Some(1) {
+                assert!(forked.was_ready);
+                return forked;
+            }
+            assert!(Instant::now() < deadline, "no shell is preset with it");
+            is_settled(bench).await;
+        }
+    }
+}
+
+/// Waits until as many are ready as are to be, and none is bare.
+async fn is_settled(bench: &Bench) {
+    let is_full =
+        |stats: EngineStats| stats.shells == stats.stock.wanted && stats.preset == stats.shells;
+    bench.settles("all are ready", is_full).await;
+}
+
+async fn two_popular_parents_have_preset_shells_at_once(bench: &Bench) {
+    let family = Family::new(bench).await;
+    let mut children = Vec::new();
+    for number in [1, 2] {
+        let (shared, own) = (Owner::Shared, Owner::Function(number));
+        let (_, child) = family.parent_and_child(number, shared, own).await;
+        let bare = family.tree.fork(child, None, EXPORT).await.unwrap();
+        family.until_near(bench, child).await;
+        children.push((child, bare.page_faults));
+    }
+    // Now both are, one after the other and again.
+    let mut faults = [u64::MAX; 2];
+    for _ in 0..4 {
+        is_settled(bench).await;
+        let stats = bench.pool.stats();
+        // What all functions of the pool descend from keeps its part.
+        assert_eq!(stats.stock.parents, 3, "{stats:?}");
+        for ((child, _), least) in children.iter().zip(&mut faults) {
+            let before = bench.pool.stats().stock;
+            let forked = family.serve(*child).await;
+            let after = bench.pool.stats().stock;
+            assert_eq!((forked.steps, forked.was_ready), (Some(1), true));
+            assert_eq!((after.hits - before.hits, after.near - before.near), (1, 1));
+            *least = forked.page_faults.min(*least);
+        }
+    }
+    for ((_, bare), preset) in children.iter().zip(faults) {
+        println!("{preset} page faults instead of {bare}");
+        if *bare >= 16 {
+            assert!(preset < bare / 2, "{preset} and {bare}");
+        }
+    }
+}
+
+async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
+    let family = Family::new(bench).await;
+    let owners = [1, 2].map(Owner::Function);
+    let (_, mine) = family.parent_and_child(1, owners[0], owners[0]).await;
+    let (_, anothers) = family.parent_and_child(2, owners[1], owners[1]).await;
+    // Of the same function, and not of that parent.
+    let (_, aside) = family.parent_and_child(3, owners[0], owners[0]).await;
+    for _ in 0..SHELLS {
+        family.until_near(bench, mine).await;
+    }
+    is_settled(bench).await;
+    assert_eq!(bench.pool.stats().stock.parents, 2);
+    // All that there are are somebody else's: one is made.
+    for other in [anothers, aside] {
+        let shells = bench.pool.stats().shells;
+        let forked = family.serve(other).await;
+        assert_eq!((forked.steps, forked.was_ready), (None, false));
+        assert!(shells > 0);
+        is_settled(bench).await;
+    }
+    // Whatever they have now is their own, and all together have half at most.
+    for key in [mine, anothers, aside, mine] {
+        family.until_near(bench, key).await;
+    }
+}
+
+async fn an_evicted_parents_shells_end_with_it(bench: &Bench) {
+    let family = Family::new(bench).await;
+    let owner = Owner::Function(1);
+    let (parent, child) = family.parent_and_child(1, owner, owner).await;
+    family.until_near(bench, child).await;
+    is_settled(bench).await;
+    assert_eq!(bench.pool.stats().stock.parents, 2);
+    // They do not keep it: all that nobody has goes.
+    assert_eq!(family.tree.fit(0), 0);
+    assert_eq!(family.tree.forks(parent), None);
+    let stock = bench.pool.stats().stock;
+    assert_eq!(stock.parents, 1, "{stock:?}");
+    is_settled(bench).await;
+    let are_as_many = |stats: EngineStats| support::processes::shells().len() == stats.shells;
+    if bench.confinement == faasw_pool::Confinement::Jailed {
+        bench.settles("the others have ended", are_as_many).await;
+    }
+    // The next one is another, by the same name.
+    family.tree.make(child).await.unwrap();
+    let forked = family.serve(child).await;
+    assert_eq!(forked.steps, None);
+    family.until_near(bench, child).await;
+}
+
+async fn a_nearer_parents_shells_are_taken_first_and_a_farther_ones_before_none(bench: &Bench) {
+    let family = Family::new(bench).await;
+    let owner = Owner::Function(1);
+    let (parent, middle) = family
+        .parent_and_child(1, Owner::Shared, Owner::Shared)
+        .await;
+    let deepest = family.tree.define(Some(middle), owner, EXPORT, 0).unwrap();
+    family.tree.make(deepest).await.unwrap();
+    // Forks of the middle one are what its parent has shells for.
+    for _ in 0..2 * SHELLS {
+        family.until_near(bench, middle).await;
+    }
+    is_settled(bench).await;
+    let farther = family.tree.serve(deepest, EXPORT).await.unwrap();
+    assert_eq!((farther.steps, farther.was_ready), (Some(2), true));
+    let deadline = Instant::now() + Duration::from_secs(20) * slowness();
+    loop {
+        is_settled(bench).await;
+        let forked = family.tree.serve(deepest, EXPORT).await.unwrap();
+        if forked.steps == Some(1) {
+            break;
+        }
+        assert_eq!(forked.steps, Some(2));
+        assert!(
+            Instant::now() < deadline,
+            "no shell is preset with the nearer"
+        );
+    }
+    assert!(family.tree.forks(parent).is_some());
+}
+
+fn main() {
+    support::main(|skip| {
+        let mut all = Vec::new();
+        for confinement in support::EACH {
+            all.extend(trials![skip, confinement;
+                two_popular_parents_have_preset_shells_at_once in several(),
+                what_is_preset_for_one_function_serves_no_other in several(),
+                an_evicted_parents_shells_end_with_it in several(),
+                a_nearer_parents_shells_are_taken_first_and_a_farther_ones_before_none in several(),
+            ]);
+        }
+        all
+    });
+}
