@@ -13,8 +13,12 @@ mod support;
 
 use faasw_pool::steps::StepTree;
 use faasw_pool::{EngineStats, Fault, FreezePolicy, FunctionSpec, PoolOptions, SeedError};
+use faasw_seedtree::Owner;
 
 use support::{Bench, spec};
+
+/// Whose seeds these are.
+const OWNER: Owner = Owner::Function(0);
 
 const FILLS: &str = "pool/tests/support/fills.wat";
 const SPARSE: &str = "pool/tests/support/sparse.wat";
@@ -70,9 +74,9 @@ async fn whoever_writes_to_too_many_places_is_told_so(bench: &Bench) {
     let spec = with_memory(600 * MIB);
     let compiled = bench.compile(PLACES).await;
     let tree = StepTree::new(&bench.pool, &spec, &compiled).await.unwrap();
-    let loaded = tree.define(None, "", 0).unwrap();
-    let sparse = tree.define(Some(loaded), "sparse", 0).unwrap();
-    let alternate = tree.define(Some(sparse), "alternate", 0).unwrap();
+    let loaded = tree.define(None, OWNER, "", 0).unwrap();
+    let sparse = tree.define(Some(loaded), OWNER, "sparse", 0).unwrap();
+    let alternate = tree.define(Some(sparse), OWNER, "alternate", 0).unwrap();
     tree.make(sparse).await.unwrap();
     match tree.make(alternate).await {
         Err(SeedError::Function(error)) => {
