@@ -22,6 +22,7 @@ const OWNER: Owner = Owner::Function(0);
 
 const FILLS: &str = "pool/tests/support/fills.wat";
 const SPARSE: &str = "pool/tests/support/sparse.wat";
+const REWRITES: &str = "pool/tests/support/rewrites.wat";
 const PLACES: &str = "pool/tests/support/places.wat";
 
 const MIB: u64 = 1 << 20;
@@ -47,6 +48,15 @@ async fn an_initialisation_may_use_all_memory_that_the_function_has(bench: &Benc
     let seed = bench.seed_of(FILLS, &spec).await.unwrap();
     assert!(bench.pool.stats().seed_bytes > 480 * MIB);
     assert_eq!(bench.text(&seed, "/").await, "full");
+}
+
+/// Writing to a hole of a file fills it first, which does not count as the instance's.
+async fn a_request_may_write_all_memory_that_the_function_has(bench: &Bench) {
+    let seed = bench
+        .seed_of(REWRITES, &with_memory(512 * MIB))
+        .await
+        .unwrap();
+    assert_eq!(bench.text(&seed, "/").await, "written");
 }
 
 /// Reading a hole of a file where it is mapped fills it.
@@ -91,6 +101,7 @@ fn main() {
     support::main(|skip| {
         trials![skip;
             an_initialisation_may_use_all_memory_that_the_function_has,
+            a_request_may_write_all_memory_that_the_function_has,
             what_requests_read_of_a_seed_is_counted,
             a_seed_that_has_grown_is_held_to_its_functions_budget in little_rests(),
             whoever_writes_to_too_many_places_is_told_so,

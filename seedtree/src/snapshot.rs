@@ -111,6 +111,16 @@ impl<S> Snapshot<S> {
         self.layer.held_bytes()
     }
 
+    /// Bytes of holes that instances may fill at most, by touching them, in its own layer and
+    /// in its ancestors'.
+    #[must_use]
+    pub fn hole_bytes(&self) -> u64 {
+        let line = std::iter::successors(Some(self), |snapshot| snapshot.parent.as_deref());
+        let layers = line.map(|snapshot| &snapshot.layer);
+        let holes = layers.map(|layer| layer.own().bytes().saturating_sub(layer.held_bytes()));
+        holes.sum()
+    }
+
     /// It was forked once more.
     pub fn count_fork(&self) {
         self.forks.fetch_add(1, Ordering::Relaxed);

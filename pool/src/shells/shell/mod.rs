@@ -233,8 +233,9 @@ impl Shell {
                 (None, frozen.layers_below(steps))
             }
         };
-        self.process
-            .limit_memory(ram_bytes.saturating_add(VM_OVERHEAD));
+        // What it touches of its seed's holes becomes the seed's, and is charged to it.
+        let most = ram_bytes.saturating_add(frozen.hole_bytes());
+        self.process.limit_memory(most.saturating_add(VM_OVERHEAD));
         let fds = attached.into_iter().chain(code.map(AsFd::as_fd));
         let fds: Vec<_> = fds
             .chain(layers.iter().map(|layer| layer.as_fd()))
