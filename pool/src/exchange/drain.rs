@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::backlog::Lease;
 use super::body::{PART_BYTES, Part, PartSender};
-use super::end::response_head;
+use super::end::begin_stream;
 use super::following::{Done, Exchange, place, until_cut};
 use super::timeline::Phase;
 use crate::error::InvokeError;
@@ -42,7 +42,7 @@ impl Exchange {
     /// # Errors
     /// When the guest has taken it back; the system's.
     pub fn take_head(&mut self) -> Result<ResponseHead, InvokeError> {
-        let head = response_head(&mut self.instance.mailbox, &self.guest)?;
+        let head = begin_stream(&mut self.instance.mailbox, &self.guest)?;
         head.ok_or(InvokeError::NoResponse)
     }
 

@@ -75,14 +75,18 @@ fn left_behind(
     log.end();
     let mut result = outcome(mailbox, &guest);
     let head = response_head(mailbox, &guest)?;
-    let has_begun = mailbox.has_taken_head(Channel::INVOCATION);
-    let rest = match mailbox.take_rest(Channel::INVOCATION, &guest)? {
-        Some(left) if has_begun => Some(Rest {
+    // What never began has no room to be copied to.
+    let left = match mailbox.has_taken_head(Channel::INVOCATION) {
+        true => mailbox.take_rest(Channel::INVOCATION, &guest)?,
+        false => None,
+    };
+    let rest = match left {
+        Some(left) => Some(Rest {
             head,
             bytes: room.hold(left.body),
             trailers: response_trailers(&left.tail)?,
         }),
-        _ => None,
+        None => None,
     };
     if rest.is_none() && result.is_ok() {
         result = Err(InvokeError::GuestFailed(
@@ -110,6 +114,19 @@ pub fn response_head(
     let head = ResponseHead::decode(&head);
     head.map(Some)
         .map_err(|error| InvokeError::GuestFailed(format!("its response head: {error}")))
+}
+
+/// As [`response_head`], of a response that goes on: the guest has so much more room.
+///
+/// # Errors
+/// As [`response_head`].
+pub fn begin_stream(
+    mailbox: &mut Mailbox,
+    guest: &GuestWords,
+) -> Result<Option<ResponseHead>, InvokeError> {
+    let head = response_head(mailbox, guest)?;
+    mailbox.tell_taken(Channel::INVOCATION)?;
+    Ok(head)
 }
 
 /// The trailers that a response's tail spells.

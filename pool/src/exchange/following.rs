@@ -22,7 +22,7 @@ use super::admission::{self, Wait, Waits};
 use super::backlog::{Account, Lease};
 use super::body::{self, Incoming, PART_BYTES, Part, PartSender, ReplyBody};
 use super::call::{Client, Reply};
-use super::end::{Ended, Left, response_head, response_trailers};
+use super::end::{Ended, Left, begin_stream, response_trailers};
 use super::limits::CallLimits;
 use super::pump::Pump;
 use super::retire::{Place, Retiring};
@@ -168,7 +168,7 @@ impl Exchange {
             self.timeline.head.get_or_insert_with(Instant::now);
             // A guest that waits for room will not end before it has some.
             streams |= self.pump.waits_for_room();
-            if streams && let Some(head) = response_head(&mut self.instance.mailbox, &self.guest)? {
+            if streams && let Some(head) = begin_stream(&mut self.instance.mailbox, &self.guest)? {
                 return Ok(Begun::Streams(head));
             }
         }

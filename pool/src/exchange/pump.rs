@@ -74,6 +74,12 @@ impl Pump {
         guest: &GuestWords,
     ) -> Result<News, InvokeError> {
         let (before, now) = (self.words(before), self.words(guest));
+        // What was seen of a head holds, taken or not.
+        if before.head != 0 && before.head != now.head {
+            return Err(InvokeError::GuestFailed(
+                "it took the head of its response back".to_owned(),
+            ));
+        }
         let has_sent = (before.written, before.end) != (now.written, now.end);
         if has_sent && before.end != 0 {
             return Err(InvokeError::GuestFailed(
@@ -160,5 +166,121 @@ impl Pump {
     /// The guest was woken.
     pub fn woke(&mut self) {
         self.waits = Waits::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros as _;
+
+    use super::*;
+
+    fn channel() -> Channel {
+        Channel::new(3).unwrap()
+    }
+
+    fn opened() -> Mailbox {
+        let mut mailbox = Mailbox::new().unwrap();
+        mailbox.open(channel(), b"head", false, false).unwrap();
+        mailbox
+    }
+
+    fn words(change: impl FnOnce(&mut GuestWords)) -> GuestWords {
+        let mut words = GuestWords::new_zeroed();
+        change(&mut words);
+        words
+    }
+
+    #[test]
+    fn a_guest_that_waits_is_served_when_something_came() {
+        let (mut mailbox, mut pump) = (opened(), Pump::new(channel(), false));
+        let start = GuestWords::new_zeroed();
+        let waits = words(|guest| {
+            guest.channels[channel()].read = 4;
+            guest.wait_for = Waits::bytes(channel()).word();
+        });
+        let news = pump.look(&mailbox, &start, &waits).unwrap();
+        assert!(news.asks && !news.has_sent && pump.is_owed());
+        // It asks as often as it likes.
+        let news = pump.look(&mailbox, &waits, &waits).unwrap();
+        assert!(!news.asks);
+        assert!(!pump.is_served(&mailbox, &waits).unwrap());
+        pump.receive(Bytes::from_static(b"body"));
+        assert!(!pump.wants_more());
+        assert!(pump.feed(&mut mailbox, &waits).unwrap());
+        assert!(pump.wants_more() && pump.is_served(&mailbox, &waits).unwrap());
+        pump.woke();
+        assert!(!pump.is_served(&mailbox, &waits).unwrap());
+        pump.receive_end(b"tail".to_vec());
+        assert!(!pump.feed(&mut mailbox, &waits).unwrap());
+        assert!(pump.has_end() && !pump.wants_more());
+    }
+
+    #[test]
+    fn other_channels_are_none_of_its_business() {
+        let (mailbox, mut pump) = (opened(), Pump::new(channel(), false));
+        let start = GuestWords::new_zeroed();
+        let waits = words(|guest| {
+            guest.channels[channel()].read = 4;
+            let other = Channel::new(4).unwrap();
+            guest.wait_for = Waits::of(other).and(Waits::LOG).word();
+            guest.channels[other].written = 10;
+        });
+        let news = pump.look(&mailbox, &start, &waits).unwrap();
+        assert_eq!(news, News::default());
+        assert!(!pump.is_owed() && !pump.waits_for_room());
+        assert!(!pump.is_served(&mailbox, &waits).unwrap());
+    }
+
+    #[test]
+    fn what_was_said_cannot_be_taken_back() {
+        let (mailbox, mut pump) = (opened(), Pump::new(channel(), false));
+        let begun = words(|guest| {
+            guest.channels[channel()].written = 4;
+            guest.channels[channel()].head = 4;
+        });
+        let start = GuestWords::new_zeroed();
+        assert!(pump.look(&mailbox, &start, &begun).unwrap().has_sent);
+        assert!(pump.look(&mailbox, &begun, &start).is_err());
+        let longer = words(|guest| {
+            guest.channels[channel()].written = 5;
+            guest.channels[channel()].head = 5;
+        });
+        assert!(pump.look(&mailbox, &begun, &longer).is_err());
+        let ended = words(|guest| {
+            guest.channels[channel()] = begun.channels[channel()];
+            guest.channels[channel()].end = 1;
+        });
+        assert!(pump.look(&mailbox, &begun, &ended).unwrap().has_sent);
+        assert!(pump.look(&mailbox, &ended, &begun).is_err());
+    }
+
+    #[test]
+    fn another_guest_gets_all_that_the_first_was_given() {
+        let (mut mailbox, mut pump) = (opened(), Pump::new(channel(), false));
+        let start = GuestWords::new_zeroed();
+        let size = channel().to_guest().size() as usize;
+        let body: Vec<u8> = (0..2 * size).map(|at| (at % 251) as u8).collect();
+        pump.receive(body.clone().into());
+        pump.receive_end(b"tail".to_vec());
+        assert!(pump.feed(&mut mailbox, &start).unwrap());
+
+        pump.begin_again(mailbox.untaken_body(channel()).unwrap());
+        let mut mailbox = opened();
+        let (mut got, mut guest) = (Vec::new(), start);
+        loop {
+            pump.feed(&mut mailbox, &guest).unwrap();
+            let there = mailbox.untaken_bytes(channel(), &guest).unwrap();
+            if there == 0 {
+                break;
+            }
+            let read = guest.channels[channel()].read;
+            let ring = channel().to_guest();
+            got.extend(mailbox.copy_ring(ring, read, there as usize).unwrap());
+            guest.channels[channel()].read += there;
+        }
+        assert!(got.starts_with(b"head") && got[4..] == body);
+        let tail = ChannelWords::end_with(4);
+        assert_eq!(mailbox.said.channels[channel()].end, tail);
     }
 }

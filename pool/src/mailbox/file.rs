@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -35,7 +36,7 @@ const READS: u32 = 16;
 pub struct Mailbox {
     file: OwnedFd,
     /// What the node has said, and how far it has read: it never reads that back.
-    pub(super) said: HostWords,
+    pub(crate) said: HostWords,
     commands: u32,
 }
 
@@ -46,7 +47,7 @@ fn system(error: Errno) -> PlatformError {
     }
 }
 
-pub(super) fn lie(what: &str, length: u64, most: u64) -> InvokeError {
+pub(super) fn lie(what: &dyn fmt::Display, length: u64, most: u64) -> InvokeError {
     InvokeError::GuestFailed(format!(
         "it announced a {what} of {length} bytes where {most} fit"
     ))
@@ -54,7 +55,7 @@ pub(super) fn lie(what: &str, length: u64, most: u64) -> InvokeError {
 
 /// How much is in a ring, if the counters can be true.
 pub(super) fn in_ring(
-    what: &str,
+    what: &dyn fmt::Display,
     written: u64,
     read: u64,
     ring: RingBuffer,
@@ -173,12 +174,12 @@ impl Mailbox {
     /// A copy of the report, escaped but for its line breaks.
     ///
     /// # Errors
-    /// As [`Mailbox::head`].
+    /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
     pub fn report(&self, guest: &GuestWords) -> Result<String, InvokeError> {
         let area = mailbox::REPORT;
         let length = u64::from(guest.report_len);
         if length > area.size {
-            return Err(lie("report", length, area.size));
+            return Err(lie(&"report", length, area.size));
         }
         let mut bytes = vec![0; length as usize];
         self.read(area.offset, &mut bytes)?;
@@ -192,7 +193,7 @@ impl Mailbox {
     /// guest's counter cannot be true; the system's.
     pub fn take_log(&mut self, guest: &GuestWords) -> Result<Vec<LogRecord>, InvokeError> {
         let read = self.said.log_read;
-        let count = in_ring("log", guest.log_written, read, LOG)?;
+        let count = in_ring(&"log", guest.log_written, read, LOG)?;
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -219,7 +220,7 @@ impl Mailbox {
     }
 
     /// A copy of the bytes of a ring from byte number `at` on.
-    pub(super) fn copy_ring(
+    pub(crate) fn copy_ring(
         &self,
         ring: RingBuffer,
         at: u64,
@@ -235,8 +236,9 @@ impl Mailbox {
         Ok(bytes)
     }
 
-    /// Says what there is of a channel. Only one of its words may have changed since the
-    /// guest runs: it could see them in any order.
+    /// Says what there is of a channel. Of what a guest that runs draws conclusions from
+    /// together, how much was written and its end, only one may have changed: it could see
+    /// them in any order.
     pub(super) fn say_of(&self, channel: Channel) -> Result<(), PlatformError> {
         let within = channel.number() * size_of::<ChannelWords>();
         let at = offset_of!(HostWords, channels) + within;

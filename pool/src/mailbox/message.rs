@@ -4,6 +4,8 @@
 //! announce, once they are seen to be possible. A head is taken before anything of its body,
 //! and once: what it says holds, whatever the guest says of it later.
 
+use std::fmt;
+
 use bytes::Bytes;
 use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::mailbox::GuestWords;
@@ -20,15 +22,37 @@ pub struct Left {
     pub tail: Vec<u8>,
 }
 
-/// What is said of the messages of a channel.
-fn name(channel: Channel, to_host: bool) -> String {
-    let message = match (channel, to_host) {
-        (Channel::INVOCATION, false) => return "request".to_owned(),
-        (Channel::INVOCATION, true) => return "response".to_owned(),
-        (_, false) => "message",
-        (_, true) => "answer",
-    };
-    format!("{message} on channel {}", channel.number())
+/// What a channel's messages are called: those to the host, or to the guest.
+#[derive(Clone, Copy)]
+struct Name {
+    channel: Channel,
+    to_host: bool,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.channel.number();
+        match (self.channel, self.to_host) {
+            (Channel::INVOCATION, false) => f.write_str("request"),
+            (Channel::INVOCATION, true) => f.write_str("response"),
+            (_, false) => write!(f, "message on channel {number}"),
+            (_, true) => write!(f, "answer on channel {number}"),
+        }
+    }
+}
+
+fn to_guest(channel: Channel) -> Name {
+    Name {
+        channel,
+        to_host: false,
+    }
+}
+
+fn to_host(channel: Channel) -> Name {
+    Name {
+        channel,
+        to_host: true,
+    }
 }
 
 fn too_large(part: &'static str, bytes: &[u8], limit: u64) -> InvokeError {
@@ -101,7 +125,7 @@ impl Mailbox {
     /// As [`Mailbox::room`].
     pub fn untaken_bytes(&self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
         let (written, read) = (self.of(channel).written, words(guest, channel).read);
-        in_ring(&name(channel, false), written, read, channel.to_guest())
+        in_ring(&to_guest(channel), written, read, channel.to_guest())
     }
 
     /// Puts bytes of the body of the message to the guest in, as many as there is room for;
@@ -149,7 +173,8 @@ impl Mailbox {
         self.copy_ring(channel.to_guest(), head, count as usize)
     }
 
-    /// Takes the head of the message from the guest out, if it is there.
+    /// Takes the head of the message from the guest out, if it is there. A guest that is to
+    /// go on is told by [`Mailbox::tell_taken`].
     ///
     /// # Errors
     /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
@@ -168,6 +193,14 @@ impl Mailbox {
         Ok(Some(head))
     }
 
+    /// Says how much of the message from the guest was taken: it counts room by that.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn tell_taken(&self, channel: Channel) -> Result<(), PlatformError> {
+        self.say_of(channel)
+    }
+
     /// Whether the head of the message from the guest was taken.
     pub fn has_taken_head(&self, channel: Channel) -> bool {
         self.of(channel).read != 0
@@ -180,7 +213,7 @@ impl Mailbox {
     pub fn waiting(&self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
         let (told, read) = (words(guest, channel), self.of(channel).read);
         let ring = channel.to_host();
-        let what = name(channel, true);
+        let what = to_host(channel);
         let waiting = in_ring(&what, told.written, read, ring)?;
         if self.has_taken_head(channel) {
             return Ok(waiting);
@@ -188,7 +221,11 @@ impl Mailbox {
         let head = u64::from(told.head);
         match waiting.checked_sub(head) {
             Some(waiting) if head <= HEAD_MAX => Ok(waiting),
-            _ => Err(lie(&format!("{what} head"), head, waiting.min(HEAD_MAX))),
+            _ => Err(lie(
+                &format_args!("{what} head"),
+                head,
+                waiting.min(HEAD_MAX),
+            )),
         }
     }
 
@@ -199,7 +236,7 @@ impl Mailbox {
     pub fn has_room(&self, channel: Channel, guest: &GuestWords) -> Result<bool, InvokeError> {
         let ring = channel.to_host();
         let (written, read) = (words(guest, channel).written, self.of(channel).read);
-        let used = in_ring(&name(channel, true), written, read, ring)?;
+        let used = in_ring(&to_host(channel), written, read, ring)?;
         Ok(used < ring.size() - TAIL_MAX)
     }
 
@@ -259,11 +296,11 @@ impl Mailbox {
             return Ok(None);
         };
         let ring = channel.to_host();
-        let what = name(channel, true);
+        let what = to_host(channel);
         let used = in_ring(&what, told.written, self.of(channel).read, ring)?;
         let most = TAIL_MAX.min(ring.size() - used);
         if length > most {
-            return Err(lie(&format!("{what} tail"), length, most));
+            return Err(lie(&format_args!("{what} tail"), length, most));
         }
         let tail = self.copy_ring(ring, told.written, length as usize)?;
         Ok(Some(tail))

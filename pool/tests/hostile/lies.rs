@@ -176,3 +176,48 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
     );
     field.nothing_is_left().await;
 }
+
+pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
+    let field = Battlefield::new(bench).await;
+    for (head, waits) in [(0, false), (0, true), (7, true)] {
+        // The node has seen it, and perhaps passed it on.
+        let mut script = Script::new().head().progress();
+        if waits {
+            script = script
+                .store(word!(wait_nanoseconds), 20_000_000)
+                .ring(Ring::Wait);
+        }
+        let script = script
+            .store_pair(word!(response_head), head, 0)
+            .progress()
+            .store(word!(wait_nanoseconds), u64::MAX);
+        let from = script.here();
+        let script = script.ring(Ring::Wait).for_ever_from(from);
+        let log = std::sync::Arc::new(crate::support::Log::default());
+        let order = faasw_pool::Call {
+            body: crate::support::whole(&script.bytes()),
+            limits: crate::short_limits(),
+            log: log.clone(),
+            ..crate::support::call("/")
+        };
+        let ended = match field.send(order).await {
+            Ok(_) => log.stream_result().await,
+            Err(error) => Err(error),
+        };
+        let took_back =
+            matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("took the head"));
+        // Without a wait the node may not have seen the first.
+        let was_never_there = !waits && matches!(&ended, Err(error) if is_timeout(error));
+        assert!(took_back || was_never_there, "{head} {waits}: {ended:?}");
+        field.nobody_else_notices().await;
+        assert!(!field.is_parked());
+    }
+    field.nothing_is_left().await;
+}
+
+fn is_timeout(error: &InvokeError) -> bool {
+    matches!(
+        error,
+        InvokeError::TimedOut(_) | InvokeError::TotalTime(_) | InvokeError::CpuLimit(_)
+    )
+}

@@ -45,7 +45,10 @@ use ends::{
     a_storm_after_the_end_costs_the_node_little, an_end_that_nobody_asked_for_is_not_believed,
     what_fails_or_is_left_behind_is_charged_too,
 };
-use lies::{a_response_that_was_ended_cannot_go_on, every_lie_in_the_mailbox_is_refused};
+use lies::{
+    a_head_cannot_be_taken_back, a_response_that_was_ended_cannot_go_on,
+    every_lie_in_the_mailbox_is_refused,
+};
 use memory::{
     absurd_wishes_for_memory_are_none, an_instance_that_entered_ring_0_is_not_used_again,
     tables_that_make_no_sense_end_the_guest,
@@ -191,6 +194,7 @@ fn main() {
         trials![skip;
             every_lie_in_the_mailbox_is_refused,
             a_response_that_was_ended_cannot_go_on,
+            a_head_cannot_be_taken_back,
             every_ring_out_of_order_ends_the_guest,
             a_guest_that_goes_on_after_its_end_is_ended,
             tables_that_make_no_sense_end_the_guest,

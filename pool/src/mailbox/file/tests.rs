@@ -148,6 +148,26 @@ fn a_message_has_a_head_a_body_and_a_tail() {
 }
 
 #[test]
+fn both_sides_count_the_same_room() {
+    for channel in channels() {
+        let size = channel.to_host().size();
+        let mut mailbox = opened(channel, b"to");
+        // A guest that fills the ring, its head included, as far as a body may.
+        let guest = forge(&mailbox, |guest| {
+            guest.channels[channel].written = size - TAIL_MAX;
+            guest.channels[channel].head = 4;
+        });
+        assert!(!mailbox.has_room(channel, &guest).unwrap());
+        mailbox.take_head(channel, &guest).unwrap().unwrap();
+        mailbox.tell_taken(channel).unwrap();
+        assert!(mailbox.has_room(channel, &guest).unwrap());
+        assert_eq!(host(&mailbox).channels[channel].read, 4);
+        mailbox.take(channel, &guest, 100).unwrap();
+        assert_eq!(host(&mailbox).channels[channel].read, 104);
+    }
+}
+
+#[test]
 fn a_channel_that_is_not_open_is_not_read_and_takes_no_page() {
     let mut mailbox = opened(Channel::INVOCATION, b"head");
     let other = Channel::new(7).unwrap();
