@@ -15,7 +15,7 @@
 //! - `seeds`: functions, what their instances are forked from, and what they hold in memory.
 //! - `instances`: instances between requests: brought back, parked, numbered.
 //! - `shells`: processes, and threads in their place; shells, and those made ahead.
-//! - `snapshots`: frozen memory and state, how it differs, which pages of it are used.
+//! - `snapshots`: a snapshot with the state of its vCPU, code, and what shells are preset with.
 //! - `mailbox`: what node and guest say to each other.
 //! - `error`, `fault`, `sink`, `stats`, `memory`: words and numbers that all of them tell.
 //!

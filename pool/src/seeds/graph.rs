@@ -263,6 +263,7 @@ impl Seeds {
     }
 
     /// Evicts seeds until all together take `budget` bytes at most, as far as nobody has them.
+    #[cfg(feature = "trial")]
     pub fn fit_to(&self, budget: u64) {
         let gone = self.lock().fit(budget, Instant::now());
         self.evicted(gone);
