@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use tempfile::TempDir;
 
 use crate::{
     client::Connections,
@@ -92,8 +93,11 @@ struct Medians {
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let mut pairs: Vec<Vec<Pair>> = arguments.connections.iter().map(|_| Vec::new()).collect();
+    // Each version compiles the function once.
+    let folder = || TempDir::with_prefix("faasw-bench-");
+    let folders = [folder()?, folder()?];
     for start in 0..arguments.starts {
-        let started = measure(arguments, start % 2 == 0)?;
+        let started = measure(arguments, &folders, start % 2 == 0)?;
         for (all, pair) in pairs.iter_mut().zip(started) {
             all.push(pair);
         }
@@ -116,14 +120,23 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Starts both, in an order that changes from start to start, and measures them with each
 /// number of connections.
-fn measure(arguments: &Arguments, before_first: bool) -> Result<Vec<Pair>> {
-    let start = |faasw: &Path| Node::start(faasw, &arguments.function, &Setting::default());
+fn measure(
+    arguments: &Arguments,
+    [before, after]: &[TempDir; 2],
+    before_first: bool,
+) -> Result<Vec<Pair>> {
+    let start = |folder: &TempDir, faasw: &Path| {
+        let setting = Setting::default();
+        Node::start_in(folder.path(), faasw, &arguments.function, &setting)
+    };
+    let start_before = || start(before, &arguments.before);
+    let start_after = || start(after, &arguments.after);
     let (before, after) = if before_first {
-        let before = start(&arguments.before)?;
-        (before, start(&arguments.after)?)
+        let before = start_before()?;
+        (before, start_after()?)
     } else {
-        let after = start(&arguments.after)?;
-        (start(&arguments.before)?, after)
+        let after = start_after()?;
+        (start_before()?, after)
     };
     let each = |connections: &u16| {
         interrupt::check()?;

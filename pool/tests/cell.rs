@@ -232,16 +232,7 @@ async fn shells_have_nothing(bench: &Bench) {
 
 async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
     let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
-    for _ in 0..3 {
-        bench.text(&seed, "/").await;
-    }
-    bench
-        .settles("one is parked", |stats| stats.parked == 1)
-        .await;
-    let all_parked =
-        |stats: faasw_pool::EngineStats| stats.parked > 0 && shells().len() == stats.parked;
-    bench.settles("all are parked", all_parked).await;
-    let instance = shells()[0];
+    let instance = bench.park_one(&seed, "/").await;
     assert_closed(instance);
     let descriptors = descriptors(instance);
     assert_bare(&descriptors);

@@ -109,22 +109,40 @@ fn last_lines(text: &str) -> String {
         .join("\n")
 }
 
-/// A node with one function, in a data directory of its own.
+/// A node with one function.
 pub struct Node {
     server: Server,
     commands: Commands,
     // Removed after the node has ended.
-    _folder: TempDir,
+    _folder: Option<TempDir>,
 }
 
 impl Node {
-    /// Starts a node that serves `function`.
+    /// Starts a node that serves `function`, in a data directory of its own.
     ///
     /// # Errors
     /// When it does not start, with what it said.
     pub fn start(faasw: &Path, function: &Function, setting: &Setting) -> Result<Self> {
         let folder = TempDir::with_prefix("faasw-bench-")?;
-        let data_dir = folder.path().join("data");
+        let node = Self::start_in(folder.path(), faasw, function, setting)?;
+        Ok(Self {
+            _folder: Some(folder),
+            ..node
+        })
+    }
+
+    /// As [`Node::start`], in a folder where one may have been before, which compiled the
+    /// function already.
+    ///
+    /// # Errors
+    /// When it does not start, with what it said.
+    pub fn start_in(
+        folder: &Path,
+        faasw: &Path,
+        function: &Function,
+        setting: &Setting,
+    ) -> Result<Self> {
+        let data_dir = folder.join("data");
         let mut command = Command::new(faasw);
         command
             .arg("up")
@@ -138,11 +156,11 @@ impl Node {
         command
             .args(&setting.options)
             .envs(setting.environment.iter().cloned());
-        let server = Server::start(command, &folder.path().join("log"), "  curl ")?;
+        let server = Server::start(command, &folder.join("log"), "  curl ")?;
         Ok(Self {
             server,
             commands: Commands::new(faasw, &data_dir),
-            _folder: folder,
+            _folder: None,
         })
     }
 

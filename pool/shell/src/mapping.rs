@@ -95,6 +95,11 @@ impl Mapping {
     /// # Errors
     /// `INVAL` outside the mapping.
     pub fn zero(self, range: PageRange) -> Result<(), Errno> {
+        if range.is_empty() {
+            // Most gaps between windows are. The C library's stores of no bytes, masked out
+            // altogether, take 0.1 us each on Zen 4: 13 us of a reset of 68 pieces.
+            return Ok(());
+        }
         let (start, bytes) = self.part(range)?;
         // SAFETY: in bounds; nothing else refers to guest memory.
         unsafe { ptr::write_bytes(start, 0, bytes) };

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use crate::mailbox::Mailbox;
 use crate::mapping::Mapping;
 use crate::page_map::PageMap;
-use crate::source::Source;
+use crate::source::{Copies, Source};
 use crate::state::{Change, Unready};
 use crate::vm::Vm;
 
@@ -135,6 +135,7 @@ pub fn memory(
         source,
         ram,
         manner,
+        copies: manner.counts_unused.then(Copies::new),
         kept: 0,
         done: Restored::default(),
     };
@@ -160,6 +161,8 @@ struct Reset<'a> {
     source: &'a Source,
     ram: Mapping,
     manner: Manner,
+    /// Where what was not used is counted.
+    copies: Option<Copies>,
     kept: u64,
     done: Restored,
 }
@@ -192,8 +195,8 @@ impl Reset<'_> {
     }
 
     fn usual(&mut self, piece: PageRange) -> Result<(), Errno> {
-        if self.manner.counts_unused {
-            self.done.unused += piece.count() - self.source.changed(self.ram, piece)?;
+        if let Some(copies) = &mut self.copies {
+            self.done.unused += piece.count() - self.source.changed(self.ram, piece, copies)?;
         }
         self.fill(piece)
     }

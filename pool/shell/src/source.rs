@@ -12,12 +12,29 @@ use crate::guest_memory;
 use crate::mapping::Mapping;
 use crate::vm::Vm;
 
-/// Pages that are compared at once: few calls, and little that stays with a shell.
+/// Pages that are compared at once: few calls, and not much of a stack.
 const COMPARED: u32 = 4;
 const COMPARED_BYTES: usize = COMPARED as usize * PAGE as usize;
 
 /// The page of the zone for page tables that a guest takes last.
 const LAST_TABLE: Page = PageRange::of_bytes(TABLE_ZONE_END - PAGE, TABLE_ZONE_END).start;
+
+/// Room for copies of pages that are compared. Clearing it takes longer than to compare a page,
+/// and there are many pieces of one page: so it is made once for all of them.
+pub struct Copies {
+    theirs: [u8; COMPARED_BYTES],
+    ours: [u8; COMPARED_BYTES],
+}
+
+impl Copies {
+    /// Room with nothing in it.
+    pub fn new() -> Self {
+        Self {
+            theirs: [0; COMPARED_BYTES],
+            ours: [0; COMPARED_BYTES],
+        }
+    }
+}
 
 /// What an instance's memory is brought back to.
 pub struct Source {
@@ -202,14 +219,18 @@ impl Source {
     ///
     /// # Errors
     /// The system's.
-    pub fn changed(&self, ram: Mapping, range: PageRange) -> Result<u64, Errno> {
+    pub fn changed(
+        &self,
+        ram: Mapping,
+        range: PageRange,
+        copies: &mut Copies,
+    ) -> Result<u64, Errno> {
         let mut count = 0;
-        let (mut theirs, mut ours) = ([0; COMPARED_BYTES], [0; COMPARED_BYTES]);
         let mut rest = range;
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(COMPARED);
-            let (theirs, _) = theirs.split_at_mut(piece.bytes() as usize);
-            let (ours, _) = ours.split_at_mut(piece.bytes() as usize);
+            let (theirs, _) = copies.theirs.split_at_mut(piece.bytes() as usize);
+            let (ours, _) = copies.ours.split_at_mut(piece.bytes() as usize);
             self.read(piece.start, theirs)?;
             ram.read(piece.start.address(), ours)?;
             let pages = theirs.chunks(PAGE as usize).zip(ours.chunks(PAGE as usize));

@@ -54,13 +54,15 @@ impl Retiring {
         // Its futures are moved with what they hold.
         let this = Box::new(self);
         tokio::spawn(async move {
-            this.run().await;
+            let took_pages = this.run().await;
             // One more may be parked now, or a seed free that was in use.
-            seed.holding().fit();
+            seed.holding().fit_after(took_pages);
         });
     }
 
-    async fn run(self: Box<Self>) {
+    /// Whether its instance took pages that no instance before it had; so too where that is
+    /// not known.
+    async fn run(self: Box<Self>) -> bool {
         // Its place is given back with the rest of it, at the end.
         // An instance of an ancestor has become the function on its own.
         let is_of_function = self.instance.is_own;
@@ -80,11 +82,11 @@ impl Retiring {
             return self.park(coming).await;
         }
         drop(coming);
-        Box::pin(self.end(is_asked)).await;
+        Box::pin(self.end(is_asked)).await
     }
 
     /// Ends the instance when the guest stands still, and learns from it if that `is_asked`.
-    async fn end(mut self: Box<Self>, is_asked: bool) {
+    async fn end(mut self: Box<Self>, is_asked: bool) -> bool {
         let stopped = match self.report {
             Some(report) => Some(report),
             None => self.stopped().await,
@@ -107,11 +109,12 @@ impl Retiring {
             });
         }
         self.instance.shell.destroy().await;
+        stopped.is_none_or(|report| report.page_faults > 0)
     }
 
     /// Resets the instance, without waiting for the guest to stand still: the shell
     /// finds the order when it does.
-    async fn park(mut self: Box<Self>, coming: Coming) {
+    async fn park(mut self: Box<Self>, coming: Coming) -> bool {
         let from = self.instance.from.clone();
         let count_unused = from.working_set().count_reset();
         match self.settling.reset(&mut self.instance, count_unused).await {
@@ -124,19 +127,23 @@ impl Retiring {
                 };
                 from.working_set().note(self.instance.generation, misses);
                 self.tell(&effort);
+                let took_pages = effort.page_faults > 0;
                 if self.instance.is_current() {
                     // The shell's word, which no sum is to trip over.
                     let filled = reset.filled.saturating_mul(PAGE);
-                    return coming.park(self.instance, filled.min(self.seed.ram_bytes()));
+                    coming.park(self.instance, filled.min(self.seed.ram_bytes()));
+                    return took_pages;
                 }
                 // That was what made the set be forgotten.
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
+                took_pages
             }
             Err(error) => {
                 self.failed(&error);
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
+                true
             }
         }
     }

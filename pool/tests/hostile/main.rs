@@ -193,6 +193,7 @@ fn main() {
     support::main(|skip| {
         trials![skip;
             every_lie_in_the_mailbox_is_refused,
+            no_more_of_a_request_is_read_than_was_written,
             a_response_that_was_ended_cannot_go_on,
             a_head_cannot_be_taken_back,
             every_ring_out_of_order_ends_the_guest,

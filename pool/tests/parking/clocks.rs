@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use faasw_pool::{FreezePolicy, Served};
 
 use crate::support::{Bench, call, slowness, spec};
-use crate::{PROBE, park_one, probe};
+use crate::{PROBE, probe};
 
 /// How long a seed and its parked instances rest: long enough for a clock that
 /// stood still to show.
@@ -130,7 +130,7 @@ pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
 
 pub async fn timers_are_right_in_reset_instances(bench: &Bench) {
     let seed = probe(bench).await;
-    park_one(bench, &seed, "/hello").await;
+    bench.park_one(&seed, "/hello").await;
     let rounds = (20 / slowness()).max(3);
     for round in 0..rounds {
         let wanted = 15 + 10 * (round % 3);

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use faasw_pool::{ClientError, FreezePolicy, InvokeError, ReplyBody, Seed, Served};
 use http_body::Frame;
 
+use crate::probe;
 use crate::support::processes::{kill, shells};
 use crate::support::{Bench, arriving, bytes_of, call, next_part, slowness};
-use crate::{park_one, probe};
 
 /// Ways in which a request does not end well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl Failure {
 pub async fn an_instance_that_did_not_end_well_is_never_parked(bench: &Bench) {
     let seed = probe(bench).await;
     for failure in Failure::ALL {
-        let instance = park_one(bench, &seed, "/count").await;
+        let instance = bench.park_one(&seed, "/count").await;
         let ended = failure.happen(bench, &seed).await;
         assert!(failure.is(ended.as_ref()), "{failure:?}: {ended:?}");
         bench
@@ -232,7 +232,7 @@ pub fn keep_alive() -> Duration {
 pub async fn what_nobody_takes_is_ended(bench: &Bench) {
     let keep_alive = keep_alive();
     let seed = probe(bench).await;
-    let instance = park_one(bench, &seed, "/count").await;
+    let instance = bench.park_one(&seed, "/count").await;
     // Taking it begins its time anew.
     let mut taken = Instant::now();
     for _ in 0..4 {
@@ -310,7 +310,7 @@ pub async fn the_oldest_ends_where_too_many_are_parked(bench: &Bench) {
 pub async fn a_killed_parked_shell_is_not_handed_out(bench: &Bench) {
     let seed = probe(bench).await;
     let other = probe(bench).await;
-    let instance = park_one(bench, &seed, "/count").await;
+    let instance = bench.park_one(&seed, "/count").await;
     kill(instance);
     bench.settles("it ends", |_| shells().is_empty()).await;
     // The spawner tells in order: when it has made another shell, this end is known.
@@ -324,7 +324,7 @@ pub async fn a_killed_parked_shell_is_not_handed_out(bench: &Bench) {
 
 pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
     let stays = probe(bench).await;
-    let kept = park_one(bench, &stays, "/count").await;
+    let kept = bench.park_one(&stays, "/count").await;
     let goes = probe(bench).await;
     bench.through(&goes, call("/count")).await;
     bench.through(&goes, call("/count")).await;

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use faasw_pool::{FreezePolicy, InvokeError, Served};
 
+use crate::probe;
 use crate::support::processes::{cpu_time, memory, our_processes, peak_memory, shells};
 use crate::support::{Bench, arriving, bytes_of, call, slowness};
-use crate::{park_one, probe};
 
 pub async fn cpu_time_is_limited_per_request(bench: &Bench) {
     let limit = Duration::from_millis(100) * slowness();
     let seed = probe(bench).await;
-    let instance = park_one(bench, &seed, "/compute").await;
+    let instance = bench.park_one(&seed, "/compute").await;
     let mut requests = 0;
     while cpu_time(instance) < limit * 5 / 4 {
         let mut order = call("/compute");
@@ -54,7 +54,7 @@ pub async fn memory_comes_back_after_a_large_request(bench: &Bench) {
         .seed("fixtures/compute/compute-cgi.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
-    let instance = park_one(bench, &seed, "/fib?n=5").await;
+    let instance = bench.park_one(&seed, "/fib?n=5").await;
     let small = memory(instance, &KINDS);
     for _ in 0..3 {
         let before = peak_memory(instance);
@@ -82,7 +82,7 @@ pub async fn parked_instances_take_no_cpu_time(bench: &Bench) {
     let instances = if is_metal { 100 } else { 10 };
     let seed = probe(bench).await;
     // The working set is known when instances are forked that are to stay.
-    park_one(bench, &seed, "/count").await;
+    bench.park_one(&seed, "/count").await;
     let held: Vec<_> = (0..instances)
         .map(|_| {
             let (client, body) = arriving();

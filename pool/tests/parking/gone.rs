@@ -11,9 +11,9 @@ use faasw_pool::{Call, InvokeError, Seed, Served};
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 
+use crate::probe;
 use crate::support::processes::{has_ended, kill, name_of, our_processes, shells, signal};
 use crate::support::{Bench, arriving, bytes_of, call, slowness};
-use crate::{park_one, probe};
 
 /// Sizes of bodies: none, a few bytes, what just fits the ring, what does not.
 const BODIES: [usize; 5] = [0, 5, 1 << 20, (1 << 20) + 1, 5 << 19];
@@ -115,7 +115,7 @@ pub async fn a_parked_shell_that_has_just_ended_fails_no_request(bench: &Bench) 
     let seed = probe(bench).await;
     for size in BODIES {
         for sent in [Sent::All, Sent::Half] {
-            let instance = park_one(bench, &seed, "/count").await;
+            let instance = bench.park_one(&seed, "/count").await;
             kill_unnoticed(bench, instance).await;
             let served = echo_while(bench, &seed, size, sent, async || {
                 signal(spawner(), "CONT");
@@ -139,7 +139,7 @@ pub async fn a_parked_shell_that_ends_before_its_guest_runs_loses_nothing(bench:
     let seed = probe(bench).await;
     for size in BODIES {
         for sent in [Sent::All, Sent::Half] {
-            let instance = park_one(bench, &seed, "/count").await;
+            let instance = bench.park_one(&seed, "/count").await;
             signal(instance, "STOP");
             let served = echo_while(bench, &seed, size, sent, async || {
                 assert_eq!(bench.pool.stats().busy, 1);

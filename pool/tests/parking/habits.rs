@@ -2,7 +2,6 @@
 
 use faasw_pool::{FreezePolicy, Seed, Served};
 
-use crate::park_one;
 use crate::support::processes::{memory, shells};
 use crate::support::{Bench, call};
 
@@ -43,7 +42,7 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
     for _ in 0..20 {
         filled(bench, &seed, &large).await;
     }
-    park_one(bench, &seed, small).await;
+    bench.park_one(&seed, small).await;
     let (much, many) = (private_memory(), written_pages(bench));
     assert!(many >= LARGE, "{many}");
     // All of it is filled again though nothing of it was used.
@@ -58,7 +57,7 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
     // Three counts in a row say so; the first may have been at one of the two before.
     assert!(requests + 2 > COUNT_EVERY * 2, "after {requests} requests");
     // The next is forked without a set and asked; the one after it has what it said.
-    let process = park_one(bench, &seed, small).await;
+    let process = bench.park_one(&seed, small).await;
     let (little, few) = (private_memory(), written_pages(bench));
     println!(
         "after {requests} small requests {few} pages instead of {many}, {little} KiB instead of {much} KiB"

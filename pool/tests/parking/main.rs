@@ -23,8 +23,8 @@ mod uniqueness;
 
 use faasw_pool::{FreezePolicy, PoolOptions, Seed};
 
-use support::processes::{has_page_scan, shells};
-use support::{Bench, call};
+use support::Bench;
+use support::processes::has_page_scan;
 
 use clocks::{
     clocks_and_timers_are_right_after_an_hour_at_rest, clocks_are_right_after_resting,
@@ -64,26 +64,6 @@ fn only_instances() -> PoolOptions {
         shells_ready: 0,
         ..PoolOptions::default()
     }
-}
-
-/// Sends requests until exactly one instance is parked; its process. The seed's
-/// working set is known then. There is no other shell.
-async fn park_one(bench: &Bench, seed: &Seed, path: &str) -> u32 {
-    for _ in 0..4 {
-        let (_, _, effort) = bench.through(seed, call(path)).await;
-        bench
-            .settles("the request ends", |stats| stats.busy == 0)
-            .await;
-        if effort.reset.is_some() {
-            break;
-        }
-    }
-    bench
-        .settles("one is parked", |stats| {
-            stats.parked == 1 && shells().len() == 1
-        })
-        .await;
-    shells()[0]
 }
 
 async fn probe(bench: &Bench) -> Seed {

@@ -131,7 +131,7 @@ fn any(random: &mut Rng) -> (Call, Expected) {
 
 pub async fn nothing_passes_from_one_request_to_the_next(bench: &Bench) {
     let seed = crate::probe(bench).await;
-    crate::park_one(bench, &seed, "/hello").await;
+    bench.park_one(&seed, "/hello").await;
     let mut random = seeded("nothing_passes_from_one_request_to_the_next");
     let mut old_size = None;
     let mut parked = 0;

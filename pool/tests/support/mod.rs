@@ -293,6 +293,26 @@ impl Bench {
         }
     }
 
+    /// Sends requests until exactly one instance is parked; its process. The seed's
+    /// working set is known then. There is no other shell.
+    pub async fn park_one(&self, seed: &Seed, path: &str) -> u32 {
+        // Who found out the working set is not parked, and each request before it is known
+        // may be asked to.
+        for _ in 0..4 {
+            let (_, _, effort) = self.through(seed, call(path)).await;
+            self.settles("the request ends", |stats| stats.busy == 0)
+                .await;
+            if effort.reset.is_some() {
+                break;
+            }
+        }
+        self.settles("one is parked", |stats| {
+            stats.parked == 1 && processes::shells().len() == 1
+        })
+        .await;
+        processes::shells()[0]
+    }
+
     pub async fn text(&self, seed: &Seed, path: &str) -> String {
         let reply = self.get(seed, path).await.unwrap();
         String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()

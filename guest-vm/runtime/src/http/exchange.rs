@@ -9,7 +9,6 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{RequestHead, ResponseHead};
 
 use super::bodies::{Bodies, BodyId, End, FinishFailure, Written};
-use super::fields::Fields;
 use crate::failure::Failure;
 use crate::platform::{Platform, SendError};
 
@@ -47,20 +46,20 @@ impl Exchange {
         self.field_bytes = 0;
     }
 
-    /// The function set its response: sends the head, and what there is of the body.
+    /// The function set its response, whose head says that the body has `declared` bytes, if
+    /// it does: sends the head, and what there is of the body.
     ///
     /// # Errors
     /// When the platform does not take it.
     pub(super) fn answer(
         &mut self,
-        status: u16,
-        headers: Fields,
+        head: &ResponseHead,
+        declared: Option<u64>,
         body: Option<BodyId>,
         platform: &mut impl Platform,
     ) -> Result<(), SendError> {
-        let declared = headers.content_length();
-        let may_be_absent = self.is_head || status == 304;
-        if let Err(report) = possible(status, declared, body, may_be_absent) {
+        let may_be_absent = self.is_head || head.status == 304;
+        if let Err(report) = possible(head.status, declared, body, may_be_absent) {
             if let Some(body) = body {
                 self.bodies.abandon(body);
             }
@@ -68,10 +67,6 @@ impl Exchange {
             return Ok(());
         }
         self.answer = Some(Answer::Response { declared, body });
-        let head = ResponseHead {
-            status,
-            headers: headers.into_pairs(),
-        };
         platform.send_head(Channel::INVOCATION, &head.encode())?;
         match body {
             Some(body) => self.bodies.send(body, self.is_head, platform),

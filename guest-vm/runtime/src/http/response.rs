@@ -1,5 +1,6 @@
 //! `wasi:http/types`: the response, its body, and setting it.
 
+use faasw_abi::wire::ResponseHead;
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
@@ -122,8 +123,13 @@ impl<P: Platform> types::HostResponseOutparam for State<P> {
                     headers,
                     body,
                 } = self.table.delete(response)?;
+                let declared = headers.content_length();
+                let head = ResponseHead {
+                    status,
+                    headers: headers.into_pairs(),
+                };
                 self.exchange
-                    .answer(status, headers, body, &mut self.platform)
+                    .answer(&head, declared, body, &mut self.platform)
                     .map_err(Ended::Refused)?;
             }
         }

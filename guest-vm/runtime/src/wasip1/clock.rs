@@ -2,9 +2,9 @@
 
 use wasmtime::{Caller, Linker, Result};
 
+use super::MODULE;
 use super::errno::Errno;
-use super::memory::call;
-use super::{MODULE, unsigned};
+use super::memory::{call, unsigned};
 use crate::draws::Kind;
 use crate::platform::Platform;
 use crate::state::State;

@@ -6,6 +6,11 @@ use super::errno::{Errno, Halt, status};
 use crate::platform::Platform;
 use crate::state::State;
 
+/// Converts a pointer, length or descriptor from what Wasm passes.
+pub(super) fn unsigned(value: i32) -> u32 {
+    value.cast_unsigned()
+}
+
 /// The calling module's memory. Pointers are what Wasm passes: 32 bits, to be
 /// read as unsigned.
 pub(super) struct Memory<'a>(&'a mut [u8]);

@@ -21,11 +21,6 @@ use crate::platform::Platform;
 use crate::state::State;
 use crate::supported::PREVIEW1_MODULE as MODULE;
 
-/// Converts a pointer, length or descriptor from what Wasm passes.
-fn unsigned(value: i32) -> u32 {
-    value.cast_unsigned()
-}
-
 /// A linker with every import that a core module may have.
 ///
 /// # Errors

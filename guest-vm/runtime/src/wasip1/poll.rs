@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use faasw_abi::channel::{Channel, Waits};
 use wasmtime::{Caller, Linker, Result};
 
+use super::MODULE;
 use super::clock::Clock;
 use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
-use super::memory::{Memory, call, item};
-use super::{MODULE, unsigned};
+use super::memory::{Memory, call, item, unsigned};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use wasmtime::{Caller, Linker, Result};
 
+use super::MODULE;
 use super::errno::{Errno, Halt, status};
-use super::memory::{Memory, call, item};
-use super::{MODULE, unsigned};
+use super::memory::{Memory, call, item, unsigned};
 use crate::draws::Kind;
 use crate::failure::Ended;
 use crate::platform::Platform;

@@ -2,8 +2,9 @@
 
 use wasmtime::{FuncType, Linker, Result, Val, ValType};
 
+use super::MODULE;
 use super::errno::Errno;
-use super::{MODULE, unsigned};
+use super::memory::unsigned;
 use crate::platform::Platform;
 use crate::state::State;
 

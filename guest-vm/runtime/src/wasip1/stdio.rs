@@ -3,10 +3,10 @@
 use faasw_abi::channel::Channel;
 use wasmtime::{Caller, Linker, Result};
 
+use super::MODULE;
 use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
-use super::memory::{Memory, call, item};
-use super::{MODULE, unsigned};
+use super::memory::{Memory, call, item, unsigned};
 use crate::platform::{Platform, read_some};
 use crate::state::State;
 

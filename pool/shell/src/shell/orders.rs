@@ -14,7 +14,7 @@ use crate::fork::{Attached, Instance};
 use crate::mapping::Mapping;
 use crate::preset::Preset;
 use crate::seal;
-use crate::source::Source;
+use crate::source::{Copies, Source};
 
 impl Shell<'_> {
     /// Says what the instance has used; nothing where the system cannot tell.
@@ -162,6 +162,7 @@ impl Shell<'_> {
 /// How many of these pages differ from the seed's, as far as they make a set.
 fn changed(source: &Source, ram: Mapping, written: &PageSet) -> u64 {
     let counted = written.first_ranges(SET_PAGES_MAX);
-    let changed = |range| source.changed(ram, range).unwrap_or(0);
+    let mut copies = Copies::new();
+    let changed = |range| source.changed(ram, range, &mut copies).unwrap_or(0);
     counted.iter().map(changed).sum()
 }

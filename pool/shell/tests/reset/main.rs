@@ -31,6 +31,7 @@ use faasw_abi::memory_map::{PAGE, PML4, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_shell::page_map::PageMap;
 use faasw_shell::reset::{Tables, Trouble};
+use faasw_shell::source::Copies;
 use faasw_shell::state::{Change, Unready};
 use faasw_shell::vm::Template;
 use kvm_ioctls::Kvm;
@@ -375,12 +376,14 @@ fn pages_beyond_the_write_set_are_counted_and_let_go() {
 fn unused_pages_of_the_write_set_are_counted() {
     let mut machine = Machine::new(Level::Ring3, programs::writer());
     let all = machine.source.write_set.count();
+    let mut copies = Copies::new();
     for count in [4, 1, 3, 2, 4] {
         assert_eq!(machine.run(count), DONE);
         // The page with the number is one that every run uses.
         let used = count + 1;
+        let mut changed = |range| machine.source.changed(machine.ram, range, &mut copies);
         let written = [pages(NUMBER, 1), pages(9 << 20, 4), pages(36 << 20, 4)]
-            .map(|range| machine.source.changed(machine.ram, range).unwrap());
+            .map(|range| changed(range).unwrap());
         assert_eq!(written, [1, count, 0]);
         let restored = machine.reset();
         assert_eq!(restored.unused, all - used, "{restored:?}");
@@ -388,7 +391,7 @@ fn unused_pages_of_the_write_set_are_counted() {
         machine.assert_memory();
         // Over all windows and the gaps between them.
         let everything = PageRange::of_bytes(0, machine::RAM);
-        let differ = machine.source.changed(machine.ram, everything);
+        let differ = machine.source.changed(machine.ram, everything, &mut copies);
         assert_eq!(differ.unwrap(), 0);
     }
 }
