@@ -51,6 +51,15 @@ pub struct Arguments {
     /// Requests to each in a round, over all connections
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
+    /// Options of `faasw up` that both are started with, such as '--max-reuse 1' for a fork
+    /// with every request
+    #[arg(
+        long,
+        value_name = "OPTIONS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    options: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -126,7 +135,7 @@ fn measure(
     before_first: bool,
 ) -> Result<Vec<Pair>> {
     let start = |folder: &TempDir, faasw: &Path| {
-        let setting = Setting::default();
+        let setting = Setting::of_options(arguments.options.split_ascii_whitespace());
         Node::start_in(folder.path(), faasw, &arguments.function, &setting)
     };
     let start_before = || start(before, &arguments.before);

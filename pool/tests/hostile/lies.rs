@@ -138,8 +138,13 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
     let ring = Channel::INVOCATION.to_guest().size();
     for read in [ring + 1, 2 * ring, u64::MAX] {
         // It has all that there is room for, and there is more: so the node looks.
-        let script = Script::new().head().store(word!(request_read), read);
-        let script = script.progress().done();
+        let script = Script::new()
+            .head()
+            .store(word!(request_read), read)
+            .progress()
+            .store(word!(wait_nanoseconds), u64::MAX);
+        let from = script.here();
+        let script = script.ring(Ring::Wait).for_ever_from(from);
         let mut body = script.bytes();
         body.resize(body.len() + 2 * ring as usize, 0);
         let order = faasw_pool::Call {

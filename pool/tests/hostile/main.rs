@@ -47,7 +47,7 @@ use ends::{
 };
 use lies::{
     a_head_cannot_be_taken_back, a_response_that_was_ended_cannot_go_on,
-    every_lie_in_the_mailbox_is_refused,
+    every_lie_in_the_mailbox_is_refused, no_more_of_a_request_is_read_than_was_written,
 };
 use memory::{
     absurd_wishes_for_memory_are_none, an_instance_that_entered_ring_0_is_not_used_again,
