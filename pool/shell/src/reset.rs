@@ -135,7 +135,7 @@ pub fn memory(
         source,
         ram,
         manner,
-        copies: manner.counts_unused.then(Copies::new),
+        copies: manner.counts_unused.then(Copies::default),
         kept: 0,
         done: Restored::default(),
     };

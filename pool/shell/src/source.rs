@@ -26,9 +26,8 @@ pub struct Copies {
     ours: [u8; COMPARED_BYTES],
 }
 
-impl Copies {
-    /// Room with nothing in it.
-    pub fn new() -> Self {
+impl Default for Copies {
+    fn default() -> Self {
         Self {
             theirs: [0; COMPARED_BYTES],
             ours: [0; COMPARED_BYTES],

@@ -162,7 +162,7 @@ impl Shell<'_> {
 /// How many of these pages differ from the seed's, as far as they make a set.
 fn changed(source: &Source, ram: Mapping, written: &PageSet) -> u64 {
     let counted = written.first_ranges(SET_PAGES_MAX);
-    let mut copies = Copies::new();
+    let mut copies = Copies::default();
     let changed = |range| source.changed(ram, range, &mut copies).unwrap_or(0);
     counted.iter().map(changed).sum()
 }

@@ -376,7 +376,7 @@ fn pages_beyond_the_write_set_are_counted_and_let_go() {
 fn unused_pages_of_the_write_set_are_counted() {
     let mut machine = Machine::new(Level::Ring3, programs::writer());
     let all = machine.source.write_set.count();
-    let mut copies = Copies::new();
+    let mut copies = Copies::default();
     for count in [4, 1, 3, 2, 4] {
         assert_eq!(machine.run(count), DONE);
         // The page with the number is one that every run uses.
