@@ -192,7 +192,11 @@ async fn a_shell_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &Ben
     assert!(hits > 0);
     // With one parent each shell that was ready was preset with it.
     let stock = bench.pool.stats().stock;
-    assert_eq!((stock.near, stock.parents), (stock.hits, 1));
+    assert_eq!(stock.near, stock.hits);
+    // The last ones may just have been taken.
+    bench
+        .settles("shells are preset again", |stats| stats.stock.parents == 1)
+        .await;
     assert_eq!(bare.pool.stats().stock.hits, 0);
     bare.pool.shutdown().await;
 }
