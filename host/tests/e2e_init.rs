@@ -13,7 +13,7 @@ mod e2e;
 
 use common::time_limit;
 use e2e::{Bench, limits};
-use faasw::{FreezePolicy, FunctionOptions, Limits, Node};
+use faasw::{FreezePolicy, FunctionOptions, Node};
 
 const COMMAND: &str = "host/tests/e2e/initialised.wat";
 const COMPONENT: &str = "host/tests/e2e/initialised-component.wat";
@@ -24,10 +24,8 @@ fn by(export: &str) -> FunctionOptions {
 
 /// A node of one test, which it may break.
 fn with_node(test: impl FnOnce(&Bench)) {
-    let limits = Limits {
-        instantiation: time_limit(2),
-        ..limits()
-    };
+    let mut limits = limits();
+    limits.instantiation = time_limit(2);
     let bench = Bench::start(Node::builder(), limits);
     test(&bench);
     bench.end();
