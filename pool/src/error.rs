@@ -97,6 +97,16 @@ pub enum SeedError {
     /// Environment and arguments do not fit.
     #[error("environment and arguments take {0} bytes; at most {1} fit")]
     ConfigTooLarge(usize, u64),
+    /// Its initialisation drew what all requests would share.
+    #[error(
+        "initialising it by {export:?} draws what every request would find the same ({drawn}); draw it in requests, or freeze after-init to share it"
+    )]
+    InitDrew {
+        /// The export that initialises it.
+        export: String,
+        /// What was drawn, by import.
+        drawn: String,
+    },
     /// The function failed while it was instantiated.
     #[error("{0}")]
     Function(InvokeError),

@@ -42,6 +42,9 @@ pub struct FunctionInfo {
     /// The freeze policy that was asked for.
     #[serde(with = "spelling::freeze")]
     pub freeze: FreezePolicy,
+    /// The export that initialised it when it was deployed, if it was to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<String>,
     /// Whether its seed is frozen after instantiation: the policy in force.
     pub frozen_after_init: bool,
     /// What instantiating it drew, by import, one line each; empty when nothing.

@@ -18,7 +18,7 @@
 //! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
 //! | `GET /metrics` | metrics as OpenMetrics text |
 //!
-//! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, the
+//! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, `init` (an export), the
 //! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
 //! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`). Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and

@@ -14,6 +14,9 @@ use crate::{HostName, TimeLimit, spelling};
 /// Least memory limit: one Wasm page, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
 
+/// Longest name of an export that initialises, in bytes.
+const LONGEST_EXPORT: usize = 1024;
+
 /// Longest time limit. A request that may hold a microVM for longer than a
 /// day is a job, not a request.
 const LONGEST_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -40,6 +43,8 @@ pub struct FunctionOptions {
     times_us: BTreeMap<TimeLimit, u64>,
     #[serde(with = "spelling::freeze")]
     freeze: FreezePolicy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    init: Option<String>,
     concurrency: Option<usize>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     hosts: BTreeSet<HostName>,
@@ -64,6 +69,9 @@ pub enum OptionsError {
         /// What was asked for.
         value: Duration,
     },
+    /// An export that cannot be named, or is called too late to matter.
+    #[error("{0}")]
+    Init(&'static str),
     /// No request could ever run.
     #[error("a concurrency of 0 would refuse every request; remove the function instead")]
     Concurrency,
@@ -139,6 +147,22 @@ impl FunctionOptions {
     pub fn freeze(mut self, policy: FreezePolicy) -> Self {
         self.freeze = policy;
         self
+    }
+
+    /// Has an export without parameters and results initialise the function when it is
+    /// deployed: every request begins with what that left. One of a component's exported
+    /// interface is named `interface#name`. It may not draw randomness, nor read a clock
+    /// first, unless the freeze policy is [`FreezePolicy::AfterInit`].
+    #[must_use]
+    pub fn init(mut self, export: impl Into<String>) -> Self {
+        self.init = Some(export.into());
+        self
+    }
+
+    /// The export that initialises the function, if there is one.
+    #[must_use]
+    pub fn init_export(&self) -> Option<&str> {
+        self.init.as_deref()
     }
 
     /// Gives the function a host of its own: the gateway's requests for it are the
@@ -222,6 +246,18 @@ impl FunctionOptions {
         }
         if self.concurrency == Some(0) {
             return Err(OptionsError::Concurrency);
+        }
+        if let Some(export) = &self.init {
+            if export.is_empty() || export.len() > LONGEST_EXPORT {
+                return Err(OptionsError::Init(
+                    "the export that initialises is named by 1 to 1024 bytes",
+                ));
+            }
+            if self.freeze == FreezePolicy::BeforeInit {
+                return Err(OptionsError::Init(
+                    "what initialises at deployment is frozen afterwards: before-init and an initialising export exclude each other",
+                ));
+            }
         }
         Ok(())
     }

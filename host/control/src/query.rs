@@ -44,6 +44,7 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 let words = spelling::freeze::WORDS.join(", ");
                 format!("freeze={value} is not one of {words}")
             })?),
+            "init" => options.init(value),
             "host" => options
                 .host(HostName::new(&value).map_err(|error| format!("host={value}: {error}"))?),
             "env" => {
@@ -76,6 +77,9 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     for (limit, value) in options.own_times() {
         query.append_pair(limit.word(), &format!("{}us", value.as_micros()));
+    }
+    if let Some(export) = options.init_export() {
+        query.append_pair("init", export);
     }
     for host in options.hosts() {
         query.append_pair("host", host.as_str());
@@ -185,6 +189,7 @@ mod tests {
                 .total_time(Duration::from_secs(4))
                 .concurrency(3)
                 .freeze(FreezePolicy::BeforeInit),
+            FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
         ] {
             let query = write_options(&options);
             assert_eq!(read_options(Some(&query)).unwrap(), options, "{query}");

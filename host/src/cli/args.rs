@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn up_takes_files_and_options() {
-        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout 1500ms --cpu-time 1s --idle-client 2s --idle-guest 3s --total-time 4s --concurrency 5 --freeze before-init --watch";
+        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout 1500ms --cpu-time 1s --idle-client 2s --idle-guest 3s --total-time 4s --concurrency 5 --freeze before-init --watch --init setup";
         let Command::Up(up) = parse(line).unwrap() else {
             panic!("not up");
         };
@@ -319,6 +319,7 @@ mod tests {
             .idle_guest(Duration::from_secs(3))
             .total_time(Duration::from_secs(4))
             .concurrency(5)
+            .init("setup")
             .freeze(FreezePolicy::BeforeInit);
         assert_eq!(FunctionOptions::from(up.options), expected);
     }

@@ -60,6 +60,9 @@ fn text(details: &FunctionDetails) -> String {
             duration(function.instantiation)
         ),
     );
+    if let Some(export) = &function.init {
+        line("init", format!("{export}, called once at deployment"));
+    }
     line("drew", list(function.drawn.lines()));
     line("memory", size(function.memory));
     line("times", times(&function.limits));

@@ -29,6 +29,10 @@ pub struct Options {
     /// randomness that it drew between all requests
     #[arg(long, value_name = "auto|before-init|after-init", default_value = "auto", value_parser = freeze)]
     pub freeze: FreezePolicy,
+    /// Call this export once, at deployment: every request begins with what that left.
+    /// One of an exported interface is INTERFACE#NAME
+    #[arg(long, value_name = "EXPORT")]
+    pub init: Option<String>,
 }
 
 /// Limits that a function has of its own or from its node.
@@ -78,6 +82,9 @@ type SetTime = fn(FunctionOptions, Duration) -> FunctionOptions;
 impl From<Options> for FunctionOptions {
     fn from(given: Options) -> Self {
         let mut options = Self::default().freeze(given.freeze);
+        if let Some(export) = given.init {
+            options = options.init(export);
+        }
         let own = given.own;
         if let Some(mebibytes) = own.memory {
             options = options.memory(u64::from(mebibytes) << 20);

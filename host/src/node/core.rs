@@ -338,6 +338,7 @@ impl Core {
                 .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
                 .collect(),
             freeze: options.freeze_policy(),
+            init: options.init_export().map(ToOwned::to_owned),
             log: log.clone(),
         }
     }

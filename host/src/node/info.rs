@@ -33,6 +33,7 @@ pub(super) fn function_info(
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
         freeze: options.freeze_policy(),
+        init: options.init_export().map(ToOwned::to_owned),
         frozen_after_init: record.freeze.after_init,
         drawn: record.freeze.drawn.clone(),
         instantiation: record.freeze.instantiation,

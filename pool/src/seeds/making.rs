@@ -9,7 +9,7 @@ use std::time::Duration;
 use faasw_abi::channel::Waits;
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{DRAW_ENTROPY, DRAW_INSECURE};
+use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
 use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
@@ -25,6 +25,8 @@ use crate::snapshots::{Code, Frozen};
 pub struct Instantiated {
     /// It drew random bytes of any kind.
     pub drew_entropy: bool,
+    /// It read a clock.
+    pub read_clock: bool,
     /// What it drew, by import, one line each.
     pub drawn: String,
     /// How long it took.
@@ -202,6 +204,18 @@ impl Making {
         self.drawn()
     }
 
+    /// Has a function that is instantiated call an export, and stands behind that. What it drew
+    /// is what both drew.
+    ///
+    /// # Errors
+    /// What the function died of.
+    pub async fn evaluate(&mut self, export: &str) -> Result<Instantiated, SeedError> {
+        let export = export.to_owned();
+        self.go(&[Command::Evaluate { export }], Ring::Ready)
+            .await?;
+        self.drawn()
+    }
+
     /// What a function that is instantiated drew so far, and how long its last step took.
     ///
     /// # Errors
@@ -210,6 +224,7 @@ impl Making {
         let guest = self.mailbox.guest()?;
         Ok(Instantiated {
             drew_entropy: guest.draws & (DRAW_ENTROPY | DRAW_INSECURE) != 0,
+            read_clock: guest.draws & DRAW_CLOCK != 0,
             drawn: self.mailbox.report(&guest).map_err(function)?,
             took: Duration::from_nanos(guest.init_nanoseconds),
         })

@@ -51,6 +51,9 @@ pub struct Version {
     ram_bytes: u64,
     /// What has a guest load it.
     load: Commands,
+    /// What has a guest become it where its seed is missing: a request instantiates what is
+    /// only loaded, but does not initialise.
+    become_ready: Commands,
     time_limit: Duration,
     learnt: Mutex<Learnt>,
 }
@@ -147,7 +150,7 @@ impl Recipe {
         match self {
             Self::Boot => Ok(()),
             Self::Link => mailbox.put_commands(&Commands::of(&[Command::Link])),
-            Self::Function(version) => mailbox.put_commands(&version.load),
+            Self::Function(version) => mailbox.put_commands(&version.become_ready),
             #[cfg(feature = "trial")]
             Self::Commands(step) => mailbox.put_commands(&step.commands()),
         }
@@ -232,10 +235,14 @@ impl Version {
             return Err(SeedError::ConfigTooLarge(length, CONFIGURATION_MAX));
         }
         let code_bytes = code.bytes();
-        let load = Commands::of(&[
+        let mut commands = vec![
             Command::Grow { ram_bytes },
             Command::Load { code_bytes, config },
-        ]);
+        ];
+        let load = Commands::of(&commands);
+        if let Some(export) = spec.init.clone() {
+            commands.extend([Command::Instantiate, Command::Evaluate { export }]);
+        }
         let learnt = known.map_or_else(Learnt::default, |known| Learnt {
             after_init: Some(known.after_init),
             instantiation: known.instantiation,
@@ -247,6 +254,7 @@ impl Version {
             code: code.clone(),
             ram_bytes,
             load,
+            become_ready: Commands::of(&commands),
             time_limit,
             learnt: Mutex::new(learnt),
         })
@@ -302,6 +310,10 @@ impl Version {
 
     async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
         let mut making = self.load(stock, parent).await?;
+        if let Some(export) = &self.spec.init {
+            self.initialise(&mut making, export).await?;
+            return making.freeze().await;
+        }
         if self.after_init() != Some(false) {
             self.learn(&making.instantiate().await?);
             if self.after_init() == Some(false) {
@@ -311,6 +323,24 @@ impl Version {
             }
         }
         making.freeze().await
+    }
+
+    /// Has it initialise itself. What that draws would be in the seed, and so in all requests.
+    async fn initialise(&self, making: &mut Making, export: &str) -> Result<(), SeedError> {
+        let instantiated = making.instantiate().await?;
+        let mut did = making.evaluate(export).await?;
+        // Many read clocks while they are instantiated, and mean nothing by it: Go does.
+        let draws = did.drew_entropy || did.read_clock && !instantiated.read_clock;
+        if draws && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::InitDrew {
+                export: export.to_owned(),
+                drawn: did.drawn.trim().lines().collect::<Vec<_>>().join("; "),
+            });
+        }
+        did.took += instantiated.took;
+        self.learn(&did);
+        self.learnt().after_init = Some(true);
+        Ok(())
     }
 
     fn learn(&self, did: &Instantiated) {

@@ -19,6 +19,11 @@ pub struct FunctionSpec {
     pub environment: Vec<Pair>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
+    /// An export without parameters and results that is called once it is instantiated and
+    /// before its seed is frozen; one of a component's exported interface is named
+    /// `interface#name`. Its seed is frozen afterwards then, and unless the policy says so
+    /// neither may draw what requests are not to share.
+    pub init: Option<String>,
     /// Where goes what it logs while it is instantiated.
     pub log: Arc<dyn LogSink>,
 }

@@ -100,6 +100,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         memory_limit: 128 << 20,
         environment: vec![(b"COLOUR".to_vec(), b"green".to_vec())],
         freeze,
+        init: None,
         log: Arc::new(Log::default()),
     }
 }
