@@ -178,8 +178,8 @@ impl Scene {
                         assert!(answer.header("retry-after").is_some(), "{answer:?}");
                         ended += 1;
                     }
-                    // Room for this one was left.
-                    (504, "urn:faasw:problem:timed-out") => {}
+                    // Room for this one was left, until one of its limits ended it.
+                    (504, "urn:faasw:problem:timed-out" | "urn:faasw:problem:cpu-limit") => {}
                     _ => panic!("{answer:?}"),
                 }
             }
