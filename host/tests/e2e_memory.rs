@@ -129,6 +129,8 @@ impl Scene {
             "6000",
             "--timeout",
             &seconds,
+            "--cpu-time",
+            &seconds,
             "--json",
         ]);
         let address = node.address();

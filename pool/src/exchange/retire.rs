@@ -54,15 +54,13 @@ impl Retiring {
         // Its futures are moved with what they hold.
         let this = Box::new(self);
         tokio::spawn(async move {
-            let took_pages = this.run().await;
+            this.run().await;
             // One more may be parked now, or a seed free that was in use.
-            seed.holding().fit_after(took_pages);
+            seed.holding().fit();
         });
     }
 
-    /// Whether its instance took pages that no instance before it had; so too where that is
-    /// not known.
-    async fn run(self: Box<Self>) -> bool {
+    async fn run(self: Box<Self>) {
         // Its place is given back with the rest of it, at the end.
         // An instance of an ancestor has become the function on its own.
         let is_of_function = self.instance.is_own;
@@ -82,11 +80,11 @@ impl Retiring {
             return self.park(coming).await;
         }
         drop(coming);
-        Box::pin(self.end(is_asked)).await
+        Box::pin(self.end(is_asked)).await;
     }
 
     /// Ends the instance when the guest stands still, and learns from it if that `is_asked`.
-    async fn end(mut self: Box<Self>, is_asked: bool) -> bool {
+    async fn end(mut self: Box<Self>, is_asked: bool) {
         let stopped = match self.report {
             Some(report) => Some(report),
             None => self.stopped().await,
@@ -109,12 +107,11 @@ impl Retiring {
             });
         }
         self.instance.shell.destroy().await;
-        stopped.is_none_or(|report| report.page_faults > 0)
     }
 
     /// Resets the instance, without waiting for the guest to stand still: the shell
     /// finds the order when it does.
-    async fn park(mut self: Box<Self>, coming: Coming) -> bool {
+    async fn park(mut self: Box<Self>, coming: Coming) {
         let from = self.instance.from.clone();
         let count_unused = from.working_set().count_reset();
         match self.settling.reset(&mut self.instance, count_unused).await {
@@ -127,23 +124,19 @@ impl Retiring {
                 };
                 from.working_set().note(self.instance.generation, misses);
                 self.tell(&effort);
-                let took_pages = effort.page_faults > 0;
                 if self.instance.is_current() {
                     // The shell's word, which no sum is to trip over.
                     let filled = reset.filled.saturating_mul(PAGE);
-                    coming.park(self.instance, filled.min(self.seed.ram_bytes()));
-                    return took_pages;
+                    return coming.park(self.instance, filled.min(self.seed.ram_bytes()));
                 }
                 // That was what made the set be forgotten.
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
-                took_pages
             }
             Err(error) => {
                 self.failed(&error);
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
-                true
             }
         }
     }

@@ -8,7 +8,6 @@
 //! those whose requests are not done. What the kernel has for each VM and process is not in
 //! it, nor what instances at work have.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use faasw_seedtree::graph::Resting;
@@ -16,10 +15,6 @@ use faasw_seedtree::{Key, Owner};
 
 use super::graph::{Account, Seeds};
 use crate::instances::{Parking, Rest};
-
-/// After so many requests seeds are counted whatever shells say. Counting takes a system call
-/// for each layer: 1 to 2 us of a request.
-const COUNTED: u64 = 16;
 
 /// A function among those of a pool: the same number for all its versions.
 pub type FunctionNumber = u64;
@@ -31,8 +26,6 @@ pub struct Holding {
     budget: u64,
     seeds: Arc<Seeds>,
     versions: Mutex<Vec<(Key, Weak<Parking>)>>,
-    /// Requests that have ended.
-    ended: AtomicU64,
 }
 
 impl Holding {
@@ -43,7 +36,6 @@ impl Holding {
             budget,
             seeds,
             versions: Mutex::default(),
-            ended: AtomicU64::new(0),
         });
         let account: Weak<Self> = Arc::downgrade(&holding);
         holding.seeds.open(holding.owner(), account);
@@ -70,31 +62,22 @@ impl Holding {
     /// Bytes that the function may hold beyond what it holds.
     pub fn room(&self) -> u64 {
         let versions = there(&self.lock());
-        self.budget.saturating_sub(self.bytes(&versions, true))
+        self.budget.saturating_sub(self.bytes(&versions))
     }
 
     /// Ends parked instances, those first that nobody took for longest, and then evicts
     /// seeds that nobody uses, until the rest fits; then has all seeds fit.
     pub fn fit(&self) {
-        self.fit_own(true);
+        self.fit_own();
         self.seeds.fit_after(self.owner());
     }
 
-    /// As [`Holding::fit`], after a request. Its seeds have no more pages than before where its
-    /// instance took none; that is the word of the instance's shell, so now and then they are
-    /// counted all the same.
-    pub fn fit_after(&self, took_pages: bool) {
-        let ended = self.ended.fetch_add(1, Ordering::Relaxed);
-        self.fit_own(took_pages || ended.is_multiple_of(COUNTED));
-        self.seeds.fit_after(self.owner());
-    }
-
-    fn fit_own(&self, counts: bool) {
+    fn fit_own(&self) {
         // Whoever comes meanwhile finds that it fits.
         let listed = self.lock();
         let versions = there(&listed);
         // After each request: nearly always there is nothing to do.
-        if self.bytes(&versions, counts) <= self.budget {
+        if self.bytes(&versions) <= self.budget {
             return;
         }
         let mut parked: Vec<(Rest, usize, Key)> = Vec::new();
@@ -118,10 +101,9 @@ impl Holding {
         self.seeds.evict(&evictions.seeds);
     }
 
-    /// What the function holds; its seeds' pages as they were counted last, or counted now.
-    fn bytes(&self, versions: &[(Key, Arc<Parking>)], counts: bool) -> u64 {
+    fn bytes(&self, versions: &[(Key, Arc<Parking>)]) -> u64 {
         let parked = versions.iter().map(|(_, parking)| parking.bytes());
-        let keys = versions.iter().map(|(key, _)| *key).filter(|_| counts);
+        let keys = versions.iter().map(|(key, _)| *key);
         let seeds = self.seeds.recounted(self.owner(), keys);
         parked.fold(seeds, u64::saturating_add)
     }
