@@ -241,7 +241,9 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
         (held.layer_bytes, held.parked_bytes)
     );
 
-    let budget = held.layer_bytes + each * 3 / 2;
+    // A seed's layer has some pages more or less, by what was read of its holes: so one or
+    // two fit, and never three.
+    let budget = held.layer_bytes + each * 2;
     let bench = roomy
         .another(PoolOptions {
             function_memory: budget,
@@ -260,14 +262,14 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     let old = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     load(&bench, &old).await;
     eventually("one rests", &bench, |all| {
-        all[0].parked == 1 && holds(all) <= budget
+        (1..=2).contains(&all[0].parked) && holds(all) <= budget
     })
     .await;
     let forks = functions(&bench)[0].forks;
     for _ in 0..5 {
         let (_, timing, _) = bench.through(&old, call("/hello")).await;
         assert_eq!(timing.served, Served::Parked);
-        eventually("it rests again", &bench, |all| all[0].parked == 1).await;
+        eventually("it rests again", &bench, |all| all[0].parked >= 1).await;
     }
     let held = &functions(&bench)[0];
     assert!(held.is_in_memory);
