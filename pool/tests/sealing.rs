@@ -67,8 +67,10 @@ async fn what_requests_read_of_a_seed_is_counted(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/").await, "read");
     let counted = |stats: EngineStats| stats.seed_bytes > new + 32 * MIB;
     bench.settles("it is counted", counted).await;
-    let told = bench.pool.tree().last().unwrap().layer_bytes;
-    assert_eq!(told, bench.pool.stats().seed_bytes);
+    // It may be counted while its instance is still at it, and then once more.
+    let is_told =
+        |stats: EngineStats| bench.pool.tree().last().unwrap().layer_bytes == stats.seed_bytes;
+    bench.settles("the tree says the same", is_told).await;
 }
 
 async fn a_seed_that_has_grown_is_held_to_its_functions_budget(bench: &Bench) {
