@@ -241,8 +241,8 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
         (held.layer_bytes, held.parked_bytes)
     );
 
-    // A seed's layer has some pages more or less, by what was read of its holes: so one or
-    // two fit, and never three.
+    // A seed's layer has some pages more or less, by what was read of its holes: one rests
+    // or two, but as many as fit.
     let budget = held.layer_bytes + each * 2;
     let bench = roomy
         .another(PoolOptions {
@@ -262,14 +262,16 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     let old = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     load(&bench, &old).await;
     eventually("one rests", &bench, |all| {
-        (1..=2).contains(&all[0].parked) && holds(all) <= budget
+        let held = holds(all);
+        // One instance has a page more than another.
+        all[0].parked >= 1 && held <= budget && budget < held + each + 4 * 4096
     })
     .await;
-    let forks = functions(&bench)[0].forks;
+    let SeedInfo { forks, parked, .. } = functions(&bench)[0];
     for _ in 0..5 {
         let (_, timing, _) = bench.through(&old, call("/hello")).await;
         assert_eq!(timing.served, Served::Parked);
-        eventually("it rests again", &bench, |all| all[0].parked >= 1).await;
+        eventually("it rests again", &bench, |all| all[0].parked == parked).await;
     }
     let held = &functions(&bench)[0];
     assert!(held.is_in_memory);

@@ -19,8 +19,8 @@ const COMPARED_BYTES: usize = COMPARED as usize * PAGE as usize;
 /// The page of the zone for page tables that a guest takes last.
 const LAST_TABLE: Page = PageRange::of_bytes(TABLE_ZONE_END - PAGE, TABLE_ZONE_END).start;
 
-/// Room for copies of pages that are compared. Clearing it takes longer than to compare a page,
-/// and there are many pieces of one page: so it is made once for all of them.
+/// Room for copies of pages that are compared. Clearing it is more than to copy the two pages of
+/// a piece of one, and there are many such: so it is made once for all of them.
 pub struct Copies {
     theirs: [u8; COMPARED_BYTES],
     ours: [u8; COMPARED_BYTES],

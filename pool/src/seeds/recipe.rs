@@ -315,7 +315,13 @@ impl Version {
             return making.freeze().await;
         }
         if self.after_init() != Some(false) {
-            self.learn(&making.instantiate().await?);
+            let did = making.instantiate().await?;
+            let after_init = match self.spec.freeze {
+                FreezePolicy::AfterInit => true,
+                FreezePolicy::BeforeInit => false,
+                FreezePolicy::Auto => !did.drew_entropy,
+            };
+            self.learn(&did, after_init);
             if self.after_init() == Some(false) {
                 // That has shown that the function can be instantiated, and what
                 // that draws; a seed without it takes another guest.
@@ -338,18 +344,13 @@ impl Version {
             });
         }
         did.took += instantiated.took;
-        self.learn(&did);
-        self.learnt().after_init = Some(true);
+        self.learn(&did, true);
         Ok(())
     }
 
-    fn learn(&self, did: &Instantiated) {
+    fn learn(&self, did: &Instantiated, after_init: bool) {
         let mut learnt = self.learnt();
-        learnt.after_init = Some(match self.spec.freeze {
-            FreezePolicy::AfterInit => true,
-            FreezePolicy::BeforeInit => false,
-            FreezePolicy::Auto => !did.drew_entropy,
-        });
+        learnt.after_init = Some(after_init);
         learnt.instantiation = did.took;
         learnt.drew_entropy = did.drew_entropy;
         learnt.drawn.clone_from(&did.drawn);
