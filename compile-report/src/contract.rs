@@ -17,7 +17,7 @@ pub const UNCONFINED_FLAG: &str = "--unconfined";
 /// Descriptor that the cell is handed over with.
 pub const CELL_FD: i32 = 6;
 
-/// Descriptor with the bytes as uploaded; only read, from offset 0.
+/// Descriptor with a [`crate::Input`]; only read, from offset 0.
 pub const INPUT_FD: i32 = 3;
 /// Descriptor that gets the artifact; an empty file.
 pub const OUTPUT_FD: i32 = 4;
@@ -25,7 +25,11 @@ pub const OUTPUT_FD: i32 = 4;
 pub const REPORT_FD: i32 = 5;
 
 /// Most bytes of an upload, above what language engines need by a factor of ten.
-pub const INPUT_MAX: u64 = 256 << 20;
+pub const UPLOAD_MAX: u64 = 256 << 20;
+/// Most bytes of what the state of a function is told in.
+pub const STATE_MAX: u64 = 2 * UPLOAD_MAX;
+/// Most bytes of an input: what is to be done, an upload, and what it has become.
+pub const INPUT_MAX: u64 = (64 << 10) + UPLOAD_MAX + STATE_MAX;
 
 /// The report has been written, whatever it says.
 pub const EXIT_REPORTED: i32 = 0;

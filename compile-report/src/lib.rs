@@ -7,21 +7,26 @@
 //!
 //! The crate is apart from the helper so that the node's side does not link a
 //! compiler. The helper's argument, descriptors and exit codes are in
-//! [`contract`]; both sides take them from there.
+//! [`contract`], what it reads is an [`Input`]; both sides take them from there.
 #![forbid(unsafe_code)]
 
 mod bounds;
 pub mod contract;
+mod job;
 mod kind;
 
 use serde::{Deserialize, Serialize};
 
 pub use bounds::{IMPORTS_MAX, MESSAGE_MAX, NAME_MAX, REPORT_MAX};
 pub use faasw_abi::wire::FunctionKind;
+pub use job::{Input, Task};
 
 /// Version of the report's meaning. New fields do not raise it: readers ignore
 /// what they do not know.
 pub const REPORT_VERSION: u32 = 1;
+
+/// Most bytes of why Wizer did nothing.
+const REASON_MAX: usize = 1 << 10;
 
 /// What became of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +56,22 @@ pub struct Compiled {
     /// Whether it was given as text (`.wat`).
     #[serde(default)]
     pub from_text: bool,
+    /// Whether it is a module that exports [`faasw_abi::state::INITIALISER`].
+    #[serde(default)]
+    pub has_initialiser: bool,
+    /// What Wizer made of it, where it was to and there was something to be made.
+    #[serde(default)]
+    pub wizer: Option<Wizer>,
+}
+
+/// What Wizer makes of code that it is to initialise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wizer {
+    /// The code can be asked what it has become, and does nothing else.
+    Instrumented,
+    /// Nothing, and this is why: the code is the upload's as it is.
+    Refused(String),
 }
 
 /// Why an upload is not a function.
@@ -178,6 +199,9 @@ impl CompileReport {
                     .name_hint
                     .as_deref()
                     .and_then(bounds::function_name);
+                if let Some(Wizer::Refused(reason)) = &mut compiled.wizer {
+                    bounds::bound_text(reason, REASON_MAX);
+                }
             }
             Err(refusal) => bounds::bound_text(&mut refusal.message, MESSAGE_MAX),
         }
@@ -197,6 +221,8 @@ mod tests {
             code_bytes: 12,
             cpu_milliseconds: 3,
             from_text: true,
+            has_initialiser: true,
+            wizer: Some(Wizer::Refused("why".to_owned())),
         }
     }
 
@@ -247,6 +273,18 @@ mod tests {
         let refusal = CompileReport::parse(&json).unwrap().result.unwrap_err();
         assert!(!refusal.imports.is_empty());
         assert!(refusal.message.len() <= MESSAGE_MAX);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let mut compiled = compiled();
+        compiled.wizer = Some(Wizer::Refused("x".repeat(1 << 20)));
+        let report = CompileReport {
+            result: Ok(compiled),
+        };
+        let json = report.to_json().unwrap();
+        let compiled = CompileReport::parse(&json).unwrap().result.unwrap();
+        assert!(matches!(compiled.wizer, Some(Wizer::Refused(why)) if why.len() <= REASON_MAX));
     }
 
     #[test]

@@ -46,7 +46,11 @@ pub fn inspect(
     }
     let imports = imports(types, &outline.component_imports, supported)?;
     let kind = entry_point.unwrap_or_else(|| Err(library(exports)))?;
-    Ok(Role { kind, imports })
+    Ok(Role {
+        kind,
+        imports,
+        has_initialiser: false,
+    })
 }
 
 /// What the component is by its entry point, if it exports one at all.

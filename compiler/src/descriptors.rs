@@ -36,7 +36,7 @@ impl Descriptors {
         })
     }
 
-    /// The upload.
+    /// What the node has put there.
     pub fn read_input(&self) -> Result<Vec<u8>, Refusal> {
         // By the descriptor alone. What `File::metadata` calls takes a path, too, and a
         // filter cannot see into that.
@@ -47,7 +47,7 @@ impl Descriptors {
             return Err(Refusal::new(
                 RefusalKind::Unsupported,
                 format!(
-                    "the file has {} MiB, more than the {} MiB that a function may have",
+                    "the input has {} MiB, more than the {} MiB that it may have",
                     bytes >> 20,
                     INPUT_MAX >> 20
                 ),

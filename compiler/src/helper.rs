@@ -14,19 +14,21 @@ use std::{
 use faasw_abi::isa::Isa;
 use faasw_cell::filter::Filter;
 use faasw_compile_report::{
-    CompileReport, Compiled, Refusal, RefusalKind,
-    contract::{CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, UNCONFINED_FLAG},
+    CompileReport, Compiled, Input, Refusal, RefusalKind,
+    contract::{
+        CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, UNCONFINED_FLAG, UPLOAD_MAX,
+    },
 };
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Artifact, cell, descriptors::Descriptors};
 
-/// What an upload is made an artifact by: [`crate::compile`], but for tests.
-pub type Compile = fn(&[u8], Isa) -> Result<Artifact, Refusal>;
+/// What does a task: [`crate::perform`], but for tests.
+pub type Perform = fn(&Input<'_>, Isa) -> Result<Artifact, Refusal>;
 
 /// Everything that the process does; the calls that `filter` allows are all that it
 /// has from the moment on where its cell is closed.
-pub fn run(filter: Result<Filter, String>, compile: Compile) -> ExitCode {
+pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
     let (isa, cell) = match arguments() {
         Ok(arguments) => arguments,
         Err(message) => return end(EXIT_USAGE, &message),
@@ -42,7 +44,7 @@ pub fn run(filter: Result<Filter, String>, compile: Compile) -> ExitCode {
             .map_err(|error| internal(format!("its cell could not be closed: {error}")))
     });
     let report = CompileReport {
-        result: closed.and_then(|()| compiled(&descriptors, isa, compile)),
+        result: closed.and_then(|()| performed(&descriptors, isa, perform)),
     };
     let written = report
         .to_json()
@@ -71,11 +73,23 @@ fn arguments() -> Result<(Isa, Option<String>), String> {
     Ok((isa, cell))
 }
 
-/// Compiles what is in the input and leaves the code in the output.
-fn compiled(descriptors: &Descriptors, isa: Isa, compile: Compile) -> Result<Compiled, Refusal> {
-    let upload = descriptors.read_input()?;
+/// Does what the input says and leaves what that makes in the output.
+fn performed(descriptors: &Descriptors, isa: Isa, perform: Perform) -> Result<Compiled, Refusal> {
+    let input = descriptors.read_input()?;
+    let input = Input::read(&input).ok_or_else(|| internal("it was not told what to do"))?;
+    let bytes = input.upload.len() as u64;
+    if bytes > UPLOAD_MAX {
+        return Err(Refusal::new(
+            RefusalKind::Unsupported,
+            format!(
+                "the file has {} MiB, more than the {} MiB that a function may have",
+                bytes >> 20,
+                UPLOAD_MAX >> 20
+            ),
+        ));
+    }
     // A panic of a parser or of the compiler is this one upload's trouble.
-    let made = panic::catch_unwind(AssertUnwindSafe(|| compile(&upload, isa)));
+    let made = panic::catch_unwind(AssertUnwindSafe(|| perform(&input, isa)));
     let Artifact { mut compiled, code } = made.unwrap_or_else(|_| {
         Err(internal(
             "the compiler panicked; this is a bug worth a report",

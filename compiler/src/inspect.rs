@@ -21,6 +21,8 @@ pub struct Function {
     pub imports: Vec<String>,
     /// Minimum sizes of all memories that it defines, in bytes.
     pub initial_memory_bytes: u64,
+    /// Whether it is a module that exports what Wizer initialises modules by.
+    pub has_initialiser: bool,
 }
 
 /// Finds out what `wasm` is.
@@ -47,6 +49,7 @@ pub fn inspect(wasm: &[u8]) -> Result<Function, Refusal> {
         name_hint: outline.name.map(|name| without_build_hash(name).to_owned()),
         imports: role.imports,
         initial_memory_bytes: outline.initial_memory_bytes,
+        has_initialiser: role.has_initialiser,
     })
 }
 

@@ -5,12 +5,13 @@
 //! by whoever starts it ([`faasw_compile_report::contract`]); nothing here
 //! trusts the input, and nothing here runs what it compiles.
 //!
-//! [`compile`] reads top to bottom:
+//! [`perform`] reads top to bottom:
 //!
 //! - `source`: binary, text, or something else that is named for what it is.
 //! - `inspect`: what kind of function it is, what it imports, what memory it
 //!   starts with; `outline` reads it, `module` and `component` apply the rules of each.
 //! - `supported`: the imports that a function may have.
+//! - `wizer`: code that can be asked what it has become, and the module that begins there.
 //! - `artifact`: the compilation itself.
 //!
 //! The program is `faasw-compiler`. What it is made of beside that is here, too, so
@@ -35,29 +36,56 @@ mod outline;
 mod preview1;
 mod source;
 mod supported;
+mod wizer;
 
 use faasw_abi::isa::Isa;
-use faasw_compile_report::{Compiled, Refusal};
+use faasw_abi::state::INITIALISER;
+use faasw_compile_report::{Compiled, Input, Refusal, Task, Wizer};
+
+use crate::inspect::Function;
 
 /// A function and the code made of it.
 #[derive(Debug)]
 pub struct Artifact {
     /// What the report says of it; `cpu_milliseconds` is left for the process to fill in.
     pub compiled: Compiled,
-    /// What the guest loads.
+    /// What the guest loads; of a task that rewrites, the module.
     pub code: Vec<u8>,
 }
 
-/// Compiles an upload for `isa`.
+/// Does what a helper is asked.
 ///
 /// The same bytes give the same artifact, on any machine.
 ///
 /// # Errors
 /// A [`Refusal`] that says what is wrong with the upload and what to do next.
-pub fn compile(upload: &[u8], isa: Isa) -> Result<Artifact, Refusal> {
-    let source = source::read(upload)?;
+pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
+    let source = source::read(input.upload)?;
     let function = inspect::inspect(&source.wasm)?;
-    let code = artifact::compile(&source.wasm, function.kind, isa)?;
+    let instrument = |export| wizer::instrument(&source.wasm, function.kind, export);
+    let instrumented = match &input.task {
+        Task::Compile => None,
+        Task::CompileToInitialise => function.has_initialiser.then(|| instrument(INITIALISER)),
+        Task::CompileToInitialiseBy(export) => Some(instrument(export)),
+        Task::Rewrite(export) => {
+            let rewritten = wizer::rewrite(&source.wasm, function.kind, export, input.state)?;
+            let function = inspect::inspect(&rewritten)?;
+            return Ok(artifact(function, rewritten, source.from_text, None));
+        }
+    };
+    let as_it_is = || artifact::compile(&source.wasm, function.kind, isa);
+    let (code, wizer) = match instrumented {
+        Some(Ok(wasm)) => match artifact::compile(&wasm, function.kind, isa) {
+            Ok(code) => (code, Some(Wizer::Instrumented)),
+            Err(refusal) => (as_it_is()?, Some(Wizer::Refused(refusal.message))),
+        },
+        Some(Err(reason)) => (as_it_is()?, Some(Wizer::Refused(reason))),
+        None => (as_it_is()?, None),
+    };
+    Ok(artifact(function, code, source.from_text, wizer))
+}
+
+fn artifact(function: Function, code: Vec<u8>, from_text: bool, wizer: Option<Wizer>) -> Artifact {
     let compiled = Compiled {
         kind: function.kind,
         name_hint: function.name_hint,
@@ -65,7 +93,9 @@ pub fn compile(upload: &[u8], isa: Isa) -> Result<Artifact, Refusal> {
         initial_memory_bytes: function.initial_memory_bytes,
         code_bytes: code.len().try_into().unwrap_or(u64::MAX),
         cpu_milliseconds: 0,
-        from_text: source.from_text,
+        from_text,
+        has_initialiser: function.has_initialiser,
+        wizer,
     };
-    Ok(Artifact { compiled, code })
+    Artifact { compiled, code }
 }

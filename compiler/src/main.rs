@@ -3,11 +3,11 @@
 
 use std::process::ExitCode;
 
-use faasw_compiler::{cell, compile, exhaustion::ExitingAllocator, helper};
+use faasw_compiler::{cell, exhaustion::ExitingAllocator, helper, perform};
 
 #[global_allocator]
 static ALLOCATOR: ExitingAllocator = ExitingAllocator;
 
 fn main() -> ExitCode {
-    helper::run(cell::filter(), compile)
+    helper::run(cell::filter(), perform)
 }

@@ -1,5 +1,6 @@
 //! The rules for core modules: WASI preview 1 commands.
 
+use faasw_abi::state::INITIALISER;
 use faasw_compile_report::{FunctionKind, Refusal};
 use wasmparser::{
     CompositeInnerType, FuncType,
@@ -31,11 +32,13 @@ pub fn inspect(types: TypesRef<'_>, outline: &Outline<'_>) -> Result<Role, Refus
              (`wasm-tools component new` makes one of it)",
         ));
     }
+    let takes_nothing = |id| {
+        function(types, id)
+            .is_some_and(|start| start.params().is_empty() && start.results().is_empty())
+    };
     match exports.find(START) {
         Some(EntityType::Func(id) | EntityType::FuncExact(id)) => {
-            let takes_nothing = function(types, id)
-                .is_some_and(|start| start.params().is_empty() && start.results().is_empty());
-            if !takes_nothing {
+            if !takes_nothing(id) {
                 return Err(advice::not_a_function(
                     "its `_start` takes parameters or returns results, so it is no WASI command",
                 ));
@@ -67,9 +70,14 @@ pub fn inspect(types: TypesRef<'_>, outline: &Outline<'_>) -> Result<Role, Refus
             ));
         }
     }
+    let initialiser = exports.find(INITIALISER);
     Ok(Role {
         kind: FunctionKind::CgiModule,
         imports,
+        has_initialiser: matches!(
+            initialiser,
+            Some(EntityType::Func(id) | EntityType::FuncExact(id)) if takes_nothing(id)
+        ),
     })
 }
 

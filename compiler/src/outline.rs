@@ -17,6 +17,8 @@ pub struct Role {
     pub kind: FunctionKind,
     /// Full names of the host functions that it imports.
     pub imports: Vec<String>,
+    /// Whether it is a module that exports what Wizer initialises modules by.
+    pub has_initialiser: bool,
 }
 
 /// What the types of a binary do not tell.

@@ -12,9 +12,18 @@
 mod support;
 
 use faasw_abi::isa::Isa;
-use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
-use faasw_compiler::compile;
+use faasw_compile_report::{FunctionKind, Input, Refusal, RefusalKind, Task};
+use faasw_compiler::{Artifact, perform};
 use support::{fixtures::fixture, random::seeded};
+
+fn compile(upload: &[u8], isa: Isa) -> Result<Artifact, Refusal> {
+    let input = Input {
+        task: Task::Compile,
+        upload,
+        state: &[],
+    };
+    perform(&input, isa)
+}
 
 fn kind(upload: &[u8]) -> FunctionKind {
     compile(upload, Isa::V3).unwrap().compiled.kind

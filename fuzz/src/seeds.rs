@@ -7,9 +7,10 @@ use faasw_abi::isa::Isa;
 use faasw_abi::mailbox::{GuestWords, LOG_RECORD_HEADER};
 use faasw_abi::outcome::Outcome;
 use faasw_abi::pages::{PageRange, Ranges};
+use faasw_abi::state;
 use faasw_abi::trap::TrapKind;
 use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_trailers};
-use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind};
+use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::Message;
 use faasw_fri::messages::{
     Activate, Answer, Ended, Failed, Failure, Fork, Image, Introduced, KeepGroups, Kill, Launch,
@@ -61,6 +62,24 @@ fn trailers() -> Vec<u8> {
     encode_trailers(&[pair("x-sum", "1"), pair("content-length", "9")])
 }
 
+fn state() -> Vec<u8> {
+    let value = state::Value {
+        ty: state::ValueType::F64,
+        bits: 7,
+    };
+    [
+        &state::global("__wizer_global_1", value)[..],
+        &state::memory("__wizer_memory_0", 1 << 16),
+        &state::run(4096, 5),
+        b"state",
+        &state::run(1 << 15, 1),
+        b"x",
+        &state::run(0, 0),
+        &state::end(),
+    ]
+    .concat()
+}
+
 fn messages() -> Vec<Seed> {
     let request = RequestHead {
         method: b"GET".to_vec(),
@@ -74,6 +93,7 @@ fn messages() -> Vec<Seed> {
     };
     let config = SeedConfig {
         kind: FunctionKind::CgiModule,
+        tells_state: false,
         memory_limit: 1 << 27,
         arguments: vec![b"hello".to_vec()],
         environment: vec![pair("A", "b")],
@@ -97,6 +117,7 @@ fn messages() -> Vec<Seed> {
         [vec![how], length.to_le_bytes().to_vec(), head, trailers].concat()
     };
     vec![
+        ("state", "module", state()),
         ("wire", "request-head", wire(0, request.encode())),
         ("wire", "response-head", wire(1, head().encode())),
         ("wire", "trailers", wire(2, trailers())),
@@ -194,6 +215,8 @@ fn reports() -> Vec<Seed> {
         code_bytes: 12,
         cpu_milliseconds: 3,
         from_text: false,
+        has_initialiser: false,
+        wizer: Some(Wizer::Refused("table.set".to_owned())),
     };
     let mut refusal = Refusal::new(RefusalKind::UnknownImports, "no such import\nenv.f");
     refusal.imports = vec!["env.f".to_owned()];

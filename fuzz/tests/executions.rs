@@ -29,6 +29,7 @@ targets!(
     mailbox,
     response,
     shell_words,
+    state,
     wire,
     working_set,
 );

@@ -10,8 +10,8 @@ use std::{fmt, future::Future, io, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InvokeError, Known,
-    PlatformError, Pool, Reply, SeedError, SeedInfo,
+    Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InitialiseError,
+    Initialising, InvokeError, Known, PlatformError, Pool, Reply, SeedError, SeedInfo,
 };
 
 /// A boxed future: what an engine's calls return.
@@ -28,6 +28,17 @@ pub trait Engine: fmt::Debug + Send + Sync {
 
     /// Compiles a module. Dropping the future ends the work.
     fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>>;
+
+    /// Compiles a module so that it can be initialised by `export`, or, where none is named,
+    /// by what it has for that; what came of that is [`Code::initialising`].
+    fn compile_to_initialise(
+        &self,
+        module: Bytes,
+        export: Option<String>,
+    ) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
+        let _ = export;
+        self.compile(module)
+    }
 
     /// Takes code that [`Code::bytes`] gave earlier.
     fn load<'a>(
@@ -58,6 +69,35 @@ pub trait Code: fmt::Debug + Send + Sync {
     /// Full names of the module's imports; empty for loaded code.
     fn imports(&self) -> &[String] {
         &[]
+    }
+
+    /// Whether the module has what initialises it though nobody has named it; `false` for
+    /// loaded code.
+    fn has_initialiser(&self) -> bool {
+        false
+    }
+
+    /// What came of having it made so that it can be initialised, if it was.
+    fn initialising(&self) -> Option<&Initialising> {
+        None
+    }
+
+    /// Whether it tells what it has become, and serves no requests.
+    fn tells_state(&self) -> bool {
+        matches!(self.initialising(), Some(Initialising::By(_)))
+    }
+
+    /// Initialises the module that it was compiled from: another of at most `most_bytes`,
+    /// which begins there, and what initialising it drew.
+    fn initialise<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        module: &'a [u8],
+        most_bytes: usize,
+    ) -> Running<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
+        let _ = (spec, module, most_bytes);
+        let refused = InitialiseError::Refused("there is nothing that initialises it".to_owned());
+        Box::pin(async { Err(refused) })
     }
 
     /// The code as bytes, for storing.
@@ -111,6 +151,17 @@ impl Engine for Pool {
     fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
         Box::pin(async {
             let compiled = Self::compile(self, module).await?;
+            Ok(code_of(self, compiled))
+        })
+    }
+
+    fn compile_to_initialise(
+        &self,
+        module: Bytes,
+        export: Option<String>,
+    ) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
+        Box::pin(async move {
+            let compiled = Self::compile_to_initialise(self, module, export.as_deref()).await?;
             Ok(code_of(self, compiled))
         })
     }
@@ -169,6 +220,26 @@ impl Code for PoolCode {
 
     fn imports(&self) -> &[String] {
         &self.compiled.imports
+    }
+
+    fn has_initialiser(&self) -> bool {
+        self.compiled.has_initialiser
+    }
+
+    fn initialising(&self) -> Option<&Initialising> {
+        self.compiled.initialising.as_ref()
+    }
+
+    fn initialise<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        module: &'a [u8],
+        most_bytes: usize,
+    ) -> Running<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
+        Box::pin(
+            self.pool
+                .initialise(spec, &self.compiled, module, most_bytes),
+        )
     }
 
     fn bytes(&self) -> io::Result<Vec<u8>> {

@@ -119,6 +119,9 @@ pub enum DeployError {
     /// No seed could be made of it.
     #[error(transparent)]
     Seed(#[from] SeedError),
+    /// There is no module that begins where an initialisation has left it.
+    #[error("{0}")]
+    NotInitialised(String),
     /// It was not stored.
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -141,6 +141,11 @@ impl DeployError {
                 },
                 "The module was not compiled",
             ),
+            Self::NotInitialised(_) => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "not-initialised",
+                "No module begins where the initialisation has left it",
+            ),
             Self::Seed(SeedError::Platform(_) | SeedError::Function(InvokeError::Platform(_))) => {
                 with(StatusCode::INTERNAL_SERVER_ERROR, FAILED)
             }

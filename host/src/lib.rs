@@ -73,8 +73,8 @@ pub use server::TlsError;
 
 pub use faasw_control::{
     Deployed, Digest, DigestError, FreezePolicy, FunctionDetails, FunctionInfo, FunctionKind,
-    FunctionName, FunctionOptions, HostName, HostNameError, LogLine, LogPage, LogStream, NameError,
-    OptionsError, RequestLimits, SeedInfo, spelling,
+    FunctionName, FunctionOptions, HostName, HostNameError, Initialised, LogLine, LogPage,
+    LogStream, NameError, OptionsError, RequestLimits, SeedInfo, spelling,
 };
 pub use faasw_pool::{
     CompileError, Confinement, Fault, InvokeError, Isa, Launcher, Manner, PlatformError, SeedError,

@@ -389,6 +389,45 @@ fn nothing_is_left_of_a_killed_node() {
     }
 }
 
+fn wizen_writes_a_module_whole_or_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("ready.wasm");
+    let to = out.to_str().unwrap();
+    let wizen = |words: &[&str]| {
+        let words: Vec<&str> = ["wizen"].iter().chain(words).copied().collect();
+        faasw(&words).output().unwrap()
+    };
+    let drawing = "host/tests/e2e/initialised.wat";
+    good(wizen(&["host/tests/e2e/wizened.wat", "-o", to]));
+    let made = std::fs::read(&out).unwrap();
+    assert_eq!(made, e2e::file("fixtures/wizened/module.wasm"));
+    for (words, told) in [
+        (
+            &["examples/hello-wat/hello.wat", "-o", to][..],
+            "wizer-initialize",
+        ),
+        (&[drawing, "-o", to, "--init", "traps"], "unreachable"),
+        (
+            &[drawing, "-o", to, "--init", "prepare-by-chance"],
+            "--allow-draws",
+        ),
+        (
+            &[drawing, "-o", "/nonexistent/out", "--init", "prepare"],
+            "/nonexistent",
+        ),
+    ] {
+        let refused = wizen(words);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains(told), "{said}");
+    }
+    assert_eq!(std::fs::read(&out).unwrap(), made);
+    let allowed = ["--init", "prepare-by-chance", "--allow-draws"];
+    good(wizen(&[&[drawing, "-o", to][..], &allowed].concat()));
+    assert_ne!(std::fs::read(&out).unwrap(), made);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
 fn doctor_runs_a_guest() {
     let folder = tempfile::tempdir().unwrap();
     let text = good(run(&["doctor"], folder.path()));
@@ -415,6 +454,7 @@ fn main() {
         up_deploys_a_file_again_when_it_changes,
         requests_under_way_end_on_their_version_and_before_the_node,
         nothing_is_left_of_a_killed_node,
+        wizen_writes_a_module_whole_or_leaves_what_was_there,
         doctor_runs_a_guest,
     ]);
 }

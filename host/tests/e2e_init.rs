@@ -1,5 +1,6 @@
-//! Functions that an export initialises when they are deployed: every request begins with
-//! what that left, however its instance came to be, and what it must not do is refused.
+//! Functions that an export initialises when they are deployed, by Wizer or in memory: every
+//! request begins with what that left, however its instance came to be, and what it must not
+//! do is refused, by one way as by the other.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,40 +12,49 @@
 mod common;
 mod e2e;
 
-use common::time_limit;
-use e2e::{Bench, limits};
-use faasw::{FreezePolicy, FunctionOptions, Node};
+use e2e::{
+    Bench,
+    initialised::{COMPONENT, TABLE_SET, assert_got_there, by, with, with_node},
+    limits,
+};
+use faasw::{FreezePolicy, FunctionOptions, Initialised, Node};
 
 const COMMAND: &str = "host/tests/e2e/initialised.wat";
-const COMPONENT: &str = "host/tests/e2e/initialised-component.wat";
 
-fn by(export: &str) -> FunctionOptions {
-    FunctionOptions::default().init(export)
+/// A function that Wizer initialises, and one of the same text that it refuses.
+fn forms(path: &str) -> [Vec<u8>; 2] {
+    let place = match path {
+        COMMAND => "(func $count",
+        _ => "(global $is_prepared",
+    };
+    [e2e::file(path), with(path, place, TABLE_SET)]
 }
 
-/// A node of one test, which it may break.
-fn with_node(test: impl FnOnce(&Bench)) {
-    let mut limits = limits();
-    limits.instantiation = time_limit(2);
-    let bench = Bench::start(Node::builder(), limits);
-    test(&bench);
-    bench.end();
+/// Whether a function was initialised by this export, and in the way that its form has.
+fn is_initialised(init: Option<&Initialised>, form: usize, by: &str) -> bool {
+    match (form, init) {
+        (0, Some(Initialised::AsModule { export, .. }))
+        | (1, Some(Initialised::InMemory { export, .. })) => export == by,
+        _ => false,
+    }
 }
 
 /// Why a deployment is refused.
-fn refused(bench: &Bench, name: &str, path: &str, options: FunctionOptions) -> String {
-    let deployed = bench.block_on(bench.node.deploy(name, e2e::file(path), options));
+fn refused(bench: &Bench, name: &str, module: &[u8], options: FunctionOptions) -> String {
+    let deployed = bench.block_on(bench.node.deploy(name, module.to_vec(), options));
     deployed.unwrap_err().to_string()
 }
 
 fn every_request_begins_with_what_the_export_left() {
     with_node(|bench| {
-        let deployed = bench.function("f", COMMAND, by("prepare"));
-        let function = deployed.function;
-        assert!(function.frozen_after_init && function.drawn.is_empty());
-        assert_eq!(function.init.as_deref(), Some("prepare"));
-        for _ in 0..20 {
-            assert_eq!(bench.text("/f/"), "11\n");
+        for (form, module) in forms(COMMAND).iter().enumerate() {
+            let function = bench.deploy("f", module, by("prepare")).function;
+            assert!(function.frozen_after_init && function.drawn.is_empty());
+            let init = function.init.as_ref();
+            assert!(is_initialised(init, form, "prepare"), "{init:?}");
+            for _ in 0..20 {
+                assert_eq!(bench.text("/f/"), "11\n");
+            }
         }
         bench.function("plain", COMMAND, FunctionOptions::default());
         assert_eq!(bench.text("/plain/"), "01\n");
@@ -53,18 +63,20 @@ fn every_request_begins_with_what_the_export_left() {
 
 fn a_components_exports_initialise_it_too() {
     with_node(|bench| {
-        bench.function("own", COMPONENT, by("prepare"));
-        bench.function("steps", COMPONENT, by("test:steps/steps@1.0.0#prepare"));
-        bench.function("neither", COMPONENT, FunctionOptions::default());
-        // It has nothing to say, which is no response; but it got there.
-        for (path, is_initialised) in [("/own/", true), ("/steps/", true), ("/neither/", false)] {
-            let answer = bench.get(path);
-            let has_trapped = answer.body.contains("unreachable");
-            assert_eq!(has_trapped, !is_initialised, "{path}: {answer:?}");
-        }
-        for export in ["test:steps/steps@1.0.0#other", "other:steps/steps#prepare"] {
-            let why = refused(bench, "missing", COMPONENT, by(export));
-            assert!(why.contains(export), "{why}");
+        for (form, module) in forms(COMPONENT).iter().enumerate() {
+            for export in ["prepare", "test:steps/steps@1.0.0#prepare"] {
+                let function = bench.deploy("f", module, by(export)).function;
+                let init = function.init.as_ref();
+                assert!(is_initialised(init, form, export), "{init:?}");
+                assert_got_there(bench);
+            }
+            bench.deploy("f", module, FunctionOptions::default());
+            let answer = bench.get("/f/");
+            assert!(answer.body.contains("unreachable"), "{answer:?}");
+            for export in ["test:steps/steps@1.0.0#other", "other:steps/steps#prepare"] {
+                let why = refused(bench, "missing", module, by(export));
+                assert!(why.contains(export), "{why}");
+            }
         }
     });
 }
@@ -77,79 +89,82 @@ fn a_function_is_initialised_where_its_seed_is_missing() {
         let builder = Node::builder().data_dir(folder.path());
         Bench::start(builder, limits())
     };
-    let bench = start();
-    bench.function("f", COMMAND, by("prepare"));
-    assert_eq!(bench.text("/f/"), "11\n");
-    bench.end();
-    drop(bench);
-    let bench = start();
-    for _ in 0..5 {
+    for (form, module) in forms(COMMAND).iter().enumerate() {
+        let bench = start();
+        bench.deploy("f", module, by("prepare"));
         assert_eq!(bench.text("/f/"), "11\n");
+        bench.end();
+        drop(bench);
+        let bench = start();
+        for _ in 0..5 {
+            assert_eq!(bench.text("/f/"), "11\n");
+        }
+        let function = bench.block_on(bench.node.inspect("f")).unwrap().function;
+        assert!(is_initialised(function.init.as_ref(), form, "prepare"));
+        bench.end();
     }
-    let function = bench.block_on(bench.node.inspect("f")).unwrap().function;
-    assert_eq!(function.init.as_deref(), Some("prepare"));
-    bench.end();
 }
 
 /// With no room for seeds each request is served by what all functions share.
 fn an_ancestors_instance_is_initialised_before_it_serves() {
     let bench = Bench::start(Node::builder().seed_memory(0), limits());
-    bench.function("f", COMMAND, by("prepare"));
-    for _ in 0..5 {
-        assert_eq!(bench.text("/f/"), "11\n");
+    for module in forms(COMMAND) {
+        bench.deploy("f", &module, by("prepare"));
+        for _ in 0..5 {
+            assert_eq!(bench.text("/f/"), "11\n");
+        }
     }
     bench.end();
 }
 
 fn what_requests_would_share_is_refused_unless_asked_for() {
     with_node(|bench| {
-        for (export, import) in [
-            ("prepare-by-chance", "random_get"),
-            ("prepare-by-clock", "clock_time_get"),
-        ] {
-            for policy in [FreezePolicy::Auto, FreezePolicy::AfterInit] {
-                let options = by(export).freeze(policy);
-                if policy == FreezePolicy::Auto {
-                    let why = refused(bench, "f", COMMAND, options);
-                    assert!(why.contains(export) && why.contains(import), "{why}");
-                    assert!(why.contains("after-init"), "{why}");
-                    continue;
-                }
-                let deployed = bench.function(export, COMMAND, options);
+        for module in forms(COMMAND) {
+            for (export, import) in [
+                ("prepare-by-chance", "random_get"),
+                ("prepare-by-clock", "clock_time_get"),
+            ] {
+                let why = refused(bench, "refused", &module, by(export));
+                assert!(why.contains(export) && why.contains(import), "{why}");
+                assert!(why.contains("after-init"), "{why}");
+                let options = by(export).freeze(FreezePolicy::AfterInit);
+                let deployed = bench.deploy("f", &module, options);
                 assert!(deployed.function.drawn.contains(import), "{deployed:?}");
                 let is_told = deployed.notice.is_some_and(|told| told.contains("share"));
                 assert_eq!(is_told, export == "prepare-by-chance");
-                assert_eq!(bench.text(&format!("/{export}/")), "11\n");
+                assert_eq!(bench.text("/f/"), "11\n");
             }
         }
-        assert!(bench.block_on(bench.node.inspect("f")).is_err());
+        assert!(bench.block_on(bench.node.inspect("refused")).is_err());
     });
 }
 
 fn what_cannot_initialise_is_refused_and_harms_nobody() {
     with_node(|bench| {
-        bench.function("f", COMMAND, by("prepare"));
-        for (export, told) in [
-            ("nothing", "nothing"),
-            ("no-function", "no-function"),
-            ("takes-one", "takes-one"),
-            ("traps", "unreachable"),
-            ("never-ends", "longer than its limit"),
-        ] {
-            let why = refused(bench, "f", COMMAND, by(export));
-            assert!(why.contains(told), "{export}: {why}");
-            assert_eq!(bench.text("/f/"), "11\n", "{export}");
+        for module in forms(COMMAND) {
+            bench.deploy("f", &module, by("prepare"));
+            for (export, told) in [
+                ("nothing", "nothing"),
+                ("no-function", "no-function"),
+                ("takes-one", "takes-one"),
+                ("traps", "unreachable"),
+                ("never-ends", "longer than its limit"),
+            ] {
+                let why = refused(bench, "f", &module, by(export));
+                assert!(why.contains(told), "{export}: {why}");
+                assert_eq!(bench.text("/f/"), "11\n", "{export}");
+            }
         }
         for (options, told) in [
             (by(""), "1 to 1024 bytes"),
             (by(&"x".repeat(1025)), "1 to 1024 bytes"),
             (by("prepare").freeze(FreezePolicy::BeforeInit), "exclude"),
         ] {
-            let why = refused(bench, "f", COMMAND, options);
+            let why = refused(bench, "f", &e2e::file(COMMAND), options);
             assert!(why.contains(told), "{why}");
         }
         let versions = bench.block_on(bench.node.inspect("f")).unwrap().versions;
-        assert_eq!(versions.len(), 1);
+        assert_eq!(versions.len(), 2);
     });
 }
 

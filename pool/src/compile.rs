@@ -1,12 +1,13 @@
-//! Running the compile helper.
+//! Running the compile helper: to compile an upload, and to rewrite one that a guest has
+//! initialised.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::isa::Isa;
-use faasw_compile_report::contract::{EXIT_MEMORY, EXIT_REPORTED, INPUT_MAX};
-use faasw_compile_report::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind};
+use faasw_compile_report::contract::{EXIT_MEMORY, EXIT_REPORTED, STATE_MAX, UPLOAD_MAX};
+use faasw_compile_report::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind, Task};
 use faasw_fri::messages::SpawnHelper;
 use faasw_seedtree::memory_file;
 use rustix::fs::SealFlags;
@@ -36,26 +37,150 @@ fn system(error: Errno) -> PlatformError {
     }
 }
 
+/// What the helper is to do, in a file that it reads.
+#[derive(Debug)]
+pub struct Input {
+    file: OwnedFd,
+    /// Bytes of state that may be pushed yet.
+    room: u64,
+    state_max: u64,
+}
+
+impl Input {
+    /// A task and the upload that it is done with.
+    ///
+    /// # Errors
+    /// When that is too large; the system's.
+    pub fn new(task: &Task, upload: &[u8]) -> Result<Self, CompileError> {
+        let bytes = upload.len() as u64;
+        if bytes > UPLOAD_MAX {
+            return Err(CompileError::Malformed(format!(
+                "the file is {} MiB; at most {} MiB are taken",
+                bytes >> 20,
+                UPLOAD_MAX >> 20
+            )));
+        }
+        let file = memory_file("faasw-input").map_err(system)?;
+        write_all(&file, &task.front(bytes)).map_err(system)?;
+        write_all(&file, upload).map_err(system)?;
+        Ok(Self {
+            file,
+            room: 0,
+            state_max: 0,
+        })
+    }
+
+    /// Lets a guest's state follow, of a function with so many bytes of memory.
+    #[must_use]
+    pub fn with_state(self, memory_limit: u64) -> Self {
+        /// For names and values; and runs are of pages, with a few bytes each.
+        const RECORDS: u64 = 1 << 20;
+        let state_max = memory_limit.saturating_add(memory_limit / 128 + RECORDS);
+        let state_max = state_max.min(STATE_MAX);
+        Self {
+            room: state_max,
+            state_max,
+            ..self
+        }
+    }
+
+    /// Appends what a guest said of its state, which nobody has looked at.
+    ///
+    /// # Errors
+    /// When that is too much; the system's.
+    pub fn push_state(&mut self, bytes: &[u8]) -> Result<(), CompileError> {
+        match self.room.checked_sub(bytes.len() as u64) {
+            Some(room) => self.room = room,
+            None => {
+                return Err(CompileError::Unsupported(format!(
+                    "what it was initialised to takes more than {} MiB",
+                    self.state_max >> 20
+                )));
+            }
+        }
+        Ok(write_all(&self.file, bytes).map_err(system)?)
+    }
+
+    fn seal(self) -> Result<OwnedFd, Errno> {
+        rustix::fs::fcntl_add_seals(
+            &self.file,
+            SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+        )?;
+        Ok(self.file)
+    }
+}
+
 /// Compiles an upload for `isa`. Dropping the future ends the helper.
 ///
 /// # Errors
 /// What is wrong with the upload, or which limit it met.
 pub async fn compile(
     spawner: &Arc<Spawner>,
-    wasm: Bytes,
+    input: Input,
     isa: Isa,
     limits: Limits,
 ) -> Result<(Report, Code), CompileError> {
-    if wasm.len() as u64 > INPUT_MAX {
-        return Err(CompileError::Malformed(format!(
-            "the file is {} MiB; at most {} MiB are taken",
-            wasm.len() >> 20,
-            INPUT_MAX >> 20
+    let output = Code::writable().map_err(system)?;
+    let report = perform(spawner, input, &output, isa, limits).await?;
+    let code = Code::seal(output).map_err(|error| match error {
+        Errno::FBIG => CompileError::Unsupported(
+            "its compiled code is larger than a function can have".to_owned(),
+        ),
+        other => system(other).into(),
+    })?;
+    Ok((report, code))
+}
+
+/// Rewrites an upload to begin with the state that was pushed behind it. Dropping the future
+/// ends the helper.
+///
+/// # Errors
+/// What is wrong with the state, or which limit was met.
+pub async fn rewrite(
+    spawner: &Arc<Spawner>,
+    input: Input,
+    isa: Isa,
+    limits: Limits,
+    most_bytes: usize,
+) -> Result<Bytes, CompileError> {
+    let output = memory_file("faasw-module").map_err(system)?;
+    perform(spawner, input, &output, isa, limits).await?;
+    let bytes = rustix::fs::fstat(&output).map_err(system)?.st_size;
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if bytes > most_bytes {
+        return Err(CompileError::Unsupported(format!(
+            "as it was initialised it has {bytes} bytes; at most {most_bytes} are taken"
         )));
     }
-    let input = sealed_input(&wasm).map_err(system)?;
-    drop(wasm);
-    let output = Code::writable().map_err(system)?;
+    // The helper has ended: nobody writes there any more.
+    let module = tokio::task::spawn_blocking(move || read_all(&output, bytes)).await;
+    let module = module.map_err(|error| PlatformError::Protocol(error.to_string()))?;
+    Ok(module.map_err(system)?.into())
+}
+
+fn read_all(file: &OwnedFd, bytes: usize) -> Result<Vec<u8>, Errno> {
+    let mut content = vec![0; bytes];
+    let mut read = 0;
+    while let Some(rest) = content.get_mut(read..)
+        && !rest.is_empty()
+    {
+        match rustix::io::pread(file, rest, read as u64)? {
+            0 => return Err(Errno::IO),
+            count => read += count,
+        }
+    }
+    Ok(content)
+}
+
+/// Has a helper do what `input` says.
+async fn perform(
+    spawner: &Arc<Spawner>,
+    input: Input,
+    output: &OwnedFd,
+    isa: Isa,
+    limits: Limits,
+) -> Result<Report, CompileError> {
+    let input = input.seal().map_err(system)?;
     let report = memory_file("faasw-report").map_err(system)?;
     let order = SpawnHelper {
         token: 0,
@@ -73,26 +198,15 @@ pub async fn compile(
     json.truncate(read);
     let report =
         CompileReport::parse(&json).map_err(|error| CompileError::Helper(error.to_string()))?;
-    match report.result {
-        Ok(compiled) => {
-            let code = Code::seal(output).map_err(|error| match error {
-                Errno::FBIG => CompileError::Unsupported(
-                    "its compiled code is larger than a function can have".to_owned(),
-                ),
-                other => system(other).into(),
-            })?;
-            Ok((compiled, code))
-        }
-        Err(refusal) => Err(match refusal.kind {
-            RefusalKind::Malformed => CompileError::Malformed(refusal.message),
-            RefusalKind::UnknownImports => CompileError::UnknownImports {
-                message: refusal.message,
-                imports: refusal.imports,
-            },
-            RefusalKind::Unsupported => CompileError::Unsupported(refusal.message),
-            RefusalKind::Internal => CompileError::Helper(refusal.message),
-        }),
-    }
+    report.result.map_err(|refusal| match refusal.kind {
+        RefusalKind::Malformed => CompileError::Malformed(refusal.message),
+        RefusalKind::UnknownImports => CompileError::UnknownImports {
+            message: refusal.message,
+            imports: refusal.imports,
+        },
+        RefusalKind::Unsupported => CompileError::Unsupported(refusal.message),
+        RefusalKind::Internal => CompileError::Helper(refusal.message),
+    })
 }
 
 fn ended_well(exit: Exit, limits: Limits) -> Result<(), CompileError> {
@@ -106,16 +220,10 @@ fn ended_well(exit: Exit, limits: Limits) -> Result<(), CompileError> {
     }
 }
 
-fn sealed_input(wasm: &[u8]) -> Result<std::os::fd::OwnedFd, Errno> {
-    let input = memory_file("faasw-input")?;
-    let mut rest = wasm;
-    while !rest.is_empty() {
-        let written = rustix::io::write(&input, rest)?;
-        rest = rest.get(written..).unwrap_or_default();
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let written = rustix::io::write(file, bytes)?;
+        bytes = bytes.get(written..).unwrap_or_default();
     }
-    rustix::fs::fcntl_add_seals(
-        &input,
-        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-    )?;
-    Ok(input)
+    Ok(())
 }

@@ -115,6 +115,35 @@ pub enum SeedError {
     Platform(#[from] PlatformError),
 }
 
+/// Why an upload was not initialised by Wizer.
+#[derive(Debug, Error)]
+pub enum InitialiseError {
+    /// Its initialisation failed, or draws what it may not.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// It was initialised, but what it has become cannot be made a module.
+    #[error("{0}")]
+    Refused(String),
+    /// The platform failed, or the helper for another reason than the upload.
+    #[error(transparent)]
+    Compile(CompileError),
+}
+
+impl From<CompileError> for InitialiseError {
+    fn from(error: CompileError) -> Self {
+        match error {
+            CompileError::Helper(_) | CompileError::Platform(_) => Self::Compile(error),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<PlatformError> for InitialiseError {
+    fn from(error: PlatformError) -> Self {
+        Self::Compile(error.into())
+    }
+}
+
 /// Why the rest of a request's body will not come.
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {

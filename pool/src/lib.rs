@@ -56,7 +56,9 @@ pub mod trial;
 #[cfg(feature = "ablation")]
 pub use ablation::Mechanism;
 pub use doctor::{Finding, State, check_kvm, findings};
-pub use error::{ClientError, CompileError, InvokeError, PlatformError, SeedError, StartError};
+pub use error::{
+    ClientError, CompileError, InitialiseError, InvokeError, PlatformError, SeedError, StartError,
+};
 pub use exchange::{
     Account, Admitted, Backlog, BacklogLimits, Call, CallLimits, Client, ConnectionBacklog,
     FunctionBacklog, Lease, Part, Reply, ReplyBody, RequestBody, ResponseStream,
@@ -67,7 +69,7 @@ pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use fault::{Fault, Manner};
 pub use memory::for_instances as memory_for_instances;
 pub use options::PoolOptions;
-pub use pool::{Compiled, Pool};
+pub use pool::{Compiled, Initialising, Pool};
 pub use seeds::{FreezePolicy, FreezeReport, FunctionSpec, Known, Seed};
 pub use shells::{Confinement, Launcher, WallClock};
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};

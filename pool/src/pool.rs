@@ -1,5 +1,6 @@
 //! The pool: what the node calls.
 
+mod initialise;
 mod taking;
 
 use std::sync::Arc;
@@ -9,11 +10,13 @@ use bytes::Bytes;
 use faasw_abi::channel::Channel;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
+use faasw_compile_report::Task;
 use faasw_text::Line;
 use tokio::sync::Semaphore;
 
+pub use self::initialise::Initialising;
 use crate::ablation::Mechanism;
-use crate::compile::{self, Limits};
+use crate::compile::Limits;
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{
@@ -25,7 +28,7 @@ use crate::options::PoolOptions;
 use crate::seeds::{FreezeReport, FunctionSpec, Known, Seed, Tree, adopt};
 use crate::shells::{Stock, StockRules};
 use crate::sink::Timing;
-use crate::snapshots::Code;
+use crate::snapshots::{Code, Frozen};
 use crate::stats::{EngineStats, SeedInfo};
 
 /// A compiled function.
@@ -37,6 +40,10 @@ pub struct Compiled {
     pub imports: Vec<String>,
     /// CPU time that compiling took; zero when it was loaded.
     pub cpu: Duration,
+    /// Whether it is a module that exports what Wizer initialises modules by.
+    pub has_initialiser: bool,
+    /// What came of having it made so that Wizer can initialise it, if it was.
+    pub initialising: Option<Initialising>,
     pub(crate) code: Arc<Code>,
 }
 
@@ -154,19 +161,14 @@ impl Pool {
     /// # Errors
     /// What is wrong with the upload, or which limit it met.
     pub async fn compile(&self, wasm: Bytes) -> Result<Compiled, CompileError> {
-        let _turn = self.inner.compiling.acquire().await;
-        let limits = Limits {
+        self.compile_by(&Task::Compile, &wasm).await
+    }
+
+    fn compile_limits(&self) -> Limits {
+        Limits {
             cpu: self.inner.options.compile_cpu,
             memory: self.inner.options.compile_memory,
-        };
-        let spawner = self.inner.stock.spawner()?;
-        let (report, code) = compile::compile(&spawner, wasm, self.inner.isa, limits).await?;
-        Ok(Compiled {
-            kind: report.kind,
-            imports: report.imports,
-            cpu: Duration::from_millis(report.cpu_milliseconds),
-            code: Arc::new(code),
-        })
+        }
     }
 
     /// Takes an artifact that [`Compiled::bytes`] gave, by a pool of the same
@@ -193,6 +195,8 @@ impl Pool {
             kind,
             imports: Vec::new(),
             cpu: Duration::ZERO,
+            has_initialiser: false,
+            initialising: None,
             code: Arc::new(Code::seal(file).map_err(system)?),
         })
     }
@@ -206,6 +210,18 @@ impl Pool {
         spec: &FunctionSpec,
         function: &Compiled,
     ) -> Result<(Seed, FreezeReport), SeedError> {
+        let (seed, report, frozen) = self.make_and_hold(spec, function).await?;
+        drop(frozen);
+        seed.holding().fit();
+        Ok((seed, report))
+    }
+
+    /// As [`Pool::make_seed`], and it is not evicted as long as what it froze is held.
+    async fn make_and_hold(
+        &self,
+        spec: &FunctionSpec,
+        function: &Compiled,
+    ) -> Result<(Seed, FreezeReport, Arc<Frozen>), SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         tree.make(spec, function.kind, &function.code, time_limit)

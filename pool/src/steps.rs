@@ -43,6 +43,7 @@ impl Steps {
         let (stock, linked) = pool.shells().await?;
         let config = SeedConfig {
             kind: compiled.kind,
+            tells_state: false,
             memory_limit: spec.memory_limit,
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -135,6 +136,7 @@ impl StepTree {
                 code_bytes: compiled.code.bytes(),
                 config: SeedConfig {
                     kind: compiled.kind,
+                    tells_state: false,
                     memory_limit: spec.memory_limit,
                     arguments: Vec::new(),
                     environment: Vec::new(),

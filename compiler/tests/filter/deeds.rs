@@ -8,8 +8,8 @@ use std::{
 };
 
 use faasw_abi::isa::Isa;
-use faasw_compile_report::{Refusal, RefusalKind};
-use faasw_compiler::{Artifact, helper::Compile};
+use faasw_compile_report::{Input, Refusal, RefusalKind};
+use faasw_compiler::{Artifact, helper::Perform};
 
 /// How a deed ends where the filter has its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum End {
 
 pub struct Deed {
     pub name: &'static str,
-    pub act: Compile,
+    pub act: Perform,
     pub end: End,
     /// The rules without which the filter ends it.
     pub rules: &'static [&'static str],
@@ -111,7 +111,7 @@ fn dig(depth: u64) -> u64 {
 
 /// A thread takes much of the allocator in small parts, and gives all of it back. What it
 /// does when it ends is not allowed: it stays.
-fn give_back(_: &[u8], _: Isa) -> Result<Artifact, Refusal> {
+fn give_back(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     let main = std::thread::current();
     std::thread::spawn(move || {
         let parts: Vec<Vec<u8>> = (0..256).map(|_| vec![1; 64 << 10]).collect();
@@ -134,7 +134,7 @@ unsafe impl Sync for Lock {}
 static LOCK: Lock = Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
 /// One thread has the lock until another waits for it.
-fn contend(_: &[u8], _: Isa) -> Result<Artifact, Refusal> {
+fn contend(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     /// What the lock's first word is from just before a thread waits for it.
     const WAITED_FOR: i32 = 2;
     // SAFETY: the lock lives as long as the process.
@@ -160,7 +160,7 @@ fn contend(_: &[u8], _: Isa) -> Result<Artifact, Refusal> {
 }
 
 /// As the C library does where the host's clock source takes a call.
-fn read_clocks(_: &[u8], _: Isa) -> Result<Artifact, Refusal> {
+fn read_clocks(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     for clock in [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC] {
         let mut time = [0_u64; 2];
         // SAFETY: the time is written to what lives.
@@ -174,7 +174,7 @@ fn read_clocks(_: &[u8], _: Isa) -> Result<Artifact, Refusal> {
 
 /// What glibc does from 2.41 and 2.42 on, which this host need not have; nor need its
 /// kernel know of it, and then the library does without.
-fn take_as_newer(_: &[u8], _: Isa) -> Result<Artifact, Refusal> {
+fn take_as_newer(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     const MAP_DROPPABLE: i32 = 0x08;
     const MADV_GUARD_INSTALL: i32 = 102;
     let protection = libc::PROT_READ | libc::PROT_WRITE;

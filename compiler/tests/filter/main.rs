@@ -26,12 +26,11 @@ use std::{
 };
 
 use faasw_cell::filter::Filter;
-use faasw_compile_report::CompileReport;
+use faasw_compile_report::{CompileReport, Task};
 use faasw_compiler::{
     cell::{self, REFUSED},
-    compile,
     exhaustion::ExitingAllocator,
-    helper,
+    helper, perform,
 };
 use libtest_mimic::{Arguments, Trial};
 
@@ -184,7 +183,8 @@ fn run(work: &str, missing: &str) -> Ended {
         None => uploads::read(work),
     };
     let mut jail = Jail::prepare();
-    let helper = jail.start(&format!("{work} {missing}"), &upload, CPU_SECONDS);
+    let input = [Task::Compile.front(upload.len() as u64), upload].concat();
+    let helper = jail.start(&format!("{work} {missing}"), &input, CPU_SECONDS);
     let status = helper.wait();
     let (artifact, report) = (helper.artifact(), helper.report());
     jail.remove();
@@ -224,5 +224,5 @@ fn play(part: &str) -> ExitCode {
     let answers = answers.into_iter().filter(|(name, _)| *name != missing);
     let answers: Vec<_> = answers.map(|(_, answer)| answer).collect();
     let filter = Filter::compile(&rules, &answers).map_err(|error| error.to_string());
-    helper::run(filter, deed(work).map_or(compile, |deed| deed.act))
+    helper::run(filter, deed(work).map_or(perform, |deed| deed.act))
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use faasw_compile_report::{
-    CompileReport, Compiled, Refusal,
+    CompileReport, Compiled, Refusal, Task,
     contract::{INPUT_FD, ISA_FLAG, OUTPUT_FD, REPORT_FD, UNCONFINED_FLAG},
 };
 use rustix::{
@@ -98,9 +98,20 @@ pub fn compile(upload: &[u8]) -> Run {
     start(upload, &Start::default())
 }
 
-/// Runs the helper on `upload`.
+/// Compiles `upload`.
 pub fn start(upload: &[u8], start: &Start) -> Run {
-    let files = [memory_file(upload), memory_file(&[]), memory_file(&[])];
+    perform(&Task::Compile, upload, &[], start)
+}
+
+/// Has the helper do something with `upload`, and with the `state` behind it.
+pub fn perform(task: &Task, upload: &[u8], state: &[u8], start: &Start) -> Run {
+    let input = [&task.front(upload.len() as u64), upload, state].concat();
+    run(&input, start)
+}
+
+/// Runs the helper on an input.
+pub fn run(input: &[u8], start: &Start) -> Run {
+    let files = [memory_file(input), memory_file(&[]), memory_file(&[])];
     let [input, output, report] = &files;
     let given: Vec<(i32, i32)> = [(input, INPUT_FD), (output, OUTPUT_FD), (report, REPORT_FD)]
         .into_iter()

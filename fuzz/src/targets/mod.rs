@@ -6,19 +6,21 @@ pub mod log;
 pub mod mailbox;
 pub mod response;
 pub mod shell_words;
+pub mod state;
 pub mod wire;
 pub mod working_set;
 
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 8] = [
+pub const ALL: [Target; 9] = [
     compile_report::TARGET,
     fri::TARGET,
     log::TARGET,
     mailbox::TARGET,
     response::TARGET,
     shell_words::TARGET,
+    state::TARGET,
     wire::TARGET,
     working_set::TARGET,
 ];

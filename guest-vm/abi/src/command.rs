@@ -157,6 +157,7 @@ mod tests {
                 code_bytes: 77,
                 config: SeedConfig {
                     kind: FunctionKind::CgiModule,
+                    tells_state: true,
                     memory_limit: 1 << 20,
                     arguments: vec![b"f".to_vec()],
                     environment: vec![(b"A".to_vec(), b"b".to_vec())],

@@ -16,6 +16,7 @@
 //! - [`isa`]: the instruction sets that functions are compiled for.
 //! - [`wire`]: how request and response heads are spelled as bytes.
 //! - [`ring`]: where the bytes of a body lie in the mailbox.
+//! - [`state`]: what an initialised function has become, as it is told.
 //! - [`outcome`]: how a run of a function can end.
 //! - [`trap`]: which trap ended it, where one did.
 #![no_std]
@@ -35,6 +36,7 @@ pub mod memory_map;
 pub mod outcome;
 pub mod pages;
 pub mod ring;
+pub mod state;
 pub mod trap;
 pub mod wire;
 
@@ -42,4 +44,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;

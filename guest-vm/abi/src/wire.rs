@@ -90,6 +90,9 @@ impl FunctionKind {
 pub struct SeedConfig {
     /// How the function is called.
     pub kind: FunctionKind,
+    /// Whether a request is answered with what the function has become ([`crate::state`]),
+    /// for which its code must have been instrumented.
+    pub tells_state: bool,
     /// Most bytes of all linear memories and tables together.
     pub memory_limit: u64,
     /// Program arguments, the name first.
@@ -169,9 +172,13 @@ impl<'a> Reader<'a> {
         usize::try_from(u32::from_le_bytes(self.array()?)).map_err(|_| WireError::BadValue)
     }
 
-    pub(crate) fn string(&mut self) -> Result<Vec<u8>, WireError> {
+    pub(crate) fn slice(&mut self) -> Result<&'a [u8], WireError> {
         let length = self.count()?;
-        Ok(self.take(length)?.to_vec())
+        self.take(length)
+    }
+
+    pub(crate) fn string(&mut self) -> Result<Vec<u8>, WireError> {
+        Ok(self.slice()?.to_vec())
     }
 
     fn list<T>(
@@ -307,7 +314,7 @@ impl SeedConfig {
     }
 
     pub(crate) fn write(&self, writer: &mut Writer) {
-        writer.bytes(&[self.kind as u8]);
+        writer.bytes(&[self.kind as u8, u8::from(self.tells_state)]);
         writer.bytes(&self.memory_limit.to_le_bytes());
         writer.count(self.arguments.len());
         for argument in &self.arguments {
@@ -317,9 +324,14 @@ impl SeedConfig {
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        let [kind] = reader.array()?;
+        let [kind, tells_state] = reader.array()?;
         Ok(Self {
             kind: FunctionKind::from_u8(kind).ok_or(WireError::BadValue)?,
+            tells_state: match tells_state {
+                0 => false,
+                1 => true,
+                _ => return Err(WireError::BadValue),
+            },
             memory_limit: u64::from_le_bytes(reader.array()?),
             arguments: reader.list(Reader::string)?,
             environment: reader.pairs()?,

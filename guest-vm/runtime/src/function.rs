@@ -10,11 +10,14 @@
 //! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and the exports
 //! that it was to evaluate, and waits for its one request.
 
+mod telling;
+
 use alloc::format;
 use core::mem;
 use core::ptr::NonNull;
 
 use faasw_abi::outcome::Outcome;
+use faasw_abi::state::{INITIALISER, RESUME};
 use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
 use wasmtime::component::{self, Component, Resource};
 use wasmtime::error::Context;
@@ -110,6 +113,7 @@ pub struct Prepared<P: 'static> {
     store: Store<State<P>>,
     linked: Linked<P>,
     kind: FunctionKind,
+    tells_state: bool,
 }
 
 enum Linked<P: 'static> {
@@ -154,6 +158,7 @@ impl<P: Platform> Prepared<P> {
                 Stdio::Command(Output::default())
             }
         };
+        let tells_state = config.tells_state;
         let mut store = Store::new(&linkers.engine, State::new(config, stdio, platform));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
@@ -162,6 +167,7 @@ impl<P: Platform> Prepared<P> {
             store,
             linked,
             kind: loaded.kind,
+            tells_state,
         })
     }
 
@@ -178,6 +184,7 @@ impl<P: Platform> Prepared<P> {
                     store: self.store,
                     entry,
                     instance,
+                    tells_state: self.tells_state,
                 })
             }
             Err(error) => {
@@ -297,11 +304,13 @@ pub struct Ready<P: 'static> {
     store: Store<State<P>>,
     entry: Entry,
     instance: Instance,
+    tells_state: bool,
 }
 
 impl<P: Platform> Ready<P> {
     /// Calls an export that has neither parameters nor results, before any request; one
-    /// of a component's exported interface is named `interface#name`. What the function
+    /// of a component's exported interface is named `interface#name`. A module that is
+    /// initialised by [`INITIALISER`] answers by [`RESUME`] then, if it has that. What the function
     /// writes to its standard output meanwhile is log, and what it reads counts as drawn.
     ///
     /// # Errors
@@ -311,6 +320,11 @@ impl<P: Platform> Ready<P> {
         let stdio = mem::replace(&mut self.store.data_mut().stdio, Stdio::Log);
         let evaluated = self.call(export);
         self.store.data_mut().stdio = stdio;
+        if let (INITIALISER, Instance::Module(instance)) = (export, self.instance)
+            && let Ok(resume) = instance.get_typed_func(&mut self.store, RESUME)
+        {
+            self.entry = Entry::Cgi(resume);
+        }
         evaluated
     }
 
@@ -342,6 +356,9 @@ impl<P: Platform> Ready<P> {
         let state = self.store.data_mut();
         state.draws.close();
         state.exchange.begin(&request);
+        if self.tells_state {
+            return self.tell_state();
+        }
         match self.entry.clone() {
             Entry::Http(handle) => self.handle_http(handle, request),
             Entry::Cli(run) => {

@@ -67,6 +67,11 @@ impl MemoryLimit {
         self.starting = false;
     }
 
+    /// Permits `bytes` more than before, for what is not the function's doing.
+    pub(crate) fn allow_more(&mut self, bytes: usize) {
+        self.limit = self.limit.saturating_add(bytes);
+    }
+
     /// The largest sum so far, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         self.peak as u64

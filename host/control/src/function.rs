@@ -42,9 +42,9 @@ pub struct FunctionInfo {
     /// The freeze policy that was asked for.
     #[serde(with = "spelling::freeze")]
     pub freeze: FreezePolicy,
-    /// The export that initialised it when it was deployed, if it was to.
+    /// How it was initialised when it was deployed, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub init: Option<String>,
+    pub init: Option<Initialised>,
     /// Whether its seed is frozen after instantiation: the policy in force.
     pub frozen_after_init: bool,
     /// What instantiating it drew, by import, one line each; empty when nothing.
@@ -57,6 +57,37 @@ pub struct FunctionInfo {
     /// Whether its seed exists now. After a restart it is made in the background, or
     /// when a request comes, which is served from what all functions share meanwhile.
     pub ready: bool,
+}
+
+/// How a function was initialised when it was deployed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Initialised {
+    /// Its module is another than the one that was sent: it begins where the export has left
+    /// that.
+    AsModule {
+        /// The export.
+        export: String,
+        /// Digest of the module that was sent.
+        upload: Digest,
+    },
+    /// The export is called whenever its seed is made.
+    InMemory {
+        /// The export.
+        export: String,
+        /// Why its module cannot begin there.
+        reason: String,
+    },
+}
+
+impl Initialised {
+    /// The export that initialised it.
+    #[must_use]
+    pub fn export(&self) -> &str {
+        match self {
+            Self::AsModule { export, .. } | Self::InMemory { export, .. } => export,
+        }
+    }
 }
 
 /// A function and the versions of it that are kept.

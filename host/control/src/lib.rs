@@ -42,7 +42,7 @@ pub use client::{Client, ClientError, admin_socket};
 pub use digest::{Digest, DigestError};
 pub use faasw_abi::wire::FunctionKind;
 pub use faasw_words::{FreezePolicy, LogStream, SeedInfo};
-pub use function::{Deployed, FunctionDetails, FunctionInfo};
+pub use function::{Deployed, FunctionDetails, FunctionInfo, Initialised};
 pub use host_name::{HostName, HostNameError};
 pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::{
     exit,
-    options::{Options, OwnLimits},
+    options::{Options, OwnLimits, variable},
     serving::Serving,
 };
 
@@ -75,6 +75,17 @@ function version. OWN is what a seed takes beside its parents, HOLDS that and th
 private pages of its parked instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a parked instance served. A seed
 that is not in memory was evicted for others and is made again when it is used.")]
     Tree(Tree),
+    /// Initialise a module once and for all, and write the module that begins there
+    #[command(after_help = "\
+The export runs in a microVM of this host, with the limits of a deployment; no node
+needs to run. What it leaves is part of the module then, wherever that runs. `deploy
+--init` does the same and deploys it.
+
+Examples:
+  faasw wizen app.wasm -o ready.wasm                  by its wizer-initialize
+  faasw wizen app.wasm -o ready.wasm --init prepare
+  faasw wizen app.wasm -o ready.wasm --init my:app/setup@1.0.0#run -e LEVEL=debug")]
+    Wizen(Wizen),
     /// Say what this host offers, and run a function as a test
     Doctor(Doctor),
 }
@@ -133,6 +144,28 @@ pub struct Deploy {
     pub node: DataDir,
     #[command(flatten)]
     pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct Wizen {
+    /// A WebAssembly component, a WASI command, or the text form of either
+    pub file: PathBuf,
+    /// Write the module to this file
+    #[arg(long, short = 'o', value_name = "OUT")]
+    pub output: PathBuf,
+    /// Call this export; one of an exported interface is INTERFACE#NAME
+    /// [default: wizer-initialize, of a module]
+    #[arg(long, value_name = "EXPORT")]
+    pub init: Option<String>,
+    /// Set an environment variable of the initialisation, any number of times
+    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
+    pub environment: Vec<(String, String)>,
+    /// Let its memories grow to this many MiB [default: 128]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub memory: Option<u32>,
+    /// Let it draw randomness and read the clock; whoever runs the module finds the same
+    #[arg(long)]
+    pub allow_draws: bool,
 }
 
 #[derive(Debug, Args)]

@@ -445,6 +445,9 @@ impl LogFormat {
                 "{function}: compiling {}…",
                 size(module_bytes as u64)
             )),
+            Event::Initialising { function } => {
+                self.say(format_args!("{function}: initialising it…"));
+            }
             Event::MakingSeed { function } => {
                 self.say(format_args!("{function}: making its seed…"));
             }

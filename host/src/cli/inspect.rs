@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use faasw_control::{Client, FunctionDetails, FunctionInfo, HostName, RequestLimits, spelling};
+use faasw_control::{
+    Client, FunctionDetails, FunctionInfo, HostName, Initialised, RequestLimits, spelling,
+};
 use faasw_text::Line;
 
 use super::{
@@ -60,8 +62,23 @@ fn text(details: &FunctionDetails) -> String {
             duration(function.instantiation)
         ),
     );
-    if let Some(export) = &function.init {
-        line("init", format!("{export}, called once at deployment"));
+    match &function.init {
+        Some(Initialised::AsModule { export, upload }) => line(
+            "init",
+            format!(
+                "{}, called once; what was sent has the digest {upload}",
+                Line(export)
+            ),
+        ),
+        Some(Initialised::InMemory { export, reason }) => line(
+            "init",
+            format!(
+                "{}, called when its seed is made: {}",
+                Line(export),
+                Line(reason)
+            ),
+        ),
+        None => {}
     }
     line("drew", list(function.drawn.lines()));
     line("memory", size(function.memory));

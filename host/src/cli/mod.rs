@@ -1,6 +1,6 @@
 //! The command line. Each command is a module; `args` is what they take.
 //!
-//! `up`, `serve` and `doctor` run a node in this process; the others ask a
+//! `up`, `serve`, `wizen` and `doctor` run a node in this process; the others ask a
 //! running one through its admin socket. Data goes to standard output,
 //! everything else to standard error.
 
@@ -25,6 +25,7 @@ mod tree;
 mod trim;
 mod values;
 mod watch;
+mod wizen;
 
 use std::process::ExitCode;
 
@@ -101,6 +102,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Command::Logs(args) => logs::logs(args).await,
         Command::Stats(args) => stats::stats(args).await,
         Command::Tree(args) => tree::tree(args).await,
+        Command::Wizen(args) => wizen::wizen(args).await,
         Command::Doctor(args) => doctor::doctor(args).await,
     }
 }

@@ -114,7 +114,7 @@ impl From<Options> for FunctionOptions {
     }
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("not of the form NAME=VALUE".into()),

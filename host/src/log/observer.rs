@@ -14,6 +14,11 @@ pub enum Event<'a> {
         /// Size of the module in bytes.
         module_bytes: usize,
     },
+    /// It does what it does before its first request.
+    Initialising {
+        /// The function.
+        function: &'a FunctionName,
+    },
     /// Its seed is being made.
     MakingSeed {
         /// The function.

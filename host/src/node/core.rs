@@ -10,7 +10,8 @@ use std::{
 };
 
 use faasw_control::{
-    FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, LogLine, LogPage,
+    FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Initialised, LogLine,
+    LogPage,
 };
 use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, SeedInfo};
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
@@ -328,7 +329,23 @@ impl Core {
         record: &VersionRecord,
         log: &Arc<FunctionLog>,
     ) -> FunctionSpec {
-        let options = &record.options;
+        let init = match &record.initialised {
+            Some(Initialised::InMemory { export, .. }) => Some(export.clone()),
+            Some(Initialised::AsModule { .. }) => None,
+            // Of a registry before there was another way.
+            None => record.options.init_export().map(ToOwned::to_owned),
+        };
+        self.spec_of(name, &record.options, init, log)
+    }
+
+    /// What a function with these options is made of, which `init` is to initialise.
+    pub(super) fn spec_of(
+        &self,
+        name: &FunctionName,
+        options: &FunctionOptions,
+        init: Option<String>,
+        log: &Arc<FunctionLog>,
+    ) -> FunctionSpec {
         FunctionSpec {
             name: name.as_str().into(),
             memory_limit: options.memory_or(self.limits.memory),
@@ -338,7 +355,7 @@ impl Core {
                 .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
                 .collect(),
             freeze: options.freeze_policy(),
-            init: options.init_export().map(ToOwned::to_owned),
+            init,
             log: log.clone(),
         }
     }

@@ -74,6 +74,23 @@ impl Node {
         self.core.deploy(name, module.into(), options).await
     }
 
+    /// A module that begins where the export that `options` name has left this one
+    /// ([`FunctionOptions::init`]), or a module's `wizer-initialize`; nothing is deployed.
+    ///
+    /// The export runs in a microVM with the limits of a deployment.
+    ///
+    /// # Errors
+    /// When options or module are refused, when the export fails or draws what a module is
+    /// not to have ([`crate::FreezePolicy::AfterInit`] lets it), when no module can begin
+    /// where it has left this one; and when the platform fails.
+    pub async fn wizen(
+        &self,
+        module: impl Into<Bytes>,
+        options: FunctionOptions,
+    ) -> Result<Bytes, DeployError> {
+        self.core.wizen(module.into(), options).await
+    }
+
     /// Runs a request in an instance of the function.
     ///
     /// The request's path is the one the function sees. There is always a

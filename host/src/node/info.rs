@@ -1,7 +1,7 @@
 //! What the node says of its functions: to the library's caller and, as JSON, to
 //! clients of the admin API.
 
-use faasw_control::{FreezePolicy, FunctionInfo, FunctionName};
+use faasw_control::{FreezePolicy, FunctionInfo, FunctionName, Initialised};
 
 use crate::{limits::Limits, registry::VersionRecord};
 
@@ -33,7 +33,7 @@ pub(super) fn function_info(
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
         freeze: options.freeze_policy(),
-        init: options.init_export().map(ToOwned::to_owned),
+        init: initialised(record),
         frozen_after_init: record.freeze.after_init,
         drawn: record.freeze.drawn.clone(),
         instantiation: record.freeze.instantiation,
@@ -42,9 +42,36 @@ pub(super) fn function_info(
     }
 }
 
-/// What the freeze policy did that the function's owner would want to know:
-/// what was drawn, by which import, what it costs, and what the choice is.
-pub(super) fn freeze_notice(record: &VersionRecord) -> Option<String> {
+/// How it was initialised, if it was.
+fn initialised(record: &VersionRecord) -> Option<Initialised> {
+    let before = || {
+        Some(Initialised::InMemory {
+            export: record.options.init_export()?.to_owned(),
+            reason: "it was deployed when there was no other way".to_owned(),
+        })
+    };
+    record.initialised.clone().or_else(before)
+}
+
+/// What was done about its initialisation that the function's owner would want to know:
+/// where it is, what was drawn, by which import, what it costs, and what the choice is.
+pub(super) fn notice(record: &VersionRecord) -> Option<String> {
+    let notices = [initialisation_notice(record), freeze_notice(record)];
+    let notices: Vec<String> = notices.into_iter().flatten().collect();
+    (!notices.is_empty()).then(|| notices.join(". "))
+}
+
+/// Why its initialisation is no part of its module.
+fn initialisation_notice(record: &VersionRecord) -> Option<String> {
+    match record.initialised.as_ref()? {
+        Initialised::AsModule { .. } => None,
+        Initialised::InMemory { export, reason } => Some(format!(
+            "{export} initialises it whenever its seed is made, instead of once and for all: {reason}"
+        )),
+    }
+}
+
+fn freeze_notice(record: &VersionRecord) -> Option<String> {
     let freeze = &record.freeze;
     if !freeze.drew_entropy {
         return None;
@@ -55,9 +82,15 @@ pub(super) fn freeze_notice(record: &VersionRecord) -> Option<String> {
         (FreezePolicy::Auto, false) => Some(format!(
             "initialising it draws entropy ({drawn}), so its seed is frozen before that and each request initialises anew, which takes {cost:.3} ms; --freeze after-init saves that and shares what was drawn between all requests"
         )),
-        (FreezePolicy::AfterInit, true) => Some(format!(
-            "initialising it draws entropy ({drawn}), which all requests share because its seed is frozen after that, as asked"
-        )),
+        (FreezePolicy::AfterInit, true) => {
+            let why = match record.initialised {
+                Some(Initialised::AsModule { .. }) => "it is part of its module",
+                _ => "its seed is frozen after that",
+            };
+            Some(format!(
+                "initialising it draws entropy ({drawn}), which all requests share because {why}, as asked"
+            ))
+        }
         _ => None,
     }
 }
@@ -72,6 +105,7 @@ mod tests {
     fn record(policy: FreezePolicy, after_init: bool, drew_entropy: bool) -> VersionRecord {
         VersionRecord {
             digest: Digest::of(b""),
+            initialised: None,
             kind: FunctionKind::HttpComponent,
             options: FunctionOptions::default().env("SECRET", "x").freeze(policy),
             deployed: SystemTime::UNIX_EPOCH,

@@ -157,6 +157,7 @@ impl Registry {
         Ok(sound.map(|code| Artifact {
             kind: record.kind,
             imports: record.imports,
+            has_initialiser: record.has_initialiser,
             code,
         }))
     }

@@ -1,6 +1,6 @@
 //! What the registry's store holds, as JSON so that a later version can add to it.
 
-use faasw_control::{Digest, FunctionOptions, spelling};
+use faasw_control::{Digest, FunctionOptions, Initialised, spelling};
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::wire::FunctionKind;
@@ -22,6 +22,9 @@ pub(super) struct FunctionRecord {
 pub(crate) struct VersionRecord {
     /// Of its module.
     pub(crate) digest: Digest,
+    /// How it was initialised, if it was.
+    #[serde(default)]
+    pub(crate) initialised: Option<Initialised>,
     #[serde(with = "spelling::kind")]
     pub(crate) kind: FunctionKind,
     pub(crate) options: FunctionOptions,
@@ -51,6 +54,8 @@ pub(super) struct ArtifactRecord {
     #[serde(with = "spelling::kind")]
     pub(super) kind: FunctionKind,
     pub(super) imports: Vec<String>,
+    #[serde(default)]
+    pub(super) has_initialiser: bool,
     /// Of the code.
     pub(super) digest: Digest,
 }
@@ -73,6 +78,8 @@ pub(crate) struct Artifact {
     pub(crate) kind: FunctionKind,
     /// Full names of the module's imports.
     pub(crate) imports: Vec<String>,
+    /// Whether the module has what initialises it though nobody has named it.
+    pub(crate) has_initialiser: bool,
     pub(crate) code: Vec<u8>,
 }
 

@@ -37,6 +37,7 @@ pub(super) fn put_artifact(
     let record = ArtifactRecord {
         kind: artifact.kind,
         imports: artifact.imports.clone(),
+        has_initialiser: artifact.has_initialiser,
         digest: Digest::of(&artifact.code),
     };
     let record = write_record(file, &record)?;

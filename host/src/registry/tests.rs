@@ -42,6 +42,7 @@ fn name(name: &str) -> FunctionName {
 fn record(module: &[u8]) -> VersionRecord {
     VersionRecord {
         digest: Digest::of(module),
+        initialised: None,
         kind: FunctionKind::HttpComponent,
         options: FunctionOptions::default().env("A", "b"),
         deployed: SystemTime::now(),
@@ -62,6 +63,7 @@ fn artifact(code: &[u8]) -> Artifact {
     Artifact {
         kind: FunctionKind::HttpComponent,
         imports: vec!["wasi:cli/environment@0.2.0".into()],
+        has_initialiser: true,
         code: code.into(),
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod chance;
+pub mod initialised;
 pub mod process;
 
 use std::{
@@ -93,10 +94,15 @@ impl Bench {
         if let Some(done) = deployed.get(name) {
             return done.clone();
         }
-        let done = self.block_on(self.node.deploy(name, file(path), options));
-        let done = done.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let done = self.deploy(name, &file(path), options);
         deployed.insert(name.into(), done.clone());
         done
+    }
+
+    /// Deploys a version.
+    pub fn deploy(&self, name: &str, module: &[u8], options: FunctionOptions) -> Deployed {
+        let done = self.block_on(self.node.deploy(name, module.to_vec(), options));
+        done.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     /// The component with a behaviour for every path.

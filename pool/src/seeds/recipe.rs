@@ -226,6 +226,7 @@ impl Version {
         })?;
         let config = SeedConfig {
             kind,
+            tells_state: code.tells_state(),
             memory_limit: spec.memory_limit,
             arguments: vec![spec.name.clone().into_bytes()],
             environment: spec.environment.clone(),

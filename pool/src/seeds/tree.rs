@@ -123,7 +123,8 @@ impl Tree {
         Ok(Arc::new(function))
     }
 
-    /// Makes a seed as the function's freeze policy says.
+    /// Makes a seed as the function's freeze policy says; it stays in memory as long as it is
+    /// held.
     ///
     /// # Errors
     /// When the function fails to load or instantiate within `time_limit`;
@@ -134,15 +135,12 @@ impl Tree {
         kind: FunctionKind,
         code: &Arc<Code>,
         time_limit: Duration,
-    ) -> Result<(Seed, FreezeReport), SeedError> {
+    ) -> Result<(Seed, FreezeReport, Arc<Frozen>), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
-        let report = {
-            let frozen = made(self.seeds.ask(function.key(), For::Now)).await?;
-            function.version().report(&frozen)
-        };
+        let frozen = made(self.seeds.ask(function.key(), For::Now)).await?;
+        let report = function.version().report(&frozen);
         self.add(&function);
-        function.holding().fit();
-        Ok((Seed::new(function), report))
+        Ok((Seed::new(function), report, frozen))
     }
 
     /// The account of the versions of one function.

@@ -15,6 +15,7 @@ use super::large_pages::gather;
 pub struct Code {
     file: OwnedFd,
     bytes: u64,
+    tells_state: bool,
 }
 
 impl Code {
@@ -42,7 +43,25 @@ impl Code {
             &file,
             SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
         )?;
-        Ok(Self { file, bytes })
+        Ok(Self {
+            file,
+            bytes,
+            tells_state: false,
+        })
+    }
+
+    /// The same code, which was made to tell what it has become.
+    #[must_use]
+    pub fn that_tells(self) -> Self {
+        Self {
+            tells_state: true,
+            ..self
+        }
+    }
+
+    /// Whether it was made to tell what it has become, and does nothing else.
+    pub fn tells_state(&self) -> bool {
+        self.tells_state
     }
 
     /// Size of the artifact, in bytes.

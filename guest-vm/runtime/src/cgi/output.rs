@@ -45,6 +45,11 @@ impl Default for Output {
 }
 
 impl Output {
+    /// Whether nothing was written yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Block { bytes, .. } if bytes.is_empty())
+    }
+
     /// Takes the next bytes; waits until the platform has room for them. Where
     /// `is_head` says so, the body is thrown away.
     ///

@@ -28,6 +28,11 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
+    /// Whether they are what every function begins with.
+    pub(crate) fn are_untouched(&self) -> bool {
+        self.0 == Self::default().0
+    }
+
     /// What the descriptor stands for.
     pub(super) fn get(&self, descriptor: u32) -> Result<Stream, Errno> {
         usize::try_from(descriptor)

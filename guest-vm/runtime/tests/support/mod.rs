@@ -119,6 +119,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
     Call {
         config: SeedConfig {
             kind,
+            tells_state: false,
             memory_limit: 128 << 20,
             arguments: vec![bytes("fn")],
             environment: Vec::new(),

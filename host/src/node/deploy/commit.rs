@@ -13,7 +13,7 @@ use crate::{
     node::{
         core::{Core, blocking},
         function::Function,
-        info::freeze_notice,
+        info::notice,
     },
     registry::{NewArtifact, RegistryError},
 };
@@ -36,7 +36,7 @@ impl Core {
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
         Ok(Deployed {
-            notice: freeze_notice(&function.record),
+            notice: notice(&function.record),
             function: self.info(&function),
             compile_time,
             seed_time,

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use faasw_control::{Digest, FunctionName};
+use faasw_control::{Digest, FreezePolicy, FunctionName, FunctionOptions, Initialised};
+use faasw_pool::FreezeReport;
 
 use super::{code::Ready, detect::Detected, prepare::Prepared};
 use crate::{
@@ -18,6 +19,31 @@ pub(super) struct Compiled {
     pub(super) detected: Detected,
     pub(super) digest: Digest,
     pub(super) ready: Ready,
+    /// How it was initialised, if it was.
+    pub(super) initialised: Option<Initialised>,
+    /// What that drew, if it is part of the module now.
+    pub(super) drew: Option<FreezeReport>,
+}
+
+/// By what a module is to be initialised.
+#[derive(Debug)]
+pub(super) enum Initialiser {
+    /// By what it has for that.
+    Found,
+    /// By this export.
+    Named(String),
+}
+
+impl Initialiser {
+    /// What a function with these options is to be initialised by, if by anything.
+    pub(super) fn of(options: &FunctionOptions) -> Option<Self> {
+        match (options.init_export(), options.freeze_policy()) {
+            (Some(export), _) => Some(Self::Named(export.to_owned())),
+            // Nothing that it does before a request is to be shared.
+            (None, FreezePolicy::BeforeInit) => None,
+            (None, _) => Some(Self::Found),
+        }
+    }
 }
 
 impl Core {
@@ -32,28 +58,40 @@ impl Core {
             Some(ready) => ready,
             None => {
                 let module = detected.module.clone();
-                self.compile_module(&detected.name, module).await?
+                let initialiser = Initialiser::of(&detected.options);
+                self.compile_module(&detected.name, module, initialiser)
+                    .await?
             }
         };
         Ok(Compiled {
             detected,
             digest,
             ready,
+            initialised: None,
+            drew: None,
         })
     }
 
-    /// Has the engine compile a module.
+    /// Has the engine compile a module, so that it can be initialised where it is to be.
     pub(super) async fn compile_module(
         &self,
         name: &FunctionName,
         module: Bytes,
+        initialiser: Option<Initialiser>,
     ) -> Result<Ready, DeployError> {
         let begun = Instant::now();
         self.observer.tell(Event::Compiling {
             function: name,
             module_bytes: module.len(),
         });
-        let code = self.engine.compile(module).await?;
+        let compiling = match initialiser {
+            None => self.engine.compile(module),
+            Some(Initialiser::Found) => self.engine.compile_to_initialise(module, None),
+            Some(Initialiser::Named(export)) => {
+                self.engine.compile_to_initialise(module, Some(export))
+            }
+        };
+        let code = compiling.await?;
         let compile_time = Some(begun.elapsed());
         let artifact = {
             let code = code.clone();
@@ -62,6 +100,7 @@ impl Core {
                 Ok(Artifact {
                     kind: code.kind(),
                     imports: code.imports().to_vec(),
+                    has_initialiser: code.has_initialiser(),
                     code: bytes.map_err(|error| RegistryError::file("its code".as_ref(), error))?,
                 })
             })

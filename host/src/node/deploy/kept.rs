@@ -32,7 +32,7 @@ impl Core {
         // Another version of faasw compiled it, or the code is damaged.
         let storage = self.storage.clone();
         let module = blocking(move || storage.registry.module(digest)).await?;
-        let ready = self.compile_module(name, module.into()).await?;
+        let ready = self.compile_module(name, module.into(), None).await?;
         self.store_code(digest, ready.artifact.clone()).await;
         Ok(ready)
     }

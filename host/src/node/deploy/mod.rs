@@ -2,7 +2,8 @@
 //!
 //! Each stage is a file, and takes what the one before it gives: [`detect`] checks what
 //! was sent, [`prepare`] finds out whether its code is there already, [`compile`] makes it
-//! where it is not, [`seed`] has a seed made of it, [`commit`] stores it and lets it
+//! where it is not, [`initialise`] does what it does before its first request,
+//! [`seed`] has a seed made of it, [`commit`] stores it and lets it
 //! serve. Until the commit nothing has changed, so a deployment that fails leaves what
 //! was there. [`kept`] makes versions ready again that went this way before.
 
@@ -10,6 +11,7 @@ mod code;
 mod commit;
 mod compile;
 mod detect;
+mod initialise;
 mod kept;
 mod prepare;
 mod seed;
@@ -63,6 +65,7 @@ impl Core {
         }
         let prepared = self.prepare(detected).await?;
         let compiled = self.compile(prepared).await?;
+        let compiled = self.initialise(compiled, &log).await?;
         let seeded = self.seed(compiled, log).await?;
         self.commit(seeded).await
     }

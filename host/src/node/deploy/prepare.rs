@@ -5,7 +5,7 @@ use std::sync::Arc;
 use faasw_control::Digest;
 use faasw_text::Line;
 
-use super::{code::Ready, detect::Detected};
+use super::{code::Ready, compile::Initialiser, detect::Detected};
 use crate::{
     error::DeployError,
     node::core::{Core, blocking},
@@ -26,8 +26,17 @@ impl Core {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
+        // Code of what is to be initialised is made for that.
+        let stored = match Initialiser::of(&detected.options) {
+            Some(Initialiser::Named(_)) => None,
+            Some(Initialiser::Found) => {
+                let stored = self.stored_code(digest).await?;
+                stored.filter(|ready| !ready.artifact.has_initialiser)
+            }
+            None => self.stored_code(digest).await?,
+        };
         Ok(Prepared {
-            stored: self.stored_code(digest).await?,
+            stored,
             detected,
             digest,
         })

@@ -1,4 +1,4 @@
-//! The fourth stage: a seed is made of the code, and what that found out is recorded.
+//! The fifth stage: a seed is made of the code, and what that found out is recorded.
 
 use std::{
     sync::Arc,
@@ -37,6 +37,8 @@ impl Core {
             detected,
             digest,
             ready,
+            initialised,
+            drew,
         } = compiled;
         let Detected {
             name,
@@ -47,6 +49,7 @@ impl Core {
         self.observer.tell(Event::MakingSeed { function: &name });
         let mut record = VersionRecord {
             digest,
+            initialised,
             kind: ready.code.kind(),
             options,
             deployed: SystemTime::now(),
@@ -57,6 +60,10 @@ impl Core {
         };
         let (seed, report) = ready.code.seed(&self.spec(&name, &record, &log)).await?;
         record.freeze = FreezeRecord::from(&report);
+        if let Some(drew) = drew.filter(|drew| !drew.drawn.is_empty()) {
+            record.freeze.drew_entropy |= drew.drew_entropy;
+            record.freeze.drawn.insert_str(0, &drew.drawn);
+        }
         let seed_time = begun.elapsed();
         let function = Function {
             name,

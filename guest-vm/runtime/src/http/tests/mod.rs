@@ -36,6 +36,7 @@ type Function = State<MemoryPlatform>;
 fn function() -> Function {
     let config = SeedConfig {
         kind: FunctionKind::HttpComponent,
+        tells_state: false,
         memory_limit: 1 << 20,
         arguments: Vec::new(),
         environment: Vec::new(),

@@ -1,0 +1,79 @@
+//! `wizen`: a module that begins where its initialisation has left it, as a file.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use faasw::{DeployError, Event, FreezePolicy, FunctionOptions, LogLine, Node, SeedError};
+
+use super::{
+    args::Wizen,
+    exit::Exit,
+    output::{read_module, say, size},
+};
+
+/// Writes the module that begins where the export has left the one that is given.
+pub async fn wizen(args: Wizen) -> Result<(), Exit> {
+    let module = read_module(&args.file)?;
+    let mut options = FunctionOptions::default();
+    if let Some(export) = &args.init {
+        options = options.init(export);
+    }
+    if args.allow_draws {
+        options = options.freeze(FreezePolicy::AfterInit);
+    }
+    if let Some(mebibytes) = args.memory {
+        options = options.memory(u64::from(mebibytes) << 20);
+    }
+    for (name, value) in &args.environment {
+        options = options.env(name, value);
+    }
+    let before = module.len() as u64;
+    let node = Node::builder().shells_ready(1).observe(show);
+    let node = node.start().await.map_err(Exit::failure)?;
+    let rewritten = node.wizen(module, options).await;
+    node.shutdown().await;
+    let rewritten = rewritten.map_err(|error| match error {
+        DeployError::Seed(SeedError::InitDrew { .. }) => {
+            Exit::failure(error).hint("--allow-draws lets it")
+        }
+        error => Exit::failure(error),
+    })?;
+    write(&args.output, &rewritten).map_err(|error| {
+        Exit::failure(format!("{} is not written: {error}", args.output.display()))
+    })?;
+    let after = rewritten.len() as u64;
+    say(format_args!(
+        "{}: {}, of {}",
+        args.output.display(),
+        size(after),
+        size(before)
+    ));
+    Ok(())
+}
+
+/// What the initialisation prints.
+fn show(event: Event<'_>) {
+    if let Event::Log {
+        line: LogLine { text, .. },
+        ..
+    } = event
+    {
+        say(text);
+    }
+}
+
+/// Writes a file whole or leaves what was there.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut part: OsString = path.into();
+    part.push(format!(".{}.part", std::process::id()));
+    let part = PathBuf::from(part);
+    let written = fs::write(&part, content).and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        // It may not be there.
+        let _ = fs::remove_file(&part);
+    }
+    written
+}

@@ -1,0 +1,165 @@
+//! Between compiling and seeding: what a function does before its first request is done.
+//!
+//! Where Wizer can, the upload becomes another module, which begins where its export has left
+//! it, and goes on as if that had been sent; where not, the export is called in the microVM
+//! that the seed is made in, each time that one is made.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_abi::state::INITIALISER;
+use faasw_control::{Digest, FunctionName, FunctionOptions, Initialised};
+use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
+
+use super::{
+    code::Ready,
+    compile::{Compiled, Initialiser},
+    detect::Detected,
+};
+use crate::{
+    error::DeployError,
+    log::{Event, FunctionLog},
+    node::core::{Core, blocking},
+};
+
+impl Core {
+    /// Initialises what is to be initialised.
+    pub(super) async fn initialise(
+        &self,
+        compiled: Compiled,
+        log: &Arc<FunctionLog>,
+    ) -> Result<Compiled, DeployError> {
+        let (export, rewritten) = match compiled.ready.code.initialising() {
+            None => return Ok(compiled),
+            Some(Initialising::Refused { export, reason }) => (export.clone(), Err(reason.clone())),
+            Some(Initialising::By(export)) => {
+                let Compiled {
+                    detected, ready, ..
+                } = &compiled;
+                let spec = self.spec_of(&detected.name, &detected.options, None, log);
+                (export.clone(), self.rewritten(detected, ready, spec).await?)
+            }
+        };
+        let reason = match rewritten {
+            Ok((module, drew)) => {
+                let export = export.clone();
+                let upload = compiled.digest;
+                let initialised = Initialised::AsModule { export, upload };
+                match self.goes_on(&compiled.detected, module, initialised).await {
+                    Err(DeployError::Compile(error)) if is_the_modules(&error) => error.to_string(),
+                    other => {
+                        return other.map(|compiled| Compiled {
+                            drew: Some(drew),
+                            ..compiled
+                        });
+                    }
+                }
+            }
+            Err(reason) => reason,
+        };
+        let initialised = Initialised::InMemory { export, reason };
+        if compiled.ready.code.tells_state() {
+            let module = compiled.detected.module.clone();
+            return self.goes_on(&compiled.detected, module, initialised).await;
+        }
+        Ok(Compiled {
+            initialised: Some(initialised),
+            ..compiled
+        })
+    }
+
+    /// The module that begins where the export has left the upload, and what that drew; or why
+    /// there is none.
+    async fn rewritten(
+        &self,
+        detected: &Detected,
+        ready: &Ready,
+        spec: FunctionSpec,
+    ) -> Result<Result<(Bytes, FreezeReport), String>, DeployError> {
+        let Detected { name, module, .. } = detected;
+        self.observer.tell(Event::Initialising { function: name });
+        let code = &ready.code;
+        match code.initialise(&spec, module, self.limits.module).await {
+            Ok(made) => Ok(Ok(made)),
+            Err(InitialiseError::Refused(reason)) => Ok(Err(reason)),
+            Err(InitialiseError::Seed(error)) => Err(error.into()),
+            Err(InitialiseError::Compile(error)) => Err(error.into()),
+        }
+    }
+
+    /// The same deployment with this module, as it is.
+    async fn goes_on(
+        &self,
+        detected: &Detected,
+        module: Bytes,
+        initialised: Initialised,
+    ) -> Result<Compiled, DeployError> {
+        let detected = Detected {
+            name: detected.name.clone(),
+            module,
+            options: detected.options.clone(),
+        };
+        let digest = {
+            let module = detected.module.clone();
+            blocking(move || Ok(Digest::of(&module))).await?
+        };
+        let stored = self.stored_code(digest).await?;
+        let ready = match stored {
+            Some(ready) => ready,
+            None => {
+                let module = detected.module.clone();
+                self.compile_module(&detected.name, module, None).await?
+            }
+        };
+        Ok(Compiled {
+            detected,
+            digest,
+            ready,
+            initialised: Some(initialised),
+            drew: None,
+        })
+    }
+
+    /// As a deployment of `module` would rewrite it; nothing is deployed.
+    pub(in crate::node) async fn wizen(
+        self: &Arc<Self>,
+        module: Bytes,
+        options: FunctionOptions,
+    ) -> Result<Bytes, DeployError> {
+        let name = FunctionName::new("wizen")?;
+        // Nobody's: it is told to whoever observes, and kept nowhere.
+        let log = Arc::new(FunctionLog::new(name.clone(), None, self.observer.clone()));
+        let detected = self.detect(&name, module, options)?;
+        let _turn = self.deployments.acquire().await;
+        if self.has_ended() {
+            return Err(DeployError::ShuttingDown);
+        }
+        let initialiser = Initialiser::of(&detected.options);
+        let module = detected.module.clone();
+        let ready = self.compile_module(&name, module, initialiser).await?;
+        match ready.code.initialising() {
+            None => Err(DeployError::NotInitialised(format!(
+                "it is no module that exports {INITIALISER}, and no other export was named to \
+                 initialise it"
+            ))),
+            Some(Initialising::Refused { reason, .. }) => {
+                Err(DeployError::NotInitialised(reason.clone()))
+            }
+            Some(Initialising::By(_)) => {
+                let spec = FunctionSpec {
+                    // No function's: it has an account of its own.
+                    name: "wizen.wasm".to_owned(),
+                    ..self.spec_of(&name, &detected.options, None, &log)
+                };
+                let rewritten = self.rewritten(&detected, &ready, spec).await?;
+                let (module, _) = rewritten.map_err(DeployError::NotInitialised)?;
+                Ok(module)
+            }
+        }
+    }
+}
+
+/// Whether the same module would meet it again.
+fn is_the_modules(error: &CompileError) -> bool {
+    !matches!(error, CompileError::Helper(_) | CompileError::Platform(_))
+}

@@ -1,0 +1,195 @@
+//! Initialising an upload by Wizer: its instrumented code runs in a microVM, tells what it
+//! has become, and the upload is rewritten to begin there.
+//!
+//! Nothing but bytes goes from one to the next. The guest's are copied as they come into the
+//! file that the next helper reads, as many as that may have; the node parses none of them.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_abi::state::{REASON_MAX, STATUS_REFUSED, STATUS_STATE};
+use faasw_abi::wire::RequestHead;
+use faasw_compile_report::{Task, Wizer};
+use faasw_text::Line;
+use http_body_util::{BodyExt as _, Empty};
+
+use super::{Compiled, Pool};
+use crate::compile::{self, Input};
+use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
+use crate::exchange::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
+use crate::seeds::{FreezeReport, FunctionSpec, Seed};
+
+/// What came of having code made so that Wizer can initialise it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Initialising {
+    /// It can be, by this export: the code tells its state, and does nothing else
+    /// ([`Pool::initialise`]).
+    By(String),
+    /// Not by this export, for this reason; the code is that of the upload as it is.
+    Refused {
+        /// The export.
+        export: String,
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl Pool {
+    /// As [`Pool::compile`], but where Wizer can initialise the upload by `export`, or where
+    /// none is named by what it finds, the code is for [`Pool::initialise`].
+    ///
+    /// # Errors
+    /// What is wrong with the upload, or which limit it met.
+    pub async fn compile_to_initialise(
+        &self,
+        wasm: Bytes,
+        export: Option<&str>,
+    ) -> Result<Compiled, CompileError> {
+        let task = match export {
+            Some(export) => Task::CompileToInitialiseBy(export.to_owned()),
+            None => Task::CompileToInitialise,
+        };
+        self.compile_by(&task, &wasm).await
+    }
+
+    pub(super) async fn compile_by(
+        &self,
+        task: &Task,
+        wasm: &[u8],
+    ) -> Result<Compiled, CompileError> {
+        let _turn = self.inner.compiling.acquire().await;
+        let input = Input::new(task, wasm)?;
+        let spawner = self.inner.stock.spawner()?;
+        let (isa, limits) = (self.inner.isa, self.compile_limits());
+        let (report, code) = compile::compile(&spawner, input, isa, limits).await?;
+        let export = || task.export().unwrap_or_default().to_owned();
+        // What it was not asked for is not its to say.
+        let wizer = report.wizer.filter(|_| task.export().is_some());
+        let (code, initialising) = match wizer {
+            Some(Wizer::Instrumented) => (code.that_tells(), Some(Initialising::By(export()))),
+            Some(Wizer::Refused(reason)) => {
+                let export = export();
+                (code, Some(Initialising::Refused { export, reason }))
+            }
+            None => (code, None),
+        };
+        Ok(Compiled {
+            kind: report.kind,
+            imports: report.imports,
+            cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
+            has_initialiser: report.has_initialiser,
+            initialising,
+            code: Arc::new(code),
+        })
+    }
+
+    /// Initialises `upload` by Wizer, of which `function` is the code that tells its state:
+    /// another module of at most `most_bytes`, which begins where the export has left it; and
+    /// what that drew. It takes a place for a moment, as a request does.
+    ///
+    /// # Errors
+    /// When the function fails to get there, or draws on the way what it may not by `spec`;
+    /// and [`InitialiseError::Refused`] where it gets there, but no module can begin there.
+    pub async fn initialise(
+        &self,
+        spec: &FunctionSpec,
+        function: &Compiled,
+        upload: &[u8],
+        most_bytes: usize,
+    ) -> Result<(Bytes, FreezeReport), InitialiseError> {
+        let Some(Initialising::By(export)) = &function.initialising else {
+            let why = "its code does not tell what it becomes";
+            return Err(InitialiseError::Refused(why.to_owned()));
+        };
+        let spec = FunctionSpec {
+            init: Some(export.clone()),
+            ..spec.clone()
+        };
+        // What it drew on the way here is known; it is not to be made again.
+        let (seed, report, frozen) = self.make_and_hold(&spec, function).await?;
+        let input = Input::new(&Task::Rewrite(export.clone()), upload)?;
+        let mut input = input.with_state(spec.memory_limit);
+        self.take_state(&seed, &spec, &mut input).await?;
+        drop((seed, frozen));
+        let _turn = self.inner.compiling.acquire().await;
+        let spawner = self.inner.stock.spawner()?;
+        let (isa, limits) = (self.inner.isa, self.compile_limits());
+        let rewritten = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;
+        Ok((rewritten, report))
+    }
+
+    /// Has an instance tell its state into `input`.
+    async fn take_state(
+        &self,
+        seed: &Seed,
+        spec: &FunctionSpec,
+        input: &mut Input,
+    ) -> Result<(), InitialiseError> {
+        let limit = self.inner.options.instantiation_time;
+        let call = Call {
+            head: RequestHead {
+                method: b"GET".to_vec(),
+                path_and_query: b"/".to_vec(),
+                ..RequestHead::default()
+            },
+            body: Empty::new().map_err(|never| match never {}).boxed_unsync(),
+            limits: CallLimits {
+                cpu: limit,
+                first_byte: limit,
+                idle_client: limit,
+                idle_guest: limit,
+                total: Some(limit),
+            },
+            log: spec.log.clone(),
+            client: Client::default(),
+            admitted: Admitted::default(),
+        };
+        let Reply { head, body, .. } = self.invoke(seed, call).await.map_err(untold)?;
+        match head.status {
+            STATUS_STATE => take(body, |bytes| input.push_state(bytes)).await,
+            STATUS_REFUSED => {
+                let mut reason = Vec::new();
+                take(body, |bytes| {
+                    let room = REASON_MAX.saturating_sub(reason.len());
+                    reason.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+                    Ok(())
+                })
+                .await?;
+                let reason = String::from_utf8_lossy(&reason);
+                Err(InitialiseError::Refused(Line(reason).to_string()))
+            }
+            // Its guest was taken over.
+            status => Err(InitialiseError::Refused(format!(
+                "its guest answered with the status {status}"
+            ))),
+        }
+    }
+}
+
+/// Takes a body, piece by piece.
+async fn take(
+    body: ReplyBody,
+    mut piece: impl FnMut(&[u8]) -> Result<(), CompileError>,
+) -> Result<(), InitialiseError> {
+    let mut stream = match body {
+        ReplyBody::Whole { bytes, .. } => return Ok(piece(&bytes)?),
+        ReplyBody::Stream(stream) => stream,
+    };
+    while let Some(part) = poll_fn(|context| stream.poll_part(context)).await {
+        if let Part::Data(bytes) = part.map_err(untold)? {
+            piece(&bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Only what a function does to itself would be the same the next time.
+fn untold(error: InvokeError) -> InitialiseError {
+    match error {
+        InvokeError::Trap { .. } => {
+            InitialiseError::Refused(format!("it cannot tell what it has become: {error}"))
+        }
+        other => SeedError::Function(other).into(),
+    }
+}
