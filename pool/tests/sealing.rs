@@ -11,10 +11,14 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use faasw_pool::steps::StepTree;
 use faasw_pool::{EngineStats, Fault, FreezePolicy, FunctionSpec, PoolOptions, SeedError};
 use faasw_seedtree::Owner;
 
+use support::processes::shells;
 use support::{Bench, spec};
 
 /// Whose seeds these are.
@@ -48,6 +52,36 @@ async fn an_initialisation_may_use_all_memory_that_the_function_has(bench: &Benc
     let seed = bench.seed_of(FILLS, &spec).await.unwrap();
     assert!(bench.pool.stats().seed_bytes > 480 * MIB);
     assert_eq!(bench.text(&seed, "/").await, "full");
+}
+
+/// Whoever reads of a process in `/proc` keeps what it has mapped until he has read, also
+/// where the process ends meanwhile.
+async fn a_root_is_sealed_whoever_looks_at_its_shell(bench: &Bench) {
+    let spec = with_memory(64 * MIB);
+    let compiled = bench.compile(SPARSE).await;
+    let ends = Arc::new(AtomicBool::new(false));
+    let watchers = [(); 2].map(|()| {
+        let ends = ends.clone();
+        std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                for pid in shells() {
+                    let _ = std::fs::read(format!("/proc/{pid}/smaps"));
+                }
+            }
+        })
+    });
+    let mut made = Vec::new();
+    for _ in 0..20 {
+        let tree = StepTree::new(&bench.pool, &spec, &compiled).await.unwrap();
+        let seed = tree.define(None, OWNER, "", 0).unwrap();
+        made.push(tree.make(seed).await);
+    }
+    ends.store(true, Ordering::Relaxed);
+    for watcher in watchers {
+        watcher.join().unwrap();
+    }
+    let failed: Vec<_> = made.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// Writing to a hole of a file fills it first, which does not count as the instance's.
@@ -103,6 +137,7 @@ fn main() {
     support::main(|skip| {
         trials![skip;
             an_initialisation_may_use_all_memory_that_the_function_has,
+            a_root_is_sealed_whoever_looks_at_its_shell,
             a_request_may_write_all_memory_that_the_function_has,
             what_requests_read_of_a_seed_is_counted,
             a_seed_that_has_grown_is_held_to_its_functions_budget in little_rests(),

@@ -130,18 +130,27 @@ impl RoomyRam {
         let Self(before) = self;
         let ram = before.resized(ram_bytes);
         if ram_bytes < before.bytes() {
-            map(
-                before.at(ram_bytes, 0).ok_or(Errno::INVAL)?,
-                before.bytes() - ram_bytes,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-                None,
-            )?;
+            cut_off(before, ram_bytes)?;
         } else if ram_bytes > before.bytes() {
             fresh(ram, before.bytes())?;
         }
         Ok(ram)
     }
+}
+
+/// Leaves nothing mapped of `ram` from `start` on: whoever touches it ends.
+///
+/// # Errors
+/// `INVAL` beyond the mapping; the system's.
+pub fn cut_off(ram: Mapping, start: u64) -> Result<(), Errno> {
+    map(
+        ram.at(start, 0).ok_or(Errno::INVAL)?,
+        ram.bytes() - start,
+        ProtFlags::empty(),
+        MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+        None,
+    )?;
+    Ok(())
 }
 
 /// Maps fresh zeroed memory to `ram` from `start` on.

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::{End, Shell};
 use crate::clock;
 use crate::fork::{Attached, Instance};
+use crate::guest_memory;
 use crate::mapping::Mapping;
 use crate::preset::Preset;
 use crate::seal;
@@ -49,19 +50,26 @@ impl Shell<'_> {
             state,
         };
         let [layer, ..] = packet.take_fds();
-        if let Some(Instance {
-            ram,
-            seed: Some(seed),
-            ..
-        }) = &self.instance
-        {
-            let Some(layer) = layer else {
-                return Err(self.fail(Failure::Message, 0));
-            };
-            let (source, _) = &**seed;
-            let own = seal::write(&self.page_map, *ram, source, &layer)
-                .map_err(|errno| self.fail_system(Failure::Seal, errno))?;
-            sealed.own = Ranges::covering(&own);
+        match &self.instance {
+            Some(Instance {
+                ram,
+                seed: Some(seed),
+                ..
+            }) => {
+                let Some(layer) = layer else {
+                    return Err(self.fail(Failure::Message, 0));
+                };
+                let (source, _) = &**seed;
+                let own = seal::write(&self.page_map, *ram, source, &layer)
+                    .map_err(|errno| self.fail_system(Failure::Seal, errno))?;
+                sealed.own = Ranges::covering(&own);
+            }
+            // It is all in the root's own file, which cannot be sealed while anybody has it
+            // mapped. The end of this process is not enough: who looks at it in `/proc` at that
+            // moment keeps what it has mapped a little longer.
+            Some(Instance { ram, .. }) => guest_memory::cut_off(*ram, 0)
+                .map_err(|errno| self.fail_system(Failure::Seal, errno))?,
+            None => {}
         }
         self.tell(&sealed)
     }
