@@ -59,6 +59,9 @@ pub struct Compiled {
     /// Whether it is a module that exports [`faasw_abi::state::INITIALISER`].
     #[serde(default)]
     pub has_initialiser: bool,
+    /// Whether it is a component that exports [`faasw_abi::script::SCRIPT_EXPORT`].
+    #[serde(default)]
+    pub is_engine: bool,
     /// What Wizer made of it, where it was to and there was something to be made.
     #[serde(default)]
     pub wizer: Option<Wizer>,

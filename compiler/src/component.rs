@@ -1,5 +1,6 @@
 //! The rules for components: `wasi:http` handlers and WASI 0.2 commands.
 
+use faasw_abi::script::{SCRIPT_EXPORT, SCRIPT_INIT};
 use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
 use faasw_runtime::supported::{CLI_EXPORT, HTTP_EXPORT};
 use wasmparser::{
@@ -50,6 +51,7 @@ pub fn inspect(
         kind,
         imports,
         has_initialiser: false,
+        is_engine: kind == FunctionKind::HttpComponent && takes_scripts(types, exports),
     })
 }
 
@@ -66,6 +68,18 @@ fn entry_point(types: TypesRef<'_>, exports: &[&str]) -> Option<Result<FunctionK
                 "this component exports {name}, but without the function `{function}`"
             ))),
         })
+    })
+}
+
+/// Whether a component exports what takes scripts.
+fn takes_scripts(types: TypesRef<'_>, exports: &[&str]) -> bool {
+    exports.iter().any(|name| {
+        let is_it = InterfaceName::parse(name)
+            .is_some_and(|name| name.path == SCRIPT_EXPORT && name.is_engines());
+        let exported = types.component_item_for_export(name).map(|item| item.ty);
+        is_it
+            && instance(types, exported)
+                .is_some_and(|instance| instance.exports.contains_key(SCRIPT_INIT))
     })
 }
 

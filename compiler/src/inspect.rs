@@ -23,6 +23,8 @@ pub struct Function {
     pub initial_memory_bytes: u64,
     /// Whether it is a module that exports what Wizer initialises modules by.
     pub has_initialiser: bool,
+    /// Whether it is a component that exports what takes scripts.
+    pub is_engine: bool,
 }
 
 /// Finds out what `wasm` is.
@@ -50,6 +52,7 @@ pub fn inspect(wasm: &[u8]) -> Result<Function, Refusal> {
         imports: role.imports,
         initial_memory_bytes: outline.initial_memory_bytes,
         has_initialiser: role.has_initialiser,
+        is_engine: role.is_engine,
     })
 }
 

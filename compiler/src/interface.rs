@@ -31,10 +31,19 @@ impl<'a> InterfaceName<'a> {
     /// Within it, the linker takes every version for every other: functions
     /// were added, never changed. Release candidates are not part of it.
     pub fn is_wasi_0_2(&self) -> bool {
-        self.path.starts_with("wasi:")
-            && self.version.as_ref().is_some_and(|version| {
-                version.major == 0 && version.minor == 2 && version.pre.is_empty()
-            })
+        self.path.starts_with("wasi:") && self.is_0(2)
+    }
+
+    /// Whether this is any release 0.1 of an interface between engines and this project.
+    pub fn is_engines(&self) -> bool {
+        self.path.starts_with("faasw:engine/") && self.is_0(1)
+    }
+
+    fn is_0(&self, minor: u64) -> bool {
+        let version = self.version.as_ref();
+        version.is_some_and(|version| {
+            version.major == 0 && version.minor == minor && version.pre.is_empty()
+        })
     }
 
     /// Whether this is the interface `path` of any release of WASI 0.2.
@@ -49,6 +58,20 @@ mod tests {
 
     fn is_wasi_0_2(name: &str) -> bool {
         InterfaceName::parse(name).is_some_and(|name| name.is_wasi_0_2())
+    }
+
+    #[test]
+    fn engines_have_a_version_of_their_own() {
+        let is_engines = |name| InterfaceName::parse(name).is_some_and(|name| name.is_engines());
+        assert!(is_engines("faasw:engine/script@0.1.7"));
+        for name in [
+            "faasw:engine/script",
+            "faasw:engine/script@0.2.0",
+            "faasw:engine/script@0.1.0-rc",
+            "wasi:engine/script@0.1.0",
+        ] {
+            assert!(!is_engines(name), "{name}");
+        }
     }
 
     #[test]

@@ -95,6 +95,7 @@ fn artifact(function: Function, code: Vec<u8>, from_text: bool, wizer: Option<Wi
         cpu_milliseconds: 0,
         from_text,
         has_initialiser: function.has_initialiser,
+        is_engine: function.is_engine,
         wizer,
     };
     Artifact { compiled, code }

@@ -78,6 +78,7 @@ pub fn inspect(types: TypesRef<'_>, outline: &Outline<'_>) -> Result<Role, Refus
             initialiser,
             Some(EntityType::Func(id) | EntityType::FuncExact(id)) if takes_nothing(id)
         ),
+        is_engine: false,
     })
 }
 

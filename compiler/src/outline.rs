@@ -19,6 +19,8 @@ pub struct Role {
     pub imports: Vec<String>,
     /// Whether it is a module that exports what Wizer initialises modules by.
     pub has_initialiser: bool,
+    /// Whether it is a component that exports what takes scripts.
+    pub is_engine: bool,
 }
 
 /// What the types of a binary do not tell.

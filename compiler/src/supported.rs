@@ -14,7 +14,7 @@ use crate::interface::InterfaceName;
 /// Everything that a component may import.
 #[derive(Debug)]
 pub struct Supported {
-    /// By `namespace:package/interface`; all are of WASI 0.2.
+    /// By `namespace:package/interface`; all are of WASI 0.2, or for engines.
     interfaces: BTreeMap<String, Items>,
 }
 
@@ -67,7 +67,7 @@ impl Supported {
     /// What the interface of that name offers, or `None` if it is not supported.
     pub fn interface(&self, name: &str) -> Option<&Items> {
         let name = InterfaceName::parse(name)?;
-        if !name.is_wasi_0_2() {
+        if !name.is_wasi_0_2() && !name.is_engines() {
             return None;
         }
         self.interfaces.get(name.path)
@@ -104,6 +104,16 @@ mod tests {
             assert!(items.types.contains("pollable"));
         }
         assert!(supported.interface("wasi:io/poll@0.3.0").is_none());
+    }
+
+    #[test]
+    fn an_engine_may_ask_for_fresh_randomness() {
+        let supported = Supported::load().unwrap();
+        let fresh = supported.interface("faasw:engine/fresh@0.1.0").unwrap();
+        assert!(fresh.functions.contains("seed"));
+        // That is the engine's own to export.
+        let script = supported.interface("faasw:engine/script@0.1.0");
+        assert!(script.is_none());
     }
 
     #[test]

@@ -216,6 +216,7 @@ fn reports() -> Vec<Seed> {
         cpu_milliseconds: 3,
         from_text: false,
         has_initialiser: false,
+        is_engine: false,
         wizer: Some(Wizer::Refused("table.set".to_owned())),
     };
     let mut refusal = Refusal::new(RefusalKind::UnknownImports, "no such import\nenv.f");

@@ -5,13 +5,20 @@
 //! node; tests put a fake in its place, because the pool needs `/dev/kvm` and
 //! the rules of names, requests, storage and limits do not.
 
-use std::{fmt, future::Future, io, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
     Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InitialiseError,
-    Initialising, InvokeError, Known, PlatformError, Pool, Reply, SeedError, SeedInfo,
+    Initialising, InvokeError, Known, LanguageEngine, PlatformError, Pool, Reply, SeedError,
+    SeedInfo,
 };
 
 /// A boxed future: what an engine's calls return.
@@ -74,6 +81,22 @@ pub trait Code: fmt::Debug + Send + Sync {
     /// Whether the module has what initialises it though nobody has named it; `false` for
     /// loaded code.
     fn has_initialiser(&self) -> bool {
+        false
+    }
+
+    /// Whether it is a component that takes scripts; `false` for loaded code.
+    fn is_engine(&self) -> bool {
+        false
+    }
+
+    /// Has what all scripts of this engine share made and kept, for as long as the code is.
+    fn warm<'a>(&'a self, name: &'a str) -> Running<'a, Result<(), SeedError>> {
+        let _ = name;
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Whether that is in memory.
+    fn is_warm(&self) -> bool {
         false
     }
 
@@ -195,12 +218,15 @@ fn code_of(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
     Arc::new(PoolCode {
         pool: pool.clone(),
         compiled,
+        engine: OnceLock::new(),
     })
 }
 
 struct PoolCode {
     pool: Pool,
     compiled: Compiled,
+    /// What its scripts share, where it is an engine that has some.
+    engine: OnceLock<Arc<LanguageEngine>>,
 }
 
 impl PoolCode {
@@ -226,6 +252,23 @@ impl Code for PoolCode {
         self.compiled.has_initialiser
     }
 
+    fn is_engine(&self) -> bool {
+        self.compiled.is_engine
+    }
+
+    fn warm<'a>(&'a self, name: &'a str) -> Running<'a, Result<(), SeedError>> {
+        Box::pin(async {
+            let engine = self.pool.warm(name, &self.compiled).await?;
+            // Whoever came first has set the same.
+            self.engine.get_or_init(|| engine);
+            Ok(())
+        })
+    }
+
+    fn is_warm(&self) -> bool {
+        self.engine.get().is_some_and(|engine| engine.is_in_memory())
+    }
+
     fn initialising(&self) -> Option<&Initialising> {
         self.compiled.initialising.as_ref()
     }
@@ -248,6 +291,10 @@ impl Code for PoolCode {
 
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
         Box::pin(async move {
+            if let Some(script) = &spec.script {
+                // The next script is not to wait for it.
+                self.warm(&script.engine).await?;
+            }
             let (seed, report) = self.pool.make_seed(spec, &self.compiled).await?;
             Ok((self.ready(seed), report))
         })

@@ -5,7 +5,8 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use faasw_control::{FunctionName, HostName, NameError, OptionsError};
+use faasw_abi::script::{ENGINE_VERSION, ScriptError};
+use faasw_control::{Extension, FunctionName, HostName, NameError, OptionsError};
 use faasw_pool::{CompileError, SeedError};
 use thiserror::Error;
 
@@ -113,6 +114,17 @@ pub enum DeployError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The script cannot be taken apart.
+    #[error("{0}")]
+    Script(ScriptError),
+    /// There is no language engine for a script.
+    #[error("there is no language engine for {file:?}: {}", known(extensions))]
+    NoEngine {
+        /// The file to begin with.
+        file: String,
+        /// What there are engines for.
+        extensions: Vec<Extension>,
+    },
     /// It was not compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
@@ -140,6 +152,48 @@ pub enum FunctionError {
     /// The registry failed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+}
+
+/// Why a language engine was not added, warmed or removed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// There is none of that name.
+    #[error("there is no language engine named {0:?}")]
+    Unknown(String),
+    /// Another engine has an extension that was asked for.
+    #[error("scripts that end with {extension} are the engine {engine}'s; remove that first")]
+    Taken {
+        /// The extension.
+        extension: Extension,
+        /// Whose it is.
+        engine: FunctionName,
+    },
+    /// The component takes no scripts.
+    #[error(
+        "this is no language engine: it does not export wasi:http/incoming-handler and faasw:engine/script@{}, both with their functions",
+        ENGINE_VERSION
+    )]
+    NotAnEngine,
+    /// It does not compile, or does not start.
+    #[error(transparent)]
+    NotReady(#[from] DeployError),
+}
+
+impl From<RegistryError> for EngineError {
+    fn from(error: RegistryError) -> Self {
+        Self::NotReady(error.into())
+    }
+}
+
+/// What can be done where a script has no engine.
+fn known(extensions: &[Extension]) -> String {
+    let texts: Vec<_> = extensions.iter().map(Extension::to_string).collect();
+    let there_are = match texts.as_slice() {
+        [] => "this node has none".to_owned(),
+        _ => format!("this node has some for {}", texts.join(", ")),
+    };
+    format!("{there_are}; `faasw engine add` adds one")
 }
 
 /// Why a function was not rolled back. What served before still does.

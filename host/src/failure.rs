@@ -11,7 +11,7 @@ use http::StatusCode;
 use thiserror::Error;
 
 use crate::{
-    error::{DeployError, FunctionError, RollbackError},
+    error::{DeployError, EngineError, FunctionError, RollbackError},
     message::Unfit,
     registry::RegistryError,
 };
@@ -141,6 +141,16 @@ impl DeployError {
                 },
                 "The module was not compiled",
             ),
+            Self::Script(_) => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "bad-script",
+                "Not a script",
+            ),
+            Self::NoEngine { .. } => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "no-engine",
+                "No language engine for the script",
+            ),
             Self::NotInitialised(_) => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "not-initialised",
@@ -164,6 +174,31 @@ impl DeployError {
             problem.retry_after = Some(RETRY_AFTER);
         }
         problem
+    }
+}
+
+impl EngineError {
+    /// What a client of the admin API sees.
+    pub(crate) fn problem(&self) -> Problem {
+        let (status, slug, title) = match self {
+            Self::NotReady(error) => return error.problem(),
+            Self::Unknown(_) => (
+                StatusCode::NOT_FOUND,
+                "unknown-engine",
+                "No such language engine",
+            ),
+            Self::Taken { .. } => (
+                StatusCode::CONFLICT,
+                "extension-taken",
+                "The extension belongs to another engine",
+            ),
+            Self::NotAnEngine => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "not-an-engine",
+                "Not a language engine",
+            ),
+        };
+        Problem::new(status, slug, title, self.to_string())
     }
 }
 

@@ -43,6 +43,23 @@ pub mod host {
     pub use faasw_pool::{Finding, State, check_kvm, findings};
 }
 
+/// Scripts for language engines, as [`Node::deploy`] takes them.
+///
+/// ```
+/// let files: [faasw::script::File<'_>; 2] = [
+///     ("handler.lua", b"return require('lib.greet')"),
+///     ("lib/greet.lua", b"return function() return 'hello' end"),
+/// ];
+/// let script = faasw::script::write(&files)?;
+/// assert!(faasw::script::is_script(&script));
+/// # Ok::<(), faasw::script::ScriptError>(())
+/// ```
+pub mod script {
+    pub use faasw_abi::script::{
+        FILES_MAX, File, PATH_MAX, SCRIPT_MAX, ScriptError, is_script, read, write,
+    };
+}
+
 mod builder;
 mod data_dir;
 mod error;
@@ -63,7 +80,7 @@ mod server;
 pub use ipnet::IpNet;
 
 pub use builder::NodeBuilder;
-pub use error::{DeployError, FunctionError, RollbackError, StartError};
+pub use error::{DeployError, EngineError, FunctionError, RollbackError, StartError};
 pub use limits::Limits;
 pub use log::Event;
 pub use message::{Body, BodyError, RemoteAddress};
@@ -72,7 +89,7 @@ pub use registry::RegistryError;
 pub use server::TlsError;
 
 pub use faasw_control::{
-    Deployed, Digest, DigestError, FreezePolicy, FunctionDetails, FunctionInfo, FunctionKind,
+    Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy, FunctionDetails, FunctionInfo, FunctionKind,
     FunctionName, FunctionOptions, HostName, HostNameError, Initialised, LogLine, LogPage,
     LogStream, NameError, OptionsError, RequestLimits, SeedInfo, spelling,
 };

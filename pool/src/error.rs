@@ -107,6 +107,17 @@ pub enum SeedError {
         /// What was drawn, by import.
         drawn: String,
     },
+    /// What a script does before its first request drew what all requests would share; by
+    /// import.
+    #[error(
+        "before its first request the script draws what every request would find the same ({0}); draw it in requests, or freeze after-init to share it"
+    )]
+    ScriptDrew(String),
+    /// A language engine drew what the requests of all its scripts would share; by import.
+    #[error(
+        "the language engine draws what every request would find the same ({0}); it is to seed its generators from faasw:engine/fresh when a request begins"
+    )]
+    EngineDrew(String),
     /// The function failed while it was instantiated.
     #[error("{0}")]
     Function(InvokeError),

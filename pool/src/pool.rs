@@ -25,7 +25,7 @@ use crate::exchange::{
 use crate::instances::{InstanceNumbers, Keeper, ParkingRules};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
-use crate::seeds::{FreezeReport, FunctionSpec, Known, Seed, Tree, adopt};
+use crate::seeds::{FreezeReport, FunctionSpec, Known, LanguageEngine, Seed, Tree, adopt};
 use crate::shells::{Stock, StockRules};
 use crate::sink::Timing;
 use crate::snapshots::{Code, Frozen};
@@ -42,6 +42,8 @@ pub struct Compiled {
     pub cpu: Duration,
     /// Whether it is a module that exports what Wizer initialises modules by.
     pub has_initialiser: bool,
+    /// Whether it is a component that exports what takes scripts.
+    pub is_engine: bool,
     /// What came of having it made so that Wizer can initialise it, if it was.
     pub initialising: Option<Initialising>,
     pub(crate) code: Arc<Code>,
@@ -196,6 +198,7 @@ impl Pool {
             imports: Vec::new(),
             cpu: Duration::ZERO,
             has_initialiser: false,
+            is_engine: false,
             initialising: None,
             code: Arc::new(Code::seal(file).map_err(system)?),
         })
@@ -226,6 +229,22 @@ impl Pool {
         let tree = &self.inner.tree;
         tree.make(spec, function.kind, &function.code, time_limit)
             .await
+    }
+
+    /// Makes the seed that those of an engine's scripts are made of, unless it is there; it
+    /// may stay as long as the engine is held, and as the engine has scripts.
+    ///
+    /// # Errors
+    /// When the engine cannot be loaded or instantiated; platform errors.
+    pub async fn warm(
+        &self,
+        name: &str,
+        engine: &Compiled,
+    ) -> Result<Arc<LanguageEngine>, SeedError> {
+        let tree = &self.inner.tree;
+        let engine = tree.engine(name, &engine.code, self.inner.options.instantiation_time)?;
+        tree.warm(&engine).await?;
+        Ok(engine)
     }
 
     /// Takes up a function of which a seed was made before, by this pool or another:

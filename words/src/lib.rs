@@ -32,10 +32,14 @@ pub enum LogStream {
 /// A seed of the tree, and how it is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeedInfo {
-    /// The function's name; of levels that all share, what they are.
+    /// The function's or the engine's name; of what all descend from, what it is.
     pub name: String,
-    /// 0 for the booted guest, 1 for the linked engine, 2 for a function version.
+    /// How many it descends from: 0 for the booted guest, 1 for what links imports, 2 for a
+    /// function version or a language engine, 3 for a script.
     pub level: u8,
+    /// Whether functions of all owners descend from it.
+    #[serde(default)]
+    pub is_shared: bool,
     /// Whether it is in memory now.
     pub is_in_memory: bool,
     /// Bytes of the pages that it has of its own: more where instances have read its holes.

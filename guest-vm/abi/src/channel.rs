@@ -52,6 +52,9 @@ impl Channel {
     /// The request and its response.
     pub const INVOCATION: Self = Self(0);
 
+    /// A script on its way to its engine, before any request.
+    pub const SCRIPT: Self = Self(1);
+
     /// The channel of that number, if there is one.
     #[must_use]
     pub const fn new(number: usize) -> Option<Self> {

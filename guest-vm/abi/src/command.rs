@@ -7,7 +7,8 @@
 //! command's end is a freeze point if the node says no more at that time.
 //!
 //! ```text
-//! Booted ─ Link ─▶ Linked ─ Load ─▶ Loaded ─ Instantiate ─▶ Ready ─ Evaluate ─▶ Ready
+//! Booted ─ Link ─▶ Linked ─ Load ─▶ Loaded ─ Instantiate ─▶ Ready ─┬─ Evaluate ─▶ Ready
+//!                                                                   └─ Script ───▶ Ready
 //! ```
 //!
 //! [`Command::Grow`] changes no stage. A request is served by a function that is loaded
@@ -42,6 +43,12 @@ pub enum Command {
         /// Its name; for one of an exported interface `interface#name`.
         export: String,
     },
+    /// Hand a script to a language engine. It comes on [`crate::channel::Channel::SCRIPT`],
+    /// whose head says how long it is: a `u64`.
+    Script {
+        /// How the function is set up that the engine becomes.
+        config: SeedConfig,
+    },
 }
 
 impl Command {
@@ -50,6 +57,7 @@ impl Command {
     const LOAD: u8 = 3;
     const INSTANTIATE: u8 = 4;
     const EVALUATE: u8 = 5;
+    const SCRIPT: u8 = 6;
 
     /// What it is called, for reports.
     #[must_use]
@@ -60,6 +68,7 @@ impl Command {
             Self::Load { .. } => "load",
             Self::Instantiate => "instantiate",
             Self::Evaluate { .. } => "evaluate",
+            Self::Script { .. } => "script",
         }
     }
 
@@ -79,6 +88,10 @@ impl Command {
             Self::Evaluate { export } => {
                 writer.bytes(&[Self::EVALUATE]);
                 writer.string(export.as_bytes());
+            }
+            Self::Script { config } => {
+                writer.bytes(&[Self::SCRIPT]);
+                config.write(writer);
             }
         }
     }
@@ -102,6 +115,9 @@ impl Command {
             Self::INSTANTIATE => Self::Instantiate,
             Self::EVALUATE => Self::Evaluate {
                 export: String::from_utf8(reader.string()?).map_err(|_| WireError::BadValue)?,
+            },
+            Self::SCRIPT => Self::Script {
+                config: SeedConfig::read(&mut reader)?,
             },
             _ => return Err(WireError::BadValue),
         };
@@ -149,7 +165,7 @@ mod tests {
     use crate::wire::FunctionKind;
     use alloc::vec;
 
-    fn all() -> [Command; 5] {
+    fn all() -> [Command; 6] {
         [
             Command::Link,
             Command::Grow { ram_bytes: 1 << 27 },
@@ -167,13 +183,22 @@ mod tests {
             Command::Evaluate {
                 export: "a:b/c#init".into(),
             },
+            Command::Script {
+                config: SeedConfig {
+                    kind: FunctionKind::HttpComponent,
+                    tells_state: false,
+                    memory_limit: 1 << 21,
+                    arguments: vec![b"g".to_vec()],
+                    environment: Vec::new(),
+                },
+            },
         ]
     }
 
     #[test]
     fn a_list_is_read_one_command_at_a_time() {
         let commands = Commands::of(&all());
-        assert_eq!(commands.count(), 5);
+        assert_eq!(commands.count(), 6);
         let mut rest = commands.bytes();
         for expected in all() {
             let (command, length) = Command::decode_first(rest).unwrap();
@@ -193,7 +218,7 @@ mod tests {
                 assert_eq!(cut, Err(WireError::Truncated));
             }
         }
-        for kind in [0, 6, 255] {
+        for kind in [0, 7, 255] {
             let decoded = Command::decode_first(&[kind; 32]);
             assert_eq!(decoded, Err(WireError::BadValue));
         }

@@ -16,6 +16,7 @@
 //! - [`isa`]: the instruction sets that functions are compiled for.
 //! - [`wire`]: how request and response heads are spelled as bytes.
 //! - [`ring`]: where the bytes of a body lie in the mailbox.
+//! - [`script`]: a script's files, as they are sent.
 //! - [`state`]: what an initialised function has become, as it is told.
 //! - [`outcome`]: how a run of a function can end.
 //! - [`trap`]: which trap ended it, where one did.
@@ -36,6 +37,7 @@ pub mod memory_map;
 pub mod outcome;
 pub mod pages;
 pub mod ring;
+pub mod script;
 pub mod state;
 pub mod trap;
 pub mod wire;
@@ -44,4 +46,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;

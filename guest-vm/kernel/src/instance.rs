@@ -121,16 +121,6 @@ impl Instance {
         self.open & channel.bit() != 0
     }
 
-    /// The head of what comes on a channel, which is there. What is read next is the body.
-    pub fn head(&mut self, channel: Channel) -> Vec<u8> {
-        let length = u64::from(host::host_says_of(channel).head);
-        let mut head = vec![0; length.min(HEAD_MAX) as usize];
-        host::read_ring(channel.to_guest(), 0, &mut head);
-        self.channels[channel].read = length;
-        publish_of!(channel, read, length);
-        head
-    }
-
     /// Appends to what goes on a channel, where there is room for it.
     fn put(&mut self, channel: Channel, bytes: &[u8]) {
         let position = &mut self.channels[channel];
@@ -216,6 +206,18 @@ impl Platform for Instance {
             self.log_record(stream, piece);
         }
         self.tell();
+    }
+
+    fn head(&mut self, channel: Channel) -> Vec<u8> {
+        if !self.is_open(channel) {
+            return Vec::new();
+        }
+        let length = u64::from(host::host_says_of(channel).head);
+        let mut head = vec![0; length.min(HEAD_MAX) as usize];
+        host::read_ring(channel.to_guest(), 0, &mut head);
+        self.channels[channel].read = length;
+        publish_of!(channel, read, length);
+        head
     }
 
     fn incoming(&self, channel: Channel) -> Incoming {

@@ -39,6 +39,7 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::RequestHead;
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::Ready;
+use faasw_runtime::platform::Platform as _;
 
 use crate::host::{host_says, publish};
 use crate::instance::Instance;
@@ -122,7 +123,6 @@ fn explain(failure: &Failure) {
 }
 
 fn ring_with_time(why: Ring, platform: &Instance) {
-    use faasw_runtime::platform::Platform as _;
     let now = platform.monotonic();
     publish!(monotonic_nanoseconds, now);
     host::ring(why);

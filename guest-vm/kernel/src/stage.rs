@@ -96,6 +96,7 @@ impl Stage {
             (Self::Ready(ready), Command::Evaluate { export }) => {
                 Self::Ready(evaluate(ready, &export)?)
             }
+            (Self::Ready(ready), Command::Script { config }) => Self::Ready(script(ready, config)?),
             (stage, command) => host::fatal(format_args!(
                 "the command to {} came at the stage {:?}",
                 command.name(),
@@ -167,6 +168,14 @@ fn instantiate(prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure>
 fn evaluate(mut ready: Ready<Instance>, export: &str) -> Result<Ready<Instance>, Failure> {
     let begun = ready.platform().age();
     ready.evaluate(export)?;
+    tell_draws(&ready, begun);
+    Ok(ready)
+}
+
+/// Hands a script to an engine that is ready, which is a function that is ready afterwards.
+fn script(mut ready: Ready<Instance>, config: SeedConfig) -> Result<Ready<Instance>, Failure> {
+    let begun = ready.platform().age();
+    ready.take_script(config)?;
     tell_draws(&ready, begun);
     Ok(ready)
 }

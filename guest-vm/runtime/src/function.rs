@@ -3,13 +3,14 @@
 //! ```text
 //! Linkers ┐                 ┌─ evaluate ─┐
 //! Loaded ─┴► Prepared ──► Ready ◄─────────┘──► handle
-//!            early freeze  late freeze
+//!            early freeze  late freeze; a language engine takes its script here, too
 //! ```
 //!
 //! [`Linkers`] are what all functions share. Each step consumes the one before. Nothing of the function's own code has
 //! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and the exports
 //! that it was to evaluate, and waits for its one request.
 
+mod script;
 mod telling;
 
 use alloc::format;
@@ -241,10 +242,12 @@ impl Entry {
                 let instance = linked.instantiate(&mut *store)?;
                 let entry = match kind {
                     FunctionKind::HttpComponent => {
-                        Self::Http(exported(store, instance, HTTP_EXPORT, "handle")?)
+                        let handler = format!("{HTTP_EXPORT}@{WASI_VERSION}");
+                        Self::Http(exported(store, instance, &handler, "handle")?)
                     }
                     FunctionKind::CliComponent | FunctionKind::CgiModule => {
-                        Self::Cli(exported(store, instance, CLI_EXPORT, "run")?)
+                        let command = format!("{CLI_EXPORT}@{WASI_VERSION}");
+                        Self::Cli(exported(store, instance, &command, "run")?)
                     }
                 };
                 Ok((entry, Instance::Component(instance)))
@@ -253,7 +256,8 @@ impl Entry {
     }
 }
 
-/// A function of an interface that a component exports, in any compatible version.
+/// A function of an interface that a component exports, in any version that is compatible
+/// with the one named.
 fn exported<P, Arguments, Results>(
     store: &mut Store<State<P>>,
     instance: component::Instance,
@@ -265,14 +269,13 @@ where
     Arguments: component::ComponentNamedList + component::Lower,
     Results: component::ComponentNamedList + component::Lift,
 {
-    let versioned = format!("{interface}@{WASI_VERSION}");
     let index = instance
-        .get_export_index(&mut *store, None, &versioned)
+        .get_export_index(&mut *store, None, interface)
         .and_then(|interface| instance.get_export_index(&mut *store, Some(&interface), function));
     match index {
         Some(index) => instance.get_typed_func(store, index),
         None => wasmtime::bail!(
-            "the component does not export {interface}#{function}, version {WASI_VERSION} or lower"
+            "the component does not export {interface}#{function}, in this version or a lower one"
         ),
     }
 }

@@ -72,6 +72,20 @@ impl MemoryLimit {
         self.limit = self.limit.saturating_add(bytes);
     }
 
+    /// Permits `limit` bytes from now on, unless more is used already.
+    ///
+    /// # Errors
+    /// What is used, and the limit.
+    pub(crate) fn become_at_most(&mut self, limit: u64) -> Result<(), StartMemoryTooLarge> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        if self.used > limit {
+            let asked = self.used;
+            return Err(StartMemoryTooLarge { asked, limit });
+        }
+        self.limit = limit;
+        Ok(())
+    }
+
     /// The largest sum so far, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         self.peak as u64
@@ -234,6 +248,17 @@ mod tests {
             error.to_string(),
             "function asks for 256 MiB at start; its memory limit is 128 MiB"
         );
+    }
+
+    #[test]
+    fn another_limit_holds_from_then_on_unless_it_is_passed_already() {
+        let mut limit = MemoryLimit::new(4 * PAGE as u64);
+        assert!(limit.memory_growing(0, 2 * PAGE, None).unwrap());
+        limit.started();
+        assert!(limit.become_at_most(PAGE as u64).is_err());
+        limit.become_at_most(3 * PAGE as u64).unwrap();
+        assert!(!limit.memory_growing(2 * PAGE, 4 * PAGE, None).unwrap());
+        assert!(limit.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
     }
 
     #[test]

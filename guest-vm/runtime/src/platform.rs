@@ -60,6 +60,10 @@ pub trait Platform: 'static {
     /// Appends to the function's log. Lines are the reader's business.
     fn log(&mut self, stream: LogStream, bytes: &[u8]);
 
+    /// The head of what comes on a channel, which is there; none on one that is not open.
+    /// What is read next is the body.
+    fn head(&mut self, channel: Channel) -> Vec<u8>;
+
     /// What is there of the body that comes on a channel.
     fn incoming(&self, channel: Channel) -> Incoming;
 

@@ -12,7 +12,7 @@ use crate::cgi::Output;
 use crate::draws::{Draws, Kind};
 use crate::failure::Ended;
 use crate::http::Exchange;
-use crate::memory::MemoryLimit;
+use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
 use crate::wasip1::Descriptors;
 
@@ -67,6 +67,22 @@ impl<P: Platform> State<P> {
             descriptors: Descriptors::default(),
             exchange: Exchange::default(),
         }
+    }
+
+    /// An engine becomes the function that its script makes of it; what it drew before is
+    /// its own.
+    ///
+    /// # Errors
+    /// When it uses more memory than the function may.
+    pub(crate) fn become_function(
+        &mut self,
+        config: SeedConfig,
+    ) -> Result<(), StartMemoryTooLarge> {
+        self.memory.become_at_most(config.memory_limit)?;
+        self.draws = Draws::default();
+        self.arguments = config.arguments;
+        self.environment = config.environment;
+        Ok(())
     }
 
     /// Takes at most `most` bytes of the request body that are there.

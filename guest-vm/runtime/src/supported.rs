@@ -3,7 +3,7 @@
 //!
 //! Components: the interfaces of the two worlds in `wit/world.wit`, in any
 //! version that is semver-compatible with the one there (0.2.0 and up, no
-//! release candidates), without what the texts mark `@unstable`. Core modules:
+//! release candidates), without what the texts mark `@unstable`, and of ours likewise. Core modules:
 //! the functions of [`PREVIEW1`] in the module [`PREVIEW1_MODULE`].
 
 /// Module name of WASI preview 1.
@@ -85,5 +85,6 @@ pub fn wit_files() -> &'static [(&'static str, &'static str)] {
         ("deps/sockets.wit", include_str!("../wit/deps/sockets.wit")),
         ("deps/cli.wit", include_str!("../wit/deps/cli.wit")),
         ("deps/http.wit", include_str!("../wit/deps/http.wit")),
+        ("deps/engine.wit", include_str!("../wit/deps/engine.wit")),
     ]
 }

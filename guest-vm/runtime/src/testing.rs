@@ -10,14 +10,17 @@ use faasw_abi::wire::{Pair, ResponseHead, decode_trailers, encode_trailers};
 
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
-/// A platform over plain memory, which has one channel open: that of the invocation. Its time is its own: each look at the clock
-/// takes a microsecond, and waiting takes as long as it says, at once.
+/// A platform over plain memory, which has the channel of the invocation open, and that of a
+/// script where it has one. Its time is its own: each look at the clock takes a microsecond,
+/// and waiting takes as long as it says, at once.
 #[derive(Debug)]
 pub struct MemoryPlatform {
     /// What the function may read.
     pub request_body: Vec<u8>,
     /// How much of it was read.
     pub body_read: usize,
+    /// The script, and how much of it was read.
+    pub script: Option<(Vec<u8>, usize)>,
     /// What arrives later: a piece each time that the function waits for it.
     pub arriving: VecDeque<Vec<u8>>,
     /// The trailers behind the body.
@@ -55,6 +58,7 @@ impl MemoryPlatform {
         Self {
             request_body: Vec::new(),
             body_read: 0,
+            script: None,
             arriving: VecDeque::new(),
             request_trailers: Vec::new(),
             response_head: None,
@@ -120,8 +124,22 @@ impl Platform for MemoryPlatform {
         self.log.push((stream, bytes.to_vec()));
     }
 
+    fn head(&mut self, channel: Channel) -> Vec<u8> {
+        match &self.script {
+            Some((script, _)) if channel == Channel::SCRIPT => {
+                (script.len() as u64).to_le_bytes().to_vec()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn incoming(&self, channel: Channel) -> Incoming {
-        if channel != Channel::INVOCATION {
+        if channel == Channel::SCRIPT
+            && let Some((script, read)) = &self.script
+            && *read < script.len()
+        {
+            Incoming::Ready
+        } else if channel != Channel::INVOCATION {
             Incoming::End
         } else if self.body_read < self.request_body.len() {
             Incoming::Ready
@@ -140,15 +158,17 @@ impl Platform for MemoryPlatform {
     }
 
     fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
-        if channel != Channel::INVOCATION {
-            return 0;
-        }
-        let rest = self.request_body.get(self.body_read..).unwrap_or_default();
+        let (body, read) = match (channel, &mut self.script) {
+            (Channel::INVOCATION, _) => (&self.request_body, &mut self.body_read),
+            (Channel::SCRIPT, Some((script, read))) => (&*script, read),
+            _ => return 0,
+        };
+        let rest = body.get(*read..).unwrap_or_default();
         let count = rest.len().min(out.len());
         for (to, from) in out.iter_mut().zip(rest) {
             *to = *from;
         }
-        self.body_read += count;
+        *read += count;
         count
     }
 

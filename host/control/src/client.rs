@@ -16,8 +16,8 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 
 use crate::{
-    Deployed, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, LogPage, NodeInfo,
-    ProblemBody, Summary,
+    Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
+    LogPage, NodeInfo, ProblemBody, Summary,
     query::{self, Invocation},
 };
 
@@ -93,7 +93,7 @@ impl Client {
             .await
     }
 
-    /// Deploys a module.
+    /// Deploys a module or a script.
     ///
     /// # Errors
     /// When no node answers, or it refuses name, options or module.
@@ -103,6 +103,15 @@ impl Client {
         module: Bytes,
         options: &FunctionOptions,
     ) -> Result<Deployed, ClientError> {
+        let path = format!("functions/{name}?{}", query::write_options(options));
+        self.send_module(path, module).await
+    }
+
+    async fn send_module<T: DeserializeOwned>(
+        &self,
+        path: String,
+        module: Bytes,
+    ) -> Result<T, ClientError> {
         // A node stops reading what is too large, and the connection would
         // break before its answer arrives: better not to begin.
         let limit = self.node().await?.module_limit;
@@ -115,8 +124,48 @@ impl Client {
                 ),
             });
         }
-        let path = format!("functions/{name}?{}", query::write_options(options));
         self.ask(Method::PUT, path, module).await
+    }
+
+    /// Lists language engines.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn engines(&self) -> Result<Vec<EngineInfo>, ClientError> {
+        self.ask(Method::GET, "engines".into(), Bytes::new()).await
+    }
+
+    /// Adds a language engine for scripts whose names end like this, or replaces the one of
+    /// its name.
+    ///
+    /// # Errors
+    /// When no node answers, or it refuses name, extensions or component.
+    pub async fn add_engine(
+        &self,
+        name: &FunctionName,
+        component: Bytes,
+        extensions: &[Extension],
+    ) -> Result<EngineInfo, ClientError> {
+        let path = format!("engines/{name}?{}", query::write_extensions(extensions));
+        self.send_module(path, component).await
+    }
+
+    /// Has an engine's code and seed made ahead.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn warm_engine(&self, name: &FunctionName) -> Result<EngineInfo, ClientError> {
+        let path = format!("engines/{name}/warm");
+        self.ask(Method::POST, path, Bytes::new()).await
+    }
+
+    /// Removes a language engine. Scripts that are deployed keep it.
+    ///
+    /// # Errors
+    /// When no node answers, or there is none of that name.
+    pub async fn remove_engine(&self, name: &FunctionName) -> Result<(), ClientError> {
+        let request = request(Method::DELETE, &format!("engines/{name}"), Bytes::new())?;
+        accepted(self.send(request).await?).map(|_| ())
     }
 
     /// Removes a function.

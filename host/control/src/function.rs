@@ -6,7 +6,7 @@ use faasw_abi::wire::FunctionKind;
 use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, FunctionName, HostName, RequestLimits, spelling};
+use crate::{Digest, EngineUse, FunctionName, HostName, RequestLimits, spelling};
 
 /// A version of a function that the node has; in lists, the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,8 +18,11 @@ pub struct FunctionInfo {
     /// What it is.
     #[serde(with = "spelling::kind")]
     pub kind: FunctionKind,
-    /// Digest of its module.
+    /// Digest of its module, or of its script.
     pub digest: Digest,
+    /// The engine that runs it, where it is a script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineUse>,
     /// When it was deployed.
     pub deployed: SystemTime,
     /// Memory limit in bytes.
@@ -35,7 +38,7 @@ pub struct FunctionInfo {
     pub environment: Vec<String>,
     /// Full names of its module's imports.
     pub imports: Vec<String>,
-    /// Size of its module in bytes.
+    /// Size of its module, or of its script, in bytes.
     pub module_bytes: u64,
     /// Size of its compiled code in bytes.
     pub code_bytes: u64,

@@ -14,6 +14,10 @@
 //! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes it: its response |
 //! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: a [`LogPage`] |
 //! | `GET /v1/functions/NAME/logs?after=…` | those after a place; waits for one for at most 30 s |
+//! | `GET /v1/engines` | lists language engines: [`EngineInfo`]s |
+//! | `PUT /v1/engines/NAME?extension=…` | adds the body as an engine for scripts of these names: [`EngineInfo`] |
+//! | `POST /v1/engines/NAME/warm` | has its code and its seed made ahead: [`EngineInfo`] |
+//! | `DELETE /v1/engines/NAME` | removes an engine; scripts that are deployed keep it |
 //! | `GET /v1/tree` | the tree of seeds: [`SeedInfo`]s, parents first |
 //! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
 //! | `GET /metrics` | metrics as OpenMetrics text |
@@ -26,6 +30,7 @@
 
 mod client;
 mod digest;
+mod engine;
 mod function;
 mod host_name;
 mod log;
@@ -40,6 +45,7 @@ mod times;
 
 pub use client::{Client, ClientError, admin_socket};
 pub use digest::{Digest, DigestError};
+pub use engine::{EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, ExtensionError};
 pub use faasw_abi::wire::FunctionKind;
 pub use faasw_words::{FreezePolicy, LogStream, SeedInfo};
 pub use function::{Deployed, FunctionDetails, FunctionInfo, Initialised};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use form_urlencoded::Serializer;
 
-use crate::{FunctionOptions, HostName, TimeLimit, spelling};
+use crate::{EXTENSIONS_MAX, Extension, FunctionOptions, HostName, TimeLimit, spelling};
 
 /// Lines of a log that are given unless a number is asked for.
 const LOG_LINES: usize = 100;
@@ -90,6 +90,39 @@ pub fn write_options(options: &FunctionOptions) -> String {
     query.finish()
 }
 
+/// Reads what scripts of an engine end with.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn read_extensions(query: Option<&str>) -> Result<Vec<Extension>, String> {
+    let mut extensions = Vec::new();
+    for (parameter, value) in pairs(query) {
+        if parameter != "extension" {
+            return Err(unknown(&parameter));
+        }
+        let extension = Extension::new(&value).map_err(|error| error.to_string())?;
+        if !extensions.contains(&extension) {
+            extensions.push(extension);
+        }
+    }
+    match extensions.len() {
+        1..=EXTENSIONS_MAX => Ok(extensions),
+        count => Err(format!(
+            "an engine has 1 to {EXTENSIONS_MAX} extensions, not {count}"
+        )),
+    }
+}
+
+/// Writes what [`read_extensions`] reads.
+#[must_use]
+pub fn write_extensions(extensions: &[Extension]) -> String {
+    let mut query = Serializer::new(String::new());
+    for extension in extensions {
+        query.append_pair("extension", extension.as_str());
+    }
+    query.finish()
+}
+
 /// Reads how a function is to be invoked.
 ///
 /// # Errors
@@ -171,6 +204,16 @@ fn number<T: std::str::FromStr>(parameter: &str, value: &str) -> Result<T, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn extensions_are_read_as_they_are_written() {
+        let extensions = [".js", "mjs"].map(|text| Extension::new(text).unwrap());
+        let written = write_extensions(&extensions);
+        assert_eq!(read_extensions(Some(&written)).unwrap(), extensions);
+        for query in [None, Some("extension="), Some("extension=wasm"), Some("a=b")] {
+            assert!(read_extensions(query).is_err(), "{query:?}");
+        }
+    }
     use faasw_words::FreezePolicy;
     use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use bytes::Bytes;
 use faasw_control::{LogPage, NodeInfo, Problem, query};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use serde::Serialize;
@@ -65,11 +66,23 @@ impl Api {
                 self.rollback(name, &parts.uri).await
             }
             (&Method::POST, ["functions", name, "invoke"]) => self.invoke(name, parts, body).await,
+            (&Method::GET, ["engines"]) => json(&self.node.engines()),
+            (&Method::PUT, ["engines", name]) => self.add_engine(name, &parts.uri, body).await,
+            (&Method::DELETE, ["engines", name]) => {
+                let removed = self.node.remove_engine(name).await;
+                removed.map_err(|error| error.problem())?;
+                Ok(no_content())
+            }
+            (&Method::POST, ["engines", name, "warm"]) => {
+                let engine = self.node.warm_engine(name).await;
+                json(&engine.map_err(|error| error.problem())?)
+            }
             (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri).await,
             (
                 _,
-                ["node" | "functions" | "stats" | "tree"]
-                | ["functions", _]
+                ["node" | "functions" | "engines" | "stats" | "tree"]
+                | ["functions" | "engines", _]
+                | ["engines", _, "warm"]
                 | ["functions", _, "invoke" | "logs" | "rollback"],
             ) => Err(Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -99,8 +112,22 @@ impl Api {
 
     async fn deploy(&self, name: &str, uri: &Uri, body: Received) -> Answer {
         let options = query::read_options(uri.query()).map_err(bad_query)?;
+        let module = self.module(body).await?;
+        let deployed = self.node.deploy(name, module, options).await;
+        json(&deployed.map_err(|error| error.problem().of_function(name))?)
+    }
+
+    async fn add_engine(&self, name: &str, uri: &Uri, body: Received) -> Answer {
+        let extensions = query::read_extensions(uri.query()).map_err(bad_query)?;
+        let component = self.module(body).await?;
+        let engine = self.node.add_engine(name, component, extensions).await;
+        json(&engine.map_err(|error| error.problem())?)
+    }
+
+    /// The module that a client sends.
+    async fn module(&self, body: Received) -> Result<Bytes, Problem> {
         let limit = self.node.limits().module;
-        let module = message::collect(body, limit, MODULE_TIME, false)
+        message::collect(body, limit, MODULE_TIME, false)
             .await
             .map_err(|unfit| match unfit {
                 Unfit::BodyTooLarge(limit) => Problem::new(
@@ -110,9 +137,7 @@ impl Api {
                     format!("the module is larger than the {limit} bytes that are taken"),
                 ),
                 other => Failure::from(other).problem(),
-            })?;
-        let deployed = self.node.deploy(name, module, options).await;
-        json(&deployed.map_err(|error| error.problem().of_function(name))?)
+            })
     }
 
     async fn remove(&self, name: &str) -> Answer {
@@ -120,9 +145,7 @@ impl Api {
             .remove(name)
             .await
             .map_err(|error| error.problem().of_function(name))?;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(no_content())
     }
 
     /// The response is the function's own, also where it is a problem.
@@ -158,6 +181,12 @@ impl Api {
         };
         json(&page)
     }
+}
+
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
 }
 
 fn json(value: &impl Serialize) -> Answer {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use faasw_control::FunctionName;
+use faasw_control::{Extension, FunctionName};
 use http::{HeaderName, HeaderValue, Method};
 
 use super::{
@@ -44,6 +44,8 @@ on the one before, and `faasw rollback` goes back to it.
 
 Examples:
   faasw deploy hello.wasm
+  faasw deploy hello.lua                              a script, by its language engine
+  faasw deploy shop/ --entry main.lua                 one of several files
   faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
   faasw deploy shop.wasm --host shop.example.org --host www.example.org")]
     Deploy(Deploy),
@@ -75,6 +77,9 @@ function version. OWN is what a seed takes beside its parents, HOLDS that and th
 private pages of its parked instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a parked instance served. A seed
 that is not in memory was evicted for others and is made again when it is used.")]
     Tree(Tree),
+    /// Add, list, warm and remove language engines, which run scripts
+    #[command(subcommand)]
+    Engine(Engine),
     /// Initialise a module once and for all, and write the module that begins there
     #[command(after_help = "\
 The export runs in a microVM of this host, with the limits of a deployment; no node
@@ -90,11 +95,23 @@ Examples:
     Doctor(Doctor),
 }
 
+/// A language engine that `up` begins with.
+#[derive(Clone, Debug)]
+pub struct EngineFile {
+    /// What its scripts end with.
+    pub extensions: Vec<Extension>,
+    /// The component.
+    pub file: PathBuf,
+}
+
 #[derive(Debug, Args)]
 pub struct Up {
-    /// WebAssembly components, WASI commands, or their text form
+    /// WebAssembly components, WASI commands, their text form; scripts, or folders of them
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Run scripts that end like this by this engine, any number of times
+    #[arg(long = "engine", value_name = ".EXT=FILE", value_parser = engine_file)]
+    pub engines: Vec<EngineFile>,
     /// Name of the function, where there is one file [default: the file's]
     #[arg(long, value_parser = name)]
     pub name: Option<FunctionName>,
@@ -133,8 +150,12 @@ pub struct Serve {
 
 #[derive(Debug, Args)]
 pub struct Deploy {
-    /// A WebAssembly component, a WASI command, or the text form of either
+    /// A WebAssembly component, a WASI command, the text form of either; a script, or a
+    /// folder of one
     pub file: PathBuf,
+    /// Begin with this file of the folder [default: its handler, index, main or app]
+    #[arg(long, value_name = "PATH")]
+    pub entry: Option<String>,
     /// Name of the function, which is also its path [default: the file's]
     #[arg(long, value_parser = name)]
     pub name: Option<FunctionName>,
@@ -144,6 +165,50 @@ pub struct Deploy {
     pub node: DataDir,
     #[command(flatten)]
     pub format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Engine {
+    /// Add a language engine, or replace the one of its name
+    #[command(after_help = "\
+An engine is a component that takes scripts; docs/engines.md shows how one is made.
+Scripts that are deployed keep the engine that they were deployed with.
+
+Examples:
+  faasw engine add lua.wasm --extension .lua
+  faasw engine add js-2.wasm --name js --extension .js --extension .mjs")]
+    Add(EngineAdd),
+    /// List the language engines of the running node
+    Ls(Ls),
+    /// Compile an engine and make its seed ahead: the next script waits for neither
+    Warm(EngineName),
+    /// Remove a language engine; scripts that are deployed keep it
+    Rm(EngineName),
+}
+
+#[derive(Debug, Args)]
+pub struct EngineAdd {
+    /// A component that exports wasi:http/incoming-handler and faasw:engine/script
+    pub file: PathBuf,
+    /// What the first files of its scripts end with, any number of times
+    #[arg(long, required = true, value_name = ".EXT", value_parser = extension)]
+    pub extension: Vec<Extension>,
+    /// Name of the engine [default: the file's]
+    #[arg(long, value_parser = name)]
+    pub name: Option<FunctionName>,
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct EngineName {
+    /// Name of the engine
+    #[arg(value_parser = name)]
+    pub name: FunctionName,
+    #[command(flatten)]
+    pub node: DataDir,
 }
 
 #[derive(Debug, Args)]
@@ -306,6 +371,22 @@ fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
 }
 
+fn extension(text: &str) -> Result<Extension, faasw::ExtensionError> {
+    Extension::new(text)
+}
+
+fn engine_file(text: &str) -> Result<EngineFile, String> {
+    let (extensions, file) = text
+        .split_once('=')
+        .ok_or("not of the form .EXT[,.EXT]=FILE")?;
+    let extensions = extensions.split(',').map(Extension::new);
+    let extensions: Result<_, _> = extensions.collect();
+    Ok(EngineFile {
+        extensions: extensions.map_err(|error| error.to_string())?,
+        file: file.into(),
+    })
+}
+
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("not of the form NAME: VALUE")?;
     let name = name.trim().parse().map_err(|_| "not a field name")?;
@@ -421,6 +502,11 @@ mod tests {
             "serve --max-instances 0",
             "deploy f --concurrency 0",
             "deploy f --memory 0",
+            "engine",
+            "engine add lua.wasm",
+            "engine add lua.wasm --extension .wasm",
+            "up a.lua --engine lua.wasm",
+            "up a.lua --engine .LUA=lua.wasm",
         ] {
             let error = parse(line).unwrap_err();
             assert_ne!(error.kind(), ErrorKind::DisplayHelp, "{line}");

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw::{Deployed, Event, FunctionName, FunctionOptions, Limits, Node, NodeBuilder, spelling};
+use faasw::{Deployed, Event, Extension, FunctionName, FunctionOptions, Limits, Node, NodeBuilder, spelling};
 use faasw_text::{Indented, TabbedLine};
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ use super::{
     events::start_tracing,
     exit::Exit,
     output::{data_dir, deployed, print, print_json, read_module, say, size, with_progress},
+    script,
     serving::{LogFormat, Serving},
     signals::{Hangup, Stop},
     trim,
@@ -38,6 +39,7 @@ struct Ready<'a> {
 /// What `up` has read and made before it is confined.
 pub struct Prepared {
     modules: Vec<Module>,
+    engines: Vec<NewEngine>,
     /// Where its admin socket is to be, without a data directory; until the node has ended.
     folder: Option<AdminFolder>,
 }
@@ -50,6 +52,7 @@ impl Prepared {
     pub fn new(args: &Up) -> Result<Self, Exit> {
         Ok(Self {
             modules: modules(args)?,
+            engines: engines(args)?,
             folder: match args.data_dir {
                 Some(_) => None,
                 None => Some(AdminFolder::new()?),
@@ -92,7 +95,11 @@ fn needs(serving: &Serving, data_dir: Option<PathBuf>) -> Needs {
 
 /// Runs a node with the given functions.
 pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Result<(), Exit> {
-    let Prepared { modules, folder } = prepared;
+    let Prepared {
+        modules,
+        engines,
+        folder,
+    } = prepared;
     let log = args.serving.log_format;
     start_tracing(log, "warn,faasw::progress=info");
     let mut builder = builder(&args.serving, Limits::default())?
@@ -122,7 +129,10 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     }
     tokio::spawn(trim::follow());
     let options = FunctionOptions::from(args.options);
-    let deploying = deploy_all(&node, &modules, &options, log);
+    let deploying = async {
+        add_all(&node, engines).await?;
+        deploy_all(&node, &modules, &options, log).await
+    };
     let deployed = tokio::select! {
         deployed = deploying => deployed,
         () = stop.asked() => {
@@ -271,9 +281,30 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
                 "two files would be the function {name}"
             )));
         }
-        modules.push((name, file.clone(), read_module(file)?));
+        modules.push((name, file.clone(), script::read_upload(file, None)?));
     }
     Ok(modules)
+}
+
+/// An engine's name, its component, and what its scripts end with.
+type NewEngine = (FunctionName, bytes::Bytes, Vec<Extension>);
+
+fn engines(args: &Up) -> Result<Vec<NewEngine>, Exit> {
+    let engines = args.engines.iter().map(|engine| {
+        let name = FunctionName::from_file(&engine.file).map_err(Exit::usage)?;
+        Ok((name, read_module(&engine.file)?, engine.extensions.clone()))
+    });
+    engines.collect()
+}
+
+async fn add_all(node: &Node, engines: Vec<NewEngine>) -> Result<(), Exit> {
+    for (name, component, extensions) in engines {
+        let adding = node.add_engine(name.as_str(), component, extensions);
+        with_progress(&name, adding).await.map_err(|error| {
+            Exit::failure(format_args!("the engine {name} was not added: {error}"))
+        })?;
+    }
+    Ok(())
 }
 
 async fn deploy_all(
@@ -443,6 +474,13 @@ impl LogFormat {
                 module_bytes,
             } => self.say(format_args!(
                 "{function}: compiling {}…",
+                size(module_bytes as u64)
+            )),
+            Event::CompilingEngine {
+                engine,
+                module_bytes,
+            } => self.say(format_args!(
+                "compiling the language engine {engine}, {}…",
                 size(module_bytes as u64)
             )),
             Event::Initialising { function } => {

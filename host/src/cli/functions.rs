@@ -5,7 +5,8 @@ use faasw_control::{Client, FunctionName, FunctionOptions};
 use super::{
     args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
-    output::{self, data_dir, print, print_json, read_module, say, with_progress},
+    output::{self, data_dir, print, print_json, say, with_progress},
+    script,
 };
 
 /// Makes a function of a file.
@@ -16,7 +17,7 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
             .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
     };
     let client = Client::new(&data_dir(args.node)?);
-    let module = read_module(&args.file)?;
+    let module = script::read_upload(&args.file, args.entry.as_deref())?;
     say(format_args!(
         "{name}: deploying {}…",
         output::size(module.len() as u64)

@@ -10,7 +10,7 @@ use faasw_text::Line;
 use super::{
     args::Inspect,
     exit::Exit,
-    output::{data_dir, duration, frozen, print, print_json, size},
+    output::{data_dir, duration, frozen, kind, print, print_json, size},
 };
 
 /// Prints everything that is known of a function.
@@ -30,17 +30,28 @@ fn text(details: &FunctionDetails) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "  {what:12} {value}");
     };
-    line("kind", spelling::kind::word(function.kind).into());
+    line("kind", kind(function));
     line("deployed", time(function));
     line("digest", function.digest.to_string());
-    line(
-        "module",
-        format!(
-            "{}, compiled to {}",
-            size(function.module_bytes),
-            size(function.code_bytes)
+    match &function.engine {
+        Some(engine) => line(
+            "script",
+            format!(
+                "{}, run by {} with the digest {}",
+                size(function.module_bytes),
+                engine.name,
+                engine.digest
+            ),
         ),
-    );
+        None => line(
+            "module",
+            format!(
+                "{}, compiled to {}",
+                size(function.module_bytes),
+                size(function.code_bytes)
+            ),
+        ),
+    }
     line(
         "seed",
         format!(

@@ -9,6 +9,7 @@ mod args;
 mod clients;
 mod confine;
 mod doctor;
+mod engines;
 mod events;
 mod exit;
 mod foreground;
@@ -18,6 +19,7 @@ mod invoke;
 mod logs;
 mod options;
 mod output;
+mod script;
 mod serving;
 mod signals;
 mod stats;
@@ -102,6 +104,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Command::Logs(args) => logs::logs(args).await,
         Command::Stats(args) => stats::stats(args).await,
         Command::Tree(args) => tree::tree(args).await,
+        Command::Engine(command) => engines::engine(command).await,
         Command::Wizen(args) => wizen::wizen(args).await,
         Command::Doctor(args) => doctor::doctor(args).await,
     }

@@ -89,9 +89,10 @@ pub fn size(bytes: u64) -> String {
 pub fn deployed(deployed: &Deployed) -> String {
     let function = &deployed.function;
     let name = &function.name;
-    let compiled = match deployed.compile_time {
-        Some(time) => format!("compiled in {}", duration(time)),
-        None => "was compiled before".into(),
+    let compiled = match (&function.engine, deployed.compile_time) {
+        (Some(engine), _) => format!("run by {}", engine.name),
+        (None, Some(time)) => format!("compiled in {}", duration(time)),
+        (None, None) => "was compiled before".into(),
     };
     let frozen = if function.frozen_after_init {
         "after"
@@ -118,6 +119,14 @@ pub fn frozen(function: &FunctionInfo) -> &'static str {
     })
 }
 
+/// What a function is.
+pub fn kind(function: &FunctionInfo) -> String {
+    match &function.engine {
+        Some(engine) => format!("script of {}", engine.name),
+        None => spelling::kind::word(function.kind).to_owned(),
+    }
+}
+
 /// Functions as a table.
 pub fn functions(functions: &[FunctionInfo]) -> String {
     let width = |function: &FunctionInfo| function.name.as_str().len();
@@ -131,7 +140,7 @@ pub fn functions(functions: &[FunctionInfo]) -> String {
             "{:width$}  {:>7}  {:14}  {:>9}  {:>8}  {:11}  {}\n",
             function.name,
             function.version,
-            spelling::kind::word(function.kind),
+            kind(function),
             size(function.memory),
             duration(function.limits.first_byte),
             frozen(function),

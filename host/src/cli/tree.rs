@@ -23,7 +23,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
     let labels: Vec<String> = seeds
         .iter()
         .enumerate()
-        .map(|(place, seed)| label(seed, is_last(seeds, place)))
+        .map(|(place, seed)| label(seeds, place, seed))
         .collect();
     let width = labels
         .iter()
@@ -52,9 +52,9 @@ fn drawn(seeds: &[SeedInfo]) -> String {
             "evicted".into()
         };
         // Of what all share nothing is any function's account.
-        let holds = match seed.level {
-            0 | 1 => "-".into(),
-            _ => size(seed.layer_bytes.saturating_add(seed.parked_bytes)),
+        let holds = match seed.is_shared {
+            true => "-".into(),
+            false => size(seed.layer_bytes.saturating_add(seed.parked_bytes)),
         };
         let of_requests = |value: String| if seed.requests > 0 { value } else { "-".into() };
         let part = |count: u64| count as f64 / seed.requests.max(1) as f64;
@@ -76,22 +76,25 @@ fn drawn(seeds: &[SeedInfo]) -> String {
     text
 }
 
-/// Whether no seed of the same level follows.
-fn is_last(seeds: &[SeedInfo], place: usize) -> bool {
-    let level = seeds.get(place).map_or(0, |seed| seed.level);
+/// Whether a seed of this level follows under the same parent.
+fn follows(seeds: &[SeedInfo], place: usize, level: u8) -> bool {
     let later = seeds.get(place + 1..).unwrap_or_default();
-    !later.iter().any(|seed| seed.level == level)
+    let same_parent = later.iter().take_while(|seed| seed.level >= level);
+    same_parent.into_iter().any(|seed| seed.level == level)
 }
 
-fn label(seed: &SeedInfo, is_last: bool) -> String {
-    let branch = match seed.level {
-        0 => String::new(),
-        level => {
-            let indent = "   ".repeat(usize::from(level) - 1);
-            format!("{indent}{} ", if is_last { "└─" } else { "├─" })
-        }
-    };
-    format!("{branch}{}", seed.name)
+fn label(seeds: &[SeedInfo], place: usize, seed: &SeedInfo) -> String {
+    let mut label = String::new();
+    for level in 1..=seed.level {
+        let follows = follows(seeds, place, level);
+        label.push_str(match (level == seed.level, follows) {
+            (true, true) => "├─ ",
+            (true, false) => "└─ ",
+            (false, true) => "│  ",
+            (false, false) => "   ",
+        });
+    }
+    label + &seed.name
 }
 
 #[cfg(test)]
@@ -110,12 +113,15 @@ mod tests {
     fn a_tree_is_drawn_with_its_branches() {
         let seeds = [
             seed(
-                serde_json::json!({"name": "guest", "is_in_memory": true, "layer_bytes": 3 << 20, "parked_bytes": 5}),
+                serde_json::json!({"name": "guest", "is_shared": true, "is_in_memory": true, "layer_bytes": 3 << 20, "parked_bytes": 5}),
             ),
             seed(serde_json::json!({"name": "linkers", "level": 1, "is_in_memory": true})),
             seed(
                 serde_json::json!({"name": "a", "level": 2, "is_in_memory": true, "layer_bytes": 1 << 20, "parked_bytes": 1 << 19, "requests": 8, "hits": 6, "page_faults": 4}),
             ),
+            seed(serde_json::json!({"name": "lua", "level": 2, "is_shared": true})),
+            seed(serde_json::json!({"name": "c", "level": 3})),
+            seed(serde_json::json!({"name": "d", "level": 3})),
             seed(serde_json::json!({"name": "b", "level": 2})),
         ];
         let text = drawn(&seeds);
@@ -135,8 +141,11 @@ mod tests {
             "{text}"
         );
         assert!(!lines[1].contains("5 B"), "{text}");
+        assert!(lines[4].starts_with("   ├─ lua "), "{text}");
+        assert!(lines[5].starts_with("   │  ├─ c "), "{text}");
+        assert!(lines[6].starts_with("   │  └─ d "), "{text}");
         assert!(
-            lines[4].starts_with("   └─ b ") && lines[4].contains("evicted"),
+            lines[7].starts_with("   └─ b ") && lines[7].contains("evicted"),
             "{text}"
         );
     }

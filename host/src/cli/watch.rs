@@ -12,7 +12,7 @@ use faasw::{
 };
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::output::{read_module, say};
+use super::{output::say, script};
 
 /// How long it takes at most to notice a change; it is deployed after twice that.
 const LOOK: Duration = Duration::from_millis(200);
@@ -30,7 +30,7 @@ struct Watched {
     name: FunctionName,
     path: PathBuf,
     digest: Digest,
-    stamp: Settling<Stamp>,
+    stamp: Settling<Vec<(PathBuf, Stamp)>>,
 }
 
 impl Watch {
@@ -71,11 +71,11 @@ impl Watch {
 impl Watched {
     fn look(&mut self) -> Option<(FunctionName, Bytes)> {
         // In the middle of a rename there is no file for a moment.
-        let now = Stamp::of(&self.path).ok()?;
+        let now = script::stamp(&self.path).ok()?;
         if !self.stamp.look(now) {
             return None;
         }
-        let module = match read_module(&self.path) {
+        let module = match script::read_upload(&self.path, None) {
             Ok(module) => module,
             Err(exit) => {
                 say(format_args!("{}: {exit}", self.name));

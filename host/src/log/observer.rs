@@ -14,6 +14,13 @@ pub enum Event<'a> {
         /// Size of the module in bytes.
         module_bytes: usize,
     },
+    /// A language engine is being compiled.
+    CompilingEngine {
+        /// The engine.
+        engine: &'a FunctionName,
+        /// Size of its component in bytes.
+        module_bytes: usize,
+    },
     /// It does what it does before its first request.
     Initialising {
         /// The function.

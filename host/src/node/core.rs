@@ -9,14 +9,16 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use bytes::Bytes;
 use faasw_control::{
     FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Initialised, LogLine,
     LogPage,
 };
-use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, SeedInfo};
+use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, Script, SeedInfo};
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 
 use super::{
+    engines::Engines,
     function::{Function, UnderWay},
     info::function_info,
     table::Table,
@@ -50,6 +52,7 @@ pub(crate) struct Core {
     pub(super) storage: Arc<Storage>,
     pub(super) metrics: Arc<Metrics>,
     table: RwLock<Table>,
+    pub(super) engines: Engines,
     /// `NAME` of this domain is the function `NAME`.
     domain: Option<HostName>,
     /// Clients may ask where their requests' time goes.
@@ -76,7 +79,9 @@ impl Core {
             function: limits.undelivered_function,
             connection: limits.undelivered_connection,
         });
+        let engines = Engines::new(storage.registry.engines()?);
         let core = Self {
+            engines,
             engine,
             limits,
             backlog,
@@ -322,11 +327,12 @@ impl Core {
         self.engine.tree()
     }
 
-    /// What a function's seed is made by.
+    /// What a function's seed is made by; where it is a script, by these files.
     pub(super) fn spec(
         &self,
         name: &FunctionName,
         record: &VersionRecord,
+        files: Option<Bytes>,
         log: &Arc<FunctionLog>,
     ) -> FunctionSpec {
         let init = match &record.initialised {
@@ -335,7 +341,12 @@ impl Core {
             // Of a registry before there was another way.
             None => record.options.init_export().map(ToOwned::to_owned),
         };
-        self.spec_of(name, &record.options, init, log)
+        let engine = record.engine.as_ref().map(|engine| engine.name.to_string());
+        let script = engine.zip(files);
+        FunctionSpec {
+            script: script.map(|(engine, files)| Script { engine, files }),
+            ..self.spec_of(name, &record.options, init, log)
+        }
     }
 
     /// What a function with these options is made of, which `init` is to initialise.
@@ -356,6 +367,7 @@ impl Core {
                 .collect(),
             freeze: options.freeze_policy(),
             init,
+            script: None,
             log: log.clone(),
         }
     }

@@ -4,15 +4,15 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use faasw_control::{
-    Deployed, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, LogLine, LogPage,
-    Summary,
+    Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
+    LogLine, LogPage, Summary,
 };
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
 use super::core::Core;
 use crate::{
-    error::{DeployError, FunctionError, RollbackError},
+    error::{DeployError, EngineError, FunctionError, RollbackError},
     limits::Limits,
     message::Body,
     server::{Servers, TlsError},
@@ -56,7 +56,8 @@ impl Node {
     }
 
     /// Makes a function of a module: a component, a WASI preview 1 command, or
-    /// the text form of either.
+    /// the text form of either; or of a script that the node has an engine for
+    /// ([`crate::script`]).
     ///
     /// It becomes a new version of the name, and the current one at the end;
     /// requests under way finish on the version before. Dropping the future
@@ -89,6 +90,44 @@ impl Node {
         options: FunctionOptions,
     ) -> Result<Bytes, DeployError> {
         self.core.wizen(module.into(), options).await
+    }
+
+    /// Adds a language engine: a component that takes scripts whose first file ends with
+    /// one of these extensions, in place of any engine of this name. Scripts that are
+    /// deployed keep the engine that they were deployed with.
+    ///
+    /// # Errors
+    /// When it is no engine, does not compile or start, or another engine has an extension.
+    pub async fn add_engine(
+        &self,
+        name: &str,
+        component: impl Into<Bytes>,
+        extensions: Vec<Extension>,
+    ) -> Result<EngineInfo, EngineError> {
+        self.core.add_engine(name, component.into(), extensions).await
+    }
+
+    /// Has an engine's code and seed made, unless they are there: the next script waits for
+    /// neither.
+    ///
+    /// # Errors
+    /// When there is none of that name, or it does not compile or start.
+    pub async fn warm_engine(&self, name: &str) -> Result<EngineInfo, EngineError> {
+        self.core.warm_engine(name).await
+    }
+
+    /// Removes an engine. Scripts that are deployed keep it.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the registry fails.
+    pub async fn remove_engine(&self, name: &str) -> Result<(), EngineError> {
+        self.core.remove_engine(name).await
+    }
+
+    /// All language engines, by name.
+    #[must_use]
+    pub fn engines(&self) -> Vec<EngineInfo> {
+        self.core.engine_infos()
     }
 
     /// Runs a request in an instance of the function.

@@ -19,6 +19,7 @@ pub(super) fn function_info(
         version,
         kind: record.kind,
         digest: record.digest,
+        engine: record.engine.clone(),
         deployed: record.deployed,
         memory: options.memory_or(limits.memory),
         limits: limits.of_request(options),
@@ -105,6 +106,7 @@ mod tests {
     fn record(policy: FreezePolicy, after_init: bool, drew_entropy: bool) -> VersionRecord {
         VersionRecord {
             digest: Digest::of(b""),
+            engine: None,
             initialised: None,
             kind: FunctionKind::HttpComponent,
             options: FunctionOptions::default().env("SECRET", "x").freeze(policy),

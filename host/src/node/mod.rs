@@ -2,10 +2,12 @@
 //!
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
-//! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it.
+//! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
+//! `engines` has what runs scripts.
 
 mod core;
 mod deploy;
+mod engines;
 mod function;
 mod handle;
 mod info;

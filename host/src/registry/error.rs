@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw_control::Digest;
+use faasw_control::{Digest, FunctionName};
 use thiserror::Error;
 
 use super::record::FORMAT;
@@ -57,6 +57,9 @@ pub enum RegistryError {
     /// A module is missing or damaged.
     #[error("the stored module {0} is missing or damaged: deploy the function again")]
     Module(Digest),
+    /// A script's engine was removed while the script was deployed.
+    #[error("the language engine {0} was removed in the meantime")]
+    EngineGone(FunctionName),
     /// The registry's own thread died.
     #[error("the registry's work was interrupted")]
     Interrupted,

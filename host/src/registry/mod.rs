@@ -8,6 +8,7 @@
 //! node makes them off its async threads.
 
 mod blobs;
+mod engines;
 mod error;
 mod record;
 mod reserve;
@@ -22,7 +23,7 @@ use std::{
 use redb::ReadableTable as _;
 
 pub use error::RegistryError;
-pub(crate) use record::{Artifact, FreezeRecord, NewArtifact, VersionRecord};
+pub(crate) use record::{Artifact, EngineRecord, FreezeRecord, NewArtifact, VersionRecord};
 
 use faasw_control::{Digest, FunctionName};
 
@@ -31,10 +32,10 @@ use blobs::Blobs;
 use record::{ArtifactRecord, FunctionRecord};
 use reserve::Reserve;
 use store::Store;
-pub(crate) use tables::Versions;
+pub(crate) use tables::{Engines, Versions};
 use tables::{
     ARTIFACTS, FUNCTIONS, VERSIONS, artifact_file, digest_part, digests_of, drop_artifacts,
-    put_artifact, read_record, versions_of, write_record,
+    engines_in, is_used, put_artifact, read_name, read_record, versions_of, write_record,
 };
 
 /// Versions of a function that are kept, the current one included.
@@ -94,8 +95,7 @@ impl Registry {
             for entry in functions.iter()? {
                 let (key, value) = entry?;
                 let text = key.value();
-                let name = serde_json::from_value(text.into())
-                    .map_err(|error| RegistryError::record(text, error))?;
+                let name = read_name(text)?;
                 let FunctionRecord { current, .. } = read_record(text, value.value())?;
                 let missing = || RegistryError::VersionMissing {
                     name: text.into(),
@@ -225,6 +225,11 @@ impl Registry {
                 .get(name.as_str())?
                 .map(|before| read_record::<FunctionRecord>(name.as_str(), before.value()))
                 .transpose()?;
+            if let Some(engine) = &record.engine
+                && !is_used(change, &versions, engine.digest)?
+            {
+                return Err(RegistryError::EngineGone(engine.name.clone()));
+            }
             let number = before.map_or(1, |before| before.newest + 1);
             let record = write_record(name.as_str(), record)?;
             versions.insert((name.as_str(), number), record.as_slice())?;
@@ -243,7 +248,7 @@ impl Registry {
                 .saturating_sub(usize::try_from(self.kept).unwrap_or(usize::MAX));
             for (old, record) in kept.into_iter().take(beyond) {
                 versions.remove((name.as_str(), old))?;
-                dropped.insert(record.digest.to_string());
+                dropped.extend(record.digests().map(|digest| digest.to_string()));
             }
             let unused = drop_artifacts(change, &versions, dropped)?;
             Ok((number, unused))
@@ -311,7 +316,7 @@ impl Registry {
             let mut dropped = BTreeSet::new();
             for (number, record) in versions_of(&versions, name)? {
                 versions.remove((name.as_str(), number))?;
-                dropped.insert(record.digest.to_string());
+                dropped.extend(record.digests().map(|digest| digest.to_string()));
             }
             drop_artifacts(change, &versions, dropped)
         })
@@ -346,10 +351,12 @@ impl Registry {
         }
     }
 
-    /// Removes modules and artifacts that no version uses.
+    /// Removes modules and artifacts that no version and no engine uses.
     fn sweep(&self) -> Result<(), RegistryError> {
         let (used, unused, artifacts) = self.store.read(|state| {
-            let used = digests_of(&state.open_table(VERSIONS)?)?;
+            let mut used = digests_of(&state.open_table(VERSIONS)?)?;
+            let engines = engines_in(state)?;
+            used.extend(engines.values().map(|record| record.digest.to_string()));
             let mut unused = Vec::new();
             let mut artifacts = HashSet::new();
             for entry in state.open_table(ARTIFACTS)?.iter()? {

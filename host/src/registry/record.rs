@@ -1,6 +1,6 @@
 //! What the registry's store holds, as JSON so that a later version can add to it.
 
-use faasw_control::{Digest, FunctionOptions, Initialised, spelling};
+use faasw_control::{Digest, EngineUse, Extension, FunctionOptions, Initialised, spelling};
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::wire::FunctionKind;
@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 /// Version of tables and records. Another one is refused, never guessed at.
 pub(super) const FORMAT: u64 = 2;
+
+/// The same, where there are language engines: versions before would take their files for
+/// garbage, so that they are to refuse the whole.
+pub(super) const FORMAT_WITH_ENGINES: u64 = 3;
 
 /// A name's versions: which one serves, and which number was given last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +24,11 @@ pub(super) struct FunctionRecord {
 /// A version of a function as it was deployed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VersionRecord {
-    /// Of its module.
+    /// Of its module, or of its script.
     pub(crate) digest: Digest,
+    /// The engine that runs it, where it is a script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) engine: Option<EngineUse>,
     /// How it was initialised, if it was.
     #[serde(default)]
     pub(crate) initialised: Option<Initialised>,
@@ -35,6 +42,16 @@ pub(crate) struct VersionRecord {
     pub(crate) module_bytes: u64,
     /// Of its compiled code.
     pub(crate) code_bytes: u64,
+}
+
+/// A language engine as it was added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EngineRecord {
+    /// Of its component.
+    pub(crate) digest: Digest,
+    pub(crate) extensions: Vec<Extension>,
+    pub(crate) added: SystemTime,
+    pub(crate) module_bytes: u64,
 }
 
 /// What was found out when its seed was made at deployment.
@@ -58,6 +75,14 @@ pub(super) struct ArtifactRecord {
     pub(super) has_initialiser: bool,
     /// Of the code.
     pub(super) digest: Digest,
+}
+
+impl VersionRecord {
+    /// The digests of what its files are named by.
+    pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
+        let engine = self.engine.as_ref().map(|engine| engine.digest);
+        std::iter::once(self.digest).chain(engine)
+    }
 }
 
 impl From<&FreezeReport> for FreezeRecord {

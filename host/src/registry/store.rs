@@ -20,15 +20,14 @@ use redb::{
 
 use super::{
     RegistryError,
-    record::FORMAT,
-    tables::{META, make_tables},
+    record::{FORMAT, FORMAT_WITH_ENGINES},
+    tables::{FORMAT_KEY, META, make_tables},
 };
 
 /// redb's page cache, in bytes. The registry is small and rarely read; the
 /// default of 1 GiB is meant for databases.
 const CACHE: usize = 1 << 20;
 
-const FORMAT_KEY: &str = "format";
 const REVISION_KEY: &str = "revision";
 
 /// A database that is opened when it is needed.
@@ -195,7 +194,7 @@ fn check(database: &Database) -> Result<(), RegistryError> {
         Err(error) => return Err(error.into()),
     };
     match format {
-        Some(FORMAT) => return Ok(()),
+        Some(FORMAT | FORMAT_WITH_ENGINES) => return Ok(()),
         Some(found) => return Err(RegistryError::Format { found }),
         None => {}
     }

@@ -4,12 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use faasw_control::{Digest, FunctionName};
-use redb::{ReadableTable, TableDefinition, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Artifact, RegistryError, VersionRecord, record::ArtifactRecord};
+use super::{
+    Artifact, EngineRecord, RegistryError, VersionRecord,
+    record::{ArtifactRecord, FORMAT_WITH_ENGINES},
+};
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// In [`META`]: the version of the rest.
+pub(super) const FORMAT_KEY: &str = "format";
 /// Function name → [`FunctionRecord`] as JSON.
 pub(super) const FUNCTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("functions");
 /// Function name and number → [`VersionRecord`] as JSON.
@@ -17,6 +22,9 @@ pub(super) const VERSIONS: TableDefinition<'_, (&str, u64), &[u8]> =
     TableDefinition::new("versions");
 /// File name below `artifacts/` → [`ArtifactRecord`] as JSON.
 pub(super) const ARTIFACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("artifacts");
+
+/// Engine name → [`EngineRecord`] as JSON; there once there is an engine.
+pub(super) const ENGINES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("engines");
 
 /// Versions by number, oldest first.
 pub(crate) type Versions = BTreeMap<u64, VersionRecord>;
@@ -49,7 +57,7 @@ pub(super) fn put_artifact(
     Ok(())
 }
 
-/// Of the digests of versions that went, those that no other version has; the
+/// Of the digests of what went, those that no version and no engine has; the
 /// records of their code go.
 pub(super) fn drop_artifacts(
     change: &WriteTransaction,
@@ -59,7 +67,10 @@ pub(super) fn drop_artifacts(
     if dropped.is_empty() {
         return Ok(HashSet::new());
     }
-    let used = digests_of(versions)?;
+    let mut used = digests_of(versions)?;
+    if has_engines(change)? {
+        used.extend(digests_of_engines(&change.open_table(ENGINES)?)?);
+    }
     let unused: HashSet<_> = dropped
         .into_iter()
         .filter(|digest| !used.contains(digest))
@@ -90,9 +101,74 @@ pub(super) fn digests_of(
     for entry in versions.iter()? {
         let (key, value) = entry?;
         let record: VersionRecord = read_record(key.value().0, value.value())?;
-        used.insert(record.digest.to_string());
+        used.extend(record.digests().map(|digest| digest.to_string()));
     }
     Ok(used)
+}
+
+/// Engines by name.
+pub(crate) type Engines = BTreeMap<FunctionName, EngineRecord>;
+
+/// All engines of a table.
+pub(super) fn engines_of(
+    engines: &impl ReadableTable<&'static str, &'static [u8]>,
+) -> Result<Engines, RegistryError> {
+    let mut found = Engines::new();
+    for entry in engines.iter()? {
+        let (key, value) = entry?;
+        found.insert(read_name(key.value())?, read_record(key.value(), value.value())?);
+    }
+    Ok(found)
+}
+
+/// The digests of all engines' components.
+pub(super) fn digests_of_engines(
+    engines: &impl ReadableTable<&'static str, &'static [u8]>,
+) -> Result<HashSet<String>, RegistryError> {
+    let engines = engines_of(engines)?;
+    Ok(engines
+        .values()
+        .map(|record| record.digest.to_string())
+        .collect())
+}
+
+/// All engines that a state of the store has.
+pub(super) fn engines_in(state: &ReadTransaction) -> Result<Engines, RegistryError> {
+    match state.open_table(ENGINES) {
+        Ok(engines) => engines_of(&engines),
+        Err(TableError::TableDoesNotExist(_)) => Ok(Engines::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether there ever was an engine. Asking for the table would make it.
+pub(super) fn has_engines(change: &WriteTransaction) -> Result<bool, RegistryError> {
+    let format = change.open_table(META)?.get(FORMAT_KEY)?.map(|format| format.value());
+    Ok(format == Some(FORMAT_WITH_ENGINES))
+}
+
+/// From now on there are engines.
+pub(super) fn begin_engines(change: &WriteTransaction) -> Result<(), RegistryError> {
+    change
+        .open_table(META)?
+        .insert(FORMAT_KEY, FORMAT_WITH_ENGINES)?;
+    Ok(())
+}
+
+/// Whether a version or an engine has this digest.
+pub(super) fn is_used(
+    change: &WriteTransaction,
+    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
+    digest: Digest,
+) -> Result<bool, RegistryError> {
+    let digest = digest.to_string();
+    let of_engines = has_engines(change)?
+        && digests_of_engines(&change.open_table(ENGINES)?)?.contains(&digest);
+    Ok(of_engines || digests_of(versions)?.contains(&digest))
+}
+
+pub(super) fn read_name(text: &str) -> Result<FunctionName, RegistryError> {
+    serde_json::from_value(text.into()).map_err(|error| RegistryError::record(text, error))
 }
 
 /// Digest first: garbage is told by it.

@@ -42,6 +42,7 @@ fn name(name: &str) -> FunctionName {
 fn record(module: &[u8]) -> VersionRecord {
     VersionRecord {
         digest: Digest::of(module),
+        engine: None,
         initialised: None,
         kind: FunctionKind::HttpComponent,
         options: FunctionOptions::default().env("A", "b"),

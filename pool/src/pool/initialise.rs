@@ -79,6 +79,7 @@ impl Pool {
             imports: report.imports,
             cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
             has_initialiser: report.has_initialiser,
+            is_engine: report.is_engine,
             initialising,
             code: Arc::new(code),
         })

@@ -47,7 +47,7 @@ impl Pool {
         &self,
         seed: &Seed,
         frozen: Option<Arc<Frozen>>,
-    ) -> Result<(Instance, Served), PlatformError> {
+    ) -> Result<(Instance, Served), InvokeError> {
         if !Mechanism::ResetWait.is_off()
             && let Some(coming) = seed.parking().wait()
         {
@@ -70,14 +70,17 @@ impl Pool {
     }
 
     /// What an instance is to be forked from. It is not evicted while this is held.
-    async fn origin(&self, seed: &Seed) -> Result<Origin, PlatformError> {
+    async fn origin(&self, seed: &Seed) -> Result<Origin, InvokeError> {
         if let Some(frozen) = seed.frozen() {
             return Ok(Origin::own(frozen));
+        }
+        if seed.is_script() {
+            return Ok(Origin::own(seed.its_own().await?));
         }
         seed.make_again();
         // All that has no function's code is there then.
         self.inner.tree.linked().await?;
-        seed.nearest()
+        Ok(seed.nearest()?)
     }
 
     /// A shell that is to be forked from `origin`, and do what is missing.

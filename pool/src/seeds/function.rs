@@ -14,6 +14,7 @@ use std::time::Instant;
 use faasw_seedtree::Key;
 use faasw_seedtree::graph::Slot;
 
+use super::engine::LanguageEngine;
 use super::graph::Seeds;
 use super::holding::Holding;
 use super::recipe::{Recipe, Version};
@@ -23,7 +24,8 @@ use crate::sink::Served;
 use crate::snapshots::{Code, Frozen, describe};
 use crate::stats::SeedInfo;
 
-/// How many ancestors a function has: the guest, and what links its imports.
+/// How many ancestors a function has: the guest, and what links its imports; a script also
+/// its engine.
 const LEVEL: u8 = 2;
 
 /// A function that instances can be made of. Clones share it. Its seed is in
@@ -54,6 +56,8 @@ pub struct Function {
     key: Key,
     slot: Slot<Frozen>,
     seeds: Arc<Seeds>,
+    /// What a script descends from; it stays as long as the script does.
+    engine: Option<Arc<LanguageEngine>>,
     parking: Arc<Parking>,
     holding: Arc<Holding>,
     busy: AtomicUsize,
@@ -68,17 +72,20 @@ impl Drop for Function {
 }
 
 impl Function {
-    /// A version whose seed is made of `parent` by `recipe`, which is a version's.
+    /// A version whose seed is made by `recipe`, which is a version's, of `parent`, or of the
+    /// engine that it is a script of.
     ///
     /// # Errors
     /// When there can be no such seed.
     pub(super) fn new(
         seeds: &Arc<Seeds>,
         parent: Key,
+        engine: Option<Arc<LanguageEngine>>,
         recipe: Recipe,
         parking: Arc<Parking>,
         holding: Arc<Holding>,
     ) -> Result<Self, PlatformError> {
+        let parent = engine.as_ref().map_or(parent, |engine| engine.key());
         let defined = seeds.define(Some(parent), holding.owner(), recipe)?;
         let Some(version) = defined.recipe.version().cloned() else {
             seeds.forget(defined.key);
@@ -90,6 +97,7 @@ impl Function {
             key: defined.key,
             slot: defined.slot,
             seeds: seeds.clone(),
+            engine,
             parking,
             holding,
             busy: AtomicUsize::new(0),
@@ -140,6 +148,17 @@ impl Function {
     /// The account of what all its versions hold in memory.
     pub(crate) fn holding(&self) -> &Holding {
         &self.holding
+    }
+
+    /// Whether only its own seed can be forked for it.
+    pub(crate) fn is_script(&self) -> bool {
+        self.version.is_script()
+    }
+
+    /// Whether it is a script of this engine.
+    pub(super) fn is_of(&self, engine: &Arc<LanguageEngine>) -> bool {
+        let own = self.engine.as_ref();
+        own.is_some_and(|own| Arc::ptr_eq(own, engine))
     }
 
     /// How many instances are missing of those that stay parked at all times.
@@ -199,7 +218,7 @@ impl Function {
         let frozen = self.frozen();
         SeedInfo {
             name: self.version.name().to_owned(),
-            level: LEVEL,
+            level: LEVEL + u8::from(self.is_script()),
             parked: self.parking.count(),
             parked_bytes: self.parking.bytes(),
             busy: self.busy(),

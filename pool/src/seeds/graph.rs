@@ -129,8 +129,8 @@ impl Seeds {
         &self.makings
     }
 
-    /// A handle of what `recipe` makes of `parent`; it is to be forgotten. What all share
-    /// stays for ever.
+    /// A handle of what `recipe` makes of `parent`; it is to be forgotten. What no function
+    /// can do without stays for ever.
     ///
     /// # Errors
     /// When there can be no such seed.
@@ -140,7 +140,7 @@ impl Seeds {
         owner: Owner,
         recipe: Recipe,
     ) -> Result<Defined<Frozen, Recipe>, PlatformError> {
-        let (step, is_pinned) = (recipe.digest(), owner == Owner::Shared);
+        let (step, is_pinned) = (recipe.digest(), recipe.is_pinned());
         let now = Instant::now();
         let defined = self
             .lock()

@@ -15,7 +15,7 @@ use super::function::{Function, Seed};
 use super::graph::For;
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
-use crate::error::{InvokeError, SeedError};
+use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::snapshots::{Code, Frozen};
 
 /// An initialisation that takes longer is waited for rather than repeated by every
@@ -54,8 +54,22 @@ impl Function {
         }
     }
 
+    /// Its seed, made for requests where it is not there, whatever that takes.
+    ///
+    /// # Errors
+    /// Why it was not made.
+    pub(crate) async fn its_own(&self) -> Result<Arc<Frozen>, InvokeError> {
+        match self.seeds().ask(self.key(), For::Requests).await {
+            Ok(made) => made.map_err(of_a_request),
+            Err(_) => Err(PlatformError::Protocol("the runtime ends".to_owned()).into()),
+        }
+    }
+
     /// Whether a request of this limit may do the steps that lead to its seed.
     fn is_quick(&self, limit: Duration) -> bool {
+        if self.version().is_script() {
+            return false;
+        }
         if self.version().after_init() == Some(false) {
             // A seed would not save it the initialisation.
             return true;

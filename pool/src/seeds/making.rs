@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use faasw_abi::channel::Waits;
+use bytes::{Buf as _, Bytes};
+use faasw_abi::channel::{Channel, Waits};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Ring;
-use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE};
+use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, GuestWords};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
 use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
@@ -42,6 +43,43 @@ enum Memory {
     Child { parent: Arc<Frozen>, ram_bytes: u64 },
 }
 
+/// A script on its way to a guest.
+#[derive(Debug)]
+pub struct Feed {
+    rest: Bytes,
+    is_whole: bool,
+}
+
+impl Feed {
+    /// Has a guest that is to be forked find it in its mailbox.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
+        let head = (script.len() as u64).to_le_bytes();
+        mailbox.open(Channel::SCRIPT, &head, false, false)?;
+        Ok(Self {
+            rest: script,
+            is_whole: false,
+        })
+    }
+
+    /// Gives the guest as much as there is room for; says whether that is what it waits for.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when the guest lies; the system's.
+    fn go_on(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
+        let put = mailbox.put(Channel::SCRIPT, guest, &self.rest)?;
+        self.rest.advance(put);
+        if self.rest.is_empty() && !self.is_whole {
+            mailbox.finish(Channel::SCRIPT, &[])?;
+            self.is_whole = true;
+        }
+        let waits = Waits::from_word(guest.wait_for).has(Waits::bytes(Channel::SCRIPT));
+        Ok(waits && (self.is_whole || mailbox.untaken_bytes(Channel::SCRIPT, guest)? > 0))
+    }
+}
+
 /// A guest on its way to a freeze point.
 #[derive(Debug)]
 pub struct Making {
@@ -49,6 +87,7 @@ pub struct Making {
     mailbox: Mailbox,
     memory: Memory,
     log: LogLines,
+    feed: Option<Feed>,
 }
 
 fn function(error: InvokeError) -> SeedError {
@@ -69,8 +108,8 @@ fn system(error: rustix::io::Errno) -> PlatformError {
     }
 }
 
-/// Waits until a guest without a request stands still; its log is emptied
-/// meanwhile.
+/// Waits until a guest without a request stands still; its log is emptied, and it is given
+/// its script, meanwhile.
 ///
 /// # Errors
 /// [`InvokeError::GuestFailed`] when the guest breaks a rule or says that it
@@ -79,6 +118,7 @@ async fn next_stop(
     shell: &mut Shell,
     mailbox: &mut Mailbox,
     log: &mut LogLines,
+    feed: &mut Option<Feed>,
 ) -> Result<Ring, InvokeError> {
     let mut rate_limit = RateLimit::new();
     loop {
@@ -91,7 +131,11 @@ async fn next_stop(
                 let records = mailbox.take_log(&guest)?;
                 rate_limit.count_look(&records);
                 log.take(&records);
-                if Waits::from_word(guest.wait_for).has(Waits::LOG) {
+                let is_fed = match feed {
+                    Some(feed) => feed.go_on(mailbox, &guest)?,
+                    None => false,
+                };
+                if is_fed || Waits::from_word(guest.wait_for).has(Waits::LOG) {
                     shell.wake()?;
                 }
                 continue;
@@ -125,6 +169,7 @@ impl Making {
             mailbox,
             memory: Memory::Root(ram),
             log,
+            feed: None,
         })
     }
 
@@ -156,7 +201,14 @@ impl Making {
                 ram_bytes,
             },
             log,
+            feed: None,
         })
+    }
+
+    /// The same, which is given what its mailbox was opened for.
+    pub fn giving(mut self, feed: Feed) -> Self {
+        self.feed = Some(feed);
+        self
     }
 
     /// Follows the guest until it has done all its commands and stands at a freeze point.
@@ -164,7 +216,13 @@ impl Making {
     /// # Errors
     /// What it died of instead, or stopped with too early.
     pub async fn reach(&mut self, wanted: Ring) -> Result<(), SeedError> {
-        let stop = next_stop(&mut self.shell, &mut self.mailbox, &mut self.log).await;
+        let stop = next_stop(
+            &mut self.shell,
+            &mut self.mailbox,
+            &mut self.log,
+            &mut self.feed,
+        )
+        .await;
         let ring = stop.map_err(function)?;
         let guest = self.mailbox.guest()?;
         if ring == wanted {

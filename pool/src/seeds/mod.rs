@@ -7,6 +7,7 @@
 //! made behind requests.
 
 mod boot_image;
+mod engine;
 mod function;
 mod graph;
 mod holding;
@@ -19,6 +20,7 @@ mod step;
 mod tree;
 mod turns;
 
+pub use self::engine::LanguageEngine;
 pub use self::function::{Busy, Origin, Seed};
 #[cfg(feature = "trial")]
 pub use self::graph::{For, Seeds};
@@ -28,7 +30,7 @@ pub use self::later::adopt;
 pub use self::making::Making;
 #[cfg(feature = "trial")]
 pub use self::recipe::Recipe;
-pub use self::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known};
+pub use self::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script};
 #[cfg(feature = "trial")]
 pub use self::step::{Guest, Step};
 pub use self::tree::Tree;

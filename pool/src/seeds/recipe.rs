@@ -16,8 +16,9 @@ use faasw_seedtree::StepDigest;
 use faasw_text::Line;
 use tokio::time::timeout;
 
-use super::making::{Instantiated, Making};
-use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known};
+use super::engine::{ENGINE_MEMORY, EngineVersion};
+use super::making::{Feed, Instantiated, Making};
+use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script};
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
@@ -34,6 +35,8 @@ pub enum Recipe {
     Boot,
     /// It makes the engine and links every import.
     Link,
+    /// It becomes a language engine, which all its scripts share.
+    Engine(Arc<EngineVersion>),
     /// It becomes a function version.
     Function(Arc<Version>),
     /// It does what a test says.
@@ -81,8 +84,19 @@ impl LogSink for OwnLog {
     }
 }
 
-fn own_log() -> LogLines {
+pub(super) fn own_log() -> LogLines {
     LogLines::new(Arc::new(OwnLog), 0)
+}
+
+/// RAM of a guest whose memories may have so many bytes.
+///
+/// # Errors
+/// When that is more than a guest can have.
+pub(super) fn ram_of(memory_limit: u64) -> Result<u64, SeedError> {
+    ram_bytes(memory_limit).ok_or(SeedError::MemoryTooLarge {
+        wanted: memory_limit,
+        most: RAM_MAX - RAM_OVERHEAD,
+    })
 }
 
 /// RAM of a guest without a function.
@@ -90,7 +104,7 @@ fn least_ram() -> u64 {
     ram_bytes(0).unwrap_or(0)
 }
 
-fn too_late(limit: Duration) -> SeedError {
+pub(super) fn too_late(limit: Duration) -> SeedError {
     SeedError::Function(InvokeError::TimedOut(limit))
 }
 
@@ -116,6 +130,7 @@ impl Recipe {
         match self {
             Self::Boot => StepDigest::of(&[b"boot"]),
             Self::Link => StepDigest::of(&[b"link"]),
+            Self::Engine(engine) => engine.digest(),
             Self::Function(version) => version.digest(),
             #[cfg(feature = "trial")]
             Self::Commands(step) => step.digest(),
@@ -127,6 +142,7 @@ impl Recipe {
         match self {
             Self::Boot => "guest",
             Self::Link => "linkers",
+            Self::Engine(engine) => engine.name(),
             Self::Function(version) => &version.spec.name,
             #[cfg(feature = "trial")]
             Self::Commands(_) => "step",
@@ -141,16 +157,27 @@ impl Recipe {
         }
     }
 
+    /// Whether its seed stays for ever: what no function can do without.
+    pub fn is_pinned(&self) -> bool {
+        matches!(self, Self::Boot | Self::Link)
+    }
+
     /// Has a guest of its parent do it, through its mailbox, before it serves a request
     /// (best-effort fork, AFaaS §4.1).
     ///
     /// # Errors
-    /// When the commands do not fit; the system's.
+    /// When the commands do not fit, or there is more to it than commands; the system's.
     pub fn command(&self, mailbox: &mut Mailbox) -> Result<(), PlatformError> {
         match self {
             Self::Boot => Ok(()),
             Self::Link => mailbox.put_commands(&Commands::of(&[Command::Link])),
-            Self::Function(version) => mailbox.put_commands(&version.become_ready),
+            Self::Engine(engine) => mailbox.put_commands(engine.commands()),
+            Self::Function(version) => match version.spec.script {
+                None => mailbox.put_commands(&version.become_ready),
+                Some(_) => Err(PlatformError::Protocol(
+                    "a script is taken before any request".to_owned(),
+                )),
+            },
             #[cfg(feature = "trial")]
             Self::Commands(step) => mailbox.put_commands(&step.commands()),
         }
@@ -170,6 +197,7 @@ impl Recipe {
                 let made = timeout(version.time_limit, version.make(stock, parent)).await;
                 made.unwrap_or_else(|_| Err(too_late(version.time_limit)))
             }
+            (Self::Engine(engine), Some(parent)) => engine.make(stock, parent).await,
             #[cfg(feature = "trial")]
             (Self::Commands(step), Some(parent)) => step.make(stock, parent).await,
             (Self::Boot, _) => in_time("booting a guest", boot(stock)).await,
@@ -211,6 +239,11 @@ async fn link(stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> 
     making.freeze().await
 }
 
+/// What was drawn, in a line.
+pub(super) fn told(did: &Instantiated) -> String {
+    did.drawn.trim().lines().collect::<Vec<_>>().join("; ")
+}
+
 impl Version {
     fn new(
         spec: &FunctionSpec,
@@ -220,10 +253,7 @@ impl Version {
         known: Option<Known>,
         deployment: u64,
     ) -> Result<Self, SeedError> {
-        let ram_bytes = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
-            wanted: spec.memory_limit,
-            most: RAM_MAX - RAM_OVERHEAD,
-        })?;
+        let mut ram_bytes = ram_of(spec.memory_limit)?;
         let config = SeedConfig {
             kind,
             tells_state: code.tells_state(),
@@ -236,10 +266,15 @@ impl Version {
             return Err(SeedError::ConfigTooLarge(length, CONFIGURATION_MAX));
         }
         let code_bytes = code.bytes();
-        let mut commands = vec![
-            Command::Grow { ram_bytes },
-            Command::Load { code_bytes, config },
-        ];
+        let become_it = match spec.script {
+            Some(_) => {
+                // Its guests are an engine's, whose RAM does not become less.
+                ram_bytes = ram_bytes.max(ram_of(ENGINE_MEMORY)?);
+                Command::Script { config }
+            }
+            None => Command::Load { code_bytes, config },
+        };
+        let mut commands = vec![Command::Grow { ram_bytes }, become_it];
         let load = Commands::of(&commands);
         if let Some(export) = spec.init.clone() {
             commands.extend([Command::Instantiate, Command::Evaluate { export }]);
@@ -287,6 +322,11 @@ impl Version {
         self.ram_bytes
     }
 
+    /// Whether it is a script, which only its own seed can be forked for.
+    pub fn is_script(&self) -> bool {
+        self.spec.script.is_some()
+    }
+
     /// Where its seed is frozen, if that is known: after its initialisation or before.
     pub fn after_init(&self) -> Option<bool> {
         self.learnt().after_init
@@ -310,6 +350,9 @@ impl Version {
     }
 
     async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+        if let Some(script) = &self.spec.script {
+            return self.take_script(stock, parent, script).await;
+        }
         let mut making = self.load(stock, parent).await?;
         if let Some(export) = &self.spec.init {
             self.initialise(&mut making, export).await?;
@@ -332,6 +375,30 @@ impl Version {
         making.freeze().await
     }
 
+    /// Hands an engine its script. What that draws would be in the seed, and so in all
+    /// requests; but clocks are read by many, who mean nothing by it.
+    async fn take_script(
+        &self,
+        stock: &Stock,
+        parent: &Arc<Frozen>,
+        script: &Script,
+    ) -> Result<Frozen, SeedError> {
+        let log = LogLines::new(self.spec.log.clone(), 0);
+        let mut mailbox = Mailbox::new()?;
+        mailbox.put_commands(&self.load)?;
+        let feed = Feed::open(script.files.clone(), &mut mailbox).map_err(SeedError::Function)?;
+        let (ram, code) = (self.ram_bytes, Some(self.code()));
+        let making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
+        let mut making = making.giving(feed);
+        making.reach(Ring::Ready).await?;
+        let did = making.drawn()?;
+        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::ScriptDrew(told(&did)));
+        }
+        self.learn(&did, true);
+        making.freeze().await
+    }
+
     /// Has it initialise itself. What that draws would be in the seed, and so in all requests.
     async fn initialise(&self, making: &mut Making, export: &str) -> Result<(), SeedError> {
         let instantiated = making.instantiate().await?;
@@ -341,7 +408,7 @@ impl Version {
         if draws && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::InitDrew {
                 export: export.to_owned(),
-                drawn: did.drawn.trim().lines().collect::<Vec<_>>().join("; "),
+                drawn: told(&did),
             });
         }
         did.took += instantiated.took;

@@ -1,8 +1,10 @@
 //! What a function version is made of, and what making its seed found out.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use faasw_abi::wire::Pair;
 pub use faasw_words::FreezePolicy;
 
@@ -24,8 +26,30 @@ pub struct FunctionSpec {
     /// `interface#name`. Its seed is frozen afterwards then, and unless the policy says so
     /// neither may draw what requests are not to share.
     pub init: Option<String>,
+    /// The script that a language engine becomes the function by: its code is the engine's
+    /// then. Its seed is frozen once the engine has taken the script, and unless the policy
+    /// says so the script may draw nothing before that which requests are not to share.
+    pub script: Option<Script>,
     /// Where goes what it logs while it is instantiated.
     pub log: Arc<dyn LogSink>,
+}
+
+/// A script for a language engine.
+#[derive(Clone)]
+pub struct Script {
+    /// What the engine is called.
+    pub engine: String,
+    /// The script's files, as [`faasw_abi::script`] has them.
+    pub files: Bytes,
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script")
+            .field("engine", &self.engine)
+            .field("bytes", &self.files.len())
+            .finish()
+    }
 }
 
 /// What was found out while a seed was made.

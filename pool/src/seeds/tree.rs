@@ -1,9 +1,11 @@
 //! The tree of seeds: what all functions share, and the functions' own.
 //!
 //! Level 0 is a booted guest, level 1 the engine with every import linked; both
-//! are made once, from the provider's own code, and stay. Level 2 is a function version. A
-//! function whose seed was evicted is served from the nearest ancestor by doing the missing
-//! steps (best-effort fork, AFaaS §4.1), and its seed is made again meanwhile, once.
+//! are made once, from the provider's own code, and stay. Level 2 is a function version, or a
+//! language engine, whose scripts are function versions below it (AFaaS §4.3, Catalyzer
+//! §4.3). A function whose seed was evicted is served from the nearest ancestor by doing the missing
+//! steps (best-effort fork, AFaaS §4.1), and its seed is made again meanwhile, once; a script
+//! waits for its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +16,7 @@ use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::Owner;
 use faasw_seedtree::graph::Defined;
 
+use super::engine::{EngineVersion, LanguageEngine};
 use super::function::{Function, Seed};
 use super::graph::{For, Made, Seeds};
 use super::holding::Holding;
@@ -35,6 +38,7 @@ pub struct Tree {
     keeper: Arc<Keeper>,
     function_budget: u64,
     functions: Mutex<Vec<Weak<Function>>>,
+    engines: Mutex<Vec<Weak<LanguageEngine>>>,
     /// By function name, of whatever version.
     holdings: Mutex<BTreeMap<String, Weak<Holding>>>,
     /// Number of the next function.
@@ -86,6 +90,7 @@ impl Tree {
             keeper,
             function_budget,
             functions: Mutex::default(),
+            engines: Mutex::default(),
             holdings: Mutex::default(),
             next_number: AtomicU64::new(0),
             next_deployment: AtomicU64::new(0),
@@ -117,10 +122,49 @@ impl Tree {
         known: Option<Known>,
     ) -> Result<Arc<Function>, SeedError> {
         let deployment = self.next_deployment.fetch_add(1, Ordering::Relaxed);
+        let engine = match &spec.script {
+            Some(script) => Some(self.engine(&script.engine, code, time_limit)?),
+            None => None,
+        };
         let recipe = Recipe::function(spec, kind, code, time_limit, known, deployment)?;
         let (parking, holding) = (self.keeper.parking(), self.holding(&spec.name));
-        let function = Function::new(&self.seeds, self.linked.key, recipe, parking, holding)?;
+        let (seeds, linked) = (&self.seeds, self.linked.key);
+        let function = Function::new(seeds, linked, engine, recipe, parking, holding)?;
         Ok(Arc::new(function))
+    }
+
+    /// The language engine that is this code. All scripts of one engine have one, as long as
+    /// they have one code; its seed is made when the first of them is.
+    ///
+    /// # Errors
+    /// When the graph does not take it.
+    pub fn engine(
+        &self,
+        name: &str,
+        code: &Arc<Code>,
+        time_limit: Duration,
+    ) -> Result<Arc<LanguageEngine>, SeedError> {
+        let mut engines = lock(&self.engines);
+        engines.retain(|engine| engine.strong_count() > 0);
+        let known = engines.iter().filter_map(Weak::upgrade);
+        if let Some(engine) = known.into_iter().find(|engine| engine.is_of(code)) {
+            return Ok(engine);
+        }
+        let number = self.next_deployment.fetch_add(1, Ordering::Relaxed);
+        let version = EngineVersion::new(name, number, code, time_limit)?;
+        let engine = LanguageEngine::new(&self.seeds, self.linked.key, version)?;
+        let engine = Arc::new(engine);
+        engines.push(Arc::downgrade(&engine));
+        Ok(engine)
+    }
+
+    /// Has an engine's seed made, unless it is there.
+    ///
+    /// # Errors
+    /// When it cannot be instantiated; platform errors.
+    pub async fn warm(&self, engine: &LanguageEngine) -> Result<(), SeedError> {
+        made(self.seeds.ask(engine.key(), For::Now)).await?;
+        Ok(())
     }
 
     /// Makes a seed as the function's freeze policy says; it stays in memory as long as it is
@@ -180,7 +224,18 @@ impl Tree {
                 Some(describe(seed.recipe.name(), &frozen))
             })
             .collect();
-        all.extend(self.functions().iter().map(|function| function.describe()));
+        let engines: Vec<_> = lock(&self.engines)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let functions = self.functions();
+        for engine in &engines {
+            let its = functions.iter().filter(|function| function.is_of(engine));
+            all.push(engine.describe());
+            all.extend(its.map(|function| function.describe()));
+        }
+        let others = functions.iter().filter(|function| !function.is_script());
+        all.extend(others.map(|function| function.describe()));
         all
     }
 

@@ -1,7 +1,7 @@
 //! Snapshots as the pool has them.
 
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::Snapshot;
+use faasw_seedtree::{Owner, Snapshot};
 
 use crate::stats::SeedInfo;
 
@@ -14,6 +14,7 @@ pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
     SeedInfo {
         name: name.to_owned(),
         level: level(frozen.depth()),
+        is_shared: frozen.owner() == Owner::Shared,
         is_in_memory: true,
         layer_bytes: frozen.bytes(),
         windows: frozen.windows().len(),

@@ -101,6 +101,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         environment: vec![(b"COLOUR".to_vec(), b"green".to_vec())],
         freeze,
         init: None,
+        script: None,
         log: Arc::new(Log::default()),
     }
 }

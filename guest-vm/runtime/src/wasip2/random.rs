@@ -1,10 +1,11 @@
-//! `wasi:random`. The insecure kinds are as good as the secure one here, and
+//! `wasi:random`, and what engines draw. The insecure kinds are as good as the secure one here, and
 //! as fresh: nothing is generated ahead, so no seed can freeze it.
 
 use alloc::vec::Vec;
 
 use wasmtime::Result;
 
+use super::bindings::faasw::engine::fresh;
 use super::bindings::wasi::random::{insecure, insecure_seed, random};
 use crate::draws::Kind;
 use crate::platform::Platform;
@@ -44,5 +45,18 @@ impl<P: Platform> insecure_seed::Host for State<P> {
             self.random_u64(Kind::Insecure, IMPORT),
             self.random_u64(Kind::Insecure, IMPORT),
         ))
+    }
+}
+
+/// An engine has its generators made before any request, and seeds them anew in each: what
+/// it draws for them is nothing that requests share.
+impl<P: Platform> fresh::Host for State<P> {
+    fn seed(&mut self) -> Result<(u64, u64, u64, u64)> {
+        let mut number = || {
+            let mut bytes = [0; size_of::<u64>()];
+            self.platform.random(&mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        Ok((number(), number(), number(), number()))
     }
 }

@@ -1,6 +1,6 @@
 //! The third stage: a module becomes code of this machine, where it was not before.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use faasw_control::{Digest, FreezePolicy, FunctionName, FunctionOptions, Initialised};
@@ -27,7 +27,7 @@ pub(super) struct Compiled {
 
 /// By what a module is to be initialised.
 #[derive(Debug)]
-pub(super) enum Initialiser {
+pub(in crate::node) enum Initialiser {
     /// By what it has for that.
     Found,
     /// By this export.
@@ -72,18 +72,27 @@ impl Core {
         })
     }
 
-    /// Has the engine compile a module, so that it can be initialised where it is to be.
+    /// Compiles a module, so that it can be initialised where it is to be.
     pub(super) async fn compile_module(
         &self,
         name: &FunctionName,
         module: Bytes,
         initialiser: Option<Initialiser>,
     ) -> Result<Ready, DeployError> {
-        let begun = Instant::now();
         self.observer.tell(Event::Compiling {
             function: name,
             module_bytes: module.len(),
         });
+        self.compile_code(module, initialiser).await
+    }
+
+    /// The same, and nobody is told.
+    pub(in crate::node) async fn compile_code(
+        &self,
+        module: Bytes,
+        initialiser: Option<Initialiser>,
+    ) -> Result<Ready, DeployError> {
+        let begun = Instant::now();
         let compiling = match initialiser {
             None => self.engine.compile(module),
             Some(Initialiser::Found) => self.engine.compile_to_initialise(module, None),
@@ -106,10 +115,6 @@ impl Core {
             })
             .await?
         };
-        Ok(Ready {
-            code,
-            artifact: Arc::new(artifact),
-            compile_time,
-        })
+        Ok(Ready::new(code, artifact, compile_time))
     }
 }

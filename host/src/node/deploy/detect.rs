@@ -1,15 +1,18 @@
 //! The first stage: whether what was sent can be a function here at all.
 
 use bytes::Bytes;
-use faasw_control::{FunctionName, FunctionOptions};
+use faasw_control::{EngineUse, FunctionName, FunctionOptions};
 
 use crate::{error::DeployError, node::core::Core};
 
-/// A module within the node's limits, with options that make sense. What it is by its
-/// bytes is for the compile helper to say: the node parses nothing of a tenant's.
+/// A module or a script within the node's limits, with options that make sense. What a
+/// module is by its bytes is for the compile helper to say; of a script the node looks at
+/// the paths of its files.
 pub(super) struct Detected {
     pub(super) name: FunctionName,
     pub(super) module: Bytes,
+    /// Of a script: the engine for it.
+    pub(super) engine: Option<EngineUse>,
     pub(super) options: FunctionOptions,
 }
 
@@ -27,9 +30,11 @@ impl Core {
         if size > limit {
             return Err(DeployError::TooLarge { size, limit });
         }
+        let engine = self.engine_of(&module, &options)?;
         Ok(Detected {
             name: name.clone(),
             module,
+            engine,
             options,
         })
     }

@@ -97,6 +97,7 @@ impl Core {
         let detected = Detected {
             name: detected.name.clone(),
             module,
+            engine: None,
             options: detected.options.clone(),
         };
         let digest = {
@@ -130,6 +131,10 @@ impl Core {
         // Nobody's: it is told to whoever observes, and kept nowhere.
         let log = Arc::new(FunctionLog::new(name.clone(), None, self.observer.clone()));
         let detected = self.detect(&name, module, options)?;
+        if detected.engine.is_some() {
+            let why = "a script is no module: its engine initialises it when it is deployed";
+            return Err(DeployError::NotInitialised(why.to_owned()));
+        }
         let _turn = self.deployments.acquire().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);

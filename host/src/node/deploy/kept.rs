@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use faasw_control::{Digest, FunctionName};
 use faasw_pool::Known;
 use faasw_text::Line;
@@ -25,6 +26,9 @@ impl Core {
         name: &FunctionName,
         record: &VersionRecord,
     ) -> Result<Ready, DeployError> {
+        if let Some(engine) = &record.engine {
+            return self.engine_code(engine).await;
+        }
         let digest = record.digest;
         if let Some(ready) = self.stored_code(digest).await? {
             return Ok(ready);
@@ -37,6 +41,16 @@ impl Core {
         Ok(ready)
     }
 
+    /// The script of a version that is one.
+    async fn script_again(&self, record: &VersionRecord) -> Result<Option<Bytes>, DeployError> {
+        if record.engine.is_none() {
+            return Ok(None);
+        }
+        let (storage, digest) = (self.storage.clone(), record.digest);
+        let script = blocking(move || storage.registry.module(digest)).await?;
+        Ok(Some(script.into()))
+    }
+
     /// Makes the seed of a version that the registry has.
     pub(in crate::node) async fn stored_seed(
         &self,
@@ -46,13 +60,15 @@ impl Core {
     ) -> Result<Arc<dyn Seed>, DeployError> {
         let ready = self.code_again(name, record).await?;
         self.observer.tell(Event::MakingSeed { function: name });
-        let (seed, _) = ready.code.seed(&self.spec(name, record, log)).await?;
+        let script = self.script_again(record).await?;
+        let spec = self.spec(name, record, script, log);
+        let (seed, _) = ready.code.seed(&spec).await?;
         Ok(seed)
     }
 
     /// Keeps code for the next start. Without it, that compiles again: no
     /// reason not to serve.
-    async fn store_code(&self, digest: Digest, artifact: Arc<Artifact>) {
+    pub(in crate::node) async fn store_code(&self, digest: Digest, artifact: Arc<Artifact>) {
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
         let stored = blocking(move || {
             let new = NewArtifact {
@@ -84,7 +100,8 @@ impl Core {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
         };
-        let spec = self.spec(name, record, log);
+        let script = self.script_again(record).await?;
+        let spec = self.spec(name, record, script, log);
         Ok(ready.code.adopt(&spec, known).await?)
     }
 

@@ -16,6 +16,8 @@ mod kept;
 mod prepare;
 mod seed;
 
+pub(super) use self::code::Ready;
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -1,7 +1,5 @@
 //! The second stage: what a module is known by, and whether its code is there.
 
-use std::sync::Arc;
-
 use faasw_control::Digest;
 use faasw_text::Line;
 
@@ -26,6 +24,13 @@ impl Core {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
+        if let Some(engine) = &detected.engine {
+            return Ok(Prepared {
+                stored: Some(self.engine_code(engine).await?),
+                detected,
+                digest,
+            });
+        }
         // Code of what is to be initialised is made for that.
         let stored = match Initialiser::of(&detected.options) {
             Some(Initialiser::Named(_)) => None,
@@ -43,18 +48,14 @@ impl Core {
     }
 
     /// The code of a module, if the registry has some that the engine takes.
-    pub(super) async fn stored_code(&self, digest: Digest) -> Result<Option<Ready>, DeployError> {
+    pub(in crate::node) async fn stored_code(&self, digest: Digest) -> Result<Option<Ready>, DeployError> {
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
         let stored = blocking(move || storage.registry.artifact(digest, &generation)).await?;
         let Some(artifact) = stored else {
             return Ok(None);
         };
         match self.engine.load(artifact.kind, &artifact.code).await {
-            Ok(code) => Ok(Some(Ready {
-                code,
-                artifact: Arc::new(artifact),
-                compile_time: None,
-            })),
+            Ok(code) => Ok(Some(Ready::new(code, artifact, None))),
             Err(error) => {
                 tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is compiled again");
                 Ok(None)

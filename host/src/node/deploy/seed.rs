@@ -43,12 +43,14 @@ impl Core {
         let Detected {
             name,
             module,
+            engine,
             options,
         } = detected;
         let begun = Instant::now();
         self.observer.tell(Event::MakingSeed { function: &name });
         let mut record = VersionRecord {
             digest,
+            engine,
             initialised,
             kind: ready.code.kind(),
             options,
@@ -56,9 +58,11 @@ impl Core {
             freeze: FreezeRecord::default(),
             imports: ready.artifact.imports.clone(),
             module_bytes: module.len() as u64,
-            code_bytes: ready.artifact.code.len() as u64,
+            code_bytes: ready.code_bytes,
         };
-        let (seed, report) = ready.code.seed(&self.spec(&name, &record, &log)).await?;
+        let script = record.engine.is_some().then(|| module.clone());
+        let spec = self.spec(&name, &record, script, &log);
+        let (seed, report) = ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
         if let Some(drew) = drew.filter(|drew| !drew.drawn.is_empty()) {
             record.freeze.drew_entropy |= drew.drew_entropy;

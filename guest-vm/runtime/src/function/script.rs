@@ -1,0 +1,130 @@
+//! A language engine takes its script: from then on it is the function that the script makes
+//! of it.
+//!
+//! The script comes as one piece on a channel of its own, before any request. What is left
+//! of it in the guest's own memory is wiped, or the function's seed would hold it twice.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::hint;
+
+use faasw_abi::channel::Channel;
+use faasw_abi::outcome::Outcome;
+use faasw_abi::script::{self, ENGINE_VERSION, File, SCRIPT_EXPORT, SCRIPT_INIT, SCRIPT_MAX};
+use faasw_abi::wire::SeedConfig;
+use wasmtime::component::{ComponentType, Lift, TypedFunc};
+
+use super::{Instance, Ready, exported};
+use crate::failure::Failure;
+use crate::platform::{Platform, read_some};
+
+/// What an engine has against a script.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+struct ScriptError {
+    message: String,
+    file: Option<String>,
+    line: Option<u32>,
+    stack: String,
+}
+
+/// An engine's function that takes a script.
+type Init = TypedFunc<(&'static [File<'static>],), (Result<(), ScriptError>,)>;
+
+/// The script's bytes, for as long as they are needed.
+struct Wiped(Vec<u8>);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // Somebody might look.
+        hint::black_box(&self.0);
+    }
+}
+
+impl<P: Platform> Ready<P> {
+    /// Hands the script that comes on [`Channel::SCRIPT`] to the function, which is a language
+    /// engine's, and sets it up as `config` says.
+    ///
+    /// # Errors
+    /// When it is no engine, uses more memory than `config` lets it, does not take the script,
+    /// or traps over it: it is not to be used any more then.
+    pub fn take_script(&mut self, config: SeedConfig) -> Result<(), Failure> {
+        let script = self.receive_script()?;
+        let files = script::read(&script.0)
+            .map_err(|error| Failure::new(Outcome::LoadFailed, format!("{error}")))?;
+        let Instance::Component(instance) = self.instance else {
+            return Err(Failure::new(
+                Outcome::LoadFailed,
+                "a module is no language engine",
+            ));
+        };
+        let too_large = self.store.data_mut().become_function(config).err();
+        if let Some(error) = too_large {
+            return Err(Failure::load(&error.into(), None));
+        }
+        let interface = format!("{SCRIPT_EXPORT}@{ENGINE_VERSION}");
+        let init = exported(&mut self.store, instance, &interface, SCRIPT_INIT)
+            .map_err(|error| Failure::load(&error, None))?;
+        self.init(&init, &files)
+    }
+
+    fn init(
+        &mut self,
+        init: &TypedFunc<(&[File<'_>],), (Result<(), ScriptError>,)>,
+        files: &[File<'_>],
+    ) -> Result<(), Failure> {
+        match init.call(&mut self.store, (files,)) {
+            Ok((Ok(()),)) => Ok(()),
+            Ok((Err(error),)) => Err(Failure::new(Outcome::LoadFailed, error.told())),
+            Err(error) => Err(Failure::run(&error, &self.store.data().memory)),
+        }
+    }
+
+    fn receive_script(&mut self) -> Result<Wiped, Failure> {
+        let platform = self.platform_mut();
+        let head = platform.head(Channel::SCRIPT);
+        let bytes = head.try_into().map(u64::from_le_bytes).ok();
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let Some(bytes) = bytes.filter(|bytes| *bytes <= SCRIPT_MAX) else {
+            return Err(Failure::new(
+                Outcome::GuestFailed,
+                "a script came without its length",
+            ));
+        };
+        // Of its whole size at once: what is left behind by growing would stay, too.
+        let mut script = Wiped(vec![0; bytes]);
+        let mut rest = &mut script.0[..];
+        while !rest.is_empty() {
+            let read = read_some(self.platform_mut(), Channel::SCRIPT, rest);
+            if read == 0 {
+                break;
+            }
+            rest = rest.get_mut(read..).unwrap_or_default();
+        }
+        Ok(script)
+    }
+}
+
+impl ScriptError {
+    /// As it is told to whoever deploys.
+    fn told(&self) -> String {
+        let mut told = String::new();
+        // Writing to a string cannot fail.
+        if let Some(file) = &self.file {
+            let _ = write!(told, "{file}:");
+            if let Some(line) = self.line {
+                let _ = write!(told, "{line}:");
+            }
+            told.push(' ');
+        }
+        told.push_str(&self.message);
+        for line in self.stack.lines() {
+            let _ = write!(told, "\n  {line}");
+        }
+        told
+    }
+}

@@ -1,0 +1,92 @@
+//! `engine`: the running node's language engines.
+
+use faasw_control::{Client, EngineInfo, FunctionName};
+
+use super::{
+    args::{Engine, EngineAdd, EngineName, Ls},
+    exit::Exit,
+    output::{self, data_dir, print, print_json, read_module, say, with_progress},
+};
+
+/// Does what is asked about engines.
+pub async fn engine(command: Engine) -> Result<(), Exit> {
+    match command {
+        Engine::Add(args) => add(args).await,
+        Engine::Ls(args) => list(args).await,
+        Engine::Warm(args) => warm(args).await,
+        Engine::Rm(args) => remove(args).await,
+    }
+}
+
+async fn add(args: EngineAdd) -> Result<(), Exit> {
+    let name = match args.name {
+        Some(name) => name,
+        None => FunctionName::from_file(&args.file)
+            .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+    };
+    let client = Client::new(&data_dir(args.node)?);
+    let component = read_module(&args.file)?;
+    let size = output::size(component.len() as u64);
+    say(format_args!("{name}: adding a language engine of {size}…"));
+    let adding = client.add_engine(&name, component, &args.extension);
+    let engine = with_progress(&name, adding)
+        .await
+        .map_err(|error| Exit::from(error).of(&name, "was not added"))?;
+    if args.format.json {
+        return print_json(&engine);
+    }
+    let extensions = extensions(&engine);
+    print(format!("{name}: runs scripts that end with {extensions}\n"))
+}
+
+async fn list(args: Ls) -> Result<(), Exit> {
+    let engines = Client::new(&data_dir(args.node)?).engines().await?;
+    if args.format.json {
+        return print_json(&engines);
+    }
+    print(table(&engines))
+}
+
+async fn warm(args: EngineName) -> Result<(), Exit> {
+    let name = &args.name;
+    let client = Client::new(&data_dir(args.node)?);
+    with_progress(name, client.warm_engine(name))
+        .await
+        .map_err(|error| Exit::from(error).of(name, "was not warmed"))?;
+    say(format_args!("{name}: its code and its seed are ready"));
+    Ok(())
+}
+
+async fn remove(args: EngineName) -> Result<(), Exit> {
+    let name = &args.name;
+    let client = Client::new(&data_dir(args.node)?);
+    client.remove_engine(name).await?;
+    say(format_args!("{name}: removed"));
+    Ok(())
+}
+
+fn extensions(engine: &EngineInfo) -> String {
+    let texts: Vec<_> = engine.extensions.iter().map(ToString::to_string).collect();
+    texts.join(" ")
+}
+
+fn table(engines: &[EngineInfo]) -> String {
+    let width = |engine: &EngineInfo| engine.name.as_str().len();
+    let width = engines.iter().map(width).max().unwrap_or(0).max(4);
+    let mut text = format!(
+        "{:width$}  {:16}  {:>9}  {:>9}  {:4}  ADDED\n",
+        "NAME", "EXTENSIONS", "SIZE", "FUNCTIONS", "WARM"
+    );
+    for engine in engines {
+        text.push_str(&format!(
+            "{:width$}  {:16}  {:>9}  {:>9}  {:4}  {}\n",
+            engine.name,
+            extensions(engine),
+            output::size(engine.module_bytes),
+            engine.functions,
+            if engine.is_warm { "yes" } else { "no" },
+            humantime::format_rfc3339_seconds(engine.added),
+        ));
+    }
+    text
+}

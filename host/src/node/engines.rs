@@ -1,0 +1,304 @@
+//! The node's language engines: which there are, and their code.
+//!
+//! An engine is a component that the operator adds. Its code is compiled when a script needs
+//! it first, or ahead; all scripts of one engine share one code and one seed. A script's
+//! version names its engine by digest, so that an engine that is replaced or removed leaves
+//! the scripts before on theirs.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use faasw_abi::script;
+use faasw_control::{Digest, EngineInfo, EngineUse, Extension, FunctionName, FunctionOptions};
+use faasw_control::{FreezePolicy, OptionsError};
+use tokio::sync::OnceCell;
+
+use super::{
+    core::{Core, blocking},
+    deploy::Ready,
+};
+use crate::{
+    error::{DeployError, EngineError},
+    log::Event,
+    registry::{self, EngineRecord, NewArtifact, RegistryError},
+};
+
+/// The engines of a node.
+#[derive(Debug, Default)]
+pub(super) struct Engines {
+    table: RwLock<registry::Engines>,
+    /// Code by the digest of its component: single-flight, and shared by all scripts.
+    code: Mutex<HashMap<Digest, Arc<OnceCell<Ready>>>>,
+}
+
+impl Engines {
+    /// These, none of whose code is there.
+    pub(super) fn new(table: registry::Engines) -> Self {
+        Self {
+            table: RwLock::new(table),
+            code: Mutex::default(),
+        }
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, registry::Engines> {
+        // It changes by calls that do not panic.
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut registry::Engines)) {
+        change(&mut self.table.write().unwrap_or_else(PoisonError::into_inner));
+        let table = self.table();
+        let is_there = |digest: &Digest| table.values().any(|record| record.digest == *digest);
+        // Scripts that still need one have it, and whatever is being made goes on.
+        self.code().retain(|digest, _| is_there(digest));
+    }
+
+    fn code(&self) -> MutexGuard<'_, HashMap<Digest, Arc<OnceCell<Ready>>>> {
+        self.code.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cell(&self, digest: Digest) -> Arc<OnceCell<Ready>> {
+        self.code().entry(digest).or_default().clone()
+    }
+
+    /// The engine for scripts that end like this.
+    fn of(&self, extension: &Extension) -> Option<EngineUse> {
+        let table = self.table();
+        let (name, record) = table
+            .iter()
+            .find(|(_, record)| record.extensions.contains(extension))?;
+        Some(EngineUse {
+            name: name.clone(),
+            digest: record.digest,
+        })
+    }
+
+    /// Whose scripts end like one of these, other than `name`'s.
+    fn taken(
+        &self,
+        name: &FunctionName,
+        extensions: &[Extension],
+    ) -> Option<(Extension, FunctionName)> {
+        let table = self.table();
+        let mut others = table.iter().filter(|(other, _)| *other != name);
+        others.find_map(|(other, record)| {
+            let mut both = extensions.iter();
+            let extension = both.find(|extension| record.extensions.contains(extension))?;
+            Some((extension.clone(), other.clone()))
+        })
+    }
+}
+
+impl Core {
+    /// The engine that a script is for; of a module there is none.
+    pub(super) fn engine_of(
+        &self,
+        module: &[u8],
+        options: &FunctionOptions,
+    ) -> Result<Option<EngineUse>, DeployError> {
+        if !script::is_script(module) {
+            return Ok(None);
+        }
+        let files = script::read(module).map_err(DeployError::Script)?;
+        let first = files.first().map_or("", |(path, _)| path);
+        let engine = Extension::of_path(first).and_then(|extension| self.engines.of(&extension));
+        let Some(engine) = engine else {
+            let table = self.engines.table();
+            let extensions = table.values().flat_map(|record| record.extensions.clone());
+            return Err(DeployError::NoEngine {
+                file: first.to_owned(),
+                extensions: extensions.collect(),
+            });
+        };
+        if options.init_export().is_some() {
+            return Err(OptionsError::Init("a script's engine initialises it: no export is named").into());
+        }
+        if options.freeze_policy() == FreezePolicy::BeforeInit {
+            let why = "a script is frozen after it was initialised: before-init is for modules";
+            return Err(OptionsError::Init(why).into());
+        }
+        Ok(Some(engine))
+    }
+
+    /// An engine's code, compiled if that has to be.
+    pub(super) async fn engine_code(&self, engine: &EngineUse) -> Result<Ready, DeployError> {
+        let EngineUse { name, digest } = engine;
+        let cell = self.engines.cell(*digest);
+        let ready = cell.get_or_try_init(|| async {
+            if let Some(ready) = self.stored_code(*digest).await? {
+                return Ok(ready.without_bytes());
+            }
+            let (storage, digest) = (self.storage.clone(), *digest);
+            let module = blocking(move || storage.registry.module(digest)).await?;
+            let ready = self.compile_engine(name, module.into()).await?;
+            self.store_code(digest, ready.artifact.clone()).await;
+            Ok::<_, DeployError>(ready.without_bytes())
+        });
+        Ok(ready.await?.clone())
+    }
+
+    async fn compile_engine(
+        &self,
+        name: &FunctionName,
+        module: Bytes,
+    ) -> Result<Ready, DeployError> {
+        self.observer.tell(Event::CompilingEngine {
+            engine: name,
+            module_bytes: module.len(),
+        });
+        self.compile_code(module, None).await
+    }
+
+    /// Adds an engine, in place of the one of its name.
+    pub(super) async fn add_engine(
+        self: &Arc<Self>,
+        name: &str,
+        module: Bytes,
+        extensions: Vec<Extension>,
+    ) -> Result<EngineInfo, EngineError> {
+        let name = FunctionName::new(name).map_err(DeployError::from)?;
+        let (size, limit) = (module.len(), self.limits.module);
+        if size > limit {
+            return Err(DeployError::TooLarge { size, limit }.into());
+        }
+        if let Some((extension, engine)) = self.engines.taken(&name, &extensions) {
+            return Err(EngineError::Taken { extension, engine });
+        }
+        let _turn = self.deployments.acquire().await;
+        if self.has_ended() {
+            return Err(DeployError::ShuttingDown.into());
+        }
+        let digest = {
+            let module = module.clone();
+            blocking(move || Ok(Digest::of(&module))).await?
+        };
+        let ready = self.compile_engine(&name, module.clone()).await?;
+        if !ready.code.is_engine() {
+            return Err(EngineError::NotAnEngine);
+        }
+        // What all its scripts are made of is to work before there are any.
+        let warming = ready.code.warm(name.as_str());
+        warming.await.map_err(DeployError::from)?;
+        let record = EngineRecord {
+            digest,
+            extensions,
+            added: SystemTime::now(),
+            module_bytes: module.len() as u64,
+        };
+        // Not dropped with this future: the registry's thread would go on.
+        let core = Arc::clone(self);
+        let commit =
+            tokio::spawn(async move { core.commit_engine(name, record, module, ready).await });
+        commit.await.map_err(|_| RegistryError::Interrupted)?
+    }
+
+    async fn commit_engine(
+        &self,
+        name: FunctionName,
+        record: EngineRecord,
+        module: Bytes,
+        ready: Ready,
+    ) -> Result<EngineInfo, EngineError> {
+        let _committing = self.committing.lock().await;
+        // Once more: another may have got the extensions since.
+        if let Some((extension, engine)) = self.engines.taken(&name, &record.extensions) {
+            return Err(EngineError::Taken { extension, engine });
+        }
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        {
+            let (name, record, artifact) = (name.clone(), record.clone(), ready.artifact.clone());
+            blocking(move || {
+                let new = NewArtifact {
+                    generation: &generation,
+                    artifact: &artifact,
+                };
+                storage.registry.store_engine(&name, &record, &module, Some(new))
+            })
+            .await?;
+        }
+        let digest = record.digest;
+        self.engines.change(|table| {
+            table.insert(name.clone(), record);
+        });
+        // Scripts that are deployed from now on share it.
+        let _ = self.engines.cell(digest).set(ready.without_bytes());
+        tracing::info!(engine = %name, %digest, "language engine added");
+        self.engine_info(&name)
+    }
+
+    /// Has an engine's code and seed made, unless they are there.
+    pub(super) async fn warm_engine(&self, name: &str) -> Result<EngineInfo, EngineError> {
+        let (name, digest) = {
+            let table = self.engines.table();
+            let found = table.get_key_value(name);
+            let (name, record) = found.ok_or_else(|| EngineError::Unknown(name.into()))?;
+            (name.clone(), record.digest)
+        };
+        let _turn = self.deployments.acquire().await;
+        if self.has_ended() {
+            return Err(DeployError::ShuttingDown.into());
+        }
+        let engine = EngineUse {
+            name: name.clone(),
+            digest,
+        };
+        let ready = self.engine_code(&engine).await?;
+        let warming = ready.code.warm(name.as_str());
+        warming.await.map_err(DeployError::from)?;
+        self.engine_info(&name)
+    }
+
+    /// Takes an engine out of registry and table.
+    pub(super) async fn remove_engine(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+        let unknown = || EngineError::Unknown(name.into());
+        let name = FunctionName::new(name).map_err(|_| unknown())?;
+        let core = Arc::clone(self);
+        // Not dropped with this future: table and registry would disagree.
+        let removing = tokio::spawn(async move {
+            let _committing = core.committing.lock().await;
+            let (storage, of_it) = (core.storage.clone(), name.clone());
+            let was_there = blocking(move || storage.registry.remove_engine(&of_it)).await?;
+            core.engines.change(|table| {
+                table.remove(&name);
+            });
+            Ok::<_, RegistryError>(was_there)
+        });
+        match removing.await.map_err(|_| RegistryError::Interrupted)?? {
+            true => Ok(()),
+            false => Err(unknown()),
+        }
+    }
+
+    /// All engines, by name.
+    pub(super) fn engine_infos(&self) -> Vec<EngineInfo> {
+        let names: Vec<_> = self.engines.table().keys().cloned().collect();
+        let infos = names.iter().map(|name| self.engine_info(name));
+        // One that was removed meanwhile is none.
+        infos.filter_map(Result::ok).collect()
+    }
+
+    fn engine_info(&self, name: &FunctionName) -> Result<EngineInfo, EngineError> {
+        let record = self.engines.table().get(name).cloned();
+        let record = record.ok_or_else(|| EngineError::Unknown(name.to_string()))?;
+        let cell = self.engines.code().get(&record.digest).cloned();
+        let ready = cell.as_ref().and_then(|cell| cell.get());
+        let functions = self.all();
+        let uses = functions.iter().filter(|function| {
+            let engine = function.record.engine.as_ref();
+            engine.is_some_and(|engine| engine.digest == record.digest)
+        });
+        Ok(EngineInfo {
+            name: name.clone(),
+            extensions: record.extensions,
+            digest: record.digest,
+            added: record.added,
+            module_bytes: record.module_bytes,
+            functions: uses.count(),
+            is_warm: ready.is_some_and(|ready| ready.code.is_warm()),
+        })
+    }
+}
