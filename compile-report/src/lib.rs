@@ -225,6 +225,7 @@ mod tests {
             cpu_milliseconds: 3,
             from_text: true,
             has_initialiser: true,
+            is_engine: true,
             wizer: Some(Wizer::Refused("why".to_owned())),
         }
     }

@@ -55,6 +55,20 @@ fn module(fields: &str) -> String {
 }
 
 #[test]
+fn an_engine_takes_requests_and_scripts() {
+    let is_engine = |upload: &[u8]| compile(upload, Isa::V3).unwrap().compiled.is_engine;
+    assert!(is_engine(&fixture("lua-engine.wasm")));
+    assert!(!is_engine(&fixture("http-probe.wasm")));
+    assert!(!is_engine(&fixture("cgi-probe.wasm")));
+    // What takes scripts and no requests runs none.
+    let script = r#"(instance $s (export "init" (func $f)))
+        (export "faasw:engine/script@0.1.0" (instance $s)) (instance $e"#;
+    let both = command("").replacen("(instance $e", script, 1);
+    assert_eq!(kind(both.as_bytes()), FunctionKind::CliComponent);
+    assert!(!is_engine(both.as_bytes()));
+}
+
+#[test]
 fn every_release_of_wasi_0_2_makes_a_function() {
     for version in ["0.2.0", "0.2.3", "0.2.99"] {
         let run = format!("wasi:cli/run@{version}");

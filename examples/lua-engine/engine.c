@@ -146,7 +146,8 @@ __attribute__((constructor)) static void begin(void) {
     lua_pop(L, 1);
   }
   // There are no files and no processes.
-  static const char *const absent[] = {"execute", "exit", "remove", "rename", "tmpname"};
+  static const char *const absent[] = {"clock",  "execute",   "exit",   "remove",
+                                      "rename", "setlocale", "tmpname"};
   for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) forget("os", absent[i]);
   lua_pushnil(L);
   lua_setglobal(L, "dofile");

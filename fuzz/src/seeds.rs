@@ -7,9 +7,9 @@ use faasw_abi::isa::Isa;
 use faasw_abi::mailbox::{GuestWords, LOG_RECORD_HEADER};
 use faasw_abi::outcome::Outcome;
 use faasw_abi::pages::{PageRange, Ranges};
-use faasw_abi::state;
 use faasw_abi::trap::TrapKind;
 use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_trailers};
+use faasw_abi::{script, state};
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::Message;
 use faasw_fri::messages::{
@@ -62,6 +62,11 @@ fn trailers() -> Vec<u8> {
     encode_trailers(&[pair("x-sum", "1"), pair("content-length", "9")])
 }
 
+fn script() -> Vec<u8> {
+    let files: [script::File<'_>; 2] = [("handler.lua", b"return 1"), ("lib/a.txt", b"")];
+    script::write(&files).unwrap_or_default()
+}
+
 fn state() -> Vec<u8> {
     let value = state::Value {
         ty: state::ValueType::F64,
@@ -103,11 +108,14 @@ fn messages() -> Vec<Seed> {
         Command::Grow { ram_bytes: 1 << 28 },
         Command::Load {
             code_bytes: 4096,
-            config,
+            config: config.clone(),
         },
         Command::Instantiate,
         Command::Evaluate {
             export: "init".to_owned(),
+        },
+        Command::Script {
+            config: config.clone(),
         },
     ]);
     let wire = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
@@ -117,6 +125,7 @@ fn messages() -> Vec<Seed> {
         [vec![how], length.to_le_bytes().to_vec(), head, trailers].concat()
     };
     vec![
+        ("script", "two-files", script()),
         ("state", "module", state()),
         ("wire", "request-head", wire(0, request.encode())),
         ("wire", "response-head", wire(1, head().encode())),

@@ -28,6 +28,7 @@ targets!(
     log,
     mailbox,
     response,
+    script,
     shell_words,
     state,
     wire,

@@ -266,7 +266,9 @@ impl Code for PoolCode {
     }
 
     fn is_warm(&self) -> bool {
-        self.engine.get().is_some_and(|engine| engine.is_in_memory())
+        self.engine
+            .get()
+            .is_some_and(|engine| engine.is_in_memory())
     }
 
     fn initialising(&self) -> Option<&Initialising> {

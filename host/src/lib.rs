@@ -89,9 +89,10 @@ pub use registry::RegistryError;
 pub use server::TlsError;
 
 pub use faasw_control::{
-    Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy, FunctionDetails, FunctionInfo, FunctionKind,
-    FunctionName, FunctionOptions, HostName, HostNameError, Initialised, LogLine, LogPage,
-    LogStream, NameError, OptionsError, RequestLimits, SeedInfo, spelling,
+    Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy,
+    FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName,
+    HostNameError, Initialised, LogLine, LogPage, LogStream, NameError, OptionsError,
+    RequestLimits, SeedInfo, spelling,
 };
 pub use faasw_pool::{
     CompileError, Confinement, Fault, InvokeError, Isa, Launcher, Manner, PlatformError, SeedError,

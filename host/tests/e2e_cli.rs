@@ -428,6 +428,113 @@ fn wizen_writes_a_module_whole_or_leaves_what_was_there() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+fn scripts_run_by_engines_that_the_command_adds() {
+    let data = tempfile::tempdir().unwrap();
+    let data_dir = data.path().join("state");
+    let folder = data.path().join("my shop");
+    std::fs::create_dir_all(folder.join("lib")).unwrap();
+    let handler = "local f = require 'lib.f' return function() return f end";
+    std::fs::write(folder.join("handler.lua"), handler).unwrap();
+    std::fs::write(folder.join("lib/f.lua"), "return 'of a folder'").unwrap();
+    let script = data.path().join("hello.lua");
+    std::fs::write(&script, "return function() return 'of a file' end").unwrap();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let (folder, script) = (path(&folder), path(&script));
+    let state = path(&data_dir);
+    let node = Running::start(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &state]);
+    node.said("ready on ");
+    let early = run(&["deploy", &script], &data_dir);
+    let said = String::from_utf8_lossy(&early.stderr);
+    assert!(
+        !early.status.success() && said.contains("engine add"),
+        "{said}"
+    );
+    let add = [
+        "engine",
+        "add",
+        "fixtures/lua-engine.wasm",
+        "--name",
+        "lua",
+        "--extension",
+        ".lua",
+    ];
+    assert_eq!(
+        good(run(&add, &data_dir)),
+        "lua: runs scripts that end with .lua\n"
+    );
+    let deployed = good(run(&["deploy", &script], &data_dir));
+    assert!(
+        deployed.starts_with("hello: version 1, run by lua; seed made in "),
+        "{deployed}"
+    );
+    good(run(&["deploy", &folder], &data_dir));
+    assert_eq!(good(run(&["invoke", "hello"], &data_dir)), "of a file");
+    assert_eq!(good(run(&["invoke", "my-shop"], &data_dir)), "of a folder");
+    let engines = good(run(&["engine", "ls"], &data_dir));
+    let line: Vec<&str> = engines.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(
+        (line[0], line[1], line[4], line[5]),
+        ("lua", ".lua", "2", "yes")
+    );
+    assert!(good(run(&["ls"], &data_dir)).contains("script of lua"));
+    let inspected = good(run(&["inspect", "hello"], &data_dir));
+    assert!(
+        inspected.contains("run by lua with the digest "),
+        "{inspected}"
+    );
+    let tree = good(run(&["tree"], &data_dir));
+    assert!(
+        tree.contains("\n   └─ lua ") && tree.contains("\n      ├─ "),
+        "{tree}"
+    );
+    // It is seldom that an editor leaves what can be run.
+    std::fs::write(&script, "return function( return 1 end").unwrap();
+    let bad = run(&["deploy", &script], &data_dir);
+    let said = String::from_utf8_lossy(&bad.stderr);
+    assert!(said.contains("hello.lua:1: <name> or"), "{said}");
+    assert_eq!(good(run(&["invoke", "hello"], &data_dir)), "of a file");
+    good(run(&["engine", "warm", "lua"], &data_dir));
+    good(run(&["engine", "rm", "lua"], &data_dir));
+    assert_eq!(
+        run(&["engine", "rm", "lua"], &data_dir).status.code(),
+        Some(1)
+    );
+    assert_eq!(good(run(&["invoke", "hello"], &data_dir)), "of a file");
+    assert_eq!(node.stop("TERM"), Some(0));
+}
+
+fn up_runs_a_folder_and_watches_it() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().join("shop");
+    std::fs::create_dir(&folder).unwrap();
+    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).unwrap();
+    write(
+        "main.lua",
+        "local f = require 'f' return function() return f end",
+    );
+    write("f.lua", "return 'one'");
+    let mut up = Running::start(&[
+        "up",
+        folder.to_str().unwrap(),
+        "--engine",
+        ".lua=fixtures/lua-engine.wasm",
+        "--watch",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    let line = up.line();
+    let address = line
+        .strip_prefix("  curl http://")
+        .and_then(|rest| rest.strip_suffix("/shop/\n"));
+    let address = address.unwrap().parse().unwrap();
+    assert_eq!(get(address, "/shop/").body, "one");
+    up.said("watching for changes");
+    write("f.lua", "return 'two'");
+    up.said("shop: redeployed");
+    assert_eq!(get(address, "/shop/").body, "two");
+    assert_eq!(up.stop("TERM"), Some(0));
+}
+
 fn doctor_runs_a_guest() {
     let folder = tempfile::tempdir().unwrap();
     let text = good(run(&["doctor"], folder.path()));
@@ -455,6 +562,8 @@ fn main() {
         requests_under_way_end_on_their_version_and_before_the_node,
         nothing_is_left_of_a_killed_node,
         wizen_writes_a_module_whole_or_leaves_what_was_there,
+        scripts_run_by_engines_that_the_command_adds,
+        up_runs_a_folder_and_watches_it,
         doctor_runs_a_guest,
     ]);
 }

@@ -120,7 +120,10 @@ fn a_script_of_several_files_finds_them() {
                 "local greet = require 'lib.greet'\nlocal n = require 'numbers'\n\
                  return function() return greet(n.one) .. file('data/täxt.txt') end",
             ),
-            ("lib/greet.lua", "return function(n) return 'hello ' .. n .. ' ' end"),
+            (
+                "lib/greet.lua",
+                "return function(n) return 'hello ' .. n .. ' ' end",
+            ),
             ("numbers/init.lua", "return { one = 1 }"),
             ("data/täxt.txt", "naïve"),
         ];
@@ -151,7 +154,10 @@ fn what_a_script_does_first_it_does_once() {
 fn errors_name_file_line_and_stack() {
     with_engine(|bench| {
         let syntax = why(bench, "local x = 1\nlocal y = = 2");
-        assert!(syntax.contains("handler.lua:2: unexpected symbol"), "{syntax}");
+        assert!(
+            syntax.contains("handler.lua:2: unexpected symbol"),
+            "{syntax}"
+        );
         let thrown = why(bench, "local function f() error('boom') end\n\n f()");
         assert!(thrown.contains("handler.lua:1: boom"), "{thrown}");
         assert!(thrown.contains("handler.lua:3: in main chunk"), "{thrown}");
@@ -163,8 +169,14 @@ fn errors_name_file_line_and_stack() {
         assert_eq!(answer.status, 502, "{answer:?}");
         let log = bench.log_once("f", |lines| lines.len() >= 4);
         let log: Vec<&str> = log.iter().map(|line| line.text.trim()).collect();
-        assert!(log[0].starts_with("handler.lua:1: attempt to index"), "{log:?}");
-        assert!(log.contains(&"handler.lua:3: in function <handler.lua:2>"), "{log:?}");
+        assert!(
+            log[0].starts_with("handler.lua:1: attempt to index"),
+            "{log:?}"
+        );
+        assert!(
+            log.contains(&"handler.lua:3: in function <handler.lua:2>"),
+            "{log:?}"
+        );
         // It is fit for the next.
         deploy(bench, "f", HELLO);
         assert_eq!(bench.text("/f/x"), "hello /x");
@@ -188,7 +200,11 @@ fn nothing_random_is_the_same_in_two_forks() {
             .map(|body| body.split(|byte| *byte == b' ').next().unwrap().to_vec())
             .collect();
         assert_eq!(firsts.len(), 100);
-        deploy(bench, "now", "local then_ = os.time() return function() return os.time() - then_ end");
+        deploy(
+            bench,
+            "now",
+            "local then_ = os.time() return function() return os.time() - then_ end",
+        );
         let passed: u64 = bench.text("/now/").parse().unwrap();
         assert!(passed < time_limit(60).as_secs());
     });
@@ -218,11 +234,22 @@ fn scripts_have_their_own_settings() {
         let options = |greeting: &str| FunctionOptions::default().env("GREETING", greeting);
         bench.deploy("a", &one(script), options("hi"));
         bench.deploy("b", &one(script), options("yo"));
-        assert_eq!((bench.text("/a/"), bench.text("/b/")), ("hihi".into(), "yoyo".into()));
+        assert_eq!(
+            (bench.text("/a/"), bench.text("/b/")),
+            ("hihi".into(), "yoyo".into())
+        );
         // Each has its memory, too: less than the engine began with, or more.
         let grows = "return function(r) return #string.rep('x', tonumber(r.query)) .. '' end";
-        bench.deploy("small", &one(grows), FunctionOptions::default().memory(4 << 20));
-        bench.deploy("large", &one(grows), FunctionOptions::default().memory(512 << 20));
+        bench.deploy(
+            "small",
+            &one(grows),
+            FunctionOptions::default().memory(4 << 20),
+        );
+        bench.deploy(
+            "large",
+            &one(grows),
+            FunctionOptions::default().memory(512 << 20),
+        );
         assert_eq!(bench.text("/small/?1000000"), "1000000");
         assert_eq!(bench.get("/small/?8000000").status, 502);
         assert_eq!(bench.text("/large/?100000000"), "100000000");
@@ -271,7 +298,10 @@ fn a_large_script_arrives_whole() {
         let options = FunctionOptions::default().memory(256 << 20);
         bench.deploy("f", &bundle(&files), options);
         let size = data.len();
-        assert_eq!(bench.text("/f/"), format!("{size} {} {size}", &data[size - 8..]));
+        assert_eq!(
+            bench.text("/f/"),
+            format!("{size} {} {size}", &data[size - 8..])
+        );
         // What was in the guest's own memory on the way is not part of the seed.
         let layer = bench.node.tree().last().unwrap().layer_bytes;
         assert!(layer < 3 * size as u64, "{layer}");
@@ -284,17 +314,29 @@ fn uploads_that_are_no_script_are_refused() {
         let default = FunctionOptions::default;
         for end in [8, 11, 12, 20, script.len() - 1] {
             let refusal = refused(bench, "f", &script[..end], default());
-            assert!(matches!(refusal, DeployError::Script(_)), "{end}: {refusal:?}");
+            assert!(
+                matches!(refusal, DeployError::Script(_)),
+                "{end}: {refusal:?}"
+            );
         }
         let python = bundle(&[("handler.py", "pass"), ("handler.lua", HELLO)]);
         let refusal = refused(bench, "f", &python, default());
-        assert!(matches!(refusal, DeployError::NoEngine { .. }), "{refusal:?}");
+        assert!(
+            matches!(refusal, DeployError::NoEngine { .. }),
+            "{refusal:?}"
+        );
         let told = refusal.to_string();
-        assert!(told.contains("handler.py") && told.contains(".lua"), "{told}");
+        assert!(
+            told.contains("handler.py") && told.contains(".lua"),
+            "{told}"
+        );
         let escape = [&script[..16], b"../../../x.", &script[27..]].concat();
         let refusal = refused(bench, "f", &escape, default()).to_string();
         assert!(refusal.contains("\"../../../x.\""), "{refusal}");
-        for options in [default().init("x"), default().freeze(FreezePolicy::BeforeInit)] {
+        for options in [
+            default().init("x"),
+            default().freeze(FreezePolicy::BeforeInit),
+        ] {
             let refusal = refused(bench, "f", &script, options);
             assert!(matches!(refusal, DeployError::Options(_)), "{refusal:?}");
         }
@@ -312,13 +354,17 @@ fn hostile_scripts_end_alone() {
     deploy(&bench, "good", HELLO);
     let endless = why(&bench, "while true do end");
     assert!(endless.contains("ran longer"), "{endless}");
-    let memory = why(&bench, "local t = {} while true do t[#t + 1] = ('x'):rep(1 << 20) end");
+    let memory = why(
+        &bench,
+        "local t = {} while true do t[#t + 1] = ('x'):rep(1 << 20) end",
+    );
     assert!(memory.contains("not enough memory"), "{memory}");
     let deep = why(&bench, "local function f() return 1 + f() end return f()");
     assert!(deep.contains("stack overflow"), "{deep}");
     let c_deep = why(&bench, "return ('('):rep(100000) .. x");
     assert!(c_deep.contains("handler.lua:1:"), "{c_deep}");
-    let no_way_out = "return function() return tostring(os.execute) .. tostring(io) .. tostring(loadfile) end";
+    let no_way_out =
+        "return function() return tostring(os.execute) .. tostring(io) .. tostring(loadfile) end";
     deploy(&bench, "out", no_way_out);
     assert_eq!(bench.text("/out/"), "nilnilnil");
     // Compiled code is no script: an interpreter believes whatever it says.
@@ -338,13 +384,26 @@ fn what_is_no_engine_is_not_added() {
     let probe = add(&bench, "lua", &e2e::file("fixtures/http-probe.wasm"));
     assert!(matches!(probe, Err(EngineError::NotAnEngine)), "{probe:?}");
     let module = add(&bench, "lua", &e2e::file("fixtures/cgi-probe.wasm"));
-    assert!(matches!(module, Err(EngineError::NotAnEngine)), "{module:?}");
+    assert!(
+        matches!(module, Err(EngineError::NotAnEngine)),
+        "{module:?}"
+    );
     let malformed = add(&bench, "lua", b"return 1");
-    assert!(matches!(malformed, Err(EngineError::NotReady(_))), "{malformed:?}");
+    assert!(
+        matches!(malformed, Err(EngineError::NotReady(_))),
+        "{malformed:?}"
+    );
     // It would give the same randomness to the requests of all its scripts.
-    let draws = add(&bench, "lua", &e2e::file("host/tests/e2e/drawing-engine.wat"));
+    let draws = add(
+        &bench,
+        "lua",
+        &e2e::file("host/tests/e2e/drawing-engine.wat"),
+    );
     let refusal = draws.map(|engine| panic!("{engine:?}")).unwrap_err();
-    assert!(refusal.to_string().contains("faasw:engine/fresh"), "{refusal}");
+    assert!(
+        refusal.to_string().contains("faasw:engine/fresh"),
+        "{refusal}"
+    );
     assert!(bench.node.engines().is_empty());
     let script = refused(&bench, "f", &one(HELLO), FunctionOptions::default());
     assert!(script.to_string().contains("engine add"), "{script}");

@@ -5,6 +5,7 @@ pub mod fri;
 pub mod log;
 pub mod mailbox;
 pub mod response;
+pub mod script;
 pub mod shell_words;
 pub mod state;
 pub mod wire;
@@ -13,12 +14,13 @@ pub mod working_set;
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 9] = [
+pub const ALL: [Target; 10] = [
     compile_report::TARGET,
     fri::TARGET,
     log::TARGET,
     mailbox::TARGET,
     response::TARGET,
+    script::TARGET,
     shell_words::TARGET,
     state::TARGET,
     wire::TARGET,

@@ -214,13 +214,19 @@ mod tests {
             writer.bytes(&1_u32.to_le_bytes());
             writer.string(path.as_bytes());
             writer.string(b"");
-            assert_eq!(read(&writer.into_bytes()).map(drop), Err(ScriptError::BadPath(path.into())));
+            assert_eq!(
+                read(&writer.into_bytes()).map(drop),
+                Err(ScriptError::BadPath(path.into()))
+            );
         }
         for path in ["a", ".env", "..a", "a b/ü.lua", "a\\b"] {
             assert!(write(&[(path, b"")]).is_ok(), "{path:?}");
         }
         let long = "a".repeat(PATH_MAX + 1);
-        assert!(matches!(write(&[(&long, b"")]), Err(ScriptError::BadPath(_))));
+        assert!(matches!(
+            write(&[(&long, b"")]),
+            Err(ScriptError::BadPath(_))
+        ));
     }
 
     #[test]
@@ -233,7 +239,10 @@ mod tests {
         assert_eq!(write(&files), Err(ScriptError::TooManyFiles));
         assert!(write(&files[1..]).is_ok());
         let large = vec![0; SCRIPT_MAX];
-        assert!(matches!(write(&[("a", &large)]), Err(ScriptError::TooLarge(_))));
+        assert!(matches!(
+            write(&[("a", &large)]),
+            Err(ScriptError::TooLarge(_))
+        ));
         // A count sizes nothing by itself.
         let lie = [&MAGIC[..], &[0xff; 4]].concat();
         assert_eq!(read(&lie), Err(ScriptError::TooManyFiles));

@@ -15,7 +15,9 @@ pub const EXTENSIONS_MAX: usize = 16;
 
 /// Why an extension was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0:?} is no extension of a script: such are 1 to 16 of the characters a-z and 0-9, and neither wasm nor wat")]
+#[error(
+    "{0:?} is no extension of a script: such are 1 to 16 of the characters a-z and 0-9, and neither wasm nor wat"
+)]
 pub struct ExtensionError(String);
 
 /// What the name of a script's first file ends with, without the dot: by that its engine is
@@ -118,7 +120,10 @@ mod tests {
 
     #[test]
     fn extensions_are_short_and_not_those_of_webassembly() {
-        assert_eq!(Extension::new(".lua").unwrap(), Extension::new("lua").unwrap());
+        assert_eq!(
+            Extension::new(".lua").unwrap(),
+            Extension::new("lua").unwrap()
+        );
         assert_eq!(Extension::new("lua").unwrap().to_string(), ".lua");
         for text in ["", ".", "..", "Lua", "l ua", "wasm", ".wat", "tar.gz", "é"] {
             assert!(Extension::new(text).is_err(), "{text:?}");

@@ -210,7 +210,12 @@ mod tests {
         let extensions = [".js", "mjs"].map(|text| Extension::new(text).unwrap());
         let written = write_extensions(&extensions);
         assert_eq!(read_extensions(Some(&written)).unwrap(), extensions);
-        for query in [None, Some("extension="), Some("extension=wasm"), Some("a=b")] {
+        for query in [
+            None,
+            Some("extension="),
+            Some("extension=wasm"),
+            Some("a=b"),
+        ] {
             assert!(read_extensions(query).is_err(), "{query:?}");
         }
     }

@@ -5,7 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw::{Deployed, Event, Extension, FunctionName, FunctionOptions, Limits, Node, NodeBuilder, spelling};
+use faasw::{
+    Deployed, Event, Extension, FunctionName, FunctionOptions, Limits, Node, NodeBuilder, spelling,
+};
 use faasw_text::{Indented, TabbedLine};
 use serde::Serialize;
 

@@ -107,7 +107,11 @@ fn entry_of(names: &[&str], wanted: Option<&str>) -> Result<usize, String> {
         match found.as_slice() {
             [] => {}
             [one] => return Ok(*one),
-            _ => return Err(format!("several files could begin: --entry says which {entry}")),
+            _ => {
+                return Err(format!(
+                    "several files could begin: --entry says which {entry}"
+                ));
+            }
         }
     }
     Err(format!(
@@ -118,7 +122,9 @@ fn entry_of(names: &[&str], wanted: Option<&str>) -> Result<usize, String> {
 
 /// Files beside scripts that are often called like them.
 fn is_data(name: &str) -> bool {
-    let data = ["json", "txt", "md", "toml", "yaml", "yml", "html", "css", "map"];
+    let data = [
+        "json", "txt", "md", "toml", "yaml", "yml", "html", "css", "map",
+    ];
     Extension::of_path(name).is_some_and(|extension| data.contains(&extension.as_str()))
 }
 
@@ -151,7 +157,9 @@ fn files_of(folder: &Path) -> io::Result<Vec<String>> {
             }
         }
         if found.len() > FILES_MAX {
-            return Err(io::Error::other(format!("it has more than {FILES_MAX} files")));
+            return Err(io::Error::other(format!(
+                "it has more than {FILES_MAX} files"
+            )));
         }
     }
     found.sort_unstable();
@@ -192,7 +200,13 @@ mod tests {
 
     #[test]
     fn a_folder_begins_with_what_is_named_or_what_is_called_so() {
-        let names = ["a.lua", "handler.json", "index.lua", "lib/handler.lua", "main.lua"];
+        let names = [
+            "a.lua",
+            "handler.json",
+            "index.lua",
+            "lib/handler.lua",
+            "main.lua",
+        ];
         assert_eq!(entry_of(&names, None), Ok(2));
         assert_eq!(entry_of(&names, Some("main.lua")), Ok(4));
         assert!(entry_of(&names, Some("main")).is_err());
@@ -207,7 +221,13 @@ mod tests {
         let at = |path: &str| folder.path().join(path);
         fs::create_dir_all(at("lib/.git")).unwrap();
         fs::create_dir(at("__pycache__")).unwrap();
-        for file in ["handler.lua", ".env", "lib/ü.lua", "lib/.git/x", "__pycache__/y"] {
+        for file in [
+            "handler.lua",
+            ".env",
+            "lib/ü.lua",
+            "lib/.git/x",
+            "__pycache__/y",
+        ] {
             fs::write(at(file), file).unwrap();
         }
         std::os::unix::fs::symlink("..", at("lib/up")).unwrap();

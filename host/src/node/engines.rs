@@ -115,7 +115,9 @@ impl Core {
             });
         };
         if options.init_export().is_some() {
-            return Err(OptionsError::Init("a script's engine initialises it: no export is named").into());
+            return Err(
+                OptionsError::Init("a script's engine initialises it: no export is named").into(),
+            );
         }
         if options.freeze_policy() == FreezePolicy::BeforeInit {
             let why = "a script is frozen after it was initialised: before-init is for modules";
@@ -216,7 +218,9 @@ impl Core {
                     generation: &generation,
                     artifact: &artifact,
                 };
-                storage.registry.store_engine(&name, &record, &module, Some(new))
+                storage
+                    .registry
+                    .store_engine(&name, &record, &module, Some(new))
             })
             .await?;
         }

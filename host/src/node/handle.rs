@@ -104,7 +104,9 @@ impl Node {
         component: impl Into<Bytes>,
         extensions: Vec<Extension>,
     ) -> Result<EngineInfo, EngineError> {
-        self.core.add_engine(name, component.into(), extensions).await
+        self.core
+            .add_engine(name, component.into(), extensions)
+            .await
     }
 
     /// Has an engine's code and seed made, unless they are there: the next script waits for

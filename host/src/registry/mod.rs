@@ -32,11 +32,11 @@ use blobs::Blobs;
 use record::{ArtifactRecord, FunctionRecord};
 use reserve::Reserve;
 use store::Store;
-pub(crate) use tables::{Engines, Versions};
 use tables::{
     ARTIFACTS, FUNCTIONS, VERSIONS, artifact_file, digest_part, digests_of, drop_artifacts,
     engines_in, is_used, put_artifact, read_name, read_record, versions_of, write_record,
 };
+pub(crate) use tables::{Engines, Versions};
 
 /// Versions of a function that are kept, the current one included.
 const KEPT: u64 = 10;

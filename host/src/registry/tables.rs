@@ -116,7 +116,10 @@ pub(super) fn engines_of(
     let mut found = Engines::new();
     for entry in engines.iter()? {
         let (key, value) = entry?;
-        found.insert(read_name(key.value())?, read_record(key.value(), value.value())?);
+        found.insert(
+            read_name(key.value())?,
+            read_record(key.value(), value.value())?,
+        );
     }
     Ok(found)
 }
@@ -143,7 +146,10 @@ pub(super) fn engines_in(state: &ReadTransaction) -> Result<Engines, RegistryErr
 
 /// Whether there ever was an engine. Asking for the table would make it.
 pub(super) fn has_engines(change: &WriteTransaction) -> Result<bool, RegistryError> {
-    let format = change.open_table(META)?.get(FORMAT_KEY)?.map(|format| format.value());
+    let format = change
+        .open_table(META)?
+        .get(FORMAT_KEY)?
+        .map(|format| format.value());
     Ok(format == Some(FORMAT_WITH_ENGINES))
 }
 
@@ -162,8 +168,8 @@ pub(super) fn is_used(
     digest: Digest,
 ) -> Result<bool, RegistryError> {
     let digest = digest.to_string();
-    let of_engines = has_engines(change)?
-        && digests_of_engines(&change.open_table(ENGINES)?)?.contains(&digest);
+    let of_engines =
+        has_engines(change)? && digests_of_engines(&change.open_table(ENGINES)?)?.contains(&digest);
     Ok(of_engines || digests_of(versions)?.contains(&digest))
 }
 

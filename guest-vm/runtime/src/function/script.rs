@@ -31,9 +31,6 @@ struct ScriptError {
     stack: String,
 }
 
-/// An engine's function that takes a script.
-type Init = TypedFunc<(&'static [File<'static>],), (Result<(), ScriptError>,)>;
-
 /// The script's bytes, for as long as they are needed.
 struct Wiped(Vec<u8>);
 

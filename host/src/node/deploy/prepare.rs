@@ -48,7 +48,10 @@ impl Core {
     }
 
     /// The code of a module, if the registry has some that the engine takes.
-    pub(in crate::node) async fn stored_code(&self, digest: Digest) -> Result<Option<Ready>, DeployError> {
+    pub(in crate::node) async fn stored_code(
+        &self,
+        digest: Digest,
+    ) -> Result<Option<Ready>, DeployError> {
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
         let stored = blocking(move || storage.registry.artifact(digest, &generation)).await?;
         let Some(artifact) = stored else {
