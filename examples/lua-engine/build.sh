@@ -5,10 +5,10 @@
 # component. Takes a folder to work in, which may be used again.
 
 set -euo pipefail
+WORK=$(realpath -m "${1:?a folder to work in}")
+OUT=$(realpath -m "${2:-$(dirname "$0")/../../fixtures/lua-engine.wasm}")
+readonly WORK OUT LUA=5.4.9
 cd "$(dirname "$0")"
-readonly WORK=${1:?a folder to work in}
-readonly OUT=${2:-../../fixtures/lua-engine.wasm}
-readonly LUA=5.4.9
 mkdir -p "$WORK"
 
 [[ -d $WORK/lua ]] || {

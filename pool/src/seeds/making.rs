@@ -58,10 +58,13 @@ impl Feed {
     pub fn open(script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
         let head = (script.len() as u64).to_le_bytes();
         mailbox.open(Channel::SCRIPT, &head, false, false)?;
-        Ok(Self {
+        let mut feed = Self {
             rest: script,
             is_whole: false,
-        })
+        };
+        // A small one is all there when the guest begins.
+        feed.go_on(mailbox, &GuestWords::default())?;
+        Ok(feed)
     }
 
     /// Gives the guest as much as there is room for; says whether that is what it waits for.
