@@ -218,6 +218,8 @@ static bool tell(exports_faasw_engine_script_error_t *error, const char *message
 
 bool exports_faasw_engine_script_init(engine_list_tuple2_string_list_u8_t *files,
                                       exports_faasw_engine_script_error_t *error) {
+  // Other scripts begin with the same engine.
+  reseed();
   lua_settop(L, 0);
   lua_createtable(L, 0, (int)files->len);
   for (size_t i = 0; i < files->len; i++) {

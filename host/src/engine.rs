@@ -308,6 +308,10 @@ impl Code for PoolCode {
         known: Known,
     ) -> Running<'a, Result<Arc<dyn Seed>, SeedError>> {
         Box::pin(async move {
+            if let Some(script) = &spec.script {
+                let engine = self.pool.engine(&script.engine, &self.compiled)?;
+                self.engine.get_or_init(|| engine);
+            }
             let seed = self.pool.adopt(spec, &self.compiled, known)?;
             Ok(self.ready(seed))
         })

@@ -6,7 +6,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use faasw_abi::script::{ENGINE_VERSION, ScriptError};
-use faasw_control::{Extension, FunctionName, HostName, NameError, OptionsError};
+use faasw_control::{EXTENSIONS_MAX, Extension, FunctionName, HostName, NameError, OptionsError};
 use faasw_pool::{CompileError, SeedError};
 use thiserror::Error;
 
@@ -169,6 +169,9 @@ pub enum EngineError {
         /// Whose it is.
         engine: FunctionName,
     },
+    /// It is for no scripts, or for too many.
+    #[error("an engine has 1 to {EXTENSIONS_MAX} extensions, not {0}")]
+    Extensions(usize),
     /// The component takes no scripts.
     #[error(
         "this is no language engine: it does not export wasi:http/incoming-handler and faasw:engine/script@{}, both with their functions",

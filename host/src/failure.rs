@@ -122,6 +122,11 @@ impl DeployError {
             Self::Registry(RegistryError::NoSpace) => {
                 with(StatusCode::INSUFFICIENT_STORAGE, NO_SPACE)
             }
+            Self::Registry(RegistryError::EngineGone(_)) => (
+                StatusCode::CONFLICT,
+                "engine-gone",
+                "The language engine is another one now",
+            ),
             Self::Compile(CompileError::Platform(PlatformError::OutOfMemory))
             | Self::Seed(
                 SeedError::Platform(PlatformError::OutOfMemory)
@@ -186,6 +191,11 @@ impl EngineError {
                 StatusCode::NOT_FOUND,
                 "unknown-engine",
                 "No such language engine",
+            ),
+            Self::Extensions(_) => (
+                StatusCode::BAD_REQUEST,
+                "bad-extensions",
+                "Not the extensions of an engine",
             ),
             Self::Taken { .. } => (
                 StatusCode::CONFLICT,

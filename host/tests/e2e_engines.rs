@@ -210,6 +210,21 @@ fn nothing_random_is_the_same_in_two_forks() {
     });
 }
 
+/// Whoever knows what the engine was frozen with would know what others drew first.
+fn what_is_drawn_at_deployment_is_each_scripts_own() {
+    with_engine(|bench| {
+        let early = "local id = math.random(0) return function() return id .. '' end";
+        let drawn: HashSet<String> = (0..5)
+            .map(|number| {
+                let name = format!("f{number}");
+                deploy(bench, &name, early);
+                bench.text(&format!("/{name}/"))
+            })
+            .collect();
+        assert_eq!(drawn.len(), 5);
+    });
+}
+
 fn what_requests_would_share_is_not_drawn_unasked() {
     with_engine(|bench| {
         let draws = "local id = random(16) return function() return ('%q'):format(id) end";
@@ -478,6 +493,70 @@ fn scripts_survive_a_restart_and_a_rollback() {
     bench.end();
 }
 
+/// After a restart, too, the first script has its engine made for the others.
+fn an_engine_is_warm_once_a_script_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
+    let bench = start();
+    assert!(add(&bench, "lua", &e2e::file(LUA)).unwrap().is_warm);
+    deploy(&bench, "f", HELLO);
+    bench.end();
+    drop(bench);
+    let bench = start();
+    assert_eq!(bench.text("/f/x"), "hello /x");
+    assert!(bench.node.engines()[0].is_warm);
+    assert!(add(&bench, "lua", &e2e::file(LUA)).unwrap().is_warm);
+    deploy(&bench, "g", HELLO);
+    let tree = bench.node.tree();
+    assert_eq!(tree.iter().filter(|seed| seed.name == "lua").count(), 1);
+    bench.end();
+}
+
+/// Seeds of engines are evicted as others are, and made again.
+fn an_engine_whose_seed_was_evicted_is_made_again() {
+    let bench = Bench::start(Node::builder().seed_memory(64 << 10), limits());
+    add(&bench, "lua", &e2e::file(LUA)).unwrap();
+    for round in 0..3 {
+        for name in ["f", "g"] {
+            deploy(&bench, name, HELLO);
+            assert_eq!(bench.text(&format!("/{name}/x")), "hello /x", "{round}");
+        }
+    }
+    bench.end();
+}
+
+/// Requests that wait for a script's seed keep nobody else from running.
+fn a_slow_script_without_a_seed_is_in_nobodys_way() {
+    let builder = Node::builder().function_memory(64 << 10);
+    let bench = Bench::start(builder, limits());
+    add(&bench, "lua", &e2e::file(LUA)).unwrap();
+    let slow = "local t = os.time() while os.time() < t + 5 do end return function() return '' end";
+    deploy(&bench, "slow", slow);
+    bench.deploy(
+        "hello",
+        &e2e::file("examples/hello/hello.wasm"),
+        FunctionOptions::default(),
+    );
+    bench.block_on(async {
+        let ask = |name: &'static str| {
+            let node = bench.node.clone();
+            async move {
+                let request = http::Request::get("/").body(String::new()).unwrap();
+                node.invoke(name, request).await.status().as_u16()
+            }
+        };
+        let slow: Vec<_> = (0..8).map(|_| tokio::spawn(ask("slow"))).collect();
+        for _ in 0..5 {
+            assert_eq!(ask("hello").await, 200);
+        }
+        assert!(slow.iter().all(|asked| !asked.is_finished()));
+        for asked in slow {
+            assert_eq!(asked.await.unwrap(), 200);
+        }
+    });
+    bench.end();
+}
+
 /// Where a function may hold no seed, one is made for its requests.
 fn a_script_whose_seed_does_not_fit_is_served() {
     let builder = Node::builder().function_memory(64 << 10);
@@ -498,6 +577,7 @@ fn main() {
         what_a_script_does_first_it_does_once,
         errors_name_file_line_and_stack,
         nothing_random_is_the_same_in_two_forks,
+        what_is_drawn_at_deployment_is_each_scripts_own,
         what_requests_would_share_is_not_drawn_unasked,
         scripts_have_their_own_settings,
         scripts_share_their_engine,
@@ -507,6 +587,9 @@ fn main() {
         what_is_no_engine_is_not_added,
         scripts_keep_the_engine_that_they_were_deployed_with,
         scripts_survive_a_restart_and_a_rollback,
+        an_engine_is_warm_once_a_script_has_it,
+        an_engine_whose_seed_was_evicted_is_made_again,
+        a_slow_script_without_a_seed_is_in_nobodys_way,
         a_script_whose_seed_does_not_fit_is_served,
     ]);
 }

@@ -241,10 +241,18 @@ impl Pool {
         name: &str,
         engine: &Compiled,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
-        let tree = &self.inner.tree;
-        let engine = tree.engine(name, &engine.code, self.inner.options.instantiation_time)?;
-        tree.warm(&engine).await?;
+        let engine = self.engine(name, engine)?;
+        self.inner.tree.warm(&engine).await?;
         Ok(engine)
+    }
+
+    /// A handle of what an engine's scripts share; nothing is made.
+    ///
+    /// # Errors
+    /// When the graph does not take it.
+    pub fn engine(&self, name: &str, engine: &Compiled) -> Result<Arc<LanguageEngine>, SeedError> {
+        let time_limit = self.inner.options.instantiation_time;
+        self.inner.tree.engine(name, &engine.code, time_limit)
     }
 
     /// Takes up a function of which a seed was made before, by this pool or another:
@@ -296,7 +304,10 @@ impl Pool {
         // Steps that few requests have to take are boxed: each future in this one is moved
         // with it, whether it runs or not.
         let (mut instance, served) = match Self::parked(seed) {
-            Some(parked) => parked,
+            Some(parked) => {
+                drop(waited_for);
+                parked
+            }
             None => Box::pin(self.take(seed, waited_for)).await?,
         };
         let busy = seed.begin(served);

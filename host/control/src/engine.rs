@@ -16,7 +16,7 @@ pub const EXTENSIONS_MAX: usize = 16;
 /// Why an extension was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is no extension of a script: such are 1 to 16 of the characters a-z and 0-9, and neither wasm nor wat"
+    "{0:?} is no extension of a script: such are 1 to 16 of the characters a-z and 0-9, and not one of WebAssembly's"
 )]
 pub struct ExtensionError(String);
 
@@ -35,7 +35,7 @@ impl Extension {
         let plain = text.strip_prefix('.').unwrap_or(text);
         let fits = (1..=LONGEST).contains(&plain.len());
         let is_ours = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        if !fits || !plain.bytes().all(is_ours) || matches!(plain, "wasm" | "wat") {
+        if !fits || !plain.bytes().all(is_ours) || matches!(plain, "wasm" | "wat" | "wast") {
             return Err(ExtensionError(text.chars().take(80).collect()));
         }
         Ok(Self(plain.to_owned()))
@@ -49,7 +49,7 @@ impl Extension {
         if stem.is_empty() {
             return None;
         }
-        Self::new(extension).ok()
+        Self::new(&extension.to_ascii_lowercase()).ok()
     }
 
     /// The extension as text, without a dot.
@@ -136,6 +136,7 @@ mod tests {
         let of = |path| Extension::of_path(path).map(|extension| extension.as_str().to_owned());
         assert_eq!(of("a/b.c/handler.lua").as_deref(), Some("lua"));
         assert_eq!(of("handler.test.js").as_deref(), Some("js"));
+        assert_eq!(of("HANDLER.LUA").as_deref(), Some("lua"));
         for path in ["handler", ".lua", "a.lua/b", "a.", "x.wasm"] {
             assert_eq!(of(path), None, "{path}");
         }

@@ -1,6 +1,6 @@
 //! What the commands take.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use faasw_control::{Extension, FunctionName};
@@ -109,8 +109,11 @@ pub struct Up {
     /// WebAssembly components, WASI commands, their text form; scripts, or folders of them
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Begin with this file of a folder [default: its handler, index, main or app]
+    #[arg(long, value_name = "PATH")]
+    pub entry: Option<String>,
     /// Run scripts that end like this by this engine, any number of times
-    #[arg(long = "engine", value_name = ".EXT=FILE", value_parser = engine_file)]
+    #[arg(long = "engine", value_name = ".EXT[,.EXT]=FILE", value_parser = engine_file)]
     pub engines: Vec<EngineFile>,
     /// Name of the function, where there is one file [default: the file's]
     #[arg(long, value_parser = name)]
@@ -127,6 +130,13 @@ pub struct Up {
     pub options: Options,
     #[command(flatten)]
     pub format: Format,
+}
+
+impl Up {
+    /// What a script of this file or folder begins with, if that was named.
+    pub fn entry_of(&self, file: &Path) -> Option<&str> {
+        self.entry.as_deref().filter(|_| file.is_dir())
+    }
 }
 
 #[derive(Debug, Args)]

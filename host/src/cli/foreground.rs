@@ -153,7 +153,8 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     if args.watch {
         let mut watch = Watch::new();
         for (name, path, module) in modules {
-            watch.add(name, path, &module);
+            let entry = args.entry.clone().filter(|_| path.is_dir());
+            watch.add(name, path, entry, &module);
         }
         log.say("watching for changes");
         tokio::select! {
@@ -275,7 +276,7 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
     for file in &args.files {
         let name = match &args.name {
             Some(name) => name.clone(),
-            None => FunctionName::from_file(file)
+            None => script::name_of(file)
                 .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
         };
         if modules.iter().any(|(other, ..)| *other == name) {
@@ -283,7 +284,11 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
                 "two files would be the function {name}"
             )));
         }
-        modules.push((name, file.clone(), script::read_upload(file, None)?));
+        modules.push((
+            name,
+            file.clone(),
+            script::read_upload(file, args.entry_of(file))?,
+        ));
     }
     Ok(modules)
 }
@@ -292,11 +297,18 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
 type NewEngine = (FunctionName, bytes::Bytes, Vec<Extension>);
 
 fn engines(args: &Up) -> Result<Vec<NewEngine>, Exit> {
-    let engines = args.engines.iter().map(|engine| {
+    let mut engines: Vec<NewEngine> = Vec::new();
+    for engine in &args.engines {
         let name = FunctionName::from_file(&engine.file).map_err(Exit::usage)?;
-        Ok((name, read_module(&engine.file)?, engine.extensions.clone()))
-    });
-    engines.collect()
+        if engines.iter().any(|(other, ..)| *other == name) {
+            return Err(Exit::usage(format_args!(
+                "two engines would be called {name}; several extensions of one are \
+                 .EXT,.EXT=FILE"
+            )));
+        }
+        engines.push((name, read_module(&engine.file)?, engine.extensions.clone()));
+    }
+    Ok(engines)
 }
 
 async fn add_all(node: &Node, engines: Vec<NewEngine>) -> Result<(), Exit> {

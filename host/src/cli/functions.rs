@@ -1,6 +1,6 @@
 //! `deploy`, `ls`, `rollback` and `rm`: the running node's functions.
 
-use faasw_control::{Client, FunctionName, FunctionOptions};
+use faasw_control::{Client, FunctionOptions};
 
 use super::{
     args::{Deploy, Ls, Rm, Rollback},
@@ -13,7 +13,7 @@ use super::{
 pub async fn deploy(args: Deploy) -> Result<(), Exit> {
     let name = match args.name {
         Some(name) => name,
-        None => FunctionName::from_file(&args.file)
+        None => script::name_of(&args.file)
             .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
     };
     let client = Client::new(&data_dir(args.node)?);

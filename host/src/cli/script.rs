@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw::{
-    Extension,
+    Extension, FunctionName, NameError,
     script::{self, FILES_MAX, SCRIPT_MAX},
     stamp::Stamp,
 };
@@ -45,12 +45,38 @@ pub fn read_upload(path: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
 /// Whether a file is WebAssembly, as it looks; what is neither that nor a script is for the
 /// compile helper to refuse.
 fn is_module(name: &str, content: &[u8]) -> bool {
-    let text = content.trim_ascii_start();
     content.starts_with(b"\0asm")
         || script::is_script(content)
-        || text.starts_with(b"(module")
-        || text.starts_with(b"(component")
+        || is_module_text(content)
         || Extension::of_path(name).is_none()
+}
+
+/// Whether this is the text form of WebAssembly, as it begins: behind comments.
+fn is_module_text(mut text: &[u8]) -> bool {
+    loop {
+        text = text.trim_ascii_start();
+        let end: &[u8] = match text {
+            [b';', b';', ..] => b"\n",
+            [b'(', b';', ..] => b";)",
+            _ => return text.starts_with(b"(module") || text.starts_with(b"(component"),
+        };
+        let Some(at) = text.windows(end.len()).position(|part| part == end) else {
+            return false;
+        };
+        text = text.get(at + end.len()..).unwrap_or_default();
+    }
+}
+
+/// The name that a file or a folder suggests for its function.
+///
+/// # Errors
+/// When it suggests none.
+pub fn name_of(path: &Path) -> Result<FunctionName, NameError> {
+    match fs::canonicalize(path) {
+        // Such as `.`: the folder's own name counts.
+        Ok(real) if real.is_dir() => FunctionName::from_file(&real),
+        _ => FunctionName::from_file(path),
+    }
 }
 
 fn bundle(files: &[script::File<'_>]) -> Result<Bytes, Exit> {
@@ -65,17 +91,19 @@ fn read_folder(folder: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
     let mut files = Vec::new();
     let mut size = 0;
     for path in files_of(folder).map_err(failed)? {
-        let content = fs::read(folder.join(&path)).map_err(|error| {
-            let path = folder.join(&path);
-            Exit::failure(format_args!("{} cannot be read: {error}", path.display()))
-        })?;
-        size += content.len();
-        if size > SCRIPT_MAX {
+        let file = folder.join(&path);
+        let failed = |error: io::Error| {
+            Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
+        };
+        // Before it is read: it may be larger than memory.
+        size += fs::metadata(&file).map_err(failed)?.len();
+        if size > SCRIPT_MAX as u64 {
             return Err(Exit::failure(format_args!(
                 "the files of {} have more than {SCRIPT_MAX} bytes together",
                 folder.display()
             )));
         }
+        let content = fs::read(&file).map_err(failed)?;
         files.push((path, content));
     }
     let names: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
@@ -132,6 +160,7 @@ fn is_data(name: &str) -> bool {
 /// whose names begin with a dot.
 fn files_of(folder: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
+    let root = fs::canonicalize(folder)?;
     let mut folders = vec![(folder.to_owned(), String::new(), 0)];
     while let Some((folder, within, depth)) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
@@ -145,21 +174,32 @@ fn files_of(folder: &Path) -> io::Result<Vec<String>> {
                 continue;
             }
             let path = format!("{within}{name}");
-            let is_link = entry.file_type()?.is_symlink();
-            let metadata = fs::metadata(entry.path())?;
-            match (metadata.is_dir(), is_link) {
-                (false, _) if metadata.is_file() => found.push(path),
-                // A link may lead back to where it is.
-                (true, false) if depth < DEPTH_MAX => {
-                    folders.push((entry.path(), format!("{path}/"), depth + 1));
+            let kind = entry.file_type()?;
+            if kind.is_symlink() {
+                // Whoever made the folder is not to be given what is elsewhere.
+                let target = fs::canonicalize(entry.path())
+                    .map_err(|error| io::Error::other(format!("the link {path}: {error}")))?;
+                if !target.starts_with(&root) {
+                    let leads = format!("the link {path} leads out of it");
+                    return Err(io::Error::other(leads));
                 }
-                _ => {}
+                // One to a folder may lead back to where it is.
+                if target.is_file() {
+                    found.push(path);
+                }
+            } else if kind.is_dir() {
+                if depth == DEPTH_MAX {
+                    let deep = format!("{path} is below more than {DEPTH_MAX} folders");
+                    return Err(io::Error::other(deep));
+                }
+                folders.push((entry.path(), format!("{path}/"), depth + 1));
+            } else if kind.is_file() {
+                found.push(path);
             }
-        }
-        if found.len() > FILES_MAX {
-            return Err(io::Error::other(format!(
-                "it has more than {FILES_MAX} files"
-            )));
+            if found.len() > FILES_MAX {
+                let many = format!("it has more than {FILES_MAX} files");
+                return Err(io::Error::other(many));
+            }
         }
     }
     found.sort_unstable();
@@ -192,10 +232,13 @@ mod tests {
             ("a.txt", b"\n (component)"),
             ("a", b"return 1"),
             ("a.wat", b"not yet"),
+            ("a.wast", b"not yet"),
+            ("a.txt", b";; one\n (; two ;)\n(module)"),
         ] {
             assert!(is_module(name, content), "{name}");
         }
         assert!(!is_module("a.lua", b"return 1"));
+        assert!(!is_module("A.LUA", b";; (module"));
     }
 
     #[test]
@@ -237,6 +280,13 @@ mod tests {
         let bundle = read_upload(folder.path(), None).unwrap();
         let files = script::read(&bundle).unwrap();
         assert_eq!(files[0], ("handler.lua", &b"handler.lua"[..]));
+        std::os::unix::fs::symlink("/etc/hostname", at("lib/secret")).unwrap();
+        let refused = read_upload(folder.path(), None).unwrap_err().to_string();
+        assert!(
+            refused.contains("the link lib/secret leads out"),
+            "{refused}"
+        );
+        fs::remove_file(at("lib/secret")).unwrap();
         let before = stamp(folder.path()).unwrap();
         fs::write(at("lib/new.lua"), "").unwrap();
         assert_ne!(stamp(folder.path()).unwrap(), before);

@@ -29,6 +29,8 @@ pub struct Watch {
 struct Watched {
     name: FunctionName,
     path: PathBuf,
+    /// What a folder begins with, if that was named.
+    entry: Option<String>,
     digest: Digest,
     stamp: Settling<Vec<(PathBuf, Stamp)>>,
 }
@@ -46,10 +48,11 @@ impl Watch {
     }
 
     /// Adds a file and what of it was deployed.
-    pub fn add(&mut self, name: FunctionName, path: PathBuf, module: &[u8]) {
+    pub fn add(&mut self, name: FunctionName, path: PathBuf, entry: Option<String>, module: &[u8]) {
         self.files.push(Watched {
             name,
             path,
+            entry,
             digest: Digest::of(module),
             // Not stamped: should it have changed since it was read, the first
             // looks notice.
@@ -75,7 +78,7 @@ impl Watched {
         if !self.stamp.look(now) {
             return None;
         }
-        let module = match script::read_upload(&self.path, None) {
+        let module = match script::read_upload(&self.path, self.entry.as_deref()) {
             Ok(module) => module,
             Err(exit) => {
                 say(format_args!("{}: {exit}", self.name));
@@ -103,6 +106,7 @@ mod tests {
         let mut watched = Watched {
             name: FunctionName::new("f").unwrap(),
             path,
+            entry: None,
             digest: Digest::of(b"one"),
             stamp: Settling::new(None),
         };

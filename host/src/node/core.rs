@@ -262,6 +262,7 @@ impl Core {
         }
         let function = Arc::new(function);
         self.put(function.clone());
+        self.prune_engines();
         function
     }
 
@@ -287,6 +288,7 @@ impl Core {
         .await?;
         let removed = self.table_mut().remove(&name);
         drop(removed);
+        self.prune_engines();
         function.log.delete_files();
         self.metrics.forget(&name);
         tracing::info!(function = %name, "function removed");

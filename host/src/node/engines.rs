@@ -6,15 +6,17 @@
 //! the scripts before on theirs.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
     time::SystemTime,
 };
 
 use bytes::Bytes;
 use faasw_abi::script;
-use faasw_control::{Digest, EngineInfo, EngineUse, Extension, FunctionName, FunctionOptions};
-use faasw_control::{FreezePolicy, OptionsError};
+use faasw_control::{
+    Digest, EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, FreezePolicy, FunctionName,
+    FunctionOptions, OptionsError,
+};
 use tokio::sync::OnceCell;
 
 use super::{
@@ -51,10 +53,14 @@ impl Engines {
 
     fn change(&self, change: impl FnOnce(&mut registry::Engines)) {
         change(&mut self.table.write().unwrap_or_else(PoisonError::into_inner));
-        let table = self.table();
-        let is_there = |digest: &Digest| table.values().any(|record| record.digest == *digest);
-        // Scripts that still need one have it, and whatever is being made goes on.
-        self.code().retain(|digest, _| is_there(digest));
+    }
+
+    /// Lets code go that neither an engine nor any of these digests has. Scripts that still
+    /// need it have it, and whatever is being made goes on.
+    fn prune(&self, used: &HashSet<Digest>) {
+        let listed: HashSet<Digest> = self.table().values().map(|record| record.digest).collect();
+        self.code()
+            .retain(|digest, _| listed.contains(digest) || used.contains(digest));
     }
 
     fn code(&self) -> MutexGuard<'_, HashMap<Digest, Arc<OnceCell<Ready>>>> {
@@ -135,7 +141,11 @@ impl Core {
                 return Ok(ready.without_bytes());
             }
             let (storage, digest) = (self.storage.clone(), *digest);
-            let module = blocking(move || storage.registry.module(digest)).await?;
+            let module = blocking(move || storage.registry.module(digest)).await;
+            let module = module.map_err(|error| match error {
+                RegistryError::Module(_) => RegistryError::Engine(name.clone()),
+                other => other,
+            })?;
             let ready = self.compile_engine(name, module.into()).await?;
             self.store_code(digest, ready.artifact.clone()).await;
             Ok::<_, DeployError>(ready.without_bytes())
@@ -163,6 +173,9 @@ impl Core {
         extensions: Vec<Extension>,
     ) -> Result<EngineInfo, EngineError> {
         let name = FunctionName::new(name).map_err(DeployError::from)?;
+        if !(1..=EXTENSIONS_MAX).contains(&extensions.len()) {
+            return Err(EngineError::Extensions(extensions.len()));
+        }
         let (size, limit) = (module.len(), self.limits.module);
         if size > limit {
             return Err(DeployError::TooLarge { size, limit }.into());
@@ -193,9 +206,30 @@ impl Core {
         };
         // Not dropped with this future: the registry's thread would go on.
         let core = Arc::clone(self);
-        let commit =
-            tokio::spawn(async move { core.commit_engine(name, record, module, ready).await });
-        commit.await.map_err(|_| RegistryError::Interrupted)?
+        let commit = {
+            let name = name.clone();
+            tokio::spawn(async move { core.commit_engine(name, record, module, ready).await })
+        };
+        commit.await.map_err(|_| RegistryError::Interrupted)??;
+        // Its code may have been there already, or be somebody else's work by now.
+        let engine = EngineUse {
+            name: name.clone(),
+            digest,
+        };
+        let ready = self.engine_code(&engine).await?;
+        let warming = ready.code.warm(name.as_str());
+        warming.await.map_err(DeployError::from)?;
+        self.engine_info(&name)
+    }
+
+    /// Lets code of engines go that no function needs any more.
+    pub(super) fn prune_engines(&self) {
+        let functions = self.all();
+        let engines = functions
+            .iter()
+            .filter_map(|function| function.record.engine.as_ref());
+        self.engines
+            .prune(&engines.map(|engine| engine.digest).collect());
     }
 
     async fn commit_engine(
@@ -204,7 +238,7 @@ impl Core {
         record: EngineRecord,
         module: Bytes,
         ready: Ready,
-    ) -> Result<EngineInfo, EngineError> {
+    ) -> Result<(), EngineError> {
         let _committing = self.committing.lock().await;
         // Once more: another may have got the extensions since.
         if let Some((extension, engine)) = self.engines.taken(&name, &record.extensions) {
@@ -230,8 +264,9 @@ impl Core {
         });
         // Scripts that are deployed from now on share it.
         let _ = self.engines.cell(digest).set(ready.without_bytes());
+        self.prune_engines();
         tracing::info!(engine = %name, %digest, "language engine added");
-        self.engine_info(&name)
+        Ok(())
     }
 
     /// Has an engine's code and seed made, unless they are there.
@@ -269,6 +304,7 @@ impl Core {
             core.engines.change(|table| {
                 table.remove(&name);
             });
+            core.prune_engines();
             Ok::<_, RegistryError>(was_there)
         });
         match removing.await.map_err(|_| RegistryError::Interrupted)?? {

@@ -57,9 +57,12 @@ pub enum RegistryError {
     /// A module is missing or damaged.
     #[error("the stored module {0} is missing or damaged: deploy the function again")]
     Module(Digest),
-    /// A script's engine was removed while the script was deployed.
-    #[error("the language engine {0} was removed in the meantime")]
+    /// A script's engine was replaced or removed while the script was deployed.
+    #[error("the language engine {0} was replaced or removed in the meantime: deploy again")]
     EngineGone(FunctionName),
+    /// An engine's component is missing or damaged.
+    #[error("the stored component of the language engine {0} is missing or damaged: add it again")]
+    Engine(FunctionName),
     /// The registry's own thread died.
     #[error("the registry's work was interrupted")]
     Interrupted,

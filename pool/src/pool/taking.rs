@@ -47,7 +47,7 @@ impl Pool {
         &self,
         seed: &Seed,
         frozen: Option<Arc<Frozen>>,
-    ) -> Result<(Instance, Served), InvokeError> {
+    ) -> Result<(Instance, Served), PlatformError> {
         if !Mechanism::ResetWait.is_off()
             && let Some(coming) = seed.parking().wait()
         {
@@ -70,17 +70,18 @@ impl Pool {
     }
 
     /// What an instance is to be forked from. It is not evicted while this is held.
-    async fn origin(&self, seed: &Seed) -> Result<Origin, InvokeError> {
+    async fn origin(&self, seed: &Seed) -> Result<Origin, PlatformError> {
         if let Some(frozen) = seed.frozen() {
             return Ok(Origin::own(frozen));
         }
         if seed.is_script() {
-            return Ok(Origin::own(seed.its_own().await?));
+            let what = "a script's seed went with the microVM that it was for".to_owned();
+            return Err(PlatformError::Protocol(what));
         }
         seed.make_again();
         // All that has no function's code is there then.
         self.inner.tree.linked().await?;
-        Ok(seed.nearest()?)
+        seed.nearest()
     }
 
     /// A shell that is to be forked from `origin`, and do what is missing.

@@ -84,11 +84,6 @@ impl EngineVersion {
         &self.name
     }
 
-    /// What makes a guest an engine.
-    pub fn commands(&self) -> &Commands {
-        &self.commands
-    }
-
     /// Makes its seed. What an engine draws, each request of any script would have.
     ///
     /// # Errors

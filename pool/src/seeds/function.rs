@@ -131,7 +131,7 @@ impl Function {
         self.version.code()
     }
 
-    /// Bytes that all its linear memories may have.
+    /// Bytes that its guests may come to have for it.
     pub(crate) fn memory_limit(&self) -> u64 {
         self.version.memory_limit()
     }

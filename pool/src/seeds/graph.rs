@@ -88,7 +88,7 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// None yet. They may take `budget` bytes, but for those that all share. Must be called
+    /// None yet. They may take `budget` bytes, but for those that stay for ever. Must be called
     /// inside a tokio runtime, which makes them.
     pub fn new(stock: &Arc<Stock>, makings: Arc<Makings>, budget: u64) -> Self {
         Self {
@@ -194,6 +194,7 @@ impl Seeds {
         let open = Open {
             seeds: self.clone(),
             ticket: Some(job.ticket),
+            is_for_all: job.recipe.is_pinned(),
             whom,
         };
         let runtime = self.runtime.clone();
@@ -308,7 +309,7 @@ impl Seeds {
         of.map_or(0, |node| node.waiters)
     }
 
-    /// Bytes of all functions' seeds.
+    /// Bytes of all functions' and engines' seeds.
     pub fn bytes(&self) -> u64 {
         self.lock().bytes()
     }
@@ -338,6 +339,8 @@ fn abandoned() -> SeedError {
 struct Open {
     seeds: Arc<Seeds>,
     ticket: Option<Ticket>,
+    /// Whether it is what no function can do without.
+    is_for_all: bool,
     whom: For,
 }
 
@@ -358,9 +361,9 @@ impl Open {
         }
         for job in done.jobs {
             // Whoever waited for a function behind what all share has no turn yet.
-            let whom = match job.owner {
-                Owner::Shared => self.whom,
-                Owner::Function(_) => For::Requests,
+            let whom = match (self.is_for_all, job.recipe.is_pinned()) {
+                (true, false) => For::Requests,
+                _ => self.whom,
             };
             self.seeds.start(job, whom);
         }

@@ -15,7 +15,7 @@ use super::function::{Function, Seed};
 use super::graph::For;
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
-use crate::error::{InvokeError, PlatformError, SeedError};
+use crate::error::{InvokeError, SeedError};
 use crate::snapshots::{Code, Frozen};
 
 /// An initialisation that takes longer is waited for rather than repeated by every
@@ -36,7 +36,8 @@ impl Function {
 
     /// Its seed once it is made, for a request whose response must begin within `limit`,
     /// where it would take the request too long to do without; at once nothing where it
-    /// would not.
+    /// would not. A script's is held in any case: nothing else can be forked for it, and
+    /// nobody is to wait for it who has a turn.
     ///
     /// # Errors
     /// Why it was not made.
@@ -44,8 +45,9 @@ impl Function {
         &self,
         limit: Duration,
     ) -> Result<Option<Arc<Frozen>>, InvokeError> {
-        if self.is_quick(limit) || self.frozen().is_some() {
-            return Ok(None);
+        let frozen = self.frozen();
+        if frozen.is_some() || !self.is_script() && self.is_quick(limit) {
+            return Ok(frozen.filter(|_| self.is_script()));
         }
         match self.seeds().ask(self.key(), For::Requests).await {
             Ok(made) => made.map(Some).map_err(of_a_request),
@@ -54,22 +56,8 @@ impl Function {
         }
     }
 
-    /// Its seed, made for requests where it is not there, whatever that takes.
-    ///
-    /// # Errors
-    /// Why it was not made.
-    pub(crate) async fn its_own(&self) -> Result<Arc<Frozen>, InvokeError> {
-        match self.seeds().ask(self.key(), For::Requests).await {
-            Ok(made) => made.map_err(of_a_request),
-            Err(_) => Err(PlatformError::Protocol("the runtime ends".to_owned()).into()),
-        }
-    }
-
     /// Whether a request of this limit may do the steps that lead to its seed.
     fn is_quick(&self, limit: Duration) -> bool {
-        if self.version().is_script() {
-            return false;
-        }
         if self.version().after_init() == Some(false) {
             // A seed would not save it the initialisation.
             return true;

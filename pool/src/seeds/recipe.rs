@@ -1,7 +1,7 @@
 //! How each seed is made of its parent.
 //!
-//! A recipe is a step of the tree: booting a guest, linking the engine's imports, or loading
-//! and instantiating a function version. What is learnt of a step while it is done, where a
+//! A recipe is a step of the tree: booting a guest, linking all imports, loading and
+//! instantiating a language engine or a function version, or handing an engine a script. What is learnt of a step while it is done, where a
 //! function's seed is frozen above all, is kept here, for all who want the same.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +51,7 @@ pub struct Version {
     deployment: u64,
     spec: FunctionSpec,
     code: Arc<Code>,
+    memory_limit: u64,
     ram_bytes: u64,
     /// What has a guest load it.
     load: Commands,
@@ -171,13 +172,12 @@ impl Recipe {
         match self {
             Self::Boot => Ok(()),
             Self::Link => mailbox.put_commands(&Commands::of(&[Command::Link])),
-            Self::Engine(engine) => mailbox.put_commands(engine.commands()),
-            Self::Function(version) => match version.spec.script {
-                None => mailbox.put_commands(&version.become_ready),
-                Some(_) => Err(PlatformError::Protocol(
-                    "a script is taken before any request".to_owned(),
-                )),
-            },
+            Self::Function(version) if !version.is_script() => {
+                mailbox.put_commands(&version.become_ready)
+            }
+            Self::Engine(_) | Self::Function(_) => Err(PlatformError::Protocol(
+                "a script is taken before any request".to_owned(),
+            )),
             #[cfg(feature = "trial")]
             Self::Commands(step) => mailbox.put_commands(&step.commands()),
         }
@@ -253,7 +253,13 @@ impl Version {
         known: Option<Known>,
         deployment: u64,
     ) -> Result<Self, SeedError> {
-        let mut ram_bytes = ram_of(spec.memory_limit)?;
+        let memory_limit = match &spec.script {
+            // Its guests are an engine's, whose RAM does not become less, and have to
+            // receive it.
+            Some(script) => spec.memory_limit.max(ENGINE_MEMORY) + script.files.len() as u64,
+            None => spec.memory_limit,
+        };
+        let ram_bytes = ram_of(memory_limit)?;
         let config = SeedConfig {
             kind,
             tells_state: code.tells_state(),
@@ -267,11 +273,7 @@ impl Version {
         }
         let code_bytes = code.bytes();
         let become_it = match spec.script {
-            Some(_) => {
-                // Its guests are an engine's, whose RAM does not become less.
-                ram_bytes = ram_bytes.max(ram_of(ENGINE_MEMORY)?);
-                Command::Script { config }
-            }
+            Some(_) => Command::Script { config },
             None => Command::Load { code_bytes, config },
         };
         let mut commands = vec![Command::Grow { ram_bytes }, become_it];
@@ -288,6 +290,7 @@ impl Version {
             deployment,
             spec: spec.clone(),
             code: code.clone(),
+            memory_limit,
             ram_bytes,
             load,
             become_ready: Commands::of(&commands),
@@ -312,9 +315,10 @@ impl Version {
         &self.code
     }
 
-    /// Bytes that all its linear memories may have.
+    /// Bytes that its guests may come to have for it: all its linear memories, and what a
+    /// script takes on its way.
     pub fn memory_limit(&self) -> u64 {
-        self.spec.memory_limit
+        self.memory_limit
     }
 
     /// RAM of its guests, in bytes.

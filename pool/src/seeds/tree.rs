@@ -224,11 +224,12 @@ impl Tree {
                 Some(describe(seed.recipe.name(), &frozen))
             })
             .collect();
+        // Before engines: whose engine has come since is not to be missing.
+        let functions = self.functions();
         let engines: Vec<_> = lock(&self.engines)
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
-        let functions = self.functions();
         for engine in &engines {
             let its = functions.iter().filter(|function| function.is_of(engine));
             all.push(engine.describe());

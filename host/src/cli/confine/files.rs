@@ -90,7 +90,7 @@ impl Files {
     }
 
     /// The folders of files that are read again: where they are said to be, and where they
-    /// are, should that be a link.
+    /// are, should that be a link; and folders that are read themselves.
     fn folders(&self) -> Vec<PathBuf> {
         let real = self
             .read
@@ -98,6 +98,7 @@ impl Files {
             .filter_map(|path| fs::canonicalize(path).ok());
         let given = self.read.iter().cloned();
         let folder = |path: PathBuf| match path.parent() {
+            _ if path.is_dir() => path,
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),
         };

@@ -19,11 +19,15 @@ pub(super) struct Prepared {
 
 impl Core {
     /// Looks for code of the same module that the same engine made.
-    pub(super) async fn prepare(&self, detected: Detected) -> Result<Prepared, DeployError> {
+    pub(super) async fn prepare(&self, mut detected: Detected) -> Result<Prepared, DeployError> {
         let digest = {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
+        if detected.engine.is_some() {
+            // Another may have taken its place while this waited for its turn.
+            detected.engine = self.engine_of(&detected.module, &detected.options)?;
+        }
         if let Some(engine) = &detected.engine {
             return Ok(Prepared {
                 stored: Some(self.engine_code(engine).await?),
