@@ -267,11 +267,15 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
         all[0].parked >= 1 && held <= budget && budget < held + each + 4 * 4096
     })
     .await;
-    let SeedInfo { forks, parked, .. } = functions(&bench)[0];
+    let forks = functions(&bench)[0].forks;
     for _ in 0..5 {
         let (_, timing, _) = bench.through(&old, call("/hello")).await;
         assert_eq!(timing.served, Served::Parked);
-        eventually("it rests again", &bench, |all| all[0].parked == parked).await;
+        // Of two that rested the other may end: the layer grows by what is read of its holes.
+        eventually("it rests again", &bench, |all| {
+            all[0].parked >= 1 && all[0].busy == 0 && holds(all) <= budget
+        })
+        .await;
     }
     let held = &functions(&bench)[0];
     assert!(held.is_in_memory);

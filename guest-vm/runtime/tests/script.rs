@@ -1,0 +1,119 @@
+//! What a language engine is given, what it makes of it, and what it is told.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use std::sync::LazyLock;
+
+use faasw_abi::mailbox::DRAW_ENTROPY;
+use faasw_abi::outcome::Outcome;
+use faasw_abi::script;
+use faasw_runtime::failure::Failure;
+use faasw_runtime::function::Ready;
+use faasw_runtime::testing::MemoryPlatform;
+
+use support::{Call, CgiModule, HttpComponent, bytes, compile, fixture, get};
+
+static LUA: LazyLock<Vec<u8>> =
+    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/lua-engine.wasm")));
+
+/// An engine that was given `sent`, to become the function of `call`.
+fn given(code: &[u8], sent: Vec<u8>, call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
+    let mut ready = get(call.config.kind, "/").ready(code).unwrap();
+    ready.platform_mut().script = Some((sent, 0));
+    ready.take_script(call.config.clone())?;
+    Ok(ready)
+}
+
+fn lua(text: &str, call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
+    let script = script::write(&[("a.lua", text.as_bytes())]).unwrap();
+    given(&LUA, script, call)
+}
+
+#[track_caller]
+fn refused(made: Result<Ready<MemoryPlatform>, Failure>, outcome: Outcome) -> String {
+    match made {
+        Ok(_) => panic!("it was taken"),
+        Err(failure) => {
+            assert_eq!(failure.outcome, outcome, "{failure}");
+            failure.report
+        }
+    }
+}
+
+#[test]
+fn an_engine_becomes_the_function_of_its_script() {
+    let call = get(HttpComponent, "/x").environment("A", "b");
+    let text = "local a = os.getenv('A') return function(r) return a .. r.path end";
+    let mut ready = lua(text, &call).unwrap();
+    ready.handle(call.request).unwrap();
+    assert_eq!(ready.platform().response_body, bytes("b/x"));
+}
+
+#[test]
+fn what_the_script_drew_is_told_and_not_what_the_engine_drew() {
+    let call = get(HttpComponent, "/");
+    let ready = lua("return function() return random(4) end", &call).unwrap();
+    assert!(ready.draws().is_empty());
+    let ready = lua("local a = random(4) return function() return a end", &call).unwrap();
+    assert_eq!(ready.draws().bits(), DRAW_ENTROPY);
+    assert_eq!(ready.draws().entropy_bytes(), 4);
+}
+
+#[test]
+fn an_error_is_told_with_its_file_line_and_stack() {
+    let call = get(HttpComponent, "/");
+    let text = "local function f() error('no\\nway') end\nf()";
+    let report = refused(lua(text, &call), Outcome::LoadFailed);
+    assert!(report.starts_with("a.lua:1: no\nway\n  "), "{report}");
+    assert!(report.contains("\n  \ta.lua:2: in main chunk"), "{report}");
+    // A report has an end.
+    let long = format!("error(('x'):rep({}))", 1 << 19);
+    let report = refused(lua(&long, &call), Outcome::LoadFailed);
+    assert_eq!(report.len(), 4096);
+}
+
+#[test]
+fn a_script_has_its_own_memory_limit() {
+    let grows = "local t = ('x'):rep(8 << 20) return function() return #t .. '' end";
+    let mut ready = lua(grows, &get(HttpComponent, "/").memory(64 << 20)).unwrap();
+    ready.handle(get(HttpComponent, "/").request).unwrap();
+    assert_eq!(ready.platform().response_body, bytes("8388608"));
+    let small = get(HttpComponent, "/").memory(4 << 20);
+    let report = refused(lua(grows, &small), Outcome::LoadFailed);
+    assert!(report.contains("not enough memory"), "{report}");
+    let less = get(HttpComponent, "/").memory(64 << 10);
+    let report = refused(lua("return print", &less), Outcome::LoadFailed);
+    assert!(report.contains("memory limit is 64 KiB"), "{report}");
+}
+
+#[test]
+fn what_is_no_script_or_no_engine_is_refused() {
+    let call = get(HttpComponent, "/");
+    let script = script::write(&[("a.lua", b"return print")]).unwrap();
+    let cut = script[..script.len() - 1].to_vec();
+    let report = refused(given(&LUA, cut, &call), Outcome::LoadFailed);
+    assert!(report.contains("no script"), "{report}");
+    let none = get(HttpComponent, "/").ready(&LUA).unwrap();
+    let mut none = none;
+    let failure = none.take_script(call.config.clone()).unwrap_err();
+    assert_eq!(failure.outcome, Outcome::GuestFailed);
+    let probe = compile(HttpComponent, &fixture("fixtures/http-probe.wasm"));
+    let report = refused(given(&probe, script.clone(), &call), Outcome::LoadFailed);
+    assert!(
+        report.contains("faasw:engine/script@0.1.0#init"),
+        "{report}"
+    );
+    let command = compile(CgiModule, &fixture("fixtures/cgi-probe.wasm"));
+    let report = refused(
+        given(&command, script, &get(CgiModule, "/")),
+        Outcome::LoadFailed,
+    );
+    assert!(report.contains("module"), "{report}");
+}
