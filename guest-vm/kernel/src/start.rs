@@ -2,9 +2,9 @@
 //! the symbols that `panic = "abort"` still wants.
 //!
 //! The host enters at `_start` in long mode at privilege level 3, with the
-//! stack of the memory map and interrupts off. Memory is moved by string
+//! stack of the memory map and interrupts off. Much memory is moved by string
 //! instructions: every CPU that faasw runs on moves whole cache lines with them
-//! (ERMS), and they need no SIMD state.
+//! (ERMS).
 
 use core::arch::global_asm;
 
@@ -39,27 +39,43 @@ memcpy:
     movups %xmm0, (%rdi)
     movups %xmm1, -16(%rdi,%rdx)
     ret
-1:  test %rdx, %rdx
+1:  cmp $4, %rdx
+    jb 4f
+    mov (%rsi), %r8d
+    mov -4(%rsi,%rdx), %r9d
+    mov %r8d, (%rdi)
+    mov %r9d, -4(%rdi,%rdx)
+    ret
+4:  test %rdx, %rdx
     je 5f
-4:  movzbl -1(%rsi,%rdx), %r8d
-    mov %r8b, -1(%rdi,%rdx)
-    dec %rdx
-    jnz 4b
+    // One to three bytes: the first, the middle one, the last.
+    shr $1, %rcx
+    movzbl (%rsi), %r8d
+    movzbl (%rsi,%rcx), %r10d
+    movzbl -1(%rsi,%rdx), %r9d
+    mov %r8b, (%rdi)
+    mov %r10b, (%rdi,%rcx)
+    mov %r9b, -1(%rdi,%rdx)
 5:  ret
 2:  rep movsb
     ret
 memmove:
+    // Short copies read everything before they write, long ones go upwards.
+    cmp $32, %rdx
+    jbe memcpy
     mov %rdi, %r8
     sub %rsi, %r8
     cmp %rdx, %r8
     jae memcpy
+    // Downwards; string instructions are slow in that direction.
     mov %rdi, %rax
-    mov %rdx, %rcx
-    std
-    lea -1(%rdi,%rdx), %rdi
-    lea -1(%rsi,%rdx), %rsi
-    rep movsb
-    cld
+    movups (%rsi), %xmm1
+6:  movups -16(%rsi,%rdx), %xmm0
+    movups %xmm0, -16(%rdi,%rdx)
+    sub $16, %rdx
+    cmp $16, %rdx
+    ja 6b
+    movups %xmm1, (%rdi)
     ret
 memset:
     mov %rdi, %r8

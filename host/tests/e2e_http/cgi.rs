@@ -68,3 +68,13 @@ pub fn commands_come_from_c_and_from_text() {
     assert_eq!(text.function.kind, FunctionKind::CgiModule);
     assert_eq!(BENCH.get("/text/").status, 200);
 }
+
+/// The guest's own memory functions: bytes that were not read yet must not be overwritten.
+pub fn memory_is_copied_and_filled_right() {
+    BENCH.function(
+        "copies",
+        "fixtures/wat/copies.wasm",
+        FunctionOptions::default(),
+    );
+    assert_eq!(BENCH.get("/copies/").body, "right\n");
+}
