@@ -1,0 +1,117 @@
+//! What scripts wait for: jobs of promises, timers, and streams of the request.
+
+use std::cell::{Cell, RefCell};
+
+use rquickjs::{Ctx, Function, Persistent, Promise, Value};
+
+use crate::{
+    bindings::wasi::{
+        clocks::{monotonic_clock, wall_clock},
+        io::poll::{Pollable, poll},
+    },
+    interpreter,
+};
+
+type Rejection = (Persistent<Value<'static>>, Persistent<Value<'static>>);
+
+thread_local! {
+    static WAITS: RefCell<Vec<(Pollable, Persistent<Function<'static>>)>> = const { RefCell::new(Vec::new()) };
+    static REJECTIONS: RefCell<Vec<Rejection>> = const { RefCell::new(Vec::new()) };
+    static BEGAN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// From now on `performance.now()` counts. Not read before somebody asks: few do.
+pub(crate) fn start_clock() {
+    BEGAN.set(0);
+}
+
+/// Milliseconds since the first reading of this request.
+pub(crate) fn now() -> f64 {
+    let now = monotonic_clock::now();
+    if BEGAN.get() == 0 {
+        BEGAN.set(now);
+    }
+    now.saturating_sub(BEGAN.get()) as f64 / 1e6
+}
+
+/// When `now` was nothing, in milliseconds since 1970.
+pub(crate) fn origin() -> f64 {
+    let wall = wall_clock::now();
+    wall.seconds as f64 * 1e3 + f64::from(wall.nanoseconds) / 1e6 - now()
+}
+
+/// A promise that is fulfilled when that is ready.
+pub(crate) fn wait_for<'js>(ctx: &Ctx<'js>, pollable: Pollable) -> rquickjs::Result<Promise<'js>> {
+    let (promise, fulfil, _) = ctx.promise()?;
+    let fulfil = Persistent::save(ctx, fulfil);
+    WAITS.with_borrow_mut(|waits| waits.push((pollable, fulfil)));
+    Ok(promise)
+}
+
+/// The interpreter's word of a rejection without a handler, or with one after all.
+pub(crate) fn rejected<'js>(ctx: Ctx<'js>, promise: Value<'js>, reason: Value<'js>, is_handled: bool) {
+    REJECTIONS.with_borrow_mut(|rejections| {
+        if is_handled {
+            rejections.retain(|(other, _)| {
+                let other = other.clone().restore(&ctx);
+                !other.is_ok_and(|other| other == promise)
+            });
+        } else {
+            rejections.push((Persistent::save(&ctx, promise), Persistent::save(&ctx, reason)));
+        }
+    });
+}
+
+/// Whatever was rejected is told otherwise.
+pub(crate) fn forget_rejections() {
+    REJECTIONS.take();
+}
+
+fn tell_rejections(ctx: &Ctx<'_>) {
+    for (promise, reason) in REJECTIONS.take() {
+        if let (Ok(promise), Ok(reason)) = (promise.restore(ctx), reason.restore(ctx)) {
+            interpreter::unhandled(ctx, promise, reason);
+        }
+    }
+}
+
+/// Goes on until it is done, or nothing is left to wait for.
+pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
+    loop {
+        while ctx.execute_pending_job() {}
+        let is_done = is_done();
+        tell_rejections(ctx);
+        if is_done {
+            break;
+        }
+        let delay = interpreter::run_timer(ctx);
+        // What a timer called may have made more to do.
+        if delay == 0.0 {
+            continue;
+        }
+        let timer = (delay > 0.0).then(|| monotonic_clock::subscribe_duration((delay * 1e6) as u64 + 1));
+        let waits = WAITS.take();
+        if timer.is_none() && waits.is_empty() {
+            break;
+        }
+        let pollables: Vec<&Pollable> = waits.iter().map(|(pollable, _)| pollable).chain(&timer).collect();
+        let ready = poll(&pollables);
+        let mut rest = Vec::new();
+        for (index, wait) in waits.into_iter().enumerate() {
+            if !ready.contains(&(index as u32)) {
+                rest.push(wait);
+                continue;
+            }
+            let (pollable, fulfil) = wait;
+            drop(pollable);
+            // A promise's own function does not fail.
+            let _ = fulfil.restore(ctx).and_then(|fulfil| fulfil.call::<_, ()>(()));
+        }
+        WAITS.with_borrow_mut(|waits| {
+            rest.append(waits);
+            *waits = rest;
+        });
+    }
+    // They are children of streams that end now.
+    WAITS.take();
+}

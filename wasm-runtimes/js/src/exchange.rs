@@ -1,0 +1,323 @@
+//! The request and its response, as `wasi:http` has them.
+
+use std::cell::{Cell, RefCell};
+
+use rquickjs::{Ctx, Exception, Promise, Result};
+use url::Url;
+
+use crate::{
+    bindings::wasi::{
+        http::types::{
+            ErrorCode, Fields, IncomingBody, IncomingRequest, Method, OutgoingBody,
+            OutgoingResponse, ResponseOutparam, Scheme,
+        },
+        io::streams::{InputStream, OutputStream, StreamError},
+    },
+    event_loop, text,
+};
+
+/// What is read at once.
+const PIECE: u64 = 64 << 10;
+
+/// One request. Streams are before the bodies that they are of, which ends them in this order.
+pub(crate) struct Exchange {
+    input: Option<InputStream>,
+    body: Option<IncomingBody>,
+    request: IncomingRequest,
+    /// What was read, but not asked for.
+    received: Vec<u8>,
+    has_all: bool,
+    output: Option<OutputStream>,
+    outgoing: Option<OutgoingBody>,
+    out: Option<ResponseOutparam>,
+}
+
+thread_local! {
+    static EXCHANGE: RefCell<Option<Exchange>> = const { RefCell::new(None) };
+    static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The method and the URL of a request.
+pub(crate) fn head(request: &IncomingRequest) -> (String, String) {
+    let method = match request.method() {
+        Method::Get => "GET",
+        Method::Head => "HEAD",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Delete => "DELETE",
+        Method::Connect => "CONNECT",
+        Method::Options => "OPTIONS",
+        Method::Trace => "TRACE",
+        Method::Patch => "PATCH",
+        Method::Other(other) => return (other, url(request)),
+    };
+    (method.to_owned(), url(request))
+}
+
+fn url(request: &IncomingRequest) -> String {
+    let scheme = match request.scheme() {
+        Some(Scheme::Https) => "https",
+        _ => "http",
+    };
+    let authority = request.authority();
+    let authority = authority.as_deref().unwrap_or("localhost");
+    let target = request.path_with_query();
+    let target = target.as_deref().unwrap_or("/");
+    let url = format!("{scheme}://{authority}{target}");
+    // As the URL Standard writes it.
+    Url::parse(&url).map_or(url, String::from)
+}
+
+impl Exchange {
+    pub(crate) fn new(request: IncomingRequest, out: ResponseOutparam) -> Self {
+        Self {
+            input: None,
+            body: None,
+            request,
+            received: Vec::new(),
+            has_all: false,
+            output: None,
+            outgoing: None,
+            out: Some(out),
+        }
+    }
+
+    /// The stream of the request's body. Most requests have none that anybody asks for.
+    fn input(&mut self) -> Option<&InputStream> {
+        if self.body.is_none() {
+            let body = self.request.consume().ok()?;
+            self.input = body.stream().ok();
+            self.body = Some(body);
+        }
+        self.input.as_ref()
+    }
+
+    /// Reads what there is: something, nothing yet, or the end.
+    fn read(&mut self, ctx: &Ctx<'_>) -> Result<Option<Vec<u8>>> {
+        if self.has_all {
+            return Ok(None);
+        }
+        let read = self.input().map(|input| input.read(PIECE));
+        match read.unwrap_or(Err(StreamError::Closed)) {
+            Ok(piece) => Ok(Some(piece)),
+            Err(StreamError::Closed) => {
+                self.has_all = true;
+                Ok(None)
+            }
+            Err(StreamError::LastOperationFailed(_)) => {
+                Err(Exception::throw_type(ctx, "the client's body ended too early"))
+            }
+        }
+    }
+}
+
+fn with<T>(run: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
+    EXCHANGE.with_borrow_mut(|exchange| exchange.as_mut().map(run))
+}
+
+fn no_request(ctx: &Ctx<'_>) -> rquickjs::Error {
+    Exception::throw_type(ctx, "there is no request")
+}
+
+pub(crate) fn begin(exchange: Exchange) {
+    HAS_ENDED.set(false);
+    EXCHANGE.set(Some(exchange));
+}
+
+/// The script has done all that it will do.
+pub(crate) fn has_ended() -> bool {
+    HAS_ENDED.get()
+}
+
+pub(crate) fn set_ended() {
+    HAS_ENDED.set(true);
+}
+
+/// Ends what is still open.
+pub(crate) fn end() {
+    EXCHANGE.take();
+}
+
+/// Whether nobody gave a response, nor failed.
+pub(crate) fn is_unanswered() -> bool {
+    with(|exchange| exchange.out.is_some()).unwrap_or(false)
+}
+
+/// The request's header fields, in pairs.
+pub(crate) fn headers() -> Vec<Vec<String>> {
+    let entries = with(|exchange| exchange.request.headers().entries());
+    let latin1 = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
+    entries
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, value)| vec![name.to_ascii_lowercase(), latin1(value)])
+        .collect()
+}
+
+/// Takes in what the client sent meanwhile; says whether that was the end.
+pub(crate) fn receive(ctx: &Ctx<'_>) -> Result<bool> {
+    let received = with(|exchange| {
+        loop {
+            match exchange.read(ctx)? {
+                None => return Ok(true),
+                Some(piece) if piece.is_empty() => return Ok(false),
+                Some(piece) if exchange.received.is_empty() => exchange.received = piece,
+                Some(piece) => exchange.received.extend_from_slice(&piece),
+            }
+        }
+    });
+    received.unwrap_or_else(|| Err(no_request(ctx)))
+}
+
+/// What was received.
+pub(crate) fn received() -> Vec<u8> {
+    with(|exchange| std::mem::take(&mut exchange.received)).unwrap_or_default()
+}
+
+pub(crate) fn received_text(ctx: &Ctx<'_>) -> Result<String> {
+    let bytes = received();
+    // Nearly all is valid, and becomes text where it is.
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.starts_with('\u{feff}') => Ok(text),
+        Ok(text) => Ok(text['\u{feff}'.len_utf8()..].to_owned()),
+        Err(error) => text::decode(ctx, error.as_bytes(), "utf-8", false, false),
+    }
+}
+
+/// The next piece for a stream: nothing where there is none yet, and nothing within where
+/// there will be none.
+pub(crate) fn receive_piece(ctx: &Ctx<'_>) -> Result<Option<Option<Vec<u8>>>> {
+    let piece = with(|exchange| exchange.read(ctx));
+    Ok(match piece.unwrap_or_else(|| Err(no_request(ctx)))? {
+        None => Some(None),
+        Some(piece) if piece.is_empty() => None,
+        Some(piece) => Some(Some(piece)),
+    })
+}
+
+/// Fulfilled when the client sent more.
+pub(crate) fn receivable<'js>(ctx: &Ctx<'js>) -> Result<Promise<'js>> {
+    let pollable = with(|exchange| exchange.input().map(InputStream::subscribe)).flatten();
+    event_loop::wait_for(ctx, pollable.ok_or_else(|| no_request(ctx))?)
+}
+
+/// Begins the response; its body is to be sent, or is `whole`, or there is none. Says whether
+/// there is somebody who gets it.
+pub(crate) fn respond(
+    ctx: &Ctx<'_>,
+    status: u16,
+    pairs: &[(String, String)],
+    body: Body<'_>,
+) -> Result<bool> {
+    let fields = Fields::new();
+    for (name, value) in pairs {
+        // A field's value is bytes, which are characters to scripts.
+        let bytes: Vec<u8> = value.chars().map(|character| character as u8).collect();
+        if fields.append(name, &bytes).is_err() {
+            let what = format!("{name:?} is no header field that a response can have");
+            return Err(Exception::throw_type(ctx, &what));
+        }
+    }
+    let begun = with(|exchange| {
+        let out = exchange.out.take()?;
+        let response = OutgoingResponse::new(fields);
+        if status != 200 {
+            // From 200 to 599: it is taken.
+            let _ = response.set_status_code(status);
+        }
+        let outgoing = response.body().ok();
+        ResponseOutparam::set(out, Ok(response));
+        let outgoing = outgoing?;
+        let output = outgoing.write().ok();
+        if let (Body::Whole(bytes), Some(output)) = (&body, &output) {
+            send_all(output, bytes);
+        }
+        if !matches!(body, Body::Sent) {
+            drop(output);
+            // Who declared another length hears of it from the node.
+            let _ = OutgoingBody::finish(outgoing, None);
+            return Some(true);
+        }
+        let is_there = output.is_some();
+        exchange.output = output;
+        exchange.outgoing = Some(outgoing);
+        Some(is_there)
+    });
+    Ok(begun.flatten().unwrap_or(false))
+}
+
+/// What a response's body is.
+pub(crate) enum Body<'a> {
+    /// There is none.
+    None,
+    /// It is all there.
+    Whole(&'a [u8]),
+    /// It comes in pieces.
+    Sent,
+}
+
+fn send_all(output: &OutputStream, mut left: &[u8]) {
+    while !left.is_empty() {
+        match output.check_write() {
+            Ok(0) => output.subscribe().block(),
+            Ok(room) => {
+                let count = left.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+                let (now, later) = left.split_at(count);
+                if output.write(now).is_err() {
+                    return;
+                }
+                left = later;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Sends as much as there is room for: how many bytes, or less than nothing where the client
+/// went away.
+pub(crate) fn send(bytes: &[u8]) -> i32 {
+    let sent = with(|exchange| {
+        let output = exchange.output.as_ref()?;
+        let room = usize::try_from(output.check_write().ok()?).unwrap_or(usize::MAX);
+        let count = bytes.len().min(room).min(1 << 30);
+        if count > 0 {
+            output.write(&bytes[..count]).ok()?;
+        }
+        i32::try_from(count).ok()
+    });
+    sent.flatten().unwrap_or(-1)
+}
+
+/// Fulfilled when there is room for more.
+pub(crate) fn sendable<'js>(ctx: &Ctx<'js>) -> Result<Promise<'js>> {
+    let pollable = with(|exchange| exchange.output.as_ref().map(OutputStream::subscribe)).flatten();
+    event_loop::wait_for(ctx, pollable.ok_or_else(|| no_request(ctx))?)
+}
+
+/// The response is whole.
+pub(crate) fn finish() {
+    with(|exchange| {
+        exchange.output = None;
+        if let Some(outgoing) = exchange.outgoing.take() {
+            let _ = OutgoingBody::finish(outgoing, None);
+        }
+    });
+}
+
+/// The response ends here, and the client sees that it is not whole.
+pub(crate) fn cut() {
+    with(|exchange| {
+        exchange.output = None;
+        exchange.outgoing = None;
+    });
+}
+
+/// There is no response: the node answers for the function.
+pub(crate) fn fail(why: &str) {
+    with(|exchange| {
+        if let Some(out) = exchange.out.take() {
+            ResponseOutparam::set(out, Err(ErrorCode::InternalError(Some(why.to_owned()))));
+        }
+    });
+    cut();
+}

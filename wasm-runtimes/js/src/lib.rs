@@ -1,0 +1,60 @@
+//! JavaScript for faasw: QuickJS-ng, with the interfaces of the web that servers have.
+//!
+//! Its life has three parts. When the component is instantiated, `_initialize` makes the
+//! interpreter and evaluates what is built in: that is what all scripts share. `init` runs a
+//! script's modules, once, when it is deployed. `handle` calls the handler, in a fork, once.
+//!
+//! What is hot or long is native (`native.rs` lists it); the classes around it are JavaScript
+//! (`web/`), for the interpreter calls its own functions more cheaply than ours.
+
+mod crypto;
+mod event_loop;
+mod exchange;
+mod forms;
+mod interpreter;
+mod modules;
+mod native;
+mod random;
+mod script_error;
+mod text;
+mod urls;
+
+mod bindings {
+    wit_bindgen::generate!({ path: "wit", world: "engine", generate_all });
+}
+
+use bindings::{
+    exports::{
+        faasw::engine::script::{Error, Guest as Script},
+        wasi::http::incoming_handler::Guest as Handler,
+    },
+    wasi::http::types::{IncomingRequest, ResponseOutparam},
+};
+
+struct Engine;
+
+impl Script for Engine {
+    fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
+        interpreter::init(files)
+    }
+}
+
+impl Handler for Engine {
+    fn handle(request: IncomingRequest, out: ResponseOutparam) {
+        interpreter::handle(request, out);
+    }
+}
+
+bindings::export!(Engine with_types_in bindings);
+
+unsafe extern "C" {
+    fn __wasm_call_ctors();
+}
+
+/// Called when the component is instantiated.
+#[unsafe(no_mangle)]
+pub extern "C" fn _initialize() {
+    // SAFETY: the linker's function, which is called once, before anything else.
+    unsafe { __wasm_call_ctors() };
+    interpreter::begin();
+}

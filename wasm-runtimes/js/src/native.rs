@@ -1,0 +1,203 @@
+//! The functions that `web/` is given.
+
+use std::io::Write;
+
+use rquickjs::{
+    Array, ArrayBuffer, Ctx, Exception, Object, Result, String as JsString, TypedArray, Value,
+    function::{Func, Opt},
+};
+
+use crate::{
+    crypto, event_loop,
+    exchange::{self, Body},
+    forms, random, text, urls,
+};
+
+type Bytes<'js> = TypedArray<'js, u8>;
+
+/// All of them, as one object.
+pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
+    let all = Object::new(ctx.clone())?;
+    all.set("log", Func::from(log))?;
+    all.set("now", Func::from(event_loop::now))?;
+    all.set("origin", Func::from(event_loop::origin))?;
+    all.set("random", Func::from(random::random))?;
+    all.set("entropy", Func::from(random::entropy))?;
+
+    all.set("encode", Func::from(encode))?;
+    all.set("latin1", Func::from(latin1))?;
+    all.set("encodingOf", Func::from(|label: String| text::encoding_of(&label)))?;
+    all.set("decode", Func::from(decode))?;
+    all.set("decoder", Func::from(decoder))?;
+    all.set("decodeMore", Func::from(decode_more))?;
+
+    all.set("url", Func::from(url))?;
+    all.set("setUrl", Func::from(|href: String, part, value: String| urls::set(&href, part, &value)))?;
+    all.set("parseForm", Func::from(|text: String| urls::parse_form(&text)))?;
+    all.set("serialiseForm", Func::from(urls::serialise_form))?;
+    all.set("parseMultipart", Func::from(parse_multipart))?;
+
+    all.set("fieldName", Func::from(field_name))?;
+    all.set("fieldValue", Func::from(field_value))?;
+    all.set("headers", Func::from(exchange::headers))?;
+    all.set("receive", Func::from(|ctx: Ctx<'js>| exchange::receive(&ctx)))?;
+    all.set("received", Func::from(received))?;
+    all.set("receivedText", Func::from(|ctx: Ctx<'js>| exchange::received_text(&ctx)))?;
+    all.set("receivePiece", Func::from(receive_piece))?;
+    all.set("receivable", Func::from(receivable))?;
+    all.set("respond", Func::from(respond))?;
+    all.set("send", Func::from(send))?;
+    all.set("sendable", Func::from(sendable))?;
+    all.set("finish", Func::from(exchange::finish))?;
+    all.set("cut", Func::from(exchange::cut))?;
+    all.set("fail", Func::from(|why: String| exchange::fail(&why)))?;
+    all.set("end", Func::from(exchange::set_ended))?;
+
+    all.set("digest", Func::from(digest))?;
+    all.set("hmac", Func::from(hmac))?;
+    all.set("isHmac", Func::from(is_hmac))?;
+    all.set("seal", Func::from(seal))?;
+    all.set("open", Func::from(open))?;
+    Ok(all)
+}
+
+/// What an array has; nothing where its buffer was transferred.
+fn of<'a>(bytes: &'a Bytes<'_>) -> &'a [u8] {
+    // SAFETY: these functions run no JavaScript, which alone could change or free it.
+    unsafe { bytes.as_bytes() }.unwrap_or_default()
+}
+
+fn buffer(ctx: Ctx<'_>, bytes: Option<Vec<u8>>) -> Result<Option<ArrayBuffer<'_>>> {
+    bytes.map(|bytes| ArrayBuffer::new(ctx, bytes)).transpose()
+}
+
+fn log(stream: u32, text: String) {
+    // Where it cannot be written nobody could be told.
+    let _ = match stream {
+        0 => writeln!(std::io::stdout(), "{text}"),
+        _ => writeln!(std::io::stderr(), "{text}"),
+    };
+}
+
+fn encode(ctx: Ctx<'_>, text: String) -> Result<Bytes<'_>> {
+    TypedArray::new(ctx, text.into_bytes())
+}
+
+fn latin1(bytes: Bytes<'_>) -> String {
+    of(&bytes).iter().copied().map(char::from).collect()
+}
+
+fn decode(ctx: Ctx<'_>, bytes: Bytes<'_>, name: String, fatal: bool, keeps_bom: bool) -> Result<String> {
+    text::decode(&ctx, of(&bytes), &name, fatal, keeps_bom)
+}
+
+fn decoder(name: String, fatal: bool, keeps_bom: bool) -> u32 {
+    text::decoder(&name, fatal, keeps_bom)
+}
+
+fn decode_more(ctx: Ctx<'_>, decoder: u32, bytes: Bytes<'_>, is_last: bool) -> Result<String> {
+    text::decode_more(&ctx, decoder, of(&bytes), is_last)
+}
+
+fn url(text: String, base: Opt<Option<String>>) -> Option<Vec<String>> {
+    urls::parse(&text, base.0.flatten().as_deref())
+}
+
+fn parse_multipart<'js>(ctx: Ctx<'js>, bytes: Bytes<'js>, boundary: String) -> Result<Option<Vec<Array<'js>>>> {
+    let Some(parts) = forms::parse(of(&bytes), &boundary) else {
+        return Ok(None);
+    };
+    let parts = parts.into_iter().map(|part| {
+        let array = Array::new(ctx.clone())?;
+        array.set(0, part.name)?;
+        array.set(1, part.file)?;
+        array.set(2, part.kind)?;
+        array.set(3, TypedArray::new_copy(ctx.clone(), part.content)?)?;
+        Ok(array)
+    });
+    parts.collect::<Result<_>>().map(Some)
+}
+
+fn field_name(ctx: Ctx<'_>, mut name: String) -> Result<String> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_token) {
+        let what = format!("{name:?} is no name of a header field");
+        return Err(Exception::throw_type(&ctx, &what));
+    }
+    name.make_ascii_lowercase();
+    Ok(name)
+}
+
+fn field_value(ctx: Ctx<'_>, value: String) -> Result<String> {
+    let trimmed = value.trim_matches(['\t', '\n', '\r', ' ']);
+    let cannot_be = |character: char| matches!(character, '\0' | '\n' | '\r') || u32::from(character) > 0xff;
+    if trimmed.contains(cannot_be) {
+        let what = format!("{value:?} is no value of a header field");
+        return Err(Exception::throw_type(&ctx, &what));
+    }
+    Ok(if trimmed.len() == value.len() { value } else { trimmed.to_owned() })
+}
+
+fn received(ctx: Ctx<'_>) -> Result<Bytes<'_>> {
+    TypedArray::new(ctx, exchange::received())
+}
+
+fn receive_piece(ctx: Ctx<'_>) -> Result<Value<'_>> {
+    Ok(match exchange::receive_piece(&ctx)? {
+        None => Value::new_undefined(ctx),
+        Some(None) => Value::new_null(ctx),
+        Some(Some(piece)) => TypedArray::new(ctx, piece)?.into_value(),
+    })
+}
+
+fn receivable(ctx: Ctx<'_>) -> Result<rquickjs::Promise<'_>> {
+    exchange::receivable(&ctx)
+}
+
+fn sendable(ctx: Ctx<'_>) -> Result<rquickjs::Promise<'_>> {
+    exchange::sendable(&ctx)
+}
+
+fn respond<'js>(ctx: Ctx<'js>, status: u16, fields: Array<'js>, body: Opt<Value<'js>>) -> Result<bool> {
+    let mut pairs = Vec::with_capacity(fields.len());
+    for pair in fields.iter::<Array>() {
+        let pair = pair?;
+        pairs.push((pair.get(0)?, pair.get(1)?));
+    }
+    let Some(body) = body.0 else {
+        return exchange::respond(&ctx, status, &pairs, Body::Sent);
+    };
+    if let Some(text) = body.as_string() {
+        let text = JsString::to_string(text)?;
+        return exchange::respond(&ctx, status, &pairs, Body::Whole(text.as_bytes()));
+    }
+    if body.is_null() {
+        return exchange::respond(&ctx, status, &pairs, Body::None);
+    }
+    let bytes = Bytes::from_value(body)?;
+    exchange::respond(&ctx, status, &pairs, Body::Whole(of(&bytes)))
+}
+
+fn send(bytes: Bytes<'_>) -> i32 {
+    exchange::send(of(&bytes))
+}
+
+fn digest<'js>(ctx: Ctx<'js>, name: String, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {
+    buffer(ctx, crypto::digest(&name, of(&data)))
+}
+
+fn hmac<'js>(ctx: Ctx<'js>, name: String, key: Bytes<'js>, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {
+    buffer(ctx, crypto::hmac(&name, of(&key), of(&data)))
+}
+
+fn is_hmac<'js>(name: String, key: Bytes<'js>, data: Bytes<'js>, code: Bytes<'js>) -> bool {
+    crypto::is_hmac(&name, of(&key), of(&data), of(&code))
+}
+
+fn seal<'js>(ctx: Ctx<'js>, key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {
+    buffer(ctx, crypto::seal(of(&key), of(&iv), of(&beside), of(&data)))
+}
+
+fn open<'js>(ctx: Ctx<'js>, key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {
+    buffer(ctx, crypto::open(of(&key), of(&iv), of(&beside), of(&data)))
+}

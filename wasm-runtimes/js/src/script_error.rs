@@ -1,0 +1,62 @@
+//! Errors of scripts, as those who deploy them are told.
+
+use rquickjs::{CaughtError, Coerced, Ctx, FromJs, Value};
+
+use crate::{bindings::exports::faasw::engine::script::Error, interpreter};
+
+/// An error of no file.
+pub(crate) fn plain(message: &str) -> Error {
+    Error {
+        message: message.to_owned(),
+        file: None,
+        line: None,
+        stack: String::new(),
+    }
+}
+
+/// An error of a whole file.
+pub(crate) fn at(file: &str, message: &str) -> Error {
+    Error {
+        file: Some(file.to_owned()),
+        ..plain(message)
+    }
+}
+
+/// What a script threw.
+pub(crate) fn of(ctx: &Ctx<'_>, error: rquickjs::Error) -> Error {
+    match CaughtError::from_error(ctx, error) {
+        CaughtError::Exception(exception) => {
+            let stack = exception.stack().unwrap_or_default();
+            let stack = interpreter::frames(ctx, stack).unwrap_or_default();
+            let value = exception.into_object().into_value();
+            let message = text(ctx, value).unwrap_or_else(|| "an error".to_owned());
+            let place = stack.lines().find_map(place);
+            Error {
+                message,
+                file: place.as_ref().map(|(file, _)| file.clone()),
+                line: place.map(|(_, line)| line),
+                stack,
+            }
+        }
+        CaughtError::Value(value) => {
+            let shown = interpreter::describe(ctx, value).unwrap_or_default();
+            plain(&format!("Uncaught {shown}"))
+        }
+        CaughtError::Error(error) => plain(&error.to_string()),
+    }
+}
+
+fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
+    Coerced::<String>::from_js(ctx, value).ok().map(|text| text.0)
+}
+
+/// Of a frame, `    at name (file:line:column)` or without a name, the file and the line.
+fn place(frame: &str) -> Option<(String, u32)> {
+    let place = match frame.rsplit_once('(') {
+        Some((_, place)) => place.strip_suffix(')')?,
+        None => frame.trim_start().strip_prefix("at ")?,
+    };
+    let (place, _column) = place.rsplit_once(':')?;
+    let (file, line) = place.rsplit_once(':')?;
+    Some((file.to_owned(), line.parse().ok()?))
+}

@@ -1,0 +1,160 @@
+// Blobs, files and forms (File API; XMLHttpRequest Standard, section 4).
+
+let blobBytes;
+
+function joined(parts) {
+  if (parts.length === 1) return parts[0];
+  const all = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+function streamOf(bytes) {
+  return new ReadableStream({
+    type: "bytes",
+    start(controller) {
+      if (bytes.length > 0) controller.enqueue(bytes.slice());
+      controller.close();
+    },
+  });
+}
+
+class Blob {
+  #bytes;
+  #type;
+  constructor(parts = [], options = {}) {
+    if (typeof parts !== "object" || parts === null || typeof parts[Symbol.iterator] !== "function") {
+      throw new TypeError("a Blob is made of a list of parts");
+    }
+    this.#bytes = joined([...parts].map((part) => {
+      if (part instanceof Blob) return part.#bytes;
+      if (part instanceof ArrayBuffer || ArrayBuffer.isView(part)) return bytesOf(part).slice();
+      return native.encode(usv(part));
+    }).concat(new Uint8Array()));
+    const type = String(options?.type ?? "");
+    this.#type = /^[\x20-\x7e]*$/.test(type) ? type.toLowerCase() : "";
+  }
+  static inside() { blobBytes = (blob) => blob.#bytes; }
+  get size() { return this.#bytes.length; }
+  get type() { return this.#type; }
+  slice(start = 0, end = this.size, type = "") {
+    const part = new Blob([], { type });
+    part.#bytes = this.#bytes.subarray(...[start, end].map((at) => (at < 0 ? Math.max(this.size + at, 0) : Math.min(at, this.size))));
+    return part;
+  }
+  async arrayBuffer() { return this.#bytes.slice().buffer; }
+  async bytes() { return this.#bytes.slice(); }
+  async text() { return native.decode(this.#bytes, "utf-8", false, false); }
+  stream() { return streamOf(this.#bytes); }
+}
+Blob.inside();
+delete Blob.inside;
+
+class File extends Blob {
+  #name;
+  #modified;
+  constructor(parts, name, options = {}) {
+    if (arguments.length < 2) throw new TypeError("a File has parts and a name");
+    super(parts, options);
+    this.#name = usv(name);
+    this.#modified = Number(options?.lastModified ?? Date.now());
+  }
+  get name() { return this.#name; }
+  get lastModified() { return this.#modified; }
+  get webkitRelativePath() { return ""; }
+}
+
+class FormData {
+  #list = [];
+  constructor(form) {
+    if (form !== undefined) throw new TypeError("there are no HTML forms to make FormData of");
+  }
+  #entry(name, value, file) {
+    if (!(value instanceof Blob)) {
+      if (file !== undefined) throw new TypeError("a value with a file's name is a Blob");
+      return [usv(name), usv(value)];
+    }
+    if (value instanceof File && file === undefined) return [usv(name), value];
+    const { type } = value;
+    return [usv(name), new File([value], file ?? "blob", { type, lastModified: value.lastModified })];
+  }
+  append(name, value, file) {
+    if (arguments.length < 2) throw new TypeError("append takes a name and a value");
+    this.#list.push(this.#entry(name, value, file));
+  }
+  delete(name) {
+    name = usv(name);
+    this.#list = this.#list.filter((pair) => pair[0] !== name);
+  }
+  get(name) {
+    name = usv(name);
+    return this.#list.find((pair) => pair[0] === name)?.[1] ?? null;
+  }
+  getAll(name) {
+    name = usv(name);
+    return this.#list.filter((pair) => pair[0] === name).map((pair) => pair[1]);
+  }
+  has(name) {
+    name = usv(name);
+    return this.#list.some((pair) => pair[0] === name);
+  }
+  set(name, value, file) {
+    if (arguments.length < 2) throw new TypeError("set takes a name and a value");
+    const entry = this.#entry(name, value, file);
+    const at = this.#list.findIndex((pair) => pair[0] === entry[0]);
+    if (at < 0) {
+      this.#list.push(entry);
+    } else {
+      this.#list[at] = entry;
+      this.#list = this.#list.filter((pair, index) => index <= at || pair[0] !== entry[0]);
+    }
+  }
+  forEach(run, self) {
+    if (typeof run !== "function") throw new TypeError("forEach takes a function");
+    for (const [name, value] of this.#list) run.call(self, value, name, this);
+  }
+  *entries() { for (const pair of this.#list) yield [...pair]; }
+  *keys() { for (const pair of this.#list) yield pair[0]; }
+  *values() { for (const pair of this.#list) yield pair[1]; }
+}
+FormData.prototype[Symbol.iterator] = FormData.prototype.entries;
+
+// A form as multipart/form-data (RFC 7578; HTML Standard, section 4.10.21.8).
+function multipart(form) {
+  const boundary = "----faasw" + native.random().toString(36).slice(2) + native.random().toString(36).slice(2);
+  const escaped = (name) => name.replace(/\r\n?|\n/g, "\r\n").replace(/\r\n/g, "%0D%0A").replace(/"/g, "%22");
+  const parts = [];
+  for (const [name, value] of form) {
+    const head = `--${boundary}\r\nContent-Disposition: form-data; name="${escaped(name)}"`;
+    if (typeof value === "string") {
+      parts.push(native.encode(`${head}\r\n\r\n${value.replace(/\r\n?|\n/g, "\r\n")}\r\n`));
+    } else {
+      const type = value.type === "" ? "application/octet-stream" : value.type;
+      parts.push(native.encode(`${head}; filename="${escaped(value.name)}"\r\nContent-Type: ${type}\r\n\r\n`));
+      parts.push(blobBytes(value), native.encode("\r\n"));
+    }
+  }
+  parts.push(native.encode(`--${boundary}--\r\n`));
+  return { bytes: joined(parts), type: `multipart/form-data; boundary=${boundary}` };
+}
+
+function formOf(bytes, type) {
+  const form = new FormData();
+  const essence = type.split(";", 1)[0].trim().toLowerCase();
+  if (essence === "application/x-www-form-urlencoded") {
+    for (const [name, value] of native.parseForm(native.decode(bytes, "utf-8", false, false))) form.append(name, value);
+    return form;
+  }
+  const boundary = /;\s*boundary=(?:"([^"]*)"|([^;\s]*))/i.exec(type);
+  const parts = essence === "multipart/form-data" && boundary !== null ? native.parseMultipart(bytes, boundary[1] ?? boundary[2]) : undefined;
+  if (parts === undefined) throw new TypeError("the body is no form");
+  for (const [name, file, kind, content] of parts) {
+    if (file === undefined) form.append(name, native.decode(content, "utf-8", false, true));
+    else form.append(name, new File([content], file, { type: kind ?? "text/plain" }));
+  }
+  return form;
+}

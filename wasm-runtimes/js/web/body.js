@@ -1,0 +1,294 @@
+// Requests and responses, and their bodies (Fetch Standard, sections 5.2 to 5.5).
+
+const METHOD = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+const token = Symbol("token");
+
+// Of what kind a body is, as its source has it:
+//   null         there is none
+//   a string     text
+//   Uint8Array   bytes
+//   incoming     what the client of this request sends
+//   ReadableStream
+const incoming = Symbol("incoming");
+
+function extract(value) {
+  if (typeof value === "string") return { source: value.toWellFormed(), type: "text/plain;charset=UTF-8" };
+  if (value === null || value === undefined) return { source: null, type: null };
+  if (value instanceof ReadableStream) {
+    if (value.locked || value._disturbed) throw new TypeError("the stream of a body was read already, or somebody reads it");
+    return { source: value, type: null };
+  }
+  if (value instanceof URLSearchParams) {
+    return { source: value.toString(), type: "application/x-www-form-urlencoded;charset=UTF-8" };
+  }
+  if (value instanceof FormData) {
+    const { bytes, type } = multipart(value);
+    return { source: bytes, type };
+  }
+  if (value instanceof Blob) return { source: blobBytes(value), type: value.type === "" ? null : value.type };
+  if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return { source: bytesOf(value).slice(), type: null };
+  if (typeof value[Symbol.asyncIterator] === "function") return { source: ReadableStream.from(value), type: null };
+  return { source: usv(value), type: "text/plain;charset=UTF-8" };
+}
+
+// The rest of what the client sends.
+async function receive() {
+  while (!native.receive()) await native.receivable();
+}
+
+function receiver() {
+  return new ReadableStream({
+    type: "bytes",
+    async pull(controller) {
+      for (;;) {
+        const piece = native.receivePiece();
+        if (piece === null) {
+          controller.close();
+          controller.byobRequest?.respond(0);
+          return;
+        }
+        if (piece !== undefined) return controller.enqueue(piece);
+        await native.receivable();
+      }
+    },
+  });
+}
+
+async function drained(stream) {
+  const parts = [new Uint8Array()];
+  const reader = stream.getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return joined(parts);
+    if (!(value instanceof Uint8Array)) throw new TypeError("a body's stream has something that is no Uint8Array");
+    parts.push(value);
+  }
+}
+
+let sourceOf;
+let typeOf;
+
+class Body {
+  #source;
+  #stream = null;
+  #isUsed = false;
+  constructor(source) { this.#source = source; }
+  static inside() {
+    // Takes a body as what it is made of, if nobody has touched it.
+    sourceOf = (body) => {
+      if (body.bodyUsed) throw new TypeError("the body was used already");
+      if (body.#stream?.locked) throw new TypeError("somebody reads the body");
+      body.#isUsed = body.#source !== null;
+      return body.#stream ?? body.#source;
+    };
+    typeOf = (body) => body.headers.get("content-type") ?? "";
+  }
+  get body() {
+    if (this.#source === null) return null;
+    if (this.#stream === null) {
+      const source = this.#source;
+      if (source instanceof ReadableStream) this.#stream = source;
+      else if (source === incoming) this.#stream = receiver();
+      else this.#stream = streamOf(typeof source === "string" ? native.encode(source) : source);
+      if (this.#isUsed) this.#stream.getReader();
+    }
+    return this.#stream;
+  }
+  get bodyUsed() { return this.#isUsed || this.#stream?._disturbed === true; }
+  async #bytes() {
+    const source = sourceOf(this);
+    if (source === null) return new Uint8Array();
+    if (typeof source === "string") return native.encode(source);
+    if (source === incoming) {
+      await receive();
+      return native.received();
+    }
+    return source instanceof ReadableStream ? drained(source) : source.slice();
+  }
+  async #text() {
+    const source = sourceOf(this);
+    if (source === null) return "";
+    if (typeof source === "string") return source.startsWith("\ufeff") ? source.slice(1) : source;
+    if (source === incoming) {
+      await receive();
+      return native.receivedText();
+    }
+    return native.decode(source instanceof ReadableStream ? await drained(source) : source, "utf-8", false, false);
+  }
+  async arrayBuffer() {
+    const bytes = await this.#bytes();
+    return bytes.byteLength === bytes.buffer.byteLength ? bytes.buffer : bytes.slice().buffer;
+  }
+  bytes() { return this.#bytes(); }
+  async blob() { return new Blob([await this.#bytes()], { type: typeOf(this) }); }
+  async formData() {
+    const type = typeOf(this);
+    return formOf(await this.#bytes(), type);
+  }
+  async json() { return JSON.parse(await this.#text()); }
+  text() { return this.#text(); }
+  // Two bodies of one: this one, and what is given.
+  fork() {
+    if (this.bodyUsed || this.#stream?.locked) throw new TypeError("a body that is used cannot be cloned");
+    if (this.#source === null) return null;
+    if (this.#stream === null && this.#source !== incoming && !(this.#source instanceof ReadableStream)) return this.#source;
+    const [one, other] = this.body.tee();
+    this.#source = this.#stream = one;
+    return other;
+  }
+}
+Body.inside();
+delete Body.inside;
+const { fork } = Body.prototype;
+delete Body.prototype.fork;
+
+const HAS_NO_BODY = new Set(["GET", "HEAD"]);
+
+class Request extends Body {
+  #method;
+  #url;
+  #headers;
+  #init;
+  #signal;
+  constructor(input, init = {}, url = undefined) {
+    if (input === token) {
+      // What came: `init` is its method.
+      super(HAS_NO_BODY.has(init) ? null : incoming);
+      this.#method = init;
+      this.#url = url;
+      return;
+    }
+    init ??= {};
+    const from = input instanceof Request ? input : null;
+    const to = from === null ? new URL(input) : null;
+    if (to !== null && (to.username !== "" || to.password !== "")) throw new TypeError("a request's URL has no user and no password");
+    let method = init.method === undefined ? (from === null ? "GET" : from.#method) : String(init.method);
+    if (!METHOD.test(method) || /^(?:connect|trace|track)$/i.test(method)) throw new TypeError(`${JSON.stringify(method)} is no method of a request`);
+    if (/^(?:delete|get|head|options|post|put)$/i.test(method)) method = method.toUpperCase();
+    const headers = new Headers(init.headers ?? (from === null ? undefined : from.headers));
+    const given = init.body ?? null;
+    if ((given !== null || (from !== null && from.body !== null && !("body" in init))) && (method === "GET" || method === "HEAD")) {
+      throw new TypeError(`a ${method} request has no body`);
+    }
+    let source = null;
+    if (given !== null) {
+      const extracted = extract(given);
+      if (extracted.source instanceof ReadableStream && init.duplex !== "half") throw new TypeError("a request whose body is a stream says duplex: \"half\"");
+      if (extracted.type !== null && !headers.has("content-type")) headers.append("content-type", extracted.type);
+      source = extracted.source;
+    } else if (from !== null && !("body" in init)) {
+      source = sourceOf(from);
+    }
+    super(source);
+    this.#method = method;
+    this.#url = from === null ? to.href : from.#url;
+    this.#headers = headers;
+    this.#init = { ...from?.#init, ...init };
+    this.#signal = init.signal ?? from?.signal;
+  }
+  get method() { return this.#method; }
+  get url() { return this.#url; }
+  get headers() { return (this.#headers ??= lazyHeaders()); }
+  get signal() { return (this.#signal ??= new AbortController().signal); }
+  get redirect() { return this.#init?.redirect ?? "follow"; }
+  get mode() { return this.#init?.mode ?? "cors"; }
+  get credentials() { return this.#init?.credentials ?? "same-origin"; }
+  get cache() { return this.#init?.cache ?? "default"; }
+  get referrer() { return this.#init?.referrer ?? "about:client"; }
+  get referrerPolicy() { return this.#init?.referrerPolicy ?? ""; }
+  get integrity() { return this.#init?.integrity ?? ""; }
+  get keepalive() { return !!this.#init?.keepalive; }
+  get destination() { return ""; }
+  get duplex() { return "half"; }
+  clone() {
+    const source = fork.call(this);
+    const copy = new Request(this.#url, { method: this.#method, headers: this.headers, signal: this.#signal });
+    return source === null ? copy : Request.#with(copy, source);
+  }
+  static #with(request, source) {
+    const type = request.headers;
+    const copy = new Request(request.#url, { method: request.#method === "GET" || request.#method === "HEAD" ? "POST" : request.#method, headers: type, body: source, duplex: "half" });
+    copy.#method = request.#method;
+    copy.#headers = type;
+    copy.#signal = request.#signal;
+    return copy;
+  }
+}
+
+const NO_BODY = new Set([101, 103, 204, 205, 304]);
+
+let headOf;
+
+class Response extends Body {
+  #status = 200;
+  #statusText = "";
+  // Made when they are asked for, where there is none but the type.
+  #headers = null;
+  #contentType = null;
+  #type = "default";
+  constructor(body = null, init = undefined) {
+    const { source, type } = extract(body);
+    super(source);
+    this.#contentType = type;
+    if (init === undefined || init === null) return;
+    if (typeof init !== "object" && typeof init !== "function") throw new TypeError("a response's second argument is an object");
+    if (init.status !== undefined) {
+      const status = Math.trunc(Number(init.status)) || 0;
+      if (status < 200 || status > 599) throw new RangeError(`${String(init.status)} is no status of a response: such are 200 to 599`);
+      if (source !== null && NO_BODY.has(status)) throw new TypeError(`a response with the status ${status} has no body`);
+      this.#status = status;
+    }
+    if (init.statusText !== undefined) {
+      this.#statusText = String(init.statusText);
+      if (!/^[\t\x20-\x7e\x80-\xff]*$/.test(this.#statusText)) throw new TypeError("a status text has characters that it cannot have");
+    }
+    if (init.headers !== undefined) {
+      this.#headers = new Headers(init.headers);
+      if (type !== null && !this.#headers.has("content-type")) fieldsOf(this.#headers).push(["content-type", type]);
+    }
+  }
+  static inside() {
+    headOf = (response) => {
+      if (response.#headers !== null) return fieldsOf(response.#headers);
+      return response.#contentType === null ? [] : [["content-type", response.#contentType]];
+    };
+  }
+  static error() {
+    const response = new Response();
+    response.#status = 0;
+    response.#type = "error";
+    return response;
+  }
+  static json(value, init) {
+    const text = JSON.stringify(value);
+    if (text === undefined) throw new TypeError("this value is nothing in JSON");
+    const headers = new Headers(init?.headers);
+    if (!headers.has("content-type")) headers.append("content-type", "application/json");
+    return new Response(text, { status: init?.status, statusText: init?.statusText, headers });
+  }
+  static redirect(url, status = 302) {
+    if (![301, 302, 303, 307, 308].includes(status)) throw new RangeError(`${String(status)} is no status of a redirect`);
+    return new Response(null, { status, headers: { location: new URL(url).href } });
+  }
+  get status() { return this.#status; }
+  get statusText() { return this.#statusText; }
+  get ok() { return this.#status >= 200 && this.#status < 300; }
+  get headers() {
+    if (this.#headers === null) {
+      this.#headers = new Headers();
+      if (this.#contentType !== null) fieldsOf(this.#headers).push(["content-type", this.#contentType]);
+    }
+    return this.#headers;
+  }
+  get type() { return this.#type; }
+  get url() { return ""; }
+  get redirected() { return false; }
+  clone() {
+    const source = fork.call(this);
+    const copy = new Response(source, { status: this.#status, statusText: this.#statusText });
+    copy.#headers = new Headers(this.headers);
+    return copy;
+  }
+}
+Response.inside();
+delete Response.inside;

@@ -1,0 +1,102 @@
+// Header fields (Fetch Standard, section 5.1).
+
+let fieldsOf;
+let lazyHeaders;
+
+class Headers {
+  // Names are in lower case; null while what a request came with was not asked for.
+  #list = [];
+  #isFixed = false;
+  constructor(init) {
+    if (init === undefined) return;
+    if (init === null || (typeof init !== "object" && typeof init !== "function")) {
+      throw new TypeError("Headers are made of other Headers, of pairs, or of an object");
+    }
+    if (init instanceof Headers && init[Symbol.iterator] === Headers.prototype.entries) {
+      this.#list = init.#all().map((pair) => [...pair]);
+    } else if (typeof init[Symbol.iterator] === "function") {
+      for (const pair of init) {
+        const both = [...pair];
+        if (both.length !== 2) throw new TypeError("a pair of a header field has a name and a value");
+        this.append(both[0], both[1]);
+      }
+    } else {
+      for (const name of Reflect.ownKeys(init)) {
+        if (Object.getOwnPropertyDescriptor(init, name)?.enumerable) this.append(name, init[name]);
+      }
+    }
+  }
+  static inside() {
+    fieldsOf = (headers) => headers.#all();
+    lazyHeaders = () => {
+      const headers = new Headers();
+      headers.#list = null;
+      headers.#isFixed = true;
+      return headers;
+    };
+  }
+  #all() { return (this.#list ??= native.headers()); }
+  #change() {
+    if (this.#isFixed) throw new TypeError("these Headers cannot be changed");
+    return this.#list;
+  }
+  append(name, value) {
+    name = native.fieldName(String(name));
+    value = native.fieldValue(String(value));
+    this.#change().push([name, value]);
+  }
+  delete(name) {
+    name = native.fieldName(String(name));
+    this.#list = this.#change().filter((pair) => pair[0] !== name);
+  }
+  get(name) {
+    name = native.fieldName(String(name));
+    let found = null;
+    for (const pair of this.#all()) {
+      if (pair[0] === name) found = found === null ? pair[1] : found + ", " + pair[1];
+    }
+    return found;
+  }
+  getSetCookie() {
+    return this.#all().filter((pair) => pair[0] === "set-cookie").map((pair) => pair[1]);
+  }
+  has(name) {
+    name = native.fieldName(String(name));
+    return this.#all().some((pair) => pair[0] === name);
+  }
+  set(name, value) {
+    name = native.fieldName(String(name));
+    value = native.fieldValue(String(value));
+    const list = this.#change();
+    const first = list.find((pair) => pair[0] === name);
+    if (first === undefined) {
+      list.push([name, value]);
+    } else {
+      first[1] = value;
+      this.#list = list.filter((pair) => pair === first || pair[0] !== name);
+    }
+  }
+  // Sorted by name; fields of one name are one, but cookies.
+  #combined() {
+    const combined = new Map();
+    const cookies = [];
+    for (const [name, value] of this.#all()) {
+      if (name === "set-cookie") cookies.push([name, value]);
+      else combined.set(name, combined.has(name) ? combined.get(name) + ", " + value : value);
+    }
+    return [...combined, ...cookies].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  }
+  forEach(run, self) {
+    if (typeof run !== "function") throw new TypeError("forEach takes a function");
+    for (const [name, value] of this) run.call(self, value, name, this);
+  }
+  *entries() {
+    let list;
+    for (let at = 0; at < (list = this.#combined()).length; at++) yield list[at];
+  }
+  *keys() { for (const [name] of this.entries()) yield name; }
+  *values() { for (const [, value] of this.entries()) yield value; }
+}
+Headers.prototype[Symbol.iterator] = Headers.prototype.entries;
+Headers.inside();
+delete Headers.inside;

@@ -1,0 +1,213 @@
+// What scripts find, how their handler is found, and how it is called.
+
+class Performance extends EventTarget {
+  get timeOrigin() { return native.origin(); }
+  now() { return native.now(); }
+  toJSON() { return { timeOrigin: this.timeOrigin }; }
+}
+
+async function fetch() {
+  throw new TypeError("fetch is not there: functions cannot call out yet");
+}
+
+const listeners = { fetch: [], unhandledrejection: [], error: [] };
+
+function addEventListener(type, listener) {
+  if (!Object.hasOwn(listeners, type)) throw new TypeError(`no events of the type ${String(type)} come here: fetch does`);
+  if (typeof listener !== "function" && typeof listener?.handleEvent !== "function") throw new TypeError("a listener is a function");
+  listeners[type].push(typeof listener === "function" ? listener : (event) => listener.handleEvent(event));
+}
+
+function removeEventListener(type, listener) {
+  if (!Object.hasOwn(listeners, type)) return;
+  const at = listeners[type].indexOf(listener);
+  if (at >= 0) listeners[type].splice(at, 1);
+}
+
+// ---- what outlives the response
+
+let waiting = 0;
+let isAnswered = false;
+
+function endIfAllIsDone() {
+  if (isAnswered && waiting === 0) native.end();
+}
+
+function waitUntil(promise) {
+  waiting++;
+  const settled = () => {
+    waiting--;
+    endIfAllIsDone();
+  };
+  Promise.resolve(promise).then(settled, (error) => {
+    reportError(error);
+    settled();
+  });
+}
+
+class ExecutionContext {
+  waitUntil(promise) { waitUntil(promise); }
+  passThroughOnException() {}
+  get props() { return {}; }
+}
+
+class FetchEvent extends Event {
+  #request;
+  #answer = undefined;
+  constructor(type, { request } = {}) {
+    super(type, { cancelable: true });
+    if (!(request instanceof Request)) throw new TypeError("a FetchEvent has a request");
+    this.#request = request;
+  }
+  get request() { return this.#request; }
+  get clientId() { return ""; }
+  respondWith(answer) {
+    if (this.#answer !== undefined) throw new DOMException("it was responded to already", "InvalidStateError");
+    this.#answer = Promise.resolve(answer);
+    this.stopped = true;
+  }
+  waitUntil(promise) { waitUntil(promise); }
+  passThroughOnException() {}
+  static answer(event) { return event.#answer; }
+}
+const answerTo = FetchEvent.answer;
+delete FetchEvent.answer;
+
+// ---- the handler
+
+let handler;
+
+// Finds the handler in what the first module exports; says what is wrong where there is none.
+function adopt(module) {
+  const main = module.default;
+  if (typeof main?.fetch === "function") {
+    handler = (request, env, context) => main.fetch(request, env, context);
+  } else if (typeof main === "function") {
+    handler = main;
+  } else if (listeners.fetch.length > 0) {
+    handler = (request) => {
+      const event = new FetchEvent("fetch", { request });
+      aim(event, globalThis);
+      for (const listener of listeners.fetch) {
+        if (event.stopped) break;
+        listener.call(globalThis, event);
+      }
+      const answer = answerTo(event);
+      if (answer === undefined) throw new TypeError("no listener called event.respondWith");
+      return answer;
+    };
+  } else {
+    return "there is nothing to call: a script exports { fetch(request) { … } } as its default, or calls addEventListener(\"fetch\", …)";
+  }
+  return undefined;
+}
+
+let env;
+
+function configure(variables) {
+  env = Object.fromEntries(variables);
+}
+
+// ---- one request
+
+function failed(error) {
+  native.log(1, "Uncaught " + describe(error));
+  native.fail(error instanceof Error ? String(error) : inspect(error));
+  isAnswered = true;
+  endIfAllIsDone();
+}
+
+async function send(response, source) {
+  const reader = source.getReader();
+  try {
+    if (!native.respond(response.status, headOf(response))) return;
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      let left = typeof value === "string" ? native.encode(value.toWellFormed()) : bytesOf(value);
+      while (left.length > 0) {
+        const count = native.send(left);
+        if (count < 0) return void (await reader.cancel(new DOMException("the client went away", "AbortError")));
+        if (count === 0) await native.sendable();
+        left = left.subarray(count);
+      }
+    }
+    native.finish();
+  } catch (error) {
+    native.cut();
+    reportError(error);
+    reader.cancel(error).catch(() => {});
+  }
+}
+
+function answer(response) {
+  try {
+    if (!(response instanceof Response)) {
+      throw new TypeError(`a handler gives a Response, not ${response === undefined ? "nothing" : inspect(response, 0)}`);
+    }
+    if (response.status === 0) throw new TypeError("the handler gave Response.error()");
+    const source = sourceOf(response);
+    if (source === incoming || source instanceof ReadableStream) {
+      const stream = source === incoming ? receiver() : source;
+      send(response, stream).catch(reportError).then(() => {
+        isAnswered = true;
+        endIfAllIsDone();
+      });
+      return;
+    }
+    native.respond(response.status, headOf(response), source);
+  } catch (error) {
+    return failed(error);
+  }
+  isAnswered = true;
+  endIfAllIsDone();
+}
+
+function dispatch(method, url) {
+  let given;
+  try {
+    given = handler(new Request(token, method, url), env, new ExecutionContext());
+  } catch (error) {
+    return failed(error);
+  }
+  if (given instanceof Response) answer(given);
+  else Promise.resolve(given).then(answer, failed);
+}
+
+// Goes through a request that nobody sent: what it leaves is where the first real one finds it.
+function warmUp() {
+  const before = handler;
+  handler = (request) => new Response(request.url);
+  dispatch("GET", "http://localhost/");
+  handler = before;
+  isAnswered = false;
+}
+
+// A rejection that nobody handles.
+function unhandled(promise, reason) {
+  for (const listener of listeners.unhandledrejection) {
+    const event = new Event("unhandledrejection", { cancelable: true });
+    Object.assign(event, { promise, reason });
+    report(() => listener.call(globalThis, event));
+    if (event.defaultPrevented) return;
+  }
+  native.log(1, "Uncaught (in promise) " + describe(reason));
+}
+
+const things = {
+  AbortController, AbortSignal, Blob, Crypto, CryptoKey, CustomEvent, Event, EventTarget, FetchEvent, File, FormData,
+  Headers, Performance, Request, Response, SubtleCrypto, TextDecoder, TextDecoderStream, TextEncoder, TextEncoderStream,
+  URL, URLSearchParams, ...streams,
+  addEventListener, clearInterval, clearTimeout, console, crypto, fetch, navigator: { userAgent: "faasw" },
+  performance: new Performance(), queueMicrotask, removeEventListener, reportError, self: globalThis,
+  setInterval, setTimeout, structuredClone,
+};
+for (const [name, value] of Object.entries(things)) {
+  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  if (typeof value === "function" && /^[A-Z]/.test(name) && value.prototype !== undefined && !Object.hasOwn(value.prototype, Symbol.toStringTag)) {
+    Object.defineProperty(value.prototype, Symbol.toStringTag, { value: name, configurable: true });
+  }
+}
+Math.random = () => native.random();
+
+return { adopt, configure, dispatch, describe, frames, runTimer, unhandled, warmUp };

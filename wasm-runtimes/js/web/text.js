@@ -1,0 +1,106 @@
+// Text and its encodings (Encoding Standard).
+
+function usv(value) { return String(value).toWellFormed(); }
+
+// The bytes of a buffer or of a view of one, without a copy.
+function bytesOf(value) {
+  if (value instanceof Uint8Array) return value;
+  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) return new Uint8Array(value);
+  throw new TypeError("neither an ArrayBuffer nor a view of one");
+}
+
+class TextEncoder {
+  get encoding() { return "utf-8"; }
+  encode(text = "") { return native.encode(usv(text)); }
+  encodeInto(text, into) {
+    if (!(into instanceof Uint8Array)) throw new TypeError("what is encoded into is no Uint8Array");
+    text = usv(text);
+    let read = 0;
+    let written = 0;
+    for (const character of text) {
+      const bytes = native.encode(character);
+      if (written + bytes.length > into.length) break;
+      into.set(bytes, written);
+      written += bytes.length;
+      read += character.length;
+    }
+    return { read, written };
+  }
+}
+
+class TextDecoder {
+  #encoding;
+  #fatal;
+  #ignoreBOM;
+  #decoder = null;
+  constructor(label = "utf-8", options = {}) {
+    const encoding = native.encodingOf(String(label));
+    if (encoding === undefined) throw new RangeError(`${String(label)} is no encoding that is known`);
+    this.#encoding = encoding;
+    this.#fatal = !!options?.fatal;
+    this.#ignoreBOM = !!options?.ignoreBOM;
+  }
+  get encoding() { return this.#encoding; }
+  get fatal() { return this.#fatal; }
+  get ignoreBOM() { return this.#ignoreBOM; }
+  decode(input, options) {
+    const bytes = input === undefined ? new Uint8Array() : bytesOf(input);
+    const stream = !!options?.stream;
+    if (!stream && this.#decoder === null) {
+      return native.decode(bytes, this.#encoding, this.#fatal, this.#ignoreBOM);
+    }
+    this.#decoder ??= native.decoder(this.#encoding, this.#fatal, this.#ignoreBOM);
+    const decoder = this.#decoder;
+    if (!stream) this.#decoder = null;
+    try {
+      return native.decodeMore(decoder, bytes, !stream);
+    } catch (error) {
+      this.#decoder = null;
+      throw error;
+    }
+  }
+}
+
+class TextEncoderStream extends TransformStream {
+  constructor() {
+    let high = "";
+    super({
+      transform(chunk, controller) {
+        let text = high + String(chunk);
+        high = "";
+        const last = text.charCodeAt(text.length - 1);
+        if (last >= 0xd800 && last <= 0xdbff) {
+          high = text.at(-1);
+          text = text.slice(0, -1);
+        }
+        if (text !== "") controller.enqueue(native.encode(text.toWellFormed()));
+      },
+      flush(controller) {
+        if (high !== "") controller.enqueue(native.encode("\ufffd"));
+      },
+    });
+  }
+  get encoding() { return "utf-8"; }
+}
+
+class TextDecoderStream extends TransformStream {
+  #decoder;
+  constructor(label = "utf-8", options = {}) {
+    const decoder = new TextDecoder(label, options);
+    super({
+      transform(chunk, controller) {
+        const text = decoder.decode(chunk, { stream: true });
+        if (text !== "") controller.enqueue(text);
+      },
+      flush(controller) {
+        const text = decoder.decode();
+        if (text !== "") controller.enqueue(text);
+      },
+    });
+    this.#decoder = decoder;
+  }
+  get encoding() { return this.#decoder.encoding; }
+  get fatal() { return this.#decoder.fatal; }
+  get ignoreBOM() { return this.#decoder.ignoreBOM; }
+}
