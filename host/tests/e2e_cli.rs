@@ -471,7 +471,12 @@ fn scripts_run_by_engines_that_the_command_adds() {
     assert_eq!(good(run(&["invoke", "hello"], &data_dir)), "of a file");
     assert_eq!(good(run(&["invoke", "my-shop"], &data_dir)), "of a folder");
     let engines = good(run(&["engine", "ls"], &data_dir));
-    let line: Vec<&str> = engines.lines().nth(1).unwrap().split_whitespace().collect();
+    let line = engines
+        .lines()
+        .find(|line| line.starts_with("lua "))
+        .unwrap();
+    let line: Vec<&str> = line.split_whitespace().collect();
+    assert!(engines.contains("comes with faasw"), "{engines}");
     assert_eq!(
         (line[0], line[1], line[4], line[5]),
         ("lua", ".lua", "2", "yes")

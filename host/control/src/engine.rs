@@ -104,8 +104,10 @@ pub struct EngineInfo {
     pub extensions: Vec<Extension>,
     /// Digest of its component.
     pub digest: Digest,
-    /// When it was added.
-    pub added: SystemTime,
+    /// When it was added; never, where faasw carries it and no script needed it yet.
+    pub added: Option<SystemTime>,
+    /// Whether it is one that faasw carries.
+    pub is_carried: bool,
     /// Size of its component in bytes.
     pub module_bytes: u64,
     /// Functions that are scripts of it, by their current versions.

@@ -70,6 +70,14 @@ fn extensions(engine: &EngineInfo) -> String {
     texts.join(" ")
 }
 
+fn added(engine: &EngineInfo) -> String {
+    match engine.added {
+        _ if engine.is_carried => "comes with faasw".to_owned(),
+        Some(time) => humantime::format_rfc3339_seconds(time).to_string(),
+        None => "-".to_owned(),
+    }
+}
+
 fn table(engines: &[EngineInfo]) -> String {
     let width = |engine: &EngineInfo| engine.name.as_str().len();
     let width = engines.iter().map(width).max().unwrap_or(0).max(4);
@@ -85,7 +93,7 @@ fn table(engines: &[EngineInfo]) -> String {
             output::size(engine.module_bytes),
             engine.functions,
             if engine.is_warm { "yes" } else { "no" },
-            humantime::format_rfc3339_seconds(engine.added),
+            added(engine),
         ));
     }
     text

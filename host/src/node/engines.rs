@@ -35,6 +35,8 @@ pub(super) struct Engines {
     table: RwLock<registry::Engines>,
     /// Code by the digest of its component: single-flight, and shared by all scripts.
     code: Mutex<HashMap<Digest, Arc<OnceCell<Ready>>>>,
+    /// Held while an engine that faasw carries is added.
+    pub(super) carrying: tokio::sync::Mutex<()>,
 }
 
 impl Engines {
@@ -43,10 +45,11 @@ impl Engines {
         Self {
             table: RwLock::new(table),
             code: Mutex::default(),
+            carrying: tokio::sync::Mutex::default(),
         }
     }
 
-    fn table(&self) -> RwLockReadGuard<'_, registry::Engines> {
+    pub(super) fn table(&self) -> RwLockReadGuard<'_, registry::Engines> {
         // It changes by calls that do not panic.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,11 +116,9 @@ impl Core {
         let first = files.first().map_or("", |(path, _)| path);
         let engine = Extension::of_path(first).and_then(|extension| self.engines.of(&extension));
         let Some(engine) = engine else {
-            let table = self.engines.table();
-            let extensions = table.values().flat_map(|record| record.extensions.clone());
             return Err(DeployError::NoEngine {
                 file: first.to_owned(),
-                extensions: extensions.collect(),
+                extensions: self.known_extensions(),
             });
         };
         if options.init_export().is_some() {
@@ -171,6 +172,7 @@ impl Core {
         name: &str,
         module: Bytes,
         extensions: Vec<Extension>,
+        is_carried: bool,
     ) -> Result<EngineInfo, EngineError> {
         let name = FunctionName::new(name).map_err(DeployError::from)?;
         if !(1..=EXTENSIONS_MAX).contains(&extensions.len()) {
@@ -203,6 +205,7 @@ impl Core {
             extensions,
             added: SystemTime::now(),
             module_bytes: module.len() as u64,
+            is_carried,
         };
         // Not dropped with this future: the registry's thread would go on.
         let core = Arc::clone(self);
@@ -270,7 +273,11 @@ impl Core {
     }
 
     /// Has an engine's code and seed made, unless they are there.
-    pub(super) async fn warm_engine(&self, name: &str) -> Result<EngineInfo, EngineError> {
+    pub(super) async fn warm_engine(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<EngineInfo, EngineError> {
+        self.bring_engine_of(name).await?;
         let (name, digest) = {
             let table = self.engines.table();
             let found = table.get_key_value(name);
@@ -318,7 +325,10 @@ impl Core {
         let names: Vec<_> = self.engines.table().keys().cloned().collect();
         let infos = names.iter().map(|name| self.engine_info(name));
         // One that was removed meanwhile is none.
-        infos.filter_map(Result::ok).collect()
+        let mut infos: Vec<_> = infos.filter_map(Result::ok).collect();
+        infos.extend(self.carried_infos());
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        infos
     }
 
     fn engine_info(&self, name: &FunctionName) -> Result<EngineInfo, EngineError> {
@@ -335,7 +345,8 @@ impl Core {
             name: name.clone(),
             extensions: record.extensions,
             digest: record.digest,
-            added: record.added,
+            added: Some(record.added),
+            is_carried: record.is_carried,
             module_bytes: record.module_bytes,
             functions: uses.count(),
             is_warm: ready.is_some_and(|ready| ready.code.is_warm()),

@@ -105,7 +105,7 @@ impl Node {
         extensions: Vec<Extension>,
     ) -> Result<EngineInfo, EngineError> {
         self.core
-            .add_engine(name, component.into(), extensions)
+            .add_engine(name, component.into(), extensions, false)
             .await
     }
 

@@ -5,6 +5,7 @@
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
 //! `engines` has what runs scripts.
 
+mod carried;
 mod core;
 mod deploy;
 mod engines;

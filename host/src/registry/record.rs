@@ -52,6 +52,9 @@ pub(crate) struct EngineRecord {
     pub(crate) extensions: Vec<Extension>,
     pub(crate) added: SystemTime,
     pub(crate) module_bytes: u64,
+    /// Whether it is one that faasw carries, which another faasw may replace by its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_carried: bool,
 }
 
 /// What was found out when its seed was made at deployment.

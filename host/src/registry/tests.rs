@@ -117,6 +117,7 @@ fn engine(module: &[u8]) -> EngineRecord {
         extensions: vec![Extension::new("lua").unwrap()],
         added: SystemTime::UNIX_EPOCH,
         module_bytes: module.len() as u64,
+        is_carried: false,
     }
 }
 

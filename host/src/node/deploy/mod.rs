@@ -60,6 +60,7 @@ impl Core {
         options: FunctionOptions,
         log: Arc<FunctionLog>,
     ) -> Result<Deployed, DeployError> {
+        self.bring_engine_for(&module).await?;
         let detected = self.detect(name, module, options)?;
         let _turn = self.deployments.acquire().await;
         if self.has_ended() {

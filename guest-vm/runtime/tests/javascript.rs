@@ -1,0 +1,250 @@
+//! The carried JavaScript engine, natively: what scripts find in it, and how they fail.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use std::sync::LazyLock;
+
+use faasw_abi::outcome::Outcome;
+use faasw_abi::script;
+use faasw_runtime::failure::Failure;
+use faasw_runtime::function::Ready;
+use faasw_runtime::testing::MemoryPlatform;
+
+use support::{Call, HttpComponent, compile, fixture, get};
+
+static ENGINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let component = faasw_wasm_runtimes::JAVASCRIPT.component().unwrap();
+    compile(HttpComponent, &component)
+});
+
+/// The memory limit that functions have if nobody says otherwise.
+const MEMORY: u64 = 128 << 20;
+
+fn init(files: &[(&str, &[u8])], call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
+    let mut ready = get(call.config.kind, "/").ready(&ENGINE).unwrap();
+    ready.platform_mut().script = Some((script::write(files).unwrap(), 0));
+    ready.take_script(call.config.clone())?;
+    Ok(ready)
+}
+
+#[track_caller]
+fn answer(files: &[(&str, &[u8])], call: Call) -> String {
+    let mut ready = init(files, &call).unwrap_or_else(|failure| panic!("{}", failure.report));
+    ready.handle(call.request).unwrap();
+    let body = &ready.platform().response_body;
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+fn asked(path: &str) -> Call {
+    get(HttpComponent, path).memory(MEMORY)
+}
+
+#[track_caller]
+fn refused(files: &[(&str, &[u8])]) -> String {
+    match init(files, &asked("/")) {
+        Ok(_) => panic!("it was taken"),
+        Err(failure) => {
+            assert_eq!(failure.outcome, Outcome::LoadFailed, "{failure}");
+            failure.report
+        }
+    }
+}
+
+fn file(name: &str) -> Vec<u8> {
+    fixture(&format!("fixtures/scripts/{name}"))
+}
+
+#[test]
+fn scripts_find_the_interfaces_of_the_web() {
+    let lines = answer(&[("api.js", &file("api.js"))], asked("/"));
+    assert!(lines.lines().count() >= 30, "{lines}");
+    assert!(lines.lines().all(|line| line.starts_with("ok ")), "{lines}");
+}
+
+#[test]
+fn recursion_ends_in_an_error_that_can_be_caught() {
+    let text = file("deep.js");
+    let files: [(&str, &[u8]); 1] = [("deep.js", &text)];
+    let kinds = answer(&files, asked("/"));
+    assert!(kinds.lines().count() > 50, "{kinds}");
+    for kind in kinds.lines() {
+        let said = answer(&files, asked(&format!("/?kind={kind}")));
+        let caught = ["ok", "RangeError", "SyntaxError", "InternalError"];
+        assert!(caught.contains(&said.as_str()), "{kind}: {said}");
+    }
+}
+
+#[test]
+fn modules_are_found_by_their_paths() {
+    let main = b"
+        import { greet } from './lib/greet.js';
+        import * as up from './lib/index.mjs';
+        import data from './data.json';
+        import named from './data.txt' with { type: 'json' };
+        import text from './t\xc3\xa4xt.txt';
+        import bytes from '/bin/raw.dat';
+        import page from './page.html';
+        const later = await import('./lib/later');
+        export default { async fetch() {
+            const last = await import('./last.js');
+            const parts = [greet, up.default, data.a, named.a, text, bytes[0], page, later.default,
+                           last.default, import.meta.url];
+            return new Response(parts.join(' '));
+        } };";
+    let files: &[(&str, &[u8])] = &[
+        ("main.js", main),
+        (
+            "lib/greet.js",
+            b"import name from '../name.js'; export const greet = 'hello ' + name;",
+        ),
+        ("name.js", b"export default 'name';"),
+        ("lib/index.mjs", b"export default 'index';"),
+        ("data.json", b"{\"a\": 7, \"__proto__\": 1}"),
+        ("data.txt", b"{\"a\": 8}"),
+        ("t\u{e4}xt.txt", "naïve".as_bytes()),
+        ("bin/raw.dat", b"\xff\xfe"),
+        ("page.html", b"<p>"),
+        ("lib/later.js", b"export default 'later';"),
+        ("last.js", b"export default 'last';"),
+    ];
+    assert_eq!(
+        answer(files, asked("/")),
+        "hello name index 7 8 naïve 255 <p> later last file:///main.js"
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_script_is_told_with_its_place() {
+    for (text, wanted) in [
+        ("let a = ;", "a.js:1: SyntaxError: "),
+        (
+            "\n\nnothing.b",
+            "a.js:3: ReferenceError: nothing is not defined",
+        ),
+        ("\nthrow new TypeError('no')", "a.js:2: TypeError: no"),
+        (
+            "await null; null.a",
+            "a.js:1: TypeError: cannot read property 'a' of null",
+        ),
+        ("throw { a: 1 }", "Uncaught { a: 1 }"),
+        (
+            "await new Promise(() => {})",
+            "a.js: its top level waits for what never comes",
+        ),
+        ("1", "a.js: there is nothing to call: "),
+        (
+            "export default { fetch: 1 }",
+            "a.js: there is nothing to call: ",
+        ),
+        (
+            "import './b.js'",
+            "a.js imports \"./b.js\", but the script has no such file",
+        ),
+        (
+            "import 'react'",
+            "which is no file of the script: packages are to be bundled with it",
+        ),
+        ("import '../../etc/passwd'", "has no such file"),
+        (
+            "addEventListener('scheduled', () => {})",
+            "no events of the type scheduled come here",
+        ),
+        (
+            "const f = () => f(); f()",
+            "RangeError: Maximum call stack size exceeded",
+        ),
+    ] {
+        let report = refused(&[("a.js", text.as_bytes())]);
+        assert!(report.contains(wanted), "{text}: {report}");
+    }
+    let report = refused(&[
+        ("a.js", b"import { f } from './b.js';\nf();"),
+        (
+            "b.js",
+            b"export function f() {\n  g();\n}\nfunction g() { throw new Error('deep'); }",
+        ),
+    ]);
+    assert!(report.starts_with("b.js:4: Error: deep\n"), "{report}");
+    assert!(report.contains("at f (b.js:2:"), "{report}");
+    assert!(report.contains("a.js:2:"), "{report}");
+    assert!(!report.contains("faasw:"), "{report}");
+    let report = refused(&[("a.js", b"import './b.json'"), ("b.json", b"{")]);
+    assert!(report.contains("SyntaxError"), "{report}");
+    let report = refused(&[("a.js", b"import './b.js'"), ("b.js", b"\xff")]);
+    assert!(report.contains("b.js is no text in UTF-8"), "{report}");
+}
+
+#[test]
+fn a_handler_is_found_in_each_of_its_forms() {
+    for text in [
+        "export default { fetch() { return new Response('x') } }",
+        "export default { async fetch() { await 0; return new Response('x') } }",
+        "class A { fetch() { return new Response('x') } } export default new A()",
+        "export default () => new Response('x')",
+        "addEventListener('fetch', (event) => event.respondWith(new Response('x')))",
+        "addEventListener('fetch', (event) => event.respondWith(Promise.resolve(new Response('x'))))",
+        "const r = new Response('x'); export default { fetch: () => r }",
+    ] {
+        assert_eq!(
+            answer(&[("a.js", text.as_bytes())], asked("/")),
+            "x",
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn the_environment_is_an_argument() {
+    let text =
+        b"export default { fetch(request, env) { return new Response(`${env.A} ${env.B}`) } }";
+    let call = asked("/").environment("A", "gr\u{fc}n");
+    assert_eq!(answer(&[("a.js", text)], call), "grün undefined");
+}
+
+#[test]
+fn numbers_are_written_as_they_are() {
+    // The guest once copied overlapping bytes wrongly, which showed here.
+    let text = b"export default { fetch: () => new Response([6.12, 61.25, 7, 0.5, 123456.789]
+        .map((n) => n.toFixed(2)).join(' ')) }";
+    assert_eq!(
+        answer(&[("a.js", text)], asked("/")),
+        "6.12 61.25 7.00 0.50 123456.79"
+    );
+}
+
+#[test]
+fn a_handler_that_fails_has_no_response() {
+    for (text, wanted) in [
+        ("() => { throw new TypeError('no') }", "TypeError: no"),
+        ("async () => { throw 'text' }", "text"),
+        ("() => 'text'", "a handler gives a Response, not \"text\""),
+        ("() => undefined", "a handler gives a Response, not nothing"),
+        ("() => new Promise(() => {})", "never settles"),
+        ("() => Response.error()", "Response.error()"),
+        (
+            "() => new Response('x', { headers: { 'transfer-encoding': 'x' } })",
+            "no header field",
+        ),
+        (
+            "() => { const r = new Response('x'); r.text(); return r }",
+            "used already",
+        ),
+    ] {
+        let script = format!("export default {{ fetch: {text} }}");
+        let call = asked("/");
+        let mut ready = init(&[("a.js", script.as_bytes())], &call).unwrap();
+        let failure = ready.handle(call.request).unwrap_err();
+        assert!(
+            failure.report.contains(wanted),
+            "{text}: {}",
+            failure.report
+        );
+    }
+}

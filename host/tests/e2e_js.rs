@@ -1,0 +1,462 @@
+//! Scripts in JavaScript, by the engine that faasw carries, in real microVMs. What such scripts
+//! find is tested beside the engine: `guest-vm/runtime/tests/javascript.rs`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+mod e2e;
+
+use std::collections::HashSet;
+
+use common::time_limit;
+use e2e::{BENCH, Bench, limits};
+use faasw::{
+    DeployError, Deployed, EngineError, EngineInfo, Extension, FreezePolicy, FunctionOptions, Node,
+    SeedError, script,
+};
+
+const HELLO: &str = "export default { fetch(request) { return new Response('hello') } }";
+
+fn bundle(files: &[(&str, &str)]) -> Vec<u8> {
+    let files: Vec<script::File<'_>> = files
+        .iter()
+        .map(|(path, content)| (*path, content.as_bytes()))
+        .collect();
+    script::write(&files).unwrap()
+}
+
+fn one(text: &str) -> Vec<u8> {
+    bundle(&[("handler.js", text)])
+}
+
+/// Deploys a script to the shared node.
+fn deploy(name: &str, text: &str) -> Deployed {
+    BENCH.deploy(name, &one(text), FunctionOptions::default())
+}
+
+fn refused(text: &str) -> DeployError {
+    let upload = one(text);
+    let deployed = BENCH.block_on(
+        BENCH
+            .node
+            .deploy("refused", upload, FunctionOptions::default()),
+    );
+    deployed.map(|done| panic!("{done:?}")).unwrap_err()
+}
+
+fn engine(bench: &Bench, name: &str) -> Option<EngineInfo> {
+    let mut engines = bench.node.engines().into_iter();
+    engines.find(|engine| engine.name.as_str() == name)
+}
+
+fn a_script_needs_nothing_else() {
+    let deployed = deploy("hello", HELLO);
+    let used = deployed.function.engine.unwrap();
+    assert_eq!(used.name.as_str(), "js");
+    for _ in 0..10 {
+        assert_eq!(BENCH.text("/hello/"), "hello");
+    }
+    let info = engine(&BENCH, "js").unwrap();
+    assert!(info.is_carried && info.is_warm, "{info:?}");
+    assert_eq!(info.digest, used.digest);
+    let modules = bundle(&[("handler.mjs", HELLO)]);
+    BENCH.deploy("module", &modules, FunctionOptions::default());
+    assert_eq!(BENCH.text("/module/"), "hello");
+}
+
+fn bundles_of_frameworks_run_as_they_are() {
+    for name in ["hono", "itty"] {
+        let text = String::from_utf8(e2e::file(&format!("fixtures/scripts/{name}.js"))).unwrap();
+        deploy(name, &text);
+        assert!(BENCH.text(&format!("/{name}/")).contains("Hello "));
+        let user = BENCH.text(&format!("/{name}/users/%C3%BC?q=a%20b"));
+        // What itty gives is not decoded.
+        let id = if name == "hono" { "ü" } else { "%C3%BC" };
+        assert_eq!(user, format!(r#"{{"id":"{id}","q":"a b"}}"#));
+        let sent = BENCH.request(
+            "POST",
+            &format!("/{name}/echo"),
+            "content-type: application/json\r\n",
+            r#"{"a":["ü"]}"#,
+        );
+        assert_eq!(sent.body, r#"{"a":["ü"]}"#);
+        assert_eq!(BENCH.get(&format!("/{name}/nothing")).status, 404);
+    }
+    let failed = BENCH.get("/hono/fail");
+    assert_eq!(
+        (failed.status, failed.body.as_str()),
+        (500, "caught a handler's error")
+    );
+    let tagged = BENCH.get("/hono/etag");
+    assert!(
+        tagged.headers.iter().any(|(name, _)| name == "etag"),
+        "{tagged:?}"
+    );
+}
+
+fn requests_and_responses_keep_what_they_have() {
+    deploy(
+        "echo",
+        "export default { async fetch(request) {
+            const headers = new Headers({ 'x-method': request.method, 'x-url': request.url });
+            headers.append('set-cookie', 'a=1'); headers.append('set-cookie', 'b=2');
+            headers.set('x-sent', request.headers.get('X-Sent'));
+            return new Response(await request.text(), { status: 207, headers });
+        } }",
+    );
+    let body = "grüße\0\u{1f980}".repeat(5000);
+    let answer = BENCH.request("PURGE", "/echo/ü/../b?a=%C3%BC&b", "x-sent: s\r\n", &body);
+    assert_eq!(answer.status, 207, "{answer:?}");
+    let values = |wanted: &str| -> Vec<String> {
+        let pairs = answer.headers.iter().filter(|(name, _)| name == wanted);
+        pairs.map(|(_, value)| value.clone()).collect()
+    };
+    assert_eq!(values("x-method"), ["PURGE"]);
+    assert!(values("x-url")[0].ends_with("/b?a=%C3%BC&b"), "{answer:?}");
+    assert!(values("set-cookie")[0].starts_with("a=1"), "{answer:?}");
+    assert!(values("set-cookie")[1].starts_with("b=2"), "{answer:?}");
+    assert_eq!(values("x-sent"), ["s"]);
+    assert_eq!(answer.body, body);
+    let nothing = BENCH.request("HEAD", "/echo/", "x-sent: s\r\n", "");
+    assert_eq!((nothing.status, nothing.body.as_str()), (207, ""));
+}
+
+fn bodies_stream_both_ways() {
+    deploy(
+        "stream",
+        "export default { async fetch(request, env, ctx) {
+            const path = new URL(request.url).pathname;
+            if (path === '/through') return new Response(request.body);
+            if (path === '/upper') return new Response(request.body
+                .pipeThrough(new TextDecoderStream())
+                .pipeThrough(new TransformStream({ transform: (text, to) => to.enqueue(text.toUpperCase()) }))
+                .pipeThrough(new TextEncoderStream()));
+            if (path === '/form') {
+                const form = await request.formData();
+                return Response.json(await Promise.all([...form].map(async ([name, value]) =>
+                    [name, typeof value === 'string' ? value : `${value.name} ${value.type} ${await value.text()}`])));
+            }
+            ctx.waitUntil((async () => {
+                await new Promise((done) => setTimeout(done, 5));
+                console.log('after the response');
+            })());
+            let count = 0;
+            return new Response(new ReadableStream({ async pull(to) {
+                await new Promise((done) => setTimeout(done, 1));
+                to.enqueue(new TextEncoder().encode(`${++count} `));
+                if (count === 5) to.close();
+            } }));
+        } }",
+    );
+    let body = "aé🦀".repeat(100_000);
+    let through = BENCH.request("POST", "/stream/through", "", &body);
+    assert_eq!(through.body, body);
+    let upper = BENCH.request("POST", "/stream/upper", "", &body);
+    assert_eq!(upper.body, body.to_uppercase());
+    assert_eq!(BENCH.text("/stream/"), "1 2 3 4 5 ");
+    BENCH.log_once("stream", |lines| {
+        lines.iter().any(|line| line.text == "after the response")
+    });
+    let form = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nü\r\n--b\r\n\
+        Content-Disposition: form-data; name=\"f\"; filename=\"n.txt\"\r\n\
+        Content-Type: text/x\r\n\r\nx\r\n--b--\r\n";
+    let told = BENCH.request(
+        "POST",
+        "/stream/form",
+        "content-type: multipart/form-data; boundary=b\r\n",
+        form,
+    );
+    assert_eq!(told.body, r#"[["a","ü"],["f","n.txt text/x x"]]"#);
+    // Forms that are none.
+    for form in [
+        "",
+        "--b",
+        "--b\r\n",
+        "--b\r\n\r\n",
+        "--bb\r\n\r\n--b--",
+        "\r\n--b--",
+    ] {
+        let answer = BENCH.request(
+            "POST",
+            "/stream/form",
+            "content-type: multipart/form-data; boundary=b\r\n",
+            form,
+        );
+        assert!(matches!(answer.status, 200 | 502), "{form:?}: {answer:?}");
+    }
+}
+
+fn what_a_script_does_first_it_does_once() {
+    deploy(
+        "once",
+        "console.log('at deployment');
+         let count = 0;
+         const index = new Map(Array.from({ length: 1000 }, (_, i) => [`k${i}`, i]));
+         await new Promise((done) => setTimeout(done, 1));
+         export default { fetch: () => new Response(`${++count} ${index.get('k999')}`) }",
+    );
+    for _ in 0..5 {
+        assert_eq!(BENCH.text("/once/"), "1 999");
+    }
+    let log = BENCH.log("once");
+    let said = log.iter().filter(|line| *line == "at deployment");
+    assert_eq!(said.count(), 1, "{log:?}");
+}
+
+fn errors_name_file_line_and_stack() {
+    let syntax = refused("let a = 1;\nlet b = = 2;").to_string();
+    assert!(syntax.contains("handler.js:2: SyntaxError: "), "{syntax}");
+    let thrown = refused("function f() { throw new Error('boom') }\n\nf()").to_string();
+    assert!(thrown.contains("handler.js:1: Error: boom"), "{thrown}");
+    assert!(thrown.contains("handler.js:3:"), "{thrown}");
+    deploy(
+        "fails",
+        "function inner(o) { return o.x.y }\nexport default { fetch() {\n  return inner({});\n} }",
+    );
+    let answer = BENCH.get("/fails/");
+    assert_eq!(answer.status, 502, "{answer:?}");
+    let log = BENCH.log_once("fails", |lines| lines.len() >= 3);
+    let log: Vec<&str> = log.iter().map(|line| line.text.trim()).collect();
+    assert!(log[0].starts_with("Uncaught TypeError: "), "{log:?}");
+    assert!(log[1].starts_with("at inner (handler.js:1:"), "{log:?}");
+    assert!(log[2].starts_with("at fetch (handler.js:3:"), "{log:?}");
+    deploy("fails", HELLO);
+    assert_eq!(BENCH.text("/fails/"), "hello");
+}
+
+/// The engine and the script were frozen with generators that had been seeded.
+fn nothing_random_is_the_same_in_two_forks() {
+    deploy(
+        "draws",
+        "const early = Math.random;
+         const first = early();
+         export default { fetch: () => new Response([first, Math.random(), early(),
+             crypto.randomUUID(), crypto.getRandomValues(new Uint8Array(8))].join(' ')) }",
+    );
+    let drawn: Vec<String> = (0..100).map(|_| BENCH.text("/draws/")).collect();
+    for column in 1..5 {
+        let values = drawn
+            .iter()
+            .map(|line| line.split(' ').nth(column).unwrap());
+        assert_eq!(values.collect::<HashSet<_>>().len(), 100, "{column}");
+    }
+    deploy(
+        "draws",
+        "const first = Math.random(); export default { fetch: () => new Response(`${first} `) }",
+    );
+    let again = BENCH.text("/draws/");
+    assert_ne!(drawn[0].split(' ').next(), again.split(' ').next());
+    deploy(
+        "now",
+        "const then = Date.now(); export default { fetch: () => new Response(String(Date.now() - then)) }",
+    );
+    let passed: f64 = BENCH.text("/now/").parse().unwrap();
+    assert!(passed >= 0.0 && passed < time_limit(60).as_millis() as f64);
+}
+
+/// What would be the same in all requests is not drawn unless that is asked for.
+fn secrets_are_not_drawn_at_deployment_unasked() {
+    let text = "const key = crypto.randomUUID();
+        export default { fetch: () => new Response(key) }";
+    let error = refused(text);
+    assert!(
+        matches!(error, DeployError::Seed(SeedError::ScriptDrew(_))),
+        "{error:?}"
+    );
+    let options = FunctionOptions::default().freeze(FreezePolicy::AfterInit);
+    BENCH.deploy("secret", &one(text), options);
+    assert_eq!(BENCH.text("/secret/"), BENCH.text("/secret/"));
+}
+
+fn the_environment_is_an_argument() {
+    let options = FunctionOptions::default()
+        .env("COLOUR", "grün")
+        .env("__proto__", "x");
+    let text = "export default { fetch: (request, env) => Response.json(Object.entries(env)) }";
+    BENCH.deploy("env", &one(text), options);
+    assert_eq!(
+        BENCH.text("/env/"),
+        r#"[["COLOUR","grün"],["__proto__","x"]]"#
+    );
+}
+
+fn hostile_scripts_end_alone() {
+    let mut tight = limits();
+    tight.instantiation = time_limit(2);
+    tight.cpu_time = time_limit(2);
+    let bench = Bench::start(Node::builder(), tight);
+    let why = |text: &str| {
+        let deploying = bench
+            .node
+            .deploy("bad", one(text), FunctionOptions::default());
+        let deployed = bench.block_on(deploying);
+        deployed
+            .map(|done| panic!("{done:?}"))
+            .unwrap_err()
+            .to_string()
+    };
+    bench.deploy("good", &one(HELLO), FunctionOptions::default());
+    for (text, wanted) in [
+        ("for (;;);", "ran longer"),
+        (
+            "const f = () => { Promise.resolve().then(f) }; f(); await new Promise(() => {})",
+            "ran longer",
+        ),
+        (
+            "const a = []; for (;;) a.push(new Uint8Array(1 << 20).fill(1))",
+            "out of memory",
+        ),
+        ("const a = []; for (;;) a.push({ a })", "out of memory"),
+        ("let s = 'x'; for (;;) s += s", "string too long"),
+        ("/(a+)+$/.test('a'.repeat(64) + 'b')", "ran longer"),
+        (
+            "throw { get message() { throw 1 }, toString() { throw 2 } }",
+            "Uncaught",
+        ),
+        (
+            "const e = new Error('x'); Object.defineProperty(e, 'stack', { get() { throw 1 } }); throw e",
+            "",
+        ),
+        (
+            "Error.prepareStackTrace = () => { throw 1 }; throw new Error('x')",
+            "",
+        ),
+        (
+            "globalThis.Response = null; String.prototype.includes = null; throw new Error('x')",
+            "",
+        ),
+        (
+            "for (const name of Reflect.ownKeys(globalThis)) try { delete globalThis[name] } catch {}",
+            "nothing to call",
+        ),
+    ] {
+        let said = why(text);
+        assert!(said.contains(wanted), "{text}: {said}");
+    }
+    let spoils = "export default { fetch() {
+        const answer = new Response('spoilt');
+        for (const kind of [Object, Array, Promise, String, Map, Set, Headers, Response, Request])
+            for (const key of Reflect.ownKeys(kind.prototype))
+                try { kind.prototype[key] = () => { throw 1 } } catch {}
+        return answer;
+    } }";
+    bench.deploy("spoils", &one(spoils), FunctionOptions::default());
+    for _ in 0..3 {
+        let answer = bench.get("/spoils/");
+        assert!(matches!(answer.status, 200 | 502), "{answer:?}");
+    }
+    let handlers = [
+        ("loops", "for (;;);", 504),
+        ("fills", "const a = []; for (;;) a.push({ a })", 502),
+        (
+            "floods",
+            "for (let i = 0; i < 1e5; i++) console.log('x'.repeat(1000)); return new Response('')",
+            200,
+        ),
+        (
+            "sends",
+            "return new Response(new ReadableStream({ pull(to) { to.enqueue(new Uint8Array(0)) } }))",
+            504,
+        ),
+    ];
+    for (name, body, status) in handlers {
+        let text = format!("export default {{ fetch() {{ {body} }} }}");
+        bench.deploy(name, &one(&text), FunctionOptions::default());
+        let answer = bench.get(&format!("/{name}/"));
+        let cut = answer.status == 200 && status == 504;
+        assert!(answer.status == status || cut, "{name}: {answer:?}");
+    }
+    assert_eq!(bench.text("/good/"), "hello");
+    bench.end();
+}
+
+/// The operator's engine comes before the one that is carried.
+fn an_engine_of_the_operator_takes_its_place() {
+    let bench = Bench::start(Node::builder(), limits());
+    let lua = e2e::file("fixtures/lua-engine.wasm");
+    let add = |name: &str, extension: &str| {
+        let extensions = vec![Extension::new(extension).unwrap()];
+        let adding = bench.node.add_engine(name, lua.clone(), extensions);
+        bench.block_on(adding)
+    };
+    assert!(engine(&bench, "js").is_some());
+    add("mine", "js").unwrap();
+    assert!(engine(&bench, "js").is_none());
+    let script = one("return function() return 'lua' end");
+    bench.deploy("f", &script, FunctionOptions::default());
+    assert_eq!(bench.text("/f/"), "lua");
+    // Nor is half of it there.
+    let deploying = bench.node.deploy(
+        "g",
+        bundle(&[("handler.mjs", HELLO)]),
+        FunctionOptions::default(),
+    );
+    let error = bench.block_on(deploying).unwrap_err();
+    assert!(matches!(error, DeployError::NoEngine { .. }), "{error}");
+    bench.block_on(bench.node.remove_engine("mine")).unwrap();
+    assert!(engine(&bench, "js").is_some());
+    let unknown = bench.block_on(bench.node.remove_engine("js"));
+    assert!(matches!(unknown, Err(EngineError::Unknown(_))));
+    add("js", "lua").unwrap();
+    assert!(!engine(&bench, "js").unwrap().is_carried);
+    let deploying = bench
+        .node
+        .deploy("h", one(HELLO), FunctionOptions::default());
+    let error = bench.block_on(deploying).unwrap_err();
+    assert!(matches!(error, DeployError::NoEngine { .. }), "{error}");
+    bench.end();
+}
+
+/// Scripts that come at once have one engine made; it is there after a restart, and once it
+/// was removed it is only added again when it is needed.
+fn the_engine_is_made_once_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
+    let bench = start();
+    assert!(!engine(&bench, "js").unwrap().is_warm);
+    bench.block_on(async {
+        let deploy = |name| {
+            bench
+                .node
+                .deploy(name, one(HELLO), FunctionOptions::default())
+        };
+        let (a, b, c) = tokio::join!(deploy("a"), deploy("b"), bench.node.warm_engine("js"));
+        assert!(a.is_ok() && b.is_ok() && c.unwrap().is_warm);
+    });
+    let digest = engine(&bench, "js").unwrap().digest;
+    bench.end();
+    drop(bench);
+    let bench = start();
+    assert_eq!(bench.text("/a/"), "hello");
+    let kept = engine(&bench, "js").unwrap();
+    assert!(kept.is_carried && kept.added.is_some() && kept.digest == digest);
+    bench.block_on(bench.node.remove_engine("js")).unwrap();
+    assert_eq!(bench.text("/b/"), "hello");
+    let removed = engine(&bench, "js").unwrap();
+    assert!(removed.added.is_none(), "{removed:?}");
+    bench.deploy("c", &one(HELLO), FunctionOptions::default());
+    assert!(engine(&bench, "js").unwrap().added.is_some());
+    bench.end();
+}
+
+fn main() {
+    e2e::main(tests![
+        a_script_needs_nothing_else,
+        bundles_of_frameworks_run_as_they_are,
+        requests_and_responses_keep_what_they_have,
+        bodies_stream_both_ways,
+        what_a_script_does_first_it_does_once,
+        errors_name_file_line_and_stack,
+        nothing_random_is_the_same_in_two_forks,
+        secrets_are_not_drawn_at_deployment_unasked,
+        the_environment_is_an_argument,
+        hostile_scripts_end_alone,
+        an_engine_of_the_operator_takes_its_place,
+        the_engine_is_made_once_and_kept,
+    ]);
+}

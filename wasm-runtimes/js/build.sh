@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+#
+# Builds ../js.wasm.zst from registry packages: wasm-runtimes/js/build.sh
+#
+# Rust as ../../fixtures/rebuild.sh says (rustup's wasm32-wasip2, or Debian's packages); for
+# QuickJS's C either WASI_SDK, a folder that has the WASI SDK, or Debian's clang-22, llvm-22,
+# libclang-rt-22-dev-wasm32 and wasi-libc. The streams' library is npm's.
+
+set -euo pipefail
+cd "$(dirname "$0")"
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/faasw-wasm-runtimes}
+readonly QUICKJS=rquickjs-sys-0.14.0 STREAMS=web-streams-polyfill@4.3.0
+rm -rf vendor
+mkdir -p vendor "$CARGO_TARGET_DIR"
+
+# QuickJS's sources as they were released, but for the limit of its stack.
+fetched=$(mktemp -d)
+trap 'rm -rf "$fetched"' EXIT
+mkdir "$fetched/src"
+: >"$fetched/src/lib.rs"
+cat >"$fetched/Cargo.toml" <<END
+[package]
+name = "fetched"
+version = "0.0.0"
+[dependencies]
+${QUICKJS%-*} = "=${QUICKJS##*-}"
+[workspace]
+END
+cargo vendor --quiet --manifest-path "$fetched/Cargo.toml" "$fetched/vendor" >/dev/null
+mv "$fetched/vendor/${QUICKJS%-*}" vendor/
+rm -f vendor/*/.cargo-checksum.json
+./limit-stack.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
+
+npm pack --silent --pack-destination "$fetched" "$STREAMS" >/dev/null
+tar -xzf "$fetched"/*.tgz -C "$fetched" package/dist/ponyfill.js
+mv "$fetched/package/dist/ponyfill.js" vendor/web-streams.js
+
+if [[ -z ${WASI_SDK-} ]]; then
+    export RQUICKJS_SYS_NO_WASI_SDK=1
+    export CC_wasm32_wasip2=/usr/bin/clang-22 AR_wasm32_wasip2=/usr/bin/llvm-ar-22
+    export CFLAGS_wasm32_wasip2="-nostdlibinc -isystem /usr/include/wasm32-wasi"
+fi
+# No path of this machine in its assertions.
+export CFLAGS_wasm32_wasip2="${CFLAGS_wasm32_wasip2-} -ffile-prefix-map=$CARGO_TARGET_DIR=/build"
+# What is built of C is kept for each crate's name and version, whatever is in it.
+rm -rf "$CARGO_TARGET_DIR"/wasm32-wasip2/release/{build,.fingerprint}/"${QUICKJS%-*}"-*
+../../fixtures/rebuild.sh js-engine
+zstd --quiet --force --ultra -22 "$CARGO_TARGET_DIR/js-engine.wasm" -o ../js.wasm.zst
+chmod 644 ../js.wasm.zst
+ls -l "$CARGO_TARGET_DIR/js-engine.wasm" ../js.wasm.zst

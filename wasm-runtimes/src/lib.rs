@@ -1,0 +1,63 @@
+//! Language engines that faasw carries: components that take scripts, compressed.
+//!
+//! Each has a folder with its source or its pinned origin, its licences and `build.sh`, which
+//! makes the component of registry packages; what it makes is checked in, so that a script can
+//! be deployed offline. `docs/engines.md` says what an engine is.
+
+use std::io::{self, Read as _};
+
+/// Most bytes of a carried component.
+const LIMIT: u64 = 64 << 20;
+
+/// A language engine that is carried.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried {
+    /// What it is called.
+    pub name: &'static str,
+    /// What scripts for it end with, without the dot.
+    pub extensions: &'static [&'static str],
+    compressed: &'static [u8],
+}
+
+/// JavaScript: QuickJS-ng and the interfaces of the web that servers have.
+pub const JAVASCRIPT: Carried = Carried {
+    name: "js",
+    extensions: &["js", "mjs"],
+    compressed: include_bytes!("../js.wasm.zst"),
+};
+
+/// All of them.
+pub const ALL: &[Carried] = &[JAVASCRIPT];
+
+impl Carried {
+    /// The component.
+    ///
+    /// # Errors
+    /// When it cannot be unpacked; of what is checked in that is tested.
+    pub fn component(&self) -> io::Result<Vec<u8>> {
+        let reader = ruzstd::decoding::StreamingDecoder::new(self.compressed);
+        let mut component = Vec::new();
+        let reader = reader.map_err(io::Error::other)?;
+        reader.take(LIMIT).read_to_end(&mut component)?;
+        Ok(component)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_carried_are_components() {
+        for carried in ALL {
+            let component = carried.component().unwrap();
+            assert!(
+                component.starts_with(b"\0asm\x0d\0\x01\0"),
+                "{}",
+                carried.name
+            );
+            assert!((component.len() as u64) < LIMIT);
+            assert!(carried.compressed.len() <= 8 << 20, "{}", carried.name);
+        }
+    }
+}
