@@ -34,7 +34,7 @@ fn add(bench: &Bench, name: &str, component: &[u8]) -> Result<faasw::EngineInfo,
 }
 
 /// What the node says of it.
-fn engine(bench: &Bench) -> faasw::EngineInfo {
+fn lua_of(bench: &Bench) -> faasw::EngineInfo {
     let mut engines = bench.node.engines().into_iter();
     engines
         .find(|engine| engine.name.as_str() == "lua")
@@ -303,7 +303,7 @@ fn scripts_share_their_engine() {
         assert!(engine.forks >= 10, "{engine:?}");
         let most = scripts.iter().map(|seed| seed.layer_bytes).max().unwrap();
         assert!(most <= 1 << 20, "{most}");
-        assert_eq!(engine(&bench).functions, 10);
+        assert_eq!(lua_of(&bench).functions, 10);
     });
 }
 
@@ -493,7 +493,7 @@ fn scripts_survive_a_restart_and_a_rollback() {
     drop(bench);
     let bench = start();
     assert_eq!(bench.text("/f/"), "two");
-    assert_eq!(engine(&bench).name.as_str(), "lua");
+    assert_eq!(lua_of(&bench).name.as_str(), "lua");
     bench.block_on(bench.node.rollback("f", None)).unwrap();
     assert_eq!(bench.text("/f/"), "one");
     deploy(&bench, "f", "return function() return 'three' end");
@@ -512,7 +512,7 @@ fn an_engine_is_warm_once_a_script_has_it() {
     drop(bench);
     let bench = start();
     assert_eq!(bench.text("/f/x"), "hello /x");
-    assert!(engine(&bench).is_warm);
+    assert!(lua_of(&bench).is_warm);
     assert!(add(&bench, "lua", &e2e::file(LUA)).unwrap().is_warm);
     deploy(&bench, "g", HELLO);
     let tree = bench.node.tree();
