@@ -273,6 +273,64 @@ fn secrets_are_not_drawn_at_deployment_unasked() {
     assert_eq!(BENCH.text("/secret/"), BENCH.text("/secret/"));
 }
 
+fn the_examples_do_what_they_say() {
+    let example = |name: &str| {
+        let path = format!("examples/js/{name}");
+        String::from_utf8(e2e::file(&path)).unwrap()
+    };
+    deploy("hello", &example("hello.js"));
+    assert!(BENCH.text("/hello/").starts_with("Hello from http://"));
+
+    deploy("api", &example("api.js"));
+    let found = BENCH.text("/api/books?q=lem");
+    assert!(found.contains("Stanisław Lem") && !found.contains("Kindred"));
+    assert_eq!(BENCH.get("/api/books/4").status, 404);
+    let book = r#"{"title":"Roadside Picnic","author":"Strugatsky","year":1972}"#;
+    let added = BENCH.request("POST", "/api/books", "", book);
+    assert_eq!(added.status, 201, "{added:?}");
+    assert!(added.body.starts_with(r#"{"id":4,"#), "{added:?}");
+    assert_eq!(BENCH.request("POST", "/api/books", "", "{").status, 400);
+    assert_eq!(BENCH.request("POST", "/api/books", "", "null").status, 422);
+    assert_eq!(BENCH.get("/api/books/4").status, 404);
+
+    let files = ["index.js", "template.js", "layout.html"]
+        .map(|name| (name, example(&format!("page/{name}"))));
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
+    BENCH.deploy("page", &bundle(&files), FunctionOptions::default());
+    let page = BENCH.text("/page/?name=%3Cb%3E&name=%C3%BC");
+    assert!(page.contains("<h1>2 of us</h1>"), "{page}");
+    assert!(
+        page.contains("<ul><li>&lt;b&gt;</li><li>ü</li></ul>"),
+        "{page}"
+    );
+
+    deploy("csv", &example("csv.js"));
+    let csv = "name,said\r\n\"Lem, S.\",\"\"\"yes\"\"\nno\"\nü,";
+    let lines = BENCH.request("POST", "/csv/", "", csv).body;
+    assert_eq!(
+        lines,
+        "{\"name\":\"Lem, S.\",\"said\":\"\\\"yes\\\"\\nno\"}\n{\"name\":\"ü\",\"said\":\"\"}\n"
+    );
+    assert_eq!(BENCH.get("/csv/").status, 405);
+
+    let options = FunctionOptions::default().env("SECRET", "It's a Secret to Everybody");
+    BENCH.deploy("webhook", &one(&example("webhook.js")), options);
+    // The pair is GitHub's own example.
+    let signed = "x-hub-signature-256: sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17\r\n";
+    let forged = BENCH.request("POST", "/webhook/", signed, "Hello, World?");
+    assert_eq!(forged.status, 401, "{forged:?}");
+    assert_eq!(BENCH.request("POST", "/webhook/", "", "x").status, 401);
+    // That body is signed, but no JSON.
+    let answer = BENCH.request("POST", "/webhook/", signed, "Hello, World!");
+    assert_eq!(answer.status, 502, "{answer:?}");
+    BENCH.log_once("webhook", |lines| {
+        lines.iter().any(|line| line.text.contains("SyntaxError"))
+    });
+}
+
 fn the_environment_is_an_argument() {
     let options = FunctionOptions::default()
         .env("COLOUR", "grün")
@@ -454,6 +512,7 @@ fn main() {
         errors_name_file_line_and_stack,
         nothing_random_is_the_same_in_two_forks,
         secrets_are_not_drawn_at_deployment_unasked,
+        the_examples_do_what_they_say,
         the_environment_is_an_argument,
         hostile_scripts_end_alone,
         an_engine_of_the_operator_takes_its_place,

@@ -1,0 +1,3 @@
+export default {
+  fetch: (request) => new Response(`Hello from ${request.url}\n`),
+};
