@@ -13,6 +13,7 @@ mod e2e;
 
 use std::{
     io::Read as _,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Output, Stdio},
     thread,
@@ -508,6 +509,43 @@ fn scripts_run_by_engines_that_the_command_adds() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
+fn a_new_folder_is_a_function() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = |words: &[&str]| {
+        let mut command = faasw(&[&["new"][..], words].concat());
+        command.current_dir(folder.path()).output().unwrap()
+    };
+    let made = new(&["js", "greeter"]);
+    assert!(made.status.success(), "{made:?}");
+    assert_eq!(
+        String::from_utf8(made.stderr).unwrap(),
+        "greeter: made; greeter/README.md says how to go on\n"
+    );
+    let again = new(&["rust", "greeter"]);
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    let kept = std::fs::read_to_string(folder.path().join("greeter/README.md")).unwrap();
+    assert!(kept.starts_with("# greeter\n"), "{kept}");
+    for refused in [["js", "../up"], ["js", "A B"], ["cobol", "x"]] {
+        assert_eq!(new(&refused).status.code(), Some(2), "{refused:?}");
+    }
+    good(new(&["rust", "crab"]));
+    let manifest = std::fs::read_to_string(folder.path().join("crab/Cargo.toml")).unwrap();
+    assert!(manifest.contains("name = \"crab\""), "{manifest}");
+    let script = folder.path().join("greeter/request.sh");
+    let mode = std::fs::metadata(script).unwrap().permissions().mode();
+    assert_eq!(mode & 0o111, 0o111);
+
+    let data = tempfile::tempdir().unwrap();
+    let state = data.path().to_str().unwrap();
+    let node = Running::start(&["serve", "--listen", "127.0.0.1:0", "--data-dir", state]);
+    node.said("ready on ");
+    let made = folder.path().join("greeter");
+    good(run(&["deploy", made.to_str().unwrap()], data.path()));
+    let ask = |path: &str| good(run(&["invoke", "greeter", "--path", path], data.path()));
+    assert_eq!(ask("/?name=world"), "Hello, world!\n");
+    assert_eq!(ask("/?name=%C3%BC&lang=de"), "Hallo, ü!\n");
+}
+
 fn up_runs_a_folder_and_watches_it() {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().join("shop");
@@ -568,6 +606,7 @@ fn main() {
         nothing_is_left_of_a_killed_node,
         wizen_writes_a_module_whole_or_leaves_what_was_there,
         scripts_run_by_engines_that_the_command_adds,
+        a_new_folder_is_a_function,
         up_runs_a_folder_and_watches_it,
         doctor_runs_a_guest,
     ]);

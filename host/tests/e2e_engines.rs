@@ -303,7 +303,7 @@ fn scripts_share_their_engine() {
         assert!(engine.forks >= 10, "{engine:?}");
         let most = scripts.iter().map(|seed| seed.layer_bytes).max().unwrap();
         assert!(most <= 1 << 20, "{most}");
-        assert_eq!(lua_of(&bench).functions, 10);
+        assert_eq!(lua_of(bench).functions, 10);
     });
 }
 

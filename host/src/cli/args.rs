@@ -91,6 +91,12 @@ Examples:
   faasw wizen app.wasm -o ready.wasm --init prepare
   faasw wizen app.wasm -o ready.wasm --init my:app/setup@1.0.0#run -e LEVEL=debug")]
     Wizen(Wizen),
+    /// Make a folder to begin a function with: a handler, a request, how to go on
+    #[command(after_help = "\
+Examples:
+  faasw new js hello                                  then: faasw up hello --watch
+  faasw new rust hello")]
+    New(New),
     /// Say what this host offers, and run a function as a test
     Doctor(Doctor),
 }
@@ -219,6 +225,24 @@ pub struct EngineName {
     pub name: FunctionName,
     #[command(flatten)]
     pub node: DataDir,
+}
+
+/// A language that `new` knows.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Language {
+    /// A script, which faasw runs as it is
+    Js,
+    /// A component
+    Rust,
+}
+
+#[derive(Debug, Args)]
+pub struct New {
+    /// Language of the function
+    pub language: Language,
+    /// Name of the function, and of the folder
+    #[arg(value_parser = name)]
+    pub name: FunctionName,
 }
 
 #[derive(Debug, Args)]

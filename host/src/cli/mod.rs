@@ -17,6 +17,7 @@ mod functions;
 mod inspect;
 mod invoke;
 mod logs;
+mod new;
 mod options;
 mod output;
 mod script;
@@ -106,6 +107,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Command::Tree(args) => tree::tree(args).await,
         Command::Engine(command) => engines::engine(command).await,
         Command::Wizen(args) => wizen::wizen(args).await,
+        Command::New(args) => new::new(&args),
         Command::Doctor(args) => doctor::doctor(args).await,
     }
 }

@@ -1,0 +1,64 @@
+//! `new`: a folder to begin a function with.
+
+use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
+
+use super::{
+    args::{Language, New},
+    exit::Exit,
+    output::say,
+};
+
+/// The executable files' mode.
+const EXECUTABLE: u32 = 0o755;
+
+/// A file of a folder: its path, and its text, in which NAME is the function's.
+type File = (&'static str, &'static str);
+
+const JS: &[File] = &[
+    ("handler.js", include_str!("templates/js/handler.js")),
+    ("README.md", include_str!("templates/js/README.md")),
+    ("request.sh", include_str!("templates/request.sh")),
+];
+
+const RUST: &[File] = &[
+    ("Cargo.toml", include_str!("templates/rust/Cargo.toml")),
+    ("src/lib.rs", include_str!("templates/rust/lib.rs")),
+    ("README.md", include_str!("templates/rust/README.md")),
+    ("request.sh", include_str!("templates/request.sh")),
+    (".gitignore", "target/\n"),
+];
+
+/// Makes the folder; one that is there is left as it is.
+pub fn new(args: &New) -> Result<(), Exit> {
+    let name = args.name.as_str();
+    let folder = Path::new(name);
+    let files = match args.language {
+        Language::Js => JS,
+        Language::Rust => RUST,
+    };
+    fs::create_dir(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            Exit::failure(format_args!("{name} is there already")).hint("choose another name")
+        }
+        _ => Exit::failure(format_args!("{name} cannot be made: {error}")),
+    })?;
+    for (path, text) in files {
+        write(&folder.join(path), &text.replace("NAME", name))
+            .map_err(|error| Exit::failure(format_args!("{name}/{path}: {error}")))?;
+    }
+    say(format_args!(
+        "{name}: made; {name}/README.md says how to go on"
+    ));
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(path, text)?;
+    if path.extension().is_some_and(|extension| extension == "sh") {
+        fs::set_permissions(path, fs::Permissions::from_mode(EXECUTABLE))?;
+    }
+    Ok(())
+}
