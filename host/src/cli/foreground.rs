@@ -151,7 +151,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
         return Err(exit);
     }
     if args.watch {
-        let mut watch = Watch::new();
+        let mut watch = Watch::default();
         for (name, path, module) in modules {
             let entry = args.entry.clone().filter(|_| path.is_dir());
             watch.add(name, path, entry, &module);

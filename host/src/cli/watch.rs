@@ -1,27 +1,34 @@
 //! `--watch`: which file has changed.
 //!
-//! Files are looked at a few times a second. A change counts once the file has
-//! stayed as it is for one look, so that a compiler can finish writing.
+//! Files are looked at some times a second. A change counts once the file has
+//! stayed as it is for one look, so that a compiler can finish writing; whoever saves a
+//! script waits for it, and has it deployed within a tenth of a second.
 
-use std::{path::PathBuf, time::Duration};
+use std::{future, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use faasw::{
-    Digest, FunctionName,
+    Digest, Extension, FunctionName,
     stamp::{Settling, Stamp},
 };
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 
 use super::{output::say, script};
 
-/// How long it takes at most to notice a change; it is deployed after twice that.
-const LOOK: Duration = Duration::from_millis(200);
+/// How long it takes at most to notice that a module changed; it is deployed after twice that.
+const MODULE: Duration = Duration::from_millis(200);
+
+/// The same of a script.
+const SCRIPT: Duration = Duration::from_millis(20);
+
+/// Of whatever time a look takes, as in a folder of many files, so many times passes until the
+/// next.
+const PAUSE: u32 = 20;
 
 /// Files whose changes are of interest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watch {
     files: Vec<Watched>,
-    look: Interval,
 }
 
 /// A file, as it was when it was deployed.
@@ -33,22 +40,16 @@ struct Watched {
     entry: Option<String>,
     digest: Digest,
     stamp: Settling<Vec<(PathBuf, Stamp)>>,
+    /// When it is looked at next, and how long after that again.
+    due: Instant,
+    every: Duration,
 }
 
 impl Watch {
-    /// Watches files whose content was read after they had been named here.
-    /// Must be called inside a tokio runtime.
-    pub fn new() -> Self {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self {
-            files: Vec::new(),
-            look,
-        }
-    }
-
     /// Adds a file and what of it was deployed.
     pub fn add(&mut self, name: FunctionName, path: PathBuf, entry: Option<String>, module: &[u8]) {
+        let extension = path.to_str().and_then(Extension::of_path);
+        let is_script = extension.is_some() || path.is_dir();
         self.files.push(Watched {
             name,
             path,
@@ -57,14 +58,23 @@ impl Watch {
             // Not stamped: should it have changed since it was read, the first
             // looks notice.
             stamp: Settling::new(None),
+            due: Instant::now(),
+            every: if is_script { SCRIPT } else { MODULE },
         });
     }
 
     /// Waits for a change. Returns the function and its file's new content.
     pub async fn changed(&mut self) -> (FunctionName, Bytes) {
         loop {
-            self.look.tick().await;
-            if let Some(changed) = self.files.iter_mut().find_map(Watched::look) {
+            let Some(next) = self.files.iter_mut().min_by_key(|file| file.due) else {
+                return future::pending().await;
+            };
+            sleep_until(next.due).await;
+            let began = Instant::now();
+            let changed = next.look();
+            let pause = next.every.max(began.elapsed() * PAUSE);
+            next.due = Instant::now() + pause;
+            if let Some(changed) = changed {
                 return changed;
             }
         }
@@ -109,6 +119,8 @@ mod tests {
             entry: None,
             digest: Digest::of(b"one"),
             stamp: Settling::new(None),
+            due: Instant::now(),
+            every: MODULE,
         };
         assert_eq!((watched.look(), watched.look()), (None, None));
         watched
