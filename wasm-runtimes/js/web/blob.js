@@ -126,12 +126,13 @@ FormData.prototype[Symbol.iterator] = FormData.prototype.entries;
 // A form as multipart/form-data (RFC 7578; HTML Standard, section 4.10.21.8).
 function multipart(form) {
   const boundary = "----faasw" + native.random().toString(36).slice(2) + native.random().toString(36).slice(2);
-  const escaped = (name) => name.replace(/\r\n?|\n/g, "\r\n").replace(/\r\n/g, "%0D%0A").replace(/"/g, "%22");
+  const lines = (text) => text.replace(/\r\n?|\n/g, "\r\n");
+  const escaped = (name) => name.replace(/\r/g, "%0D").replace(/\n/g, "%0A").replace(/"/g, "%22");
   const parts = [];
   for (const [name, value] of form) {
-    const head = `--${boundary}\r\nContent-Disposition: form-data; name="${escaped(name)}"`;
+    const head = `--${boundary}\r\nContent-Disposition: form-data; name="${escaped(lines(name))}"`;
     if (typeof value === "string") {
-      parts.push(native.encode(`${head}\r\n\r\n${value.replace(/\r\n?|\n/g, "\r\n")}\r\n`));
+      parts.push(native.encode(`${head}\r\n\r\n${lines(value)}\r\n`));
     } else {
       const type = value.type === "" ? "application/octet-stream" : value.type;
       parts.push(native.encode(`${head}; filename="${escaped(value.name)}"\r\nContent-Type: ${type}\r\n\r\n`));
