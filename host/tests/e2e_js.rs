@@ -427,6 +427,30 @@ fn hostile_scripts_end_alone() {
     bench.end();
 }
 
+/// Neither timers nor streams keep each other waiting, and what is promised is waited for.
+fn everything_that_is_waited_for_has_its_turn() {
+    deploy(
+        "turns",
+        "const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+         export default { async fetch(request, env, ctx) {
+            let isThere = false;
+            request.text().then(() => isThere = true);
+            while (!isThere) await sleep(0);
+            const first = sleep(1);
+            ctx.waitUntil(first);
+            first.then(() => ctx.waitUntil(sleep(5).then(() => console.log('the last'))));
+            return new Response(request.headers.get('host'), { headers: { connection: 'close' } });
+         } }",
+    );
+    let body = "x".repeat(3 << 20);
+    let answer = BENCH.request("POST", "/turns/", "", &body);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(!answer.body.is_empty(), "{answer:?}");
+    BENCH.log_once("turns", |lines| {
+        lines.iter().any(|line| line.text == "the last")
+    });
+}
+
 /// The operator's engine comes before the one that is carried.
 fn an_engine_of_the_operator_takes_its_place() {
     let bench = Bench::start(Node::builder(), limits());
@@ -454,6 +478,18 @@ fn an_engine_of_the_operator_takes_its_place() {
     assert!(engine(&bench, "js").is_some());
     let unknown = bench.block_on(bench.node.remove_engine("js"));
     assert!(matches!(unknown, Err(EngineError::Unknown(_))));
+    // Also where that one is there already; what was deployed with it keeps it.
+    bench.deploy("i", &one(HELLO), FunctionOptions::default());
+    assert!(engine(&bench, "js").unwrap().is_warm);
+    add("mine", "js").unwrap();
+    assert!(engine(&bench, "js").is_none());
+    bench.deploy("f", &script, FunctionOptions::default());
+    assert_eq!(
+        (bench.text("/f/"), bench.text("/i/")),
+        ("lua".into(), "hello".into())
+    );
+    bench.block_on(bench.node.remove_engine("mine")).unwrap();
+    bench.block_on(bench.node.warm_engine("js")).unwrap();
     add("js", "lua").unwrap();
     assert!(!engine(&bench, "js").unwrap().is_carried);
     let deploying = bench
@@ -509,6 +545,7 @@ fn main() {
         the_examples_do_what_they_say,
         the_environment_is_an_argument,
         hostile_scripts_end_alone,
+        everything_that_is_waited_for_has_its_turn,
         an_engine_of_the_operator_takes_its_place,
         the_engine_is_made_once_and_kept,
     ]);

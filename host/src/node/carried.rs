@@ -89,7 +89,7 @@ impl Core {
         };
         match self.bring(carried).await {
             Err(EngineError::NotReady(error)) => Err(error),
-            // The operator added one for these scripts meanwhile.
+            // The operator added one for these scripts meanwhile, or has removed this one.
             Ok(()) | Err(_) => Ok(()),
         }
     }

@@ -86,19 +86,42 @@ impl Engines {
         })
     }
 
-    /// Whose scripts end like one of these, other than `name`'s.
+    /// Whose scripts end like one of these, other than `name`'s. An engine of the operator
+    /// takes a carried one's place, but not the other way round.
     fn taken(
         &self,
         name: &FunctionName,
         extensions: &[Extension],
+        is_carried: bool,
     ) -> Option<(Extension, FunctionName)> {
         let table = self.table();
-        let mut others = table.iter().filter(|(other, _)| *other != name);
+        let mut others = table
+            .iter()
+            .filter(|(other, record)| match record.is_carried {
+                true => false,
+                false => *other != name || is_carried,
+            });
         others.find_map(|(other, record)| {
+            if other == name {
+                let extension = record.extensions.first().cloned()?;
+                return Some((extension, other.clone()));
+            }
             let mut both = extensions.iter();
             let extension = both.find(|extension| record.extensions.contains(extension))?;
             Some((extension.clone(), other.clone()))
         })
+    }
+
+    /// Carried engines whose scripts end like this one's.
+    fn carried_beside(&self, name: &FunctionName, record: &EngineRecord) -> Vec<FunctionName> {
+        let table = self.table();
+        let beside = table.iter().filter(|(other, theirs)| {
+            let mut both = theirs.extensions.iter();
+            theirs.is_carried
+                && *other != name
+                && both.any(|extension| record.extensions.contains(extension))
+        });
+        beside.map(|(other, _)| other.clone()).collect()
     }
 }
 
@@ -179,10 +202,10 @@ impl Core {
             return Err(EngineError::Extensions(extensions.len()));
         }
         let (size, limit) = (module.len(), self.limits.module);
-        if size > limit {
+        if size > limit && !is_carried {
             return Err(DeployError::TooLarge { size, limit }.into());
         }
-        if let Some((extension, engine)) = self.engines.taken(&name, &extensions) {
+        if let Some((extension, engine)) = self.engines.taken(&name, &extensions, is_carried) {
             return Err(EngineError::Taken { extension, engine });
         }
         let _turn = self.deployments.acquire().await;
@@ -244,8 +267,19 @@ impl Core {
     ) -> Result<(), EngineError> {
         let _committing = self.committing.lock().await;
         // Once more: another may have got the extensions since.
-        if let Some((extension, engine)) = self.engines.taken(&name, &record.extensions) {
+        let taken = self
+            .engines
+            .taken(&name, &record.extensions, record.is_carried);
+        if let Some((extension, engine)) = taken {
             return Err(EngineError::Taken { extension, engine });
+        }
+        for displaced in self.engines.carried_beside(&name, &record) {
+            let storage = self.storage.clone();
+            let of_it = displaced.clone();
+            blocking(move || storage.registry.remove_engine(&of_it)).await?;
+            self.engines.change(|table| {
+                table.remove(&displaced);
+            });
         }
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
         {

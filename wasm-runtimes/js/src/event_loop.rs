@@ -12,10 +12,11 @@ use crate::{
     interpreter,
 };
 
+type Wait = (Pollable, Persistent<Function<'static>>);
 type Rejection = (Persistent<Value<'static>>, Persistent<Value<'static>>);
 
 thread_local! {
-    static WAITS: RefCell<Vec<(Pollable, Persistent<Function<'static>>)>> = const { RefCell::new(Vec::new()) };
+    static WAITS: RefCell<Vec<Wait>> = const { RefCell::new(Vec::new()) };
     static REJECTIONS: RefCell<Vec<Rejection>> = const { RefCell::new(Vec::new()) };
     static BEGAN: Cell<u64> = const { Cell::new(0) };
 }
@@ -75,6 +76,27 @@ fn tell_rejections(ctx: &Ctx<'_>) {
     }
 }
 
+/// Fulfils the promises of what is ready, as that says.
+fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
+    let waits = WAITS.take();
+    let ready = ready(&waits);
+    let mut rest = Vec::new();
+    for (wait, is_ready) in waits.into_iter().zip(ready) {
+        if !is_ready {
+            rest.push(wait);
+            continue;
+        }
+        let (pollable, fulfil) = wait;
+        drop(pollable);
+        // A promise's own function does not fail.
+        let _ = fulfil.restore(ctx).and_then(|fulfil| fulfil.call::<_, ()>(()));
+    }
+    WAITS.with_borrow_mut(|waits| {
+        rest.append(waits);
+        *waits = rest;
+    });
+}
+
 /// Goes on until it is done, or nothing is left to wait for.
 pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
     loop {
@@ -85,31 +107,22 @@ pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
             break;
         }
         let delay = interpreter::run_timer(ctx);
-        // What a timer called may have made more to do.
+        // What a timer called may have made more to do; but streams have their turn, too.
         if delay == 0.0 {
+            fulfil_what_is(ctx, |waits| {
+                let ready = waits.iter().map(|(pollable, _)| pollable.ready());
+                ready.collect()
+            });
             continue;
         }
         let timer = (delay > 0.0).then(|| monotonic_clock::subscribe_duration((delay * 1e6) as u64 + 1));
-        let waits = WAITS.take();
-        if timer.is_none() && waits.is_empty() {
+        if timer.is_none() && WAITS.with_borrow(Vec::is_empty) {
             break;
         }
-        let pollables: Vec<&Pollable> = waits.iter().map(|(pollable, _)| pollable).chain(&timer).collect();
-        let ready = poll(&pollables);
-        let mut rest = Vec::new();
-        for (index, wait) in waits.into_iter().enumerate() {
-            if !ready.contains(&(index as u32)) {
-                rest.push(wait);
-                continue;
-            }
-            let (pollable, fulfil) = wait;
-            drop(pollable);
-            // A promise's own function does not fail.
-            let _ = fulfil.restore(ctx).and_then(|fulfil| fulfil.call::<_, ()>(()));
-        }
-        WAITS.with_borrow_mut(|waits| {
-            rest.append(waits);
-            *waits = rest;
+        fulfil_what_is(ctx, |waits| {
+            let pollables: Vec<&Pollable> = waits.iter().map(|(pollable, _)| pollable).chain(&timer).collect();
+            let ready = poll(&pollables);
+            (0..waits.len()).map(|index| ready.contains(&(index as u32))).collect()
         });
     }
     // They are children of streams that end now.

@@ -8,7 +8,7 @@ use url::Url;
 use crate::{
     bindings::wasi::{
         http::types::{
-            ErrorCode, Fields, IncomingBody, IncomingRequest, Method, OutgoingBody,
+            ErrorCode, Fields, HeaderError, IncomingBody, IncomingRequest, Method, OutgoingBody,
             OutgoingResponse, ResponseOutparam, Scheme,
         },
         io::streams::{InputStream, OutputStream, StreamError},
@@ -129,8 +129,8 @@ pub(crate) fn has_ended() -> bool {
     HAS_ENDED.get()
 }
 
-pub(crate) fn set_ended() {
-    HAS_ENDED.set(true);
+pub(crate) fn set_ended(has_ended: bool) {
+    HAS_ENDED.set(has_ended);
 }
 
 /// Ends what is still open.
@@ -147,11 +147,17 @@ pub(crate) fn is_unanswered() -> bool {
 pub(crate) fn headers() -> Vec<Vec<String>> {
     let entries = with(|exchange| exchange.request.headers().entries());
     let latin1 = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
-    entries
+    let mut headers: Vec<Vec<String>> = entries
         .unwrap_or_default()
         .into_iter()
         .map(|(name, value)| vec![name.to_ascii_lowercase(), latin1(value)])
-        .collect()
+        .collect();
+    // `wasi:http` has it apart; scripts look for it where clients put it.
+    if !headers.iter().any(|pair| pair[0] == "host") {
+        let authority = with(|exchange| exchange.request.authority()).flatten();
+        headers.extend(authority.map(|authority| vec!["host".to_owned(), authority]));
+    }
+    headers
 }
 
 /// Takes in what the client sent meanwhile; says whether that was the end.
@@ -213,7 +219,8 @@ pub(crate) fn respond(
     for (name, value) in pairs {
         // A field's value is bytes, which are characters to scripts.
         let bytes: Vec<u8> = value.chars().map(|character| character as u8).collect();
-        if fields.append(name, &bytes).is_err() {
+        // Such as `connection`, which is the node's: left out, as by other servers.
+        if matches!(fields.append(name, &bytes), Err(HeaderError::InvalidSyntax | HeaderError::Immutable)) {
             let what = format!("{name:?} is no header field that a response can have");
             return Err(Exception::throw_type(ctx, &what));
         }

@@ -29,17 +29,16 @@ pub(crate) fn have(files: Vec<(String, Vec<u8>)>) {
     FILES.set(files.collect());
 }
 
-/// A module is loaded once: its file is not needed again. What is left is for `import()`.
+/// A module is loaded once: what its file has is not needed again, only its path. What is left
+/// is for `import()`.
 pub(crate) fn forget_what_was_loaded() {
     FILES.with_borrow_mut(|files| {
-        files.retain(|_, file| {
-            if file.was_loaded {
-                // Pages of nothing are not frozen.
-                file.content.fill(0);
-                std::hint::black_box(&file.content);
-            }
-            !file.was_loaded
-        });
+        for file in files.values_mut().filter(|file| file.was_loaded) {
+            let mut content = std::mem::take(&mut file.content);
+            // Pages of nothing are not frozen.
+            content.fill(0);
+            std::hint::black_box(&content);
+        }
     });
 }
 
@@ -80,7 +79,6 @@ impl Resolve for Resolver {
             let what = format!("{base} imports {name:?}, which is no file of the script: packages are to be bundled with it");
             return Err(Exception::throw_reference(ctx, &what));
         }
-        // What was loaded has no file any more, but its module is still known by its path.
         resolve(base, name).ok_or_else(|| {
             let what = format!("{base} imports {name:?}, but the script has no such file");
             Exception::throw_reference(ctx, &what)

@@ -29,7 +29,7 @@ pub(crate) fn of(ctx: &Ctx<'_>, error: rquickjs::Error) -> Error {
             let stack = exception.stack().unwrap_or_default();
             let stack = interpreter::frames(ctx, stack).unwrap_or_default();
             let value = exception.into_object().into_value();
-            let message = text(ctx, value).unwrap_or_else(|| "an error".to_owned());
+            let message = text(ctx, value).unwrap_or_else(|| "an error that cannot be told".to_owned());
             let place = stack.lines().find_map(place);
             Error {
                 message,

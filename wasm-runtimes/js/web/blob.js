@@ -32,7 +32,7 @@ class Blob {
     }
     this.#bytes = joined([...parts].map((part) => {
       if (part instanceof Blob) return part.#bytes;
-      if (part instanceof ArrayBuffer || ArrayBuffer.isView(part)) return bytesOf(part).slice();
+      if (part instanceof ArrayBuffer || ArrayBuffer.isView(part)) return copyOf(part);
       return native.encode(usv(part));
     }).concat(new Uint8Array()));
     const type = String(options?.type ?? "");

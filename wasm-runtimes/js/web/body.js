@@ -26,7 +26,7 @@ function extract(value) {
     return { source: bytes, type };
   }
   if (value instanceof Blob) return { source: blobBytes(value), type: value.type === "" ? null : value.type };
-  if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return { source: bytesOf(value).slice(), type: null };
+  if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return { source: copyOf(value), type: null };
   if (typeof value[Symbol.asyncIterator] === "function") return { source: ReadableStream.from(value), type: null };
   return { source: usv(value), type: "text/plain;charset=UTF-8" };
 }
@@ -70,9 +70,12 @@ let typeOf;
 
 class Body {
   #source;
-  #stream = null;
+  #stream;
   #isUsed = false;
-  constructor(source) { this.#source = source; }
+  constructor(source) {
+    this.#source = source;
+    this.#stream = source instanceof ReadableStream ? source : null;
+  }
   static inside() {
     // Takes a body as what it is made of, if nobody has touched it.
     sourceOf = (body) => {
@@ -87,8 +90,7 @@ class Body {
     if (this.#source === null) return null;
     if (this.#stream === null) {
       const source = this.#source;
-      if (source instanceof ReadableStream) this.#stream = source;
-      else if (source === incoming) this.#stream = receiver();
+      if (source === incoming) this.#stream = receiver();
       else this.#stream = streamOf(typeof source === "string" ? native.encode(source) : source);
       if (this.#isUsed) this.#stream.getReader();
     }
@@ -103,7 +105,7 @@ class Body {
       await receive();
       return native.received();
     }
-    return source instanceof ReadableStream ? drained(source) : source.slice();
+    return source instanceof ReadableStream ? drained(source) : copyOf(source);
   }
   async #text() {
     const source = sourceOf(this);
@@ -163,11 +165,11 @@ class Request extends Body {
     const to = from === null ? new URL(input) : null;
     if (to !== null && (to.username !== "" || to.password !== "")) throw new TypeError("a request's URL has no user and no password");
     let method = init.method === undefined ? (from === null ? "GET" : from.#method) : String(init.method);
-    if (!METHOD.test(method) || /^(?:connect|trace|track)$/i.test(method)) throw new TypeError(`${JSON.stringify(method)} is no method of a request`);
+    if (init.method !== undefined && (!METHOD.test(method) || /^(?:connect|trace|track)$/i.test(method))) throw new TypeError(`${JSON.stringify(method)} is no method of a request`);
     if (/^(?:delete|get|head|options|post|put)$/i.test(method)) method = method.toUpperCase();
     const headers = new Headers(init.headers ?? (from === null ? undefined : from.headers));
     const given = init.body ?? null;
-    if ((given !== null || (from !== null && from.body !== null && !("body" in init))) && (method === "GET" || method === "HEAD")) {
+    if ((given !== null || (from !== null && from.body !== null)) && (method === "GET" || method === "HEAD")) {
       throw new TypeError(`a ${method} request has no body`);
     }
     let source = null;
@@ -176,7 +178,7 @@ class Request extends Body {
       if (extracted.source instanceof ReadableStream && init.duplex !== "half") throw new TypeError("a request whose body is a stream says duplex: \"half\"");
       if (extracted.type !== null && !headers.has("content-type")) headers.append("content-type", extracted.type);
       source = extracted.source;
-    } else if (from !== null && !("body" in init)) {
+    } else if (from !== null) {
       source = sourceOf(from);
     }
     super(source);

@@ -52,8 +52,16 @@ function structuredClone(value, options) {
       if (from instanceof kind) refuse(`an object of ${kind.name}`);
     }
     const copy = made(isArray ? new Array(from.length) : {});
-    for (const key of Object.keys(from)) copy[key] = clone(from[key]);
+    for (const key of Object.keys(from)) {
+      Object.defineProperty(copy, key, { value: clone(from[key]), writable: true, enumerable: true, configurable: true });
+    }
     return copy;
   };
-  return clone(value);
+  for (const item of transferred) {
+    if (!(item instanceof ArrayBuffer) || item.detached) refuse("what is to be transferred");
+  }
+  const copy = clone(value);
+  // What was not met goes, too.
+  for (const buffer of transferred) if (!buffer.detached) buffer.transfer();
+  return copy;
 }

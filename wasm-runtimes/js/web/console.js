@@ -4,21 +4,29 @@
 function frames(stack) {
   const lines = String(stack ?? "").split("\n").filter((line) => line.trim() !== "" && !line.includes("faasw:"));
   while (lines.at(-1)?.endsWith("(native)")) lines.pop();
-  return lines.join("\n");
+  return lines.join("\n").toWellFormed();
 }
 
-function describe(error) {
-  if (!(error instanceof Error)) return inspect(error);
-  let text;
+const UNTOLD = "an error that cannot be told";
+
+// Errors within errors are told some levels deep.
+function describe(error, depth = 8) {
   try {
+    if (!(error instanceof Error)) return inspect(error).toWellFormed();
     const stack = frames(error.stack);
-    text = String(error) + (stack === "" ? "" : "\n" + stack);
-    if (error.cause !== undefined) text += "\n  caused by " + describe(error.cause);
-    if (error instanceof AggregateError) text += error.errors.map((one) => "\n  with " + describe(one)).join("");
+    let text = String(error) + (stack === "" ? "" : "\n" + stack);
+    if (depth > 0 && error.cause !== undefined) text += "\n  caused by " + describe(error.cause, depth - 1);
+    if (depth > 0 && error instanceof AggregateError) {
+      text += error.errors.slice(0, 8).map((one) => "\n  with " + describe(one, 0)).join("");
+    }
+    return text.toWellFormed();
   } catch {
-    text = "an error that cannot be told";
+    return UNTOLD;
   }
-  return text;
+}
+
+function log(stream, text) {
+  native.log(stream, text.toWellFormed());
 }
 
 const NAME = /^[A-Za-z_$][\w$]*$/;
@@ -48,7 +56,7 @@ function inspect(value, depth = 3, seen = []) {
   const cut = (items) => (items.length > 100 ? [...items.slice(0, 100).map(show), `... ${items.length - 100} more`] : items.map(show));
   if (Array.isArray(value)) return list(cut(value), "[", "]");
   if (ArrayBuffer.isView(value) && !(value instanceof DataView)) {
-    return `${name}(${value.length}) ` + list(cut([...value.subarray(0, 101)]), "[", "]");
+    return `${name}(${value.length}) ` + list(cut([...value]), "[", "]");
   }
   if (value instanceof ArrayBuffer) return `ArrayBuffer(${value.byteLength})`;
   if (value instanceof Map) {
@@ -100,8 +108,13 @@ const console = (() => {
   const timers = new Map();
   let indent = "";
   const write = (stream, values) => {
-    const text = format(values);
-    native.log(stream, indent === "" ? text : text.replace(/^/gm, indent));
+    let text;
+    try {
+      text = format(values);
+    } catch {
+      text = "a value that cannot be shown";
+    }
+    log(stream, indent === "" ? text : text.replace(/^/gm, indent));
   };
   const since = (label) => {
     const began = timers.get(label);
@@ -118,7 +131,7 @@ const console = (() => {
     table: (value) => write(0, [value]),
     trace: (...values) => {
       write(1, ["Trace:", ...values]);
-      native.log(1, frames(new Error().stack));
+      log(1, frames(new Error().stack));
     },
     assert: (holds, ...values) => {
       if (holds) return;

@@ -82,7 +82,7 @@ class SubtleCrypto {
   }
   async importKey(format, data, asked, extractable, usages) {
     asked = algorithm(asked, Object.keys(USAGES));
-    if (format === "raw") return makeKey(bytesOf(data).slice(), asked, extractable, usages);
+    if (format === "raw") return makeKey(copyOf(data), asked, extractable, usages);
     if (format !== "jwk") throw refused("NotSupportedError", `keys are imported as raw and jwk, not as ${String(format)}`);
     if (data?.kty !== "oct" || typeof data.k !== "string") throw refused("DataError", "a secret key in JSON has the kty oct, and k");
     if (data.ext === false && extractable) throw refused("DataError", "the key says that it is not to be extracted");
@@ -139,11 +139,11 @@ class Crypto {
   constructor(mark) { if (mark !== token) throw new TypeError("Crypto is not to be constructed"); }
   get subtle() { return subtle; }
   getRandomValues(into) {
-    if (!ArrayBuffer.isView(into) || into instanceof DataView || into instanceof Float32Array || into instanceof Float64Array) {
+    if (!ArrayBuffer.isView(into) || into instanceof DataView || into instanceof Float16Array || into instanceof Float32Array || into instanceof Float64Array) {
       throw refused("TypeMismatchError", "random values are for arrays of integers");
     }
     if (into.byteLength > 65536) throw refused("QuotaExceededError", "at most 65536 bytes at once");
-    bytesOf(into).set(native.entropy(into.byteLength));
+    viewOf(into).set(native.entropy(into.byteLength));
     return into;
   }
   randomUUID() {

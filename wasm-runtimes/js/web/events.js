@@ -68,8 +68,11 @@ class EventTarget {
     aim(event, this);
     const handler = this["on" + event.type];
     if (typeof handler === "function") report(() => handler.call(this, event));
-    for (const { listener, once } of this.#listeners.get(event.type) ?? []) {
+    for (const entry of this.#listeners.get(event.type) ?? []) {
       if (event.stopped) break;
+      const { listener, once } = entry;
+      // Another listener may have removed it.
+      if (!this.#listeners.get(event.type).includes(entry)) continue;
       if (once) this.removeEventListener(event.type, listener);
       report(() => (typeof listener === "function" ? listener.call(this, event) : listener.handleEvent(event)));
     }
@@ -87,7 +90,7 @@ function report(run) {
 }
 
 function reportError(error) {
-  native.log(1, "Uncaught " + describe(error));
+  log(1, "Uncaught " + describe(error));
 }
 
 const inner = Symbol("inner");

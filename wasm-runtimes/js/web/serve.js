@@ -10,10 +10,10 @@ async function fetch() {
   throw new TypeError("fetch is not there: functions cannot call out yet");
 }
 
-const listeners = { fetch: [], unhandledrejection: [], error: [] };
+const listeners = { fetch: [], unhandledrejection: [] };
 
 function addEventListener(type, listener) {
-  if (!Object.hasOwn(listeners, type)) throw new TypeError(`no events of the type ${String(type)} come here: fetch does`);
+  if (!Object.hasOwn(listeners, type)) return log(1, `no events of the type ${String(type)} come here: fetch does`);
   if (typeof listener !== "function" && typeof listener?.handleEvent !== "function") throw new TypeError("a listener is a function");
   listeners[type].push(typeof listener === "function" ? listener : (event) => listener.handleEvent(event));
 }
@@ -30,11 +30,12 @@ let waiting = 0;
 let isAnswered = false;
 
 function endIfAllIsDone() {
-  if (isAnswered && waiting === 0) native.end();
+  native.end(isAnswered && waiting === 0);
 }
 
 function waitUntil(promise) {
   waiting++;
+  endIfAllIsDone();
   const settled = () => {
     waiting--;
     endIfAllIsDone();
@@ -80,6 +81,9 @@ let handler;
 // Finds the handler in what the first module exports; says what is wrong where there is none.
 function adopt(module) {
   const main = module.default;
+  if (typeof main === "function" && /^class\b/.test(Function.prototype.toString.call(main))) {
+    return "its default export is a class: export an object of it, with new";
+  }
   if (typeof main?.fetch === "function") {
     handler = (request, env, context) => main.fetch(request, env, context);
   } else if (typeof main === "function") {
@@ -111,32 +115,44 @@ function configure(variables) {
 // ---- one request
 
 function failed(error) {
-  native.log(1, "Uncaught " + describe(error));
-  native.fail(error instanceof Error ? String(error) : inspect(error));
+  log(1, "Uncaught " + describe(error));
+  let why = UNTOLD;
+  try {
+    why = (error instanceof Error ? String(error) : inspect(error)).toWellFormed();
+  } catch {
+    // It says no more.
+  }
+  native.fail(why);
   isAnswered = true;
   endIfAllIsDone();
 }
 
+const gone = () => new DOMException("the client went away", "AbortError");
+
 async function send(response, source) {
-  const reader = source.getReader();
+  let reader;
+  let isBegun = false;
   try {
-    if (!native.respond(response.status, headOf(response))) return;
+    reader = source.getReader();
+    isBegun = native.respond(response.status, headOf(response));
+    if (!isBegun) return void (await reader.cancel(gone()));
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
       let left = typeof value === "string" ? native.encode(value.toWellFormed()) : bytesOf(value);
       while (left.length > 0) {
         const count = native.send(left);
-        if (count < 0) return void (await reader.cancel(new DOMException("the client went away", "AbortError")));
+        if (count < 0) return void (await reader.cancel(gone()));
         if (count === 0) await native.sendable();
         left = left.subarray(count);
       }
     }
     native.finish();
   } catch (error) {
+    reader?.cancel(error).catch(() => {});
+    if (!isBegun) return failed(error);
     native.cut();
     reportError(error);
-    reader.cancel(error).catch(() => {});
   }
 }
 
@@ -191,7 +207,7 @@ function unhandled(promise, reason) {
     report(() => listener.call(globalThis, event));
     if (event.defaultPrevented) return;
   }
-  native.log(1, "Uncaught (in promise) " + describe(reason));
+  log(1, "Uncaught (in promise) " + describe(reason));
 }
 
 const things = {

@@ -2,13 +2,22 @@
 
 function usv(value) { return String(value).toWellFormed(); }
 
-// The bytes of a buffer or of a view of one, without a copy.
+// The bytes of a buffer or of a view of one. Not a copy, but of a buffer that may be resized: what
+// is native knows only how long a view was once.
 function bytesOf(value) {
-  if (value instanceof Uint8Array) return value;
-  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  if (ArrayBuffer.isView(value)) {
+    const bytes = value instanceof Uint8Array ? value : viewOf(value);
+    return value.buffer.resizable ? new Uint8Array(bytes) : bytes;
+  }
+  if (value instanceof ArrayBuffer && value.resizable) return new Uint8Array(value.slice(0));
   if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) return new Uint8Array(value);
   throw new TypeError("neither an ArrayBuffer nor a view of one");
 }
+
+// To be written to.
+function viewOf(view) { return new Uint8Array(view.buffer, view.byteOffset, view.byteLength); }
+
+function copyOf(value) { return new Uint8Array(bytesOf(value)); }
 
 class TextEncoder {
   get encoding() { return "utf-8"; }
@@ -35,7 +44,7 @@ class TextDecoder {
   #ignoreBOM;
   #decoder = null;
   constructor(label = "utf-8", options = {}) {
-    const encoding = native.encodingOf(String(label));
+    const encoding = native.encodingOf(usv(label));
     if (encoding === undefined) throw new RangeError(`${String(label)} is no encoding that is known`);
     this.#encoding = encoding;
     this.#fatal = !!options?.fatal;
