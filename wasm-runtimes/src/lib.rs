@@ -4,10 +4,11 @@
 //! makes the component of registry packages; what it makes is checked in, so that a script can
 //! be deployed offline. `docs/engines.md` says what an engine is.
 
+mod built;
+
 use std::io::{self, Read as _};
 
-/// Most bytes of a carried component.
-const LIMIT: u64 = 64 << 20;
+use built::{JS_BYTES, JS_SHA256};
 
 /// A language engine that is carried.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,10 @@ pub struct Carried {
     pub name: &'static str,
     /// What scripts for it end with, without the dot.
     pub extensions: &'static [&'static str],
+    /// SHA-256 of the component, as 64 hexadecimal digits.
+    pub sha256: &'static str,
+    /// Size of the component in bytes.
+    pub bytes: u64,
     compressed: &'static [u8],
 }
 
@@ -23,6 +28,8 @@ pub struct Carried {
 pub const JAVASCRIPT: Carried = Carried {
     name: "js",
     extensions: &["js", "mjs"],
+    sha256: JS_SHA256,
+    bytes: JS_BYTES,
     compressed: include_bytes!("../js.wasm.zst"),
 };
 
@@ -30,7 +37,7 @@ pub const JAVASCRIPT: Carried = Carried {
 pub const ALL: &[Carried] = &[JAVASCRIPT];
 
 impl Carried {
-    /// The component.
+    /// The component, unpacked; that takes some milliseconds.
     ///
     /// # Errors
     /// When it cannot be unpacked; of what is checked in that is tested.
@@ -38,7 +45,7 @@ impl Carried {
         let reader = ruzstd::decoding::StreamingDecoder::new(self.compressed);
         let mut component = Vec::new();
         let reader = reader.map_err(io::Error::other)?;
-        reader.take(LIMIT).read_to_end(&mut component)?;
+        reader.take(self.bytes).read_to_end(&mut component)?;
         Ok(component)
     }
 }
@@ -56,7 +63,7 @@ mod tests {
                 "{}",
                 carried.name
             );
-            assert!((component.len() as u64) < LIMIT);
+            assert_eq!(component.len() as u64, carried.bytes, "{}", carried.name);
             assert!(carried.compressed.len() <= 8 << 20, "{}", carried.name);
         }
     }

@@ -81,6 +81,14 @@ fn recursion_ends_in_an_error_that_can_be_caught() {
     }
 }
 
+/// What docs/languages.md promises.
+#[test]
+fn calls_may_be_a_thousand_deep() {
+    let text = b"const deep = (n) => (n === 0 ? 0 : 1 + deep(n - 1));
+        export default { fetch: () => new Response(String(deep(1000))) }";
+    assert_eq!(answer(&[("a.js", text)], asked("/")), "1000");
+}
+
 #[test]
 fn modules_are_found_by_their_paths() {
     let main = b"

@@ -44,7 +44,7 @@ on the one before, and `faasw rollback` goes back to it.
 
 Examples:
   faasw deploy hello.wasm
-  faasw deploy hello.lua                              a script, by its language engine
+  faasw deploy hello.js                               a script, by its language engine
   faasw deploy shop/ --entry main.lua                 one of several files
   faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
   faasw deploy shop.wasm --host shop.example.org --host www.example.org")]

@@ -3,42 +3,22 @@
 //! The operator's own engines come first: one that has a carried one's name, or one of its
 //! extensions, takes its place.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use bytes::Bytes;
-use faasw_abi::script;
 use faasw_control::{Digest, EngineInfo, Extension, FunctionName};
 use faasw_wasm_runtimes::{ALL, Carried};
 
-use super::core::{Core, blocking};
+use super::{
+    core::{Core, blocking},
+    engines::first_file,
+};
 use crate::error::{DeployError, EngineError};
 
-/// A carried component, unpacked.
-#[derive(Clone, Debug)]
-struct Unpacked {
-    component: Bytes,
-    digest: Digest,
-}
-
-/// What was unpacked, in the order of `ALL`.
-static UNPACKED: [OnceLock<Unpacked>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
-
-/// A carried component; takes some milliseconds the first time.
-fn unpacked(carried: &Carried) -> Option<Unpacked> {
-    let index = ALL.iter().position(|other| other.name == carried.name)?;
-    let cell = UNPACKED.get(index)?;
-    if cell.get().is_none() {
-        let component = match carried.component() {
-            Ok(component) => Bytes::from(component),
-            Err(error) => {
-                tracing::error!(engine = carried.name, %error, "a carried engine cannot be unpacked");
-                return None;
-            }
-        };
-        let digest = Digest::of(&component);
-        let _ = cell.set(Unpacked { component, digest });
-    }
-    cell.get().cloned()
+/// What a carried engine is to the node. All that is carried is well formed, which is tested.
+fn known(carried: &Carried) -> Option<(FunctionName, Digest)> {
+    let name = FunctionName::new(carried.name).ok()?;
+    let digest = Digest::try_from(carried.sha256.to_owned()).ok()?;
+    Some((name, digest))
 }
 
 fn extensions(carried: &Carried) -> Vec<Extension> {
@@ -49,13 +29,8 @@ fn extensions(carried: &Carried) -> Vec<Extension> {
 impl Core {
     /// Whether the operator has an engine that stands where this one would.
     fn is_displaced(&self, carried: &Carried) -> bool {
-        let extensions = extensions(carried);
-        self.engines.table().iter().any(|(name, record)| {
-            let is_its_name = name.as_str() == carried.name;
-            let mut both = extensions.iter();
-            let has_its_scripts = both.any(|extension| record.extensions.contains(extension));
-            !(record.is_carried && is_its_name) && (is_its_name || has_its_scripts)
-        })
+        let taken = |(name, _)| self.engines.taken(&name, &extensions(carried), true);
+        known(carried).and_then(taken).is_some()
     }
 
     /// What there are engines for, or would be.
@@ -75,12 +50,7 @@ impl Core {
         self: &Arc<Self>,
         module: &[u8],
     ) -> Result<(), DeployError> {
-        if !script::is_script(module) {
-            return Ok(());
-        }
-        let files = script::read(module).map_err(DeployError::Script)?;
-        let first = files.first().map_or("", |(path, _)| path);
-        let Some(extension) = Extension::of_path(first) else {
+        let Some(extension) = first_file(module)?.and_then(Extension::of_path) else {
             return Ok(());
         };
         let is_its_script = |carried: &&Carried| carried.extensions.contains(&extension.as_str());
@@ -103,46 +73,66 @@ impl Core {
     }
 
     async fn bring(self: &Arc<Self>, carried: &'static Carried) -> Result<(), EngineError> {
-        if self.is_displaced(carried) {
+        let Some((name, digest)) = known(carried).filter(|_| !self.is_displaced(carried)) else {
+            return Ok(());
+        };
+        let is_there = || {
+            let table = self.engines.table();
+            table
+                .get(&name)
+                .is_some_and(|record| record.digest == digest)
+        };
+        if is_there() {
             return Ok(());
         }
         // One for all scripts that come at once.
         let _carrying = self.engines.carrying.lock().await;
-        let unpacking = blocking(move || Ok(unpacked(carried)));
-        let Some(unpacked) = unpacking.await.map_err(DeployError::from)? else {
-            return Ok(());
-        };
-        let is_there = {
-            let table = self.engines.table();
-            let record = table.get(carried.name);
-            record.is_some_and(|record| record.digest == unpacked.digest)
-        };
-        if is_there || self.is_displaced(carried) {
+        if is_there() {
             return Ok(());
         }
-        let adding = self.add_engine(carried.name, unpacked.component, extensions(carried), true);
+        let unpacking = blocking(move || Ok(carried.component()));
+        let component = match unpacking.await.map_err(DeployError::from)? {
+            Ok(component) => component,
+            Err(error) => {
+                tracing::error!(engine = carried.name, %error, "a carried engine cannot be unpacked");
+                return Ok(());
+            }
+        };
+        let adding = self.add_engine(carried.name, component.into(), extensions(carried), true);
         adding.await.map(drop)
     }
 
     /// Carried engines that no script needed yet.
     pub(super) fn carried_infos(&self) -> Vec<EngineInfo> {
-        let all = ALL.iter().filter(|carried| {
-            let is_there = self.engines.table().contains_key(carried.name);
-            !is_there && !self.is_displaced(carried)
-        });
+        let all = ALL.iter().filter(|carried| !self.is_displaced(carried));
         let infos = all.filter_map(|carried| {
-            let unpacked = unpacked(carried)?;
-            Some(EngineInfo {
-                name: FunctionName::new(carried.name).ok()?,
+            let (name, digest) = known(carried)?;
+            let is_there = self.engines.table().contains_key(&name);
+            (!is_there).then(|| EngineInfo {
+                name,
                 extensions: extensions(carried),
-                digest: unpacked.digest,
+                digest,
                 added: None,
                 is_carried: true,
-                module_bytes: unpacked.component.len() as u64,
+                module_bytes: carried.bytes,
                 functions: 0,
                 is_warm: false,
             })
         });
         infos.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_carried_is_what_it_is_said_to_be() {
+        for carried in ALL {
+            let (_, digest) = known(carried).unwrap();
+            assert_eq!(Digest::of(&carried.component().unwrap()), digest);
+            assert_eq!(extensions(carried).len(), carried.extensions.len());
+        }
     }
 }

@@ -86,29 +86,24 @@ impl Engines {
         })
     }
 
-    /// Whose scripts end like one of these, other than `name`'s. An engine of the operator
-    /// takes a carried one's place, but not the other way round.
-    fn taken(
+    /// The operator's engine that an engine of this name and these extensions would be in the
+    /// way of, and by which extension. Carried ones make room; one of the operator's replaces
+    /// that of its name, a carried one does not.
+    pub(super) fn taken(
         &self,
         name: &FunctionName,
         extensions: &[Extension],
         is_carried: bool,
     ) -> Option<(Extension, FunctionName)> {
         let table = self.table();
-        let mut others = table
+        let mut operators = table
             .iter()
-            .filter(|(other, record)| match record.is_carried {
-                true => false,
-                false => *other != name || is_carried,
-            });
-        others.find_map(|(other, record)| {
-            if other == name {
-                let extension = record.extensions.first().cloned()?;
-                return Some((extension, other.clone()));
-            }
+            .filter(|(other, record)| !record.is_carried && (is_carried || *other != name));
+        operators.find_map(|(other, record)| {
             let mut both = extensions.iter();
-            let extension = both.find(|extension| record.extensions.contains(extension))?;
-            Some((extension.clone(), other.clone()))
+            let shared = both.find(|extension| record.extensions.contains(extension));
+            let by_name = record.extensions.first().filter(|_| other == name);
+            Some((shared.or(by_name)?.clone(), other.clone()))
         })
     }
 
@@ -125,6 +120,16 @@ impl Engines {
     }
 }
 
+/// The path of the file that a script begins with, whose end says whose it is; of a module
+/// there is none.
+pub(super) fn first_file(module: &[u8]) -> Result<Option<&str>, DeployError> {
+    if !script::is_script(module) {
+        return Ok(None);
+    }
+    let files = script::read(module).map_err(DeployError::Script)?;
+    Ok(Some(files.first().map_or("", |(path, _)| path)))
+}
+
 impl Core {
     /// The engine that a script is for; of a module there is none.
     pub(super) fn engine_of(
@@ -132,11 +137,9 @@ impl Core {
         module: &[u8],
         options: &FunctionOptions,
     ) -> Result<Option<EngineUse>, DeployError> {
-        if !script::is_script(module) {
+        let Some(first) = first_file(module)? else {
             return Ok(None);
-        }
-        let files = script::read(module).map_err(DeployError::Script)?;
-        let first = files.first().map_or("", |(path, _)| path);
+        };
         let engine = Extension::of_path(first).and_then(|extension| self.engines.of(&extension));
         let Some(engine) = engine else {
             return Err(DeployError::NoEngine {
@@ -238,14 +241,14 @@ impl Core {
         };
         commit.await.map_err(|_| RegistryError::Interrupted)??;
         // Its code may have been there already, or be somebody else's work by now.
-        let engine = EngineUse {
-            name: name.clone(),
-            digest,
-        };
+        self.have_warm(EngineUse { name, digest }).await
+    }
+
+    async fn have_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
         let ready = self.engine_code(&engine).await?;
-        let warming = ready.code.warm(name.as_str());
+        let warming = ready.code.warm(engine.name.as_str());
         warming.await.map_err(DeployError::from)?;
-        self.engine_info(&name)
+        self.engine_info(&engine.name)
     }
 
     /// Lets code of engines go that no function needs any more.
@@ -322,14 +325,7 @@ impl Core {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
-        let engine = EngineUse {
-            name: name.clone(),
-            digest,
-        };
-        let ready = self.engine_code(&engine).await?;
-        let warming = ready.code.warm(name.as_str());
-        warming.await.map_err(DeployError::from)?;
-        self.engine_info(&name)
+        self.have_warm(EngineUse { name, digest }).await
     }
 
     /// Takes an engine out of registry and table.

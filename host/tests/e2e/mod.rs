@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use faasw::{Deployed, FunctionOptions, Limits, LogLine, Node};
+use faasw::{Deployed, FunctionOptions, Limits, LogLine, Node, script};
 use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::Runtime;
 
@@ -35,6 +35,15 @@ pub fn root() -> PathBuf {
 /// A file of the repository, such as `fixtures/http-probe.wasm`.
 pub fn file(path: &str) -> Vec<u8> {
     std::fs::read(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A script of these files.
+pub fn bundle(files: &[(&str, &str)]) -> Vec<u8> {
+    let files: Vec<script::File<'_>> = files
+        .iter()
+        .map(|(path, content)| (*path, content.as_bytes()))
+        .collect();
+    script::write(&files).unwrap()
 }
 
 /// A node in this program, on real KVM, with its gateway.

@@ -29,10 +29,22 @@ fn mac<M: Mac + hmac::KeyInit>(key: &[u8], data: &[u8]) -> Option<M> {
 /// The message authentication code.
 pub(crate) fn hmac(name: &str, key: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     Some(match name {
-        "SHA-1" => mac::<Hmac<Sha1>>(key, data)?.finalize().into_bytes().to_vec(),
-        "SHA-256" => mac::<Hmac<Sha256>>(key, data)?.finalize().into_bytes().to_vec(),
-        "SHA-384" => mac::<Hmac<Sha384>>(key, data)?.finalize().into_bytes().to_vec(),
-        "SHA-512" => mac::<Hmac<Sha512>>(key, data)?.finalize().into_bytes().to_vec(),
+        "SHA-1" => mac::<Hmac<Sha1>>(key, data)?
+            .finalize()
+            .into_bytes()
+            .to_vec(),
+        "SHA-256" => mac::<Hmac<Sha256>>(key, data)?
+            .finalize()
+            .into_bytes()
+            .to_vec(),
+        "SHA-384" => mac::<Hmac<Sha384>>(key, data)?
+            .finalize()
+            .into_bytes()
+            .to_vec(),
+        "SHA-512" => mac::<Hmac<Sha512>>(key, data)?
+            .finalize()
+            .into_bytes()
+            .to_vec(),
         _ => return None,
     })
 }
@@ -81,12 +93,18 @@ impl<T: Aead<NonceSize = U12>> Gcm for T {
 
 /// Encrypts: the text and its tag of 128 bits.
 pub(crate) fn seal(key: &[u8], iv: &[u8], beside: &[u8], data: &[u8]) -> Option<Vec<u8>> {
-    let payload = Payload { msg: data, aad: beside };
+    let payload = Payload {
+        msg: data,
+        aad: beside,
+    };
     with_key(key, iv, |gcm, iv| gcm.seal(iv, payload))
 }
 
 /// Decrypts; nothing where the tag is another's.
 pub(crate) fn open(key: &[u8], iv: &[u8], beside: &[u8], data: &[u8]) -> Option<Vec<u8>> {
-    let payload = Payload { msg: data, aad: beside };
+    let payload = Payload {
+        msg: data,
+        aad: beside,
+    };
     with_key(key, iv, |gcm, iv| gcm.open(iv, payload))
 }

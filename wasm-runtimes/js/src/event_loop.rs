@@ -50,7 +50,12 @@ pub(crate) fn wait_for<'js>(ctx: &Ctx<'js>, pollable: Pollable) -> rquickjs::Res
 }
 
 /// The interpreter's word of a rejection without a handler, or with one after all.
-pub(crate) fn rejected<'js>(ctx: Ctx<'js>, promise: Value<'js>, reason: Value<'js>, is_handled: bool) {
+pub(crate) fn rejected<'js>(
+    ctx: Ctx<'js>,
+    promise: Value<'js>,
+    reason: Value<'js>,
+    is_handled: bool,
+) {
     REJECTIONS.with_borrow_mut(|rejections| {
         if is_handled {
             rejections.retain(|(other, _)| {
@@ -58,7 +63,10 @@ pub(crate) fn rejected<'js>(ctx: Ctx<'js>, promise: Value<'js>, reason: Value<'j
                 !other.is_ok_and(|other| other == promise)
             });
         } else {
-            rejections.push((Persistent::save(&ctx, promise), Persistent::save(&ctx, reason)));
+            rejections.push((
+                Persistent::save(&ctx, promise),
+                Persistent::save(&ctx, reason),
+            ));
         }
     });
 }
@@ -89,7 +97,9 @@ fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
         let (pollable, fulfil) = wait;
         drop(pollable);
         // A promise's own function does not fail.
-        let _ = fulfil.restore(ctx).and_then(|fulfil| fulfil.call::<_, ()>(()));
+        let _ = fulfil
+            .restore(ctx)
+            .and_then(|fulfil| fulfil.call::<_, ()>(()));
     }
     WAITS.with_borrow_mut(|waits| {
         rest.append(waits);
@@ -115,14 +125,21 @@ pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
             });
             continue;
         }
-        let timer = (delay > 0.0).then(|| monotonic_clock::subscribe_duration((delay * 1e6) as u64 + 1));
+        let timer =
+            (delay > 0.0).then(|| monotonic_clock::subscribe_duration((delay * 1e6) as u64 + 1));
         if timer.is_none() && WAITS.with_borrow(Vec::is_empty) {
             break;
         }
         fulfil_what_is(ctx, |waits| {
-            let pollables: Vec<&Pollable> = waits.iter().map(|(pollable, _)| pollable).chain(&timer).collect();
+            let pollables: Vec<&Pollable> = waits
+                .iter()
+                .map(|(pollable, _)| pollable)
+                .chain(&timer)
+                .collect();
             let ready = poll(&pollables);
-            (0..waits.len()).map(|index| ready.contains(&(index as u32))).collect()
+            (0..waits.len())
+                .map(|index| ready.contains(&(index as u32)))
+                .collect()
         });
     }
     // They are children of streams that end now.

@@ -32,6 +32,15 @@ pub(crate) struct Exchange {
     out: Option<ResponseOutparam>,
 }
 
+/// The client's body ended too early.
+struct CutShort;
+
+impl CutShort {
+    fn throw(self, ctx: &Ctx<'_>) -> rquickjs::Error {
+        Exception::throw_type(ctx, "the client's body ended too early")
+    }
+}
+
 thread_local! {
     static EXCHANGE: RefCell<Option<Exchange>> = const { RefCell::new(None) };
     static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
@@ -93,7 +102,7 @@ impl Exchange {
     }
 
     /// Reads what there is: something, nothing yet, or the end.
-    fn read(&mut self, ctx: &Ctx<'_>) -> Result<Option<Vec<u8>>> {
+    fn read(&mut self) -> std::result::Result<Option<Vec<u8>>, CutShort> {
         if self.has_all {
             return Ok(None);
         }
@@ -104,9 +113,7 @@ impl Exchange {
                 self.has_all = true;
                 Ok(None)
             }
-            Err(StreamError::LastOperationFailed(_)) => {
-                Err(Exception::throw_type(ctx, "the client's body ended too early"))
-            }
+            Err(StreamError::LastOperationFailed(_)) => Err(CutShort),
         }
     }
 }
@@ -164,7 +171,7 @@ pub(crate) fn headers() -> Vec<Vec<String>> {
 pub(crate) fn receive(ctx: &Ctx<'_>) -> Result<bool> {
     let received = with(|exchange| {
         loop {
-            match exchange.read(ctx)? {
+            match exchange.read()? {
                 None => return Ok(true),
                 Some(piece) if piece.is_empty() => return Ok(false),
                 Some(piece) if exchange.received.is_empty() => exchange.received = piece,
@@ -172,7 +179,9 @@ pub(crate) fn receive(ctx: &Ctx<'_>) -> Result<bool> {
             }
         }
     });
-    received.unwrap_or_else(|| Err(no_request(ctx)))
+    // Thrown out here: a script may have a say in what an error looks like.
+    let received = received.ok_or_else(|| no_request(ctx))?;
+    received.map_err(|cut: CutShort| cut.throw(ctx))
 }
 
 /// What was received.
@@ -193,8 +202,8 @@ pub(crate) fn received_text(ctx: &Ctx<'_>) -> Result<String> {
 /// The next piece for a stream: nothing where there is none yet, and nothing within where
 /// there will be none.
 pub(crate) fn receive_piece(ctx: &Ctx<'_>) -> Result<Option<Option<Vec<u8>>>> {
-    let piece = with(|exchange| exchange.read(ctx));
-    Ok(match piece.unwrap_or_else(|| Err(no_request(ctx)))? {
+    let piece = with(Exchange::read).ok_or_else(|| no_request(ctx))?;
+    Ok(match piece.map_err(|cut| cut.throw(ctx))? {
         None => Some(None),
         Some(piece) if piece.is_empty() => None,
         Some(piece) => Some(Some(piece)),
@@ -220,7 +229,10 @@ pub(crate) fn respond(
         // A field's value is bytes, which are characters to scripts.
         let bytes: Vec<u8> = value.chars().map(|character| character as u8).collect();
         // Such as `connection`, which is the node's: left out, as by other servers.
-        if matches!(fields.append(name, &bytes), Err(HeaderError::InvalidSyntax | HeaderError::Immutable)) {
+        if matches!(
+            fields.append(name, &bytes),
+            Err(HeaderError::InvalidSyntax | HeaderError::Immutable)
+        ) {
             let what = format!("{name:?} is no header field that a response can have");
             return Err(Exception::throw_type(ctx, &what));
         }

@@ -3,11 +3,11 @@
 use encoding_rs::UTF_8;
 
 /// A part: its name, its file's name, its type, its content.
-pub(crate) struct Part<'a> {
+pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) file: Option<String>,
     pub(crate) kind: Option<String>,
-    pub(crate) content: &'a [u8],
+    pub(crate) content: Vec<u8>,
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -15,7 +15,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 }
 
 /// The parts of a form; nothing where it is not well formed.
-pub(crate) fn parse<'a>(bytes: &'a [u8], boundary: &str) -> Option<Vec<Part<'a>>> {
+pub(crate) fn parse(bytes: &[u8], boundary: &str) -> Option<Vec<Part>> {
     if boundary.is_empty() || boundary.len() > 70 {
         return None;
     }
@@ -31,7 +31,10 @@ pub(crate) fn parse<'a>(bytes: &'a [u8], boundary: &str) -> Option<Vec<Part<'a>>
         if rest.starts_with(b"--") {
             return Some(parts);
         }
-        let padding = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let padding = rest
+            .iter()
+            .take_while(|byte| matches!(byte, b' ' | b'\t'))
+            .count();
         rest = rest[padding..].strip_prefix(b"\r\n")?;
         // A part without header fields begins with the empty line itself.
         let (head, body) = match rest.strip_prefix(b"\r\n") {
@@ -47,7 +50,7 @@ pub(crate) fn parse<'a>(bytes: &'a [u8], boundary: &str) -> Option<Vec<Part<'a>>
     }
 }
 
-fn part<'a>(head: &[u8], content: &'a [u8]) -> Option<Part<'a>> {
+fn part(head: &[u8], content: &[u8]) -> Option<Part> {
     let (head, _) = UTF_8.decode_without_bom_handling(head);
     let (mut name, mut file, mut kind) = (None, None, None);
     for line in head.split("\r\n") {
@@ -64,7 +67,7 @@ fn part<'a>(head: &[u8], content: &'a [u8]) -> Option<Part<'a>> {
         name: name?,
         file,
         kind,
-        content,
+        content: content.to_vec(),
     })
 }
 
@@ -81,7 +84,10 @@ fn parameter(value: &str, wanted: &str) -> Option<String> {
             },
         };
         if key.trim().eq_ignore_ascii_case(wanted) {
-            let text = text.replace("%22", "\"").replace("%0D", "\r").replace("%0A", "\n");
+            let text = text
+                .replace("%22", "\"")
+                .replace("%0D", "\r")
+                .replace("%0A", "\n");
             return Some(text);
         }
         rest = next.trim_start_matches([' ', ';']);

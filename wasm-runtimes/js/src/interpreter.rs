@@ -27,6 +27,7 @@ const WEB: &str = concat!(
     include_str!("../web/console.js"),
     include_str!("../web/timers.js"),
     include_str!("../web/text.js"),
+    include_str!("../web/pairs.js"),
     include_str!("../web/url.js"),
     include_str!("../web/headers.js"),
     include_str!("../web/blob.js"),
@@ -118,7 +119,8 @@ pub(crate) fn begin() {
 
 fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
     // Made for CommonJS, among others.
-    let streams = format!("(() => {{ const exports = {{}}, module = {{}};\n{STREAMS}\nreturn exports }})()");
+    let streams =
+        format!("(() => {{ const exports = {{}}, module = {{}};\n{STREAMS}\nreturn exports }})()");
     let streams: Object = built_in(ctx, "faasw:streams", &streams)?;
     let web: Function = built_in(ctx, "faasw:web", WEB)?;
     let hooks: Object = web.call((native::all(ctx)?, streams))?;
@@ -135,7 +137,11 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
 }
 
 /// The value of an expression, whose functions have that name in stacks.
-fn built_in<'js, T: FromJs<'js>>(ctx: &Ctx<'js>, name: &str, expression: &str) -> rquickjs::Result<T> {
+fn built_in<'js, T: FromJs<'js>>(
+    ctx: &Ctx<'js>,
+    name: &str,
+    expression: &str,
+) -> rquickjs::Result<T> {
     let module = Module::declare(ctx.clone(), name, format!("export default {expression}"))?;
     let (module, done) = module.eval()?;
     done.finish::<()>()?;
@@ -151,7 +157,11 @@ fn make_room() {
 fn warm_up() {
     let interpreter = interpreter();
     interpreter.context.with(|ctx| {
-        let done = interpreter.hooks.warm_up.get(&ctx).and_then(|hook| hook.call::<_, ()>(()));
+        let done = interpreter
+            .hooks
+            .warm_up
+            .get(&ctx)
+            .and_then(|hook| hook.call::<_, ()>(()));
         if let Err(error) = done {
             panic!("{}", CaughtError::from_error(&ctx, error));
         }
@@ -184,12 +194,17 @@ fn evaluate(ctx: &Ctx<'_>, main: &str) -> Result<(), Error> {
         .into_iter()
         .map(|(name, value)| vec![name, value])
         .collect();
-    let configured = hooks.configure.get(ctx).and_then(|hook| hook.call::<_, ()>((variables,)));
+    let configured = hooks
+        .configure
+        .get(ctx)
+        .and_then(|hook| hook.call::<_, ()>((variables,)));
     configured.map_err(told)?;
     let module = modules::load(ctx, main, None).map_err(told)?;
     let (module, done) = Module::eval(module).map_err(told)?;
     // A module may wait at its top level.
-    event_loop::run(ctx, || done.state() != rquickjs::promise::PromiseState::Pending);
+    event_loop::run(ctx, || {
+        done.state() != rquickjs::promise::PromiseState::Pending
+    });
     match done.result::<Value>() {
         Some(Ok(_)) => {}
         Some(Err(error)) => {
@@ -202,7 +217,10 @@ fn evaluate(ctx: &Ctx<'_>, main: &str) -> Result<(), Error> {
         }
     }
     let namespace = module.namespace().map_err(told)?;
-    let adopted = hooks.adopt.get(ctx).and_then(|hook| hook.call((namespace,)));
+    let adopted = hooks
+        .adopt
+        .get(ctx)
+        .and_then(|hook| hook.call((namespace,)));
     let missing: Option<String> = adopted.map_err(told)?;
     missing.map_or(Ok(()), |why| Err(script_error::at(main, &why)))
 }
@@ -226,7 +244,8 @@ pub(crate) fn handle(request: IncomingRequest, out: ResponseOutparam) {
         event_loop::run(&ctx, exchange::has_ended);
     });
     if exchange::is_unanswered() {
-        let why = "the handler's promise never settles: there is nothing left that it could wait for";
+        let why =
+            "the handler's promise never settles: there is nothing left that it could wait for";
         eprintln!("Uncaught {why}");
         exchange::fail(why);
     }
@@ -248,10 +267,20 @@ pub(crate) fn unhandled<'js>(ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<
 
 /// What an error says.
 pub(crate) fn describe<'js>(ctx: &Ctx<'js>, error: Value<'js>) -> Option<String> {
-    interpreter().hooks.describe.get(ctx).and_then(|hook| hook.call((error,))).ok()
+    interpreter()
+        .hooks
+        .describe
+        .get(ctx)
+        .and_then(|hook| hook.call((error,)))
+        .ok()
 }
 
 /// A stack without what is built in.
 pub(crate) fn frames(ctx: &Ctx<'_>, stack: String) -> Option<String> {
-    interpreter().hooks.frames.get(ctx).and_then(|hook| hook.call((stack,))).ok()
+    interpreter()
+        .hooks
+        .frames
+        .get(ctx)
+        .and_then(|hook| hook.call((stack,)))
+        .ok()
 }

@@ -58,7 +58,13 @@ fn resolve(base: &str, name: &str) -> Option<String> {
     }
     let path = path.join("/");
     FILES.with_borrow(|files| {
-        let exact = [String::new(), ".js".into(), ".mjs".into(), "/index.js".into(), "/index.mjs".into()];
+        let exact = [
+            String::new(),
+            ".js".into(),
+            ".mjs".into(),
+            "/index.js".into(),
+            "/index.mjs".into(),
+        ];
         let mut paths = exact.iter().map(|ending| format!("{path}{ending}"));
         paths.find(|path| files.contains_key(path))
     })
@@ -74,9 +80,14 @@ impl Resolve for Resolver {
         name: &str,
         _: Option<ImportAttributes<'js>>,
     ) -> Result<String> {
-        let is_path = ["./", "../", "/"].iter().any(|start| name.starts_with(start)) || matches!(name, "." | "..");
+        let is_path = ["./", "../", "/"]
+            .iter()
+            .any(|start| name.starts_with(start))
+            || matches!(name, "." | "..");
         if !is_path {
-            let what = format!("{base} imports {name:?}, which is no file of the script: packages are to be bundled with it");
+            let what = format!(
+                "{base} imports {name:?}, which is no file of the script: packages are to be bundled with it"
+            );
             return Err(Exception::throw_reference(ctx, &what));
         }
         resolve(base, name).ok_or_else(|| {
@@ -95,7 +106,10 @@ impl Load for Loader {
         name: &str,
         attributes: Option<ImportAttributes<'js>>,
     ) -> Result<Module<'js, Declared>> {
-        let kind = attributes.map(|attributes| attributes.get_type()).transpose()?.flatten();
+        let kind = attributes
+            .map(|attributes| attributes.get_type())
+            .transpose()?
+            .flatten();
         load(ctx, name, kind.as_deref())
     }
 }
@@ -108,14 +122,21 @@ enum Kind {
 }
 
 /// Loads a file as a module: as what the import says that it is, or as what its name ends with.
-pub(crate) fn load<'js>(ctx: &Ctx<'js>, name: &str, asked: Option<&str>) -> Result<Module<'js, Declared>> {
+pub(crate) fn load<'js>(
+    ctx: &Ctx<'js>,
+    name: &str,
+    asked: Option<&str>,
+) -> Result<Module<'js, Declared>> {
     let content = FILES.with_borrow_mut(|files| {
         let file = files.get_mut(name)?;
         file.was_loaded = true;
         Some(file.content.clone())
     });
     let content = content.ok_or_else(|| Error::new_loading(name))?;
-    let ending = name.rsplit('/').next().and_then(|last| last.rsplit_once('.'));
+    let ending = name
+        .rsplit('/')
+        .next()
+        .and_then(|last| last.rsplit_once('.'));
     let kind = match asked {
         Some("json") => Kind::Json,
         Some("text") => Kind::Text,

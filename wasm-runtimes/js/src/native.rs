@@ -26,23 +26,38 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
 
     all.set("encode", Func::from(encode))?;
     all.set("latin1", Func::from(latin1))?;
-    all.set("encodingOf", Func::from(|label: String| text::encoding_of(&label)))?;
+    all.set(
+        "encodingOf",
+        Func::from(|label: String| text::encoding_of(&label)),
+    )?;
     all.set("decode", Func::from(decode))?;
     all.set("decoder", Func::from(decoder))?;
     all.set("decodeMore", Func::from(decode_more))?;
 
     all.set("url", Func::from(url))?;
-    all.set("setUrl", Func::from(|href: String, part, value: String| urls::set(&href, part, &value)))?;
-    all.set("parseForm", Func::from(|text: String| urls::parse_form(&text)))?;
+    all.set(
+        "setUrl",
+        Func::from(|href: String, part, value: String| urls::set(&href, part, &value)),
+    )?;
+    all.set(
+        "parseForm",
+        Func::from(|text: String| urls::parse_form(&text)),
+    )?;
     all.set("serialiseForm", Func::from(urls::serialise_form))?;
     all.set("parseMultipart", Func::from(parse_multipart))?;
 
     all.set("fieldName", Func::from(field_name))?;
     all.set("fieldValue", Func::from(field_value))?;
     all.set("headers", Func::from(exchange::headers))?;
-    all.set("receive", Func::from(|ctx: Ctx<'js>| exchange::receive(&ctx)))?;
+    all.set(
+        "receive",
+        Func::from(|ctx: Ctx<'js>| exchange::receive(&ctx)),
+    )?;
     all.set("received", Func::from(received))?;
-    all.set("receivedText", Func::from(|ctx: Ctx<'js>| exchange::received_text(&ctx)))?;
+    all.set(
+        "receivedText",
+        Func::from(|ctx: Ctx<'js>| exchange::received_text(&ctx)),
+    )?;
     all.set("receivePiece", Func::from(receive_piece))?;
     all.set("receivable", Func::from(receivable))?;
     all.set("respond", Func::from(respond))?;
@@ -87,7 +102,13 @@ fn latin1(bytes: Bytes<'_>) -> String {
     of(&bytes).iter().copied().map(char::from).collect()
 }
 
-fn decode(ctx: Ctx<'_>, bytes: Bytes<'_>, name: String, fatal: bool, keeps_bom: bool) -> Result<String> {
+fn decode(
+    ctx: Ctx<'_>,
+    bytes: Bytes<'_>,
+    name: String,
+    fatal: bool,
+    keeps_bom: bool,
+) -> Result<String> {
     text::decode(&ctx, of(&bytes), &name, fatal, keeps_bom)
 }
 
@@ -103,16 +124,21 @@ fn url(text: String, base: Opt<Option<String>>) -> Option<Vec<String>> {
     urls::parse(&text, base.0.flatten().as_deref())
 }
 
-fn parse_multipart<'js>(ctx: Ctx<'js>, bytes: Bytes<'js>, boundary: String) -> Result<Option<Vec<Array<'js>>>> {
+fn parse_multipart<'js>(
+    ctx: Ctx<'js>,
+    bytes: Bytes<'js>,
+    boundary: String,
+) -> Result<Option<Vec<Array<'js>>>> {
     let Some(parts) = forms::parse(of(&bytes), &boundary) else {
         return Ok(None);
     };
+    // Setting an array's elements may run JavaScript: `bytes` is not looked at any more.
     let parts = parts.into_iter().map(|part| {
         let array = Array::new(ctx.clone())?;
         array.set(0, part.name)?;
         array.set(1, part.file)?;
         array.set(2, part.kind)?;
-        array.set(3, TypedArray::new_copy(ctx.clone(), part.content)?)?;
+        array.set(3, TypedArray::new(ctx.clone(), part.content)?)?;
         Ok(array)
     });
     parts.collect::<Result<_>>().map(Some)
@@ -130,12 +156,17 @@ fn field_name(ctx: Ctx<'_>, mut name: String) -> Result<String> {
 
 fn field_value(ctx: Ctx<'_>, value: String) -> Result<String> {
     let trimmed = value.trim_matches(['\t', '\n', '\r', ' ']);
-    let cannot_be = |character: char| matches!(character, '\0' | '\n' | '\r') || u32::from(character) > 0xff;
+    let cannot_be =
+        |character: char| matches!(character, '\0' | '\n' | '\r') || u32::from(character) > 0xff;
     if trimmed.contains(cannot_be) {
         let what = format!("{value:?} is no value of a header field");
         return Err(Exception::throw_type(&ctx, &what));
     }
-    Ok(if trimmed.len() == value.len() { value } else { trimmed.to_owned() })
+    Ok(if trimmed.len() == value.len() {
+        value
+    } else {
+        trimmed.to_owned()
+    })
 }
 
 fn received(ctx: Ctx<'_>) -> Result<Bytes<'_>> {
@@ -158,7 +189,12 @@ fn sendable(ctx: Ctx<'_>) -> Result<rquickjs::Promise<'_>> {
     exchange::sendable(&ctx)
 }
 
-fn respond<'js>(ctx: Ctx<'js>, status: u16, fields: Array<'js>, body: Opt<Value<'js>>) -> Result<bool> {
+fn respond<'js>(
+    ctx: Ctx<'js>,
+    status: u16,
+    fields: Array<'js>,
+    body: Opt<Value<'js>>,
+) -> Result<bool> {
     let mut pairs = Vec::with_capacity(fields.len());
     for pair in fields.iter::<Array>() {
         let pair = pair?;
@@ -186,7 +222,12 @@ fn digest<'js>(ctx: Ctx<'js>, name: String, data: Bytes<'js>) -> Result<Option<A
     buffer(ctx, crypto::digest(&name, of(&data)))
 }
 
-fn hmac<'js>(ctx: Ctx<'js>, name: String, key: Bytes<'js>, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {
+fn hmac<'js>(
+    ctx: Ctx<'js>,
+    name: String,
+    key: Bytes<'js>,
+    data: Bytes<'js>,
+) -> Result<Option<ArrayBuffer<'js>>> {
     buffer(ctx, crypto::hmac(&name, of(&key), of(&data)))
 }
 
@@ -194,10 +235,22 @@ fn is_hmac<'js>(name: String, key: Bytes<'js>, data: Bytes<'js>, code: Bytes<'js
     crypto::is_hmac(&name, of(&key), of(&data), of(&code))
 }
 
-fn seal<'js>(ctx: Ctx<'js>, key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {
+fn seal<'js>(
+    ctx: Ctx<'js>,
+    key: Bytes<'js>,
+    iv: Bytes<'js>,
+    beside: Bytes<'js>,
+    data: Bytes<'js>,
+) -> Result<Option<ArrayBuffer<'js>>> {
     buffer(ctx, crypto::seal(of(&key), of(&iv), of(&beside), of(&data)))
 }
 
-fn open<'js>(ctx: Ctx<'js>, key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {
+fn open<'js>(
+    ctx: Ctx<'js>,
+    key: Bytes<'js>,
+    iv: Bytes<'js>,
+    beside: Bytes<'js>,
+    data: Bytes<'js>,
+) -> Result<Option<ArrayBuffer<'js>>> {
     buffer(ctx, crypto::open(of(&key), of(&iv), of(&beside), of(&data)))
 }

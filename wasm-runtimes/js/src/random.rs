@@ -8,10 +8,7 @@ use rand_xoshiro::{
 };
 use rquickjs::{Ctx, TypedArray};
 
-use crate::bindings::{
-    faasw::engine::fresh,
-    wasi::random::random::get_random_bytes,
-};
+use crate::bindings::{faasw::engine::fresh, wasi::random::random::get_random_bytes};
 
 thread_local! {
     static GENERATOR: RefCell<Option<Xoshiro256PlusPlus>> = const { RefCell::new(None) };

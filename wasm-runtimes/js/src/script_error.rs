@@ -29,7 +29,8 @@ pub(crate) fn of(ctx: &Ctx<'_>, error: rquickjs::Error) -> Error {
             let stack = exception.stack().unwrap_or_default();
             let stack = interpreter::frames(ctx, stack).unwrap_or_default();
             let value = exception.into_object().into_value();
-            let message = text(ctx, value).unwrap_or_else(|| "an error that cannot be told".to_owned());
+            let message =
+                text(ctx, value).unwrap_or_else(|| "an error that cannot be told".to_owned());
             let place = stack.lines().find_map(place);
             Error {
                 message,
@@ -47,7 +48,9 @@ pub(crate) fn of(ctx: &Ctx<'_>, error: rquickjs::Error) -> Error {
 }
 
 fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
-    Coerced::<String>::from_js(ctx, value).ok().map(|text| text.0)
+    Coerced::<String>::from_js(ctx, value)
+        .ok()
+        .map(|text| text.0)
 }
 
 /// Of a frame, `    at name (file:line:column)` or without a name, the file and the line.

@@ -26,7 +26,13 @@ fn malformed(ctx: &Ctx<'_>) -> rquickjs::Error {
 }
 
 /// All of a text at once.
-pub(crate) fn decode(ctx: &Ctx<'_>, bytes: &[u8], name: &str, fatal: bool, keeps_bom: bool) -> Result<String> {
+pub(crate) fn decode(
+    ctx: &Ctx<'_>,
+    bytes: &[u8],
+    name: &str,
+    fatal: bool,
+    keeps_bom: bool,
+) -> Result<String> {
     let encoding = encoding(name);
     if !fatal {
         let (text, _) = match keeps_bom {
@@ -40,7 +46,8 @@ pub(crate) fn decode(ctx: &Ctx<'_>, bytes: &[u8], name: &str, fatal: bool, keeps
         _ => bytes,
     };
     let text = encoding.decode_without_bom_handling_and_without_replacement(bytes);
-    text.map(|text| text.into_owned()).ok_or_else(|| malformed(ctx))
+    text.map(|text| text.into_owned())
+        .ok_or_else(|| malformed(ctx))
 }
 
 /// Begins a stream.
@@ -51,26 +58,39 @@ pub(crate) fn decoder(name: &str, fatal: bool, keeps_bom: bool) -> u32 {
         false => encoding.new_decoder_with_bom_removal(),
     };
     DECODERS.with_borrow_mut(|decoders| {
-        let free = decoders.iter().position(Option::is_none).unwrap_or_else(|| {
-            decoders.push(None);
-            decoders.len() - 1
-        });
+        let free = decoders
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                decoders.push(None);
+                decoders.len() - 1
+            });
         decoders[free] = Some((decoder, fatal));
         free as u32
     })
 }
 
 /// The next piece of a stream.
-pub(crate) fn decode_more(ctx: &Ctx<'_>, number: u32, bytes: &[u8], is_last: bool) -> Result<String> {
+pub(crate) fn decode_more(
+    ctx: &Ctx<'_>,
+    number: u32,
+    bytes: &[u8],
+    is_last: bool,
+) -> Result<String> {
     let place = number as usize;
     let decoded = DECODERS.with_borrow_mut(|decoders| {
         let (decoder, fatal) = decoders.get_mut(place)?.as_mut()?;
         let mut text = String::new();
         let mut rest = bytes;
         loop {
-            text.reserve(decoder.max_utf8_buffer_length(rest.len()).unwrap_or(rest.len()));
+            text.reserve(
+                decoder
+                    .max_utf8_buffer_length(rest.len())
+                    .unwrap_or(rest.len()),
+            );
             if *fatal {
-                let (result, _) = decoder.decode_to_string_without_replacement(rest, &mut text, is_last);
+                let (result, _) =
+                    decoder.decode_to_string_without_replacement(rest, &mut text, is_last);
                 break (result == DecoderResult::InputEmpty).then_some(text);
             }
             let (result, read, _) = decoder.decode_to_string(rest, &mut text, is_last);

@@ -69,57 +69,34 @@ class File extends Blob {
 }
 
 class FormData {
-  #list = [];
+  #pairs = new Pairs([]);
   constructor(form) {
     if (form !== undefined) throw new TypeError("there are no HTML forms to make FormData of");
   }
-  #entry(name, value, file) {
+  static #value(value, file) {
     if (!(value instanceof Blob)) {
       if (file !== undefined) throw new TypeError("a value with a file's name is a Blob");
-      return [usv(name), usv(value)];
+      return usv(value);
     }
-    if (value instanceof File && file === undefined) return [usv(name), value];
-    const { type } = value;
-    return [usv(name), new File([value], file ?? "blob", { type, lastModified: value.lastModified })];
+    if (value instanceof File && file === undefined) return value;
+    return new File([value], file ?? "blob", { type: value.type, lastModified: value.lastModified });
   }
   append(name, value, file) {
     if (arguments.length < 2) throw new TypeError("append takes a name and a value");
-    this.#list.push(this.#entry(name, value, file));
+    this.#pairs.append(usv(name), FormData.#value(value, file));
   }
-  delete(name) {
-    name = usv(name);
-    this.#list = this.#list.filter((pair) => pair[0] !== name);
-  }
-  get(name) {
-    name = usv(name);
-    return this.#list.find((pair) => pair[0] === name)?.[1] ?? null;
-  }
-  getAll(name) {
-    name = usv(name);
-    return this.#list.filter((pair) => pair[0] === name).map((pair) => pair[1]);
-  }
-  has(name) {
-    name = usv(name);
-    return this.#list.some((pair) => pair[0] === name);
-  }
+  delete(name) { this.#pairs.delete(usv(name)); }
+  get(name) { return this.#pairs.get(usv(name)) ?? null; }
+  getAll(name) { return this.#pairs.getAll(usv(name)); }
+  has(name) { return this.#pairs.has(usv(name)); }
   set(name, value, file) {
     if (arguments.length < 2) throw new TypeError("set takes a name and a value");
-    const entry = this.#entry(name, value, file);
-    const at = this.#list.findIndex((pair) => pair[0] === entry[0]);
-    if (at < 0) {
-      this.#list.push(entry);
-    } else {
-      this.#list[at] = entry;
-      this.#list = this.#list.filter((pair, index) => index <= at || pair[0] !== entry[0]);
-    }
+    this.#pairs.set(usv(name), FormData.#value(value, file));
   }
-  forEach(run, self) {
-    if (typeof run !== "function") throw new TypeError("forEach takes a function");
-    for (const [name, value] of this.#list) run.call(self, value, name, this);
-  }
-  *entries() { for (const pair of this.#list) yield [...pair]; }
-  *keys() { for (const pair of this.#list) yield pair[0]; }
-  *values() { for (const pair of this.#list) yield pair[1]; }
+  forEach(run, self) { forEachOf(this, run, self); }
+  entries() { return this.#pairs.entries(); }
+  keys() { return this.#pairs.keys(); }
+  values() { return this.#pairs.values(); }
 }
 FormData.prototype[Symbol.iterator] = FormData.prototype.entries;
 

@@ -86,10 +86,7 @@ class Headers {
     }
     return [...combined, ...cookies].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
   }
-  forEach(run, self) {
-    if (typeof run !== "function") throw new TypeError("forEach takes a function");
-    for (const [name, value] of this) run.call(self, value, name, this);
-  }
+  forEach(run, self) { forEachOf(this, run, self); }
   *entries() {
     let list;
     for (let at = 0; at < (list = this.#combined()).length; at++) yield list[at];

@@ -6,87 +6,65 @@ const [HREF, ORIGIN, PROTOCOL, USERNAME, PASSWORD, HOST, HOSTNAME, PORT, PATHNAM
 let updateUrl;
 
 class URLSearchParams {
-  #list = [];
+  #pairs;
   #url = null;
   constructor(init = "") {
-    if (typeof init === "object" && init !== null || typeof init === "function") {
-      if (typeof init[Symbol.iterator] === "function") {
-        for (const pair of init) {
-          const both = [...pair];
-          if (both.length !== 2) throw new TypeError("a pair of a query has a name and a value");
-          this.#list.push([usv(both[0]), usv(both[1])]);
-        }
-      } else {
-        const named = new Map();
-        for (const name of Reflect.ownKeys(init)) {
-          if (Object.getOwnPropertyDescriptor(init, name)?.enumerable) named.set(usv(name), usv(init[name]));
-        }
-        this.#list = [...named];
-      }
-    } else {
+    this.#pairs = new Pairs(URLSearchParams.#read(init));
+  }
+  static #read(init) {
+    if ((typeof init !== "object" || init === null) && typeof init !== "function") {
       const text = usv(init);
-      this.#list = native.parseForm(text.startsWith("?") ? text.slice(1) : text);
+      return native.parseForm(text.startsWith("?") ? text.slice(1) : text);
     }
+    if (typeof init[Symbol.iterator] === "function") {
+      return Array.from(init, (pair) => {
+        const both = [...pair];
+        if (both.length !== 2) throw new TypeError("a pair of a query has a name and a value");
+        return both.map(usv);
+      });
+    }
+    const named = new Map();
+    for (const name of Reflect.ownKeys(init)) {
+      if (Object.getOwnPropertyDescriptor(init, name)?.enumerable) named.set(usv(name), usv(init[name]));
+    }
+    return [...named];
   }
   static of(url, query) {
     const params = new URLSearchParams(query);
     params.#url = url;
     return params;
   }
-  static refill(params, query) { params.#list = native.parseForm(query); }
+  static refill(params, query) { params.#pairs.list = native.parseForm(query); }
   #changed() {
     if (this.#url !== null) updateUrl(this.#url, this.toString());
   }
-  get size() { return this.#list.length; }
+  get size() { return this.#pairs.list.length; }
   append(name, value) {
     if (arguments.length < 2) throw new TypeError("append takes a name and a value");
-    this.#list.push([usv(name), usv(value)]);
+    this.#pairs.append(usv(name), usv(value));
     this.#changed();
   }
   delete(name, value) {
-    name = usv(name);
-    if (value !== undefined) value = usv(value);
-    this.#list = this.#list.filter((pair) => pair[0] !== name || (value !== undefined && pair[1] !== value));
+    this.#pairs.delete(usv(name), value === undefined ? undefined : usv(value));
     this.#changed();
   }
-  get(name) {
-    name = usv(name);
-    return this.#list.find((pair) => pair[0] === name)?.[1] ?? null;
-  }
-  getAll(name) {
-    name = usv(name);
-    return this.#list.filter((pair) => pair[0] === name).map((pair) => pair[1]);
-  }
-  has(name, value) {
-    name = usv(name);
-    if (value !== undefined) value = usv(value);
-    return this.#list.some((pair) => pair[0] === name && (value === undefined || pair[1] === value));
-  }
+  get(name) { return this.#pairs.get(usv(name)) ?? null; }
+  getAll(name) { return this.#pairs.getAll(usv(name)); }
+  has(name, value) { return this.#pairs.has(usv(name), value === undefined ? undefined : usv(value)); }
   set(name, value) {
     if (arguments.length < 2) throw new TypeError("set takes a name and a value");
-    name = usv(name);
-    value = usv(value);
-    const first = this.#list.find((pair) => pair[0] === name);
-    if (first === undefined) {
-      this.#list.push([name, value]);
-    } else {
-      first[1] = value;
-      this.#list = this.#list.filter((pair) => pair === first || pair[0] !== name);
-    }
+    this.#pairs.set(usv(name), usv(value));
     this.#changed();
   }
   sort() {
-    this.#list.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    this.#pairs.list.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
     this.#changed();
   }
-  forEach(run, self) {
-    if (typeof run !== "function") throw new TypeError("forEach takes a function");
-    for (let at = 0; at < this.#list.length; at++) run.call(self, this.#list[at][1], this.#list[at][0], this);
-  }
-  *entries() { for (let at = 0; at < this.#list.length; at++) yield [...this.#list[at]]; }
-  *keys() { for (let at = 0; at < this.#list.length; at++) yield this.#list[at][0]; }
-  *values() { for (let at = 0; at < this.#list.length; at++) yield this.#list[at][1]; }
-  toString() { return native.serialiseForm(this.#list); }
+  forEach(run, self) { forEachOf(this, run, self); }
+  entries() { return this.#pairs.entries(); }
+  keys() { return this.#pairs.keys(); }
+  values() { return this.#pairs.values(); }
+  toString() { return native.serialiseForm(this.#pairs.list); }
 }
 URLSearchParams.prototype[Symbol.iterator] = URLSearchParams.prototype.entries;
 const { of: paramsFor, refill } = URLSearchParams;
