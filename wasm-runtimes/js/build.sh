@@ -47,14 +47,5 @@ rm -rf "$CARGO_TARGET_DIR"/wasm32-wasip2/release/{build,.fingerprint}/"${QUICKJS
 ../../fixtures/rebuild.sh js-engine
 zstd --quiet --force --ultra -22 "$CARGO_TARGET_DIR/js-engine.wasm" -o ../js.wasm.zst
 chmod 644 ../js.wasm.zst
-cat >../src/built.rs <<END
-//! What was built, as the recipes write it here.
-
-/// SHA-256 of JavaScript's component.
-pub(crate) const JS_SHA256: &str =
-    "$(sha256sum "$CARGO_TARGET_DIR/js-engine.wasm" | cut -d' ' -f1)";
-
-/// Its size in bytes.
-pub(crate) const JS_BYTES: u64 = $(stat -c %s "$CARGO_TARGET_DIR/js-engine.wasm");
-END
+../built.sh JS "$CARGO_TARGET_DIR/js-engine.wasm"
 ls -l "$CARGO_TARGET_DIR/js-engine.wasm" ../js.wasm.zst

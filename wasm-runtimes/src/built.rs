@@ -6,3 +6,10 @@ pub(crate) const JS_SHA256: &str =
 
 /// Its size in bytes.
 pub(crate) const JS_BYTES: u64 = 2180140;
+
+/// SHA-256 of Python's component.
+pub(crate) const PYTHON_SHA256: &str =
+    "6ac83c4e3fcdc09012212aca294267bd2bd9c700d52a7c6997c8f04f9df8fa21";
+
+/// Its size in bytes.
+pub(crate) const PYTHON_BYTES: u64 = 30671413;

@@ -8,7 +8,7 @@ mod built;
 
 use std::io::{self, Read as _};
 
-use built::{JS_BYTES, JS_SHA256};
+use built::{JS_BYTES, JS_SHA256, PYTHON_BYTES, PYTHON_SHA256};
 
 /// A language engine that is carried.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +33,17 @@ pub const JAVASCRIPT: Carried = Carried {
     compressed: include_bytes!("../js.wasm.zst"),
 };
 
+/// Python: CPython 3.14 with its library, WSGI and ASGI.
+pub const PYTHON: Carried = Carried {
+    name: "python",
+    extensions: &["py"],
+    sha256: PYTHON_SHA256,
+    bytes: PYTHON_BYTES,
+    compressed: include_bytes!("../python.wasm.zst"),
+};
+
 /// All of them.
-pub const ALL: &[Carried] = &[JAVASCRIPT];
+pub const ALL: &[Carried] = &[JAVASCRIPT, PYTHON];
 
 impl Carried {
     /// The component, unpacked; that takes some milliseconds.

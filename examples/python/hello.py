@@ -1,0 +1,2 @@
+def handler(request):
+    return f"Hello from {request.url}\n"

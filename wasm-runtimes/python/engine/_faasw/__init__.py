@@ -1,0 +1,1 @@
+"""The engine's own modules; scripts import `faasw`."""

@@ -1,0 +1,210 @@
+"""A script's files: readable below `/app`, and nowhere else is anything.
+
+WASI gives this engine no file system. What asks for files in Python, `open`, `os.stat` and those
+beside them, is answered from memory below the root, and by WASI elsewhere. Whatever takes these
+functions by name when it is imported (`pathlib`, `glob`, `shutil`) must be imported after
+`install`.
+"""
+
+import builtins
+import errno
+import io
+import os
+import posixpath
+import stat
+
+ROOT = "/app"
+
+_files: dict[str, bytes] = {}
+_folders: dict[str, dict[str, None]] = {}
+
+_MODES = {True: stat.S_IFDIR | 0o555, False: stat.S_IFREG | 0o444}
+
+
+def take(files) -> None:
+    """Has these files, by their paths within the script, from now on."""
+    _folders[ROOT] = {}
+    for path, content in files:
+        path = f"{ROOT}/{path}"
+        _files[path] = content
+        while True:
+            folder, _, name = path.rpartition("/")
+            is_known = folder in _folders
+            _folders.setdefault(folder, {})[name] = None
+            if is_known:
+                break
+            path = folder
+
+
+def forget() -> None:
+    """Has none any more."""
+    _files.clear()
+    _folders.clear()
+
+
+def is_file(path: str) -> bool:
+    return path in _files
+
+
+def is_folder(path: str) -> bool:
+    return path in _folders
+
+
+def content(path: str) -> bytes:
+    try:
+        return _files[path]
+    except KeyError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
+
+def names(folder: str) -> list[str]:
+    """What is in a folder."""
+    try:
+        return list(_folders[folder])
+    except KeyError:
+        pass
+    error = errno.ENOTDIR if folder in _files else errno.ENOENT
+    raise OSError(error, os.strerror(error), folder)
+
+
+def _within(path) -> str | None:
+    """The path if it is ours: whole, without dots."""
+    try:
+        path = os.fsdecode(path)
+    except TypeError:
+        return None
+    if not path.startswith("/"):
+        path = f"{ROOT}/{path}"
+    path = posixpath.normpath(path)
+    return path if path == ROOT or path.startswith(ROOT + "/") else None
+
+
+class _File(io.BytesIO):
+    mode = "rb"
+
+    def __init__(self, path, content):
+        super().__init__(content)
+        self.name = path
+
+    def writable(self):
+        return False
+
+    def write(self, _):
+        raise io.UnsupportedOperation("not writable")
+
+    truncate = writelines = write
+
+
+class _Entry:
+    """What `os.scandir` gives."""
+
+    def __init__(self, folder, name):
+        self.name = name
+        self.path = posixpath.join(folder, name)
+
+    def __fspath__(self):
+        return self.path
+
+    def __repr__(self):
+        return f"<DirEntry {self.name!r}>"
+
+    def is_dir(self, *, follow_symlinks=True):
+        return is_folder(_within(self.path))
+
+    def is_file(self, *, follow_symlinks=True):
+        return is_file(_within(self.path))
+
+    def is_symlink(self):
+        return False
+
+    def is_junction(self):
+        return False
+
+    def stat(self, *, follow_symlinks=True):
+        return os.stat(self.path)
+
+    def inode(self):
+        return self.stat().st_ino
+
+
+class _Entries:
+    def __init__(self, folder, names):
+        self._entries = iter([_Entry(folder, name) for name in names])
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._entries)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self._entries = iter(())
+
+
+def _open(path, mode, encoding, errors, newline):
+    if is_folder(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if set(mode) & set("wax+"):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+    file = _File(path, content(path))
+    if "b" in mode:
+        return file
+    return io.TextIOWrapper(file, encoding or "utf-8", errors, newline)
+
+
+def _stat(path):
+    is_dir = is_folder(path)
+    size = 0 if is_dir else len(content(path))
+    inode = hash(path) & 0x7FFF_FFFF
+    return os.stat_result((_MODES[is_dir], inode, 0, 1, 0, 0, size, 0, 0, 0))
+
+
+def _access(path, mode):
+    return (is_folder(path) or is_file(path)) and not mode & os.W_OK
+
+
+def install() -> None:
+    """Answers for what is below the root from now on."""
+    of_system = {name: getattr(os, name) for name in ("stat", "lstat", "listdir", "scandir", "access")}
+    open_of_system = io.open
+
+    def stat(path, *, dir_fd=None, follow_symlinks=True):
+        within = _within(path)
+        return of_system["stat"](path) if within is None else _stat(within)
+
+    def listdir(path="."):
+        within = _within(path)
+        return of_system["listdir"](path) if within is None else names(within)
+
+    def scandir(path="."):
+        within = _within(path)
+        if within is None:
+            return of_system["scandir"](path)
+        return _Entries(os.fsdecode(path), names(within))
+
+    def access(path, mode, **_):
+        within = _within(path)
+        return of_system["access"](path, mode) if within is None else _access(within, mode)
+
+    def open(
+        file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None
+    ):
+        within = None if opener else _within(file)
+        if within is None:
+            return open_of_system(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        return _open(within, mode, encoding, errors, newline)
+
+    os.stat = stat
+    os.lstat = lambda path, *, dir_fd=None: stat(path)
+    os.listdir, os.scandir, os.access = listdir, scandir, access
+    os.getcwd = lambda: ROOT
+    os.getcwdb = lambda: os.fsencode(ROOT)
+    builtins.open = io.open = open
+    for name in ("lstat", "listdir", "scandir", "access", "getcwd"):
+        getattr(os, name).__name__ = name

@@ -1,0 +1,392 @@
+"""The forms that a script's handler has, each as a function of a request and its response."""
+
+import inspect
+import sys
+from urllib.parse import unquote_to_bytes
+
+from faasw import Request, Response
+
+from . import event_loop
+from .exchange import Incoming, Outgoing
+
+
+class NoHandler(Exception):
+    """A script has nothing that takes requests."""
+
+
+def handler_of(module):
+    """What answers requests: a function of `Incoming` and `Outgoing`."""
+    names = vars(module)
+    if (handler := names.get("handler")) is not None:
+        if not callable(handler):
+            raise NoHandler(f"`handler` is {type(handler).__name__}, and no function")
+        return _of_handler(handler)
+    for name in ("app", "application"):
+        if (app := names.get(name)) is not None:
+            if not callable(app):
+                raise NoHandler(f"`{name}` is {type(app).__name__}, and cannot be called")
+            return _asgi(app) if _is_asgi(app) else _wsgi(app)
+    raise NoHandler(
+        "there is no handler: define `def handler(request)`, or `app` for WSGI or ASGI"
+    )
+
+
+def _is_async(function) -> bool:
+    call = getattr(type(function), "__call__", None)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _is_asgi(app) -> bool:
+    if _is_async(app):
+        return True
+    try:
+        taken = inspect.signature(app).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(part.kind in positional and part.default is part.empty for part in taken) == 3
+
+
+# `def handler(request) -> Response`
+
+
+def _of_handler(handler):
+    if _is_async(handler):
+
+        def answer(incoming, outgoing):
+            event_loop.run(_answer(handler, incoming, outgoing))
+
+    else:
+
+        def answer(incoming, outgoing):
+            response = handler(Request(incoming))
+            if inspect.isawaitable(response):
+                event_loop.run(_send_awaited(response, outgoing))
+            else:
+                _send(response, outgoing)
+
+    return answer
+
+
+async def _answer(handler, incoming, outgoing):
+    await _send_awaited(handler(Request(incoming)), outgoing)
+
+
+async def _send_awaited(response, outgoing):
+    response = await response
+    pieces = response.body if isinstance(response, Response) else None
+    if not hasattr(pieces, "__aiter__"):
+        _send(response, outgoing)
+        return
+    outgoing.start(response.status, _fields(response))
+    async for piece in pieces:
+        outgoing.write(_bytes(piece))
+        outgoing.flush()
+    outgoing.end()
+
+
+def _send(response, outgoing):
+    if not isinstance(response, Response):
+        response = _response_of(response)
+    body = response.body
+    if body is None:
+        body = b""
+    elif isinstance(body, str):
+        response.headers.setdefault("content-type", "text/plain; charset=utf-8")
+        body = body.encode()
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        body = bytes(body)
+        if "content-length" not in response.headers and _has_body(response.status):
+            response.headers.add("content-length", str(len(body)))
+        outgoing.start(response.status, _fields(response))
+        outgoing.write(body)
+    elif hasattr(body, "__aiter__"):
+        raise TypeError("an asynchronous body needs an asynchronous handler: `async def`")
+    else:
+        pieces = iter(body)
+        outgoing.start(response.status, _fields(response))
+        for piece in pieces:
+            outgoing.write(_bytes(piece))
+            outgoing.flush()
+    outgoing.end()
+
+
+def _response_of(value):
+    if value is None or isinstance(value, (str, bytes)):
+        return Response(value)
+    if isinstance(value, (dict, list)):
+        return Response.json(value)
+    raise TypeError(
+        f"a handler gave {type(value).__name__}: it may give a Response, text, bytes, "
+        "or a dict or list, which is sent as JSON"
+    )
+
+
+def _has_body(status):
+    return status >= 200 and status not in (204, 304)
+
+
+def _fields(response):
+    return [(name, value.encode("latin-1")) for name, value in response.headers.pairs()]
+
+
+def _bytes(piece):
+    return piece.encode() if isinstance(piece, str) else piece
+
+
+# WSGI, PEP 3333
+
+
+class _Input:
+    """`wsgi.input`: a file of the request's body."""
+
+    def __init__(self, incoming):
+        self._incoming = incoming
+        self._rest = b""
+
+    def read(self, size=-1):
+        if size is None or size < 0:
+            pieces = [self._rest]
+            while piece := self._incoming.read():
+                pieces.append(piece)
+            self._rest = b""
+            return b"".join(pieces)
+        while len(self._rest) < size and (piece := self._incoming.read()):
+            self._rest += piece
+        read, self._rest = self._rest[:size], self._rest[size:]
+        return read
+
+    def readline(self, size=-1):
+        limit = size if size is not None and size >= 0 else None
+        while (end := self._rest.find(b"\n") + 1) == 0:
+            if limit is not None and len(self._rest) >= limit:
+                break
+            if not (piece := self._incoming.read()):
+                break
+            self._rest += piece
+        end = end or len(self._rest)
+        return self.read(end if limit is None else min(end, limit))
+
+    def readlines(self, hint=-1):
+        return list(self)
+
+    def __iter__(self):
+        while line := self.readline():
+            yield line
+
+
+def _wsgi(app):
+    def answer(incoming: Incoming, outgoing: Outgoing):
+        head = None
+
+        def start():
+            nonlocal head
+            if head is None:
+                raise RuntimeError("the application called no start_response")
+            if not outgoing.is_started:
+                outgoing.start(*head)
+
+        def write(data):
+            if data:
+                start()
+                outgoing.write(data)
+
+        def start_response(status, headers, exc_info=None):
+            nonlocal head
+            if exc_info is not None:
+                try:
+                    if outgoing.is_started:
+                        raise exc_info[1].with_traceback(exc_info[2])
+                finally:
+                    exc_info = None
+            elif head is not None:
+                raise AssertionError("start_response was called before")
+            fields = [(name.lower(), value.encode("latin-1")) for name, value in headers]
+            head = int(status[:3]), [field for field in fields if field[0] not in _OF_CONNECTION]
+            return write
+
+        body = app(_environ(incoming), start_response)
+        try:
+            for piece in body:
+                write(piece)
+            start()
+            outgoing.end()
+        finally:
+            if hasattr(body, "close"):
+                body.close()
+
+    return answer
+
+
+# Fields that are the connection's, and so the node's.
+_OF_CONNECTION = frozenset(
+    ("connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-connection", "te")
+)
+
+
+def _environ(incoming):
+    target = incoming.target()
+    path, _, query = target.partition("?")
+    scheme, authority = incoming.scheme(), incoming.authority()
+    host, _, port = authority.rpartition(":")
+    if not port.isdecimal():
+        host, port = authority, "443" if scheme == "https" else "80"
+    environ = {
+        "REQUEST_METHOD": incoming.method(),
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "QUERY_STRING": query,
+        "REQUEST_URI": target,
+        "SERVER_NAME": host,
+        "SERVER_PORT": port,
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": authority,
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scheme,
+        "wsgi.input": _Input(incoming),
+        "wsgi.input_terminated": True,
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": True,
+    }
+    for name, value in incoming.fields():
+        name = name.upper().replace("-", "_")
+        if name not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+            name = f"HTTP_{name}"
+            if name == "HTTP_HOST":
+                continue
+        value = value.decode("latin-1")
+        environ[name] = f"{environ[name]},{value}" if name in environ else value
+    return environ
+
+
+# ASGI 3, https://asgi.readthedocs.io
+
+
+class _Lifespan:
+    """What an application does before its first request, and keeps for all of them."""
+
+    def __init__(self, app):
+        self._app = app
+        self.state = {}
+        self._task = None
+
+    async def start(self):
+        loop = event_loop.the_loop()
+        started = loop.create_future()
+        messages = [{"type": "lifespan.startup"}]
+
+        async def receive():
+            if messages:
+                return messages.pop()
+            # A function is never told to stop.
+            return await loop.create_future()
+
+        async def send(message):
+            if message["type"] == "lifespan.startup.failed":
+                started.set_exception(RuntimeError(message.get("message") or "startup failed"))
+            elif message["type"] == "lifespan.startup.complete":
+                started.set_result(True)
+
+        scope = {"type": "lifespan", "asgi": _VERSION, "state": self.state}
+        self._task = loop.create_task(self._app(scope, receive, send))
+
+        def ended(task):
+            # Whoever knows no lifespan says so by any error; that is no failure.
+            if not started.done():
+                started.set_result(False)
+            task.cancelled() or task.exception()
+
+        self._task.add_done_callback(ended)
+        await started
+
+
+_VERSION = {"version": "3.0", "spec_version": "2.4"}
+
+
+def _asgi(app):
+    lifespan = _Lifespan(app)
+    event_loop.run(lifespan.start())
+
+    def answer(incoming, outgoing):
+        event_loop.run(_call_asgi(app, lifespan.state, incoming, outgoing))
+
+    return answer
+
+
+async def _call_asgi(app, state, incoming, outgoing):
+    loop = event_loop.the_loop()
+    head = None
+    is_read = is_answered = False
+    answered = loop.create_future()
+
+    async def receive():
+        nonlocal is_read
+        if is_read:
+            await answered
+            return {"type": "http.disconnect"}
+        while (piece := incoming.read_what_is_there()) == b"":
+            await loop.until(incoming.pollable())
+        is_read = piece is None
+        return {"type": "http.request", "body": piece or b"", "more_body": not is_read}
+
+    async def send(message):
+        nonlocal head, is_answered
+        kind = message["type"]
+        if is_answered:
+            raise RuntimeError(f"{kind} after the response has ended")
+        if kind == "http.response.start":
+            if head is not None:
+                raise RuntimeError("http.response.start was sent before")
+            fields = message.get("headers", ())
+            fields = [(bytes(name).decode("latin-1").lower(), bytes(value)) for name, value in fields]
+            fields = [field for field in fields if field[0] not in _OF_CONNECTION]
+            head = message["status"], fields
+        elif kind == "http.response.body":
+            if head is None:
+                raise RuntimeError("http.response.body before http.response.start")
+            more = message.get("more_body", False)
+            if not outgoing.is_started:
+                outgoing.start(*head)
+            if body := message.get("body", b""):
+                outgoing.write(body)
+            if more:
+                outgoing.flush()
+            else:
+                is_answered = True
+                outgoing.end()
+                answered.set_result(None)
+        else:
+            raise RuntimeError(f"{kind} is not known")
+
+    await app(_scope(incoming, state), receive, send)
+    if not is_answered:
+        raise RuntimeError("the application ended without a response")
+
+
+def _scope(incoming, state):
+    target = incoming.target()
+    path, _, query = target.partition("?")
+    scheme, authority = incoming.scheme(), incoming.authority()
+    host, _, port = authority.rpartition(":")
+    if not port.isdecimal():
+        host, port = authority, 443 if scheme == "https" else 80
+    fields = [(name.encode("latin-1"), value) for name, value in incoming.fields()]
+    if not any(name == b"host" for name, _ in fields):
+        fields.insert(0, (b"host", authority.encode("latin-1")))
+    return {
+        "type": "http",
+        "asgi": _VERSION,
+        "http_version": "1.1",
+        "method": incoming.method(),
+        "scheme": scheme,
+        "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+        "raw_path": path.encode("latin-1", "replace"),
+        "query_string": query.encode("latin-1", "replace"),
+        "root_path": "",
+        "headers": fields,
+        "client": None,
+        "server": (host, int(port)),
+        "state": dict(state),
+    }

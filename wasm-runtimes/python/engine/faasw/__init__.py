@@ -1,0 +1,189 @@
+"""What a handler is given, and gives: `def handler(request): return Response("hello")`."""
+
+import json as _json
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+__all__ = ["Headers", "Request", "Response"]
+
+
+class _Pairs(Mapping[str, str]):
+    """Names with values; a name may have several, of which `[]` and `get` give the first."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()):
+        self._pairs = list(pairs)
+
+    def _key(self, name: str) -> str:
+        return name
+
+    def get_all(self, name: str) -> list[str]:
+        """All values of a name, in their order."""
+        name = self._key(name)
+        return [value for key, value in self._pairs if key == name]
+
+    def __getitem__(self, name: str) -> str:
+        wanted = self._key(name)
+        for key, value in self._pairs:
+            if key == wanted:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(key for key, _ in self._pairs))
+
+    def __len__(self) -> int:
+        return len({key for key, _ in self._pairs})
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """All names with their values, in their order."""
+        return list(self._pairs)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._pairs!r})"
+
+
+class Headers(_Pairs):
+    """Header fields. Their names are in lower case, and found in any."""
+
+    __slots__ = ()
+
+    def __init__(self, fields: "Mapping[str, str] | Iterable[tuple[str, str]]" = ()):
+        if isinstance(fields, _Pairs):
+            fields = fields.pairs()
+        elif isinstance(fields, Mapping):
+            fields = fields.items()
+        super().__init__((name.lower(), str(value)) for name, value in fields)
+
+    def _key(self, name: str) -> str:
+        return name.lower()
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self.pop(name)
+        self.add(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        self.pop(name)
+
+    def add(self, name: str, value: str) -> None:
+        """Adds a field beside those of its name."""
+        self._pairs.append((name.lower(), str(value)))
+
+    def setdefault(self, name: str, value: str) -> str:
+        """The first value of a name, which becomes this one where there is none."""
+        if name not in self:
+            self.add(name, value)
+        return self[name]
+
+    def pop(self, name: str) -> None:
+        """Removes all fields of a name."""
+        name = name.lower()
+        self._pairs = [pair for pair in self._pairs if pair[0] != name]
+
+
+class Request:
+    """A request. What is not asked for is not fetched."""
+
+    def __init__(self, incoming):
+        self._incoming = incoming
+        self._body = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Each is asked for once, and an attribute from then on.
+        if (make := _PARTS.get(name)) is None:
+            raise AttributeError(f"a request has no {name!r}", name=name, obj=self)
+        value = make(self)
+        setattr(self, name, value)
+        return value
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The body, piece by piece, as it comes."""
+        if self._body is not None:
+            yield self._body
+            return
+        while piece := self._incoming.read():
+            yield piece
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        if self._body is None:
+            self._body = b"".join(self)
+        return self._body
+
+    @property
+    def text(self) -> str:
+        """The whole body, which must be UTF-8."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The value that the body is, in JSON."""
+        return _json.loads(self.body)
+
+    def form(self) -> _Pairs:
+        """The fields of a body that is `application/x-www-form-urlencoded`."""
+        return _Pairs(parse_qsl(self.text, keep_blank_values=True))
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.target}>"
+
+
+def _url(request: Request) -> str:
+    return f"{request.scheme}://{request.host}{request.target}"
+
+
+_PARTS = {
+    "method": lambda request: request._incoming.method(),
+    # Path and query as they were sent.
+    "target": lambda request: request._incoming.target(),
+    "scheme": lambda request: request._incoming.scheme(),
+    "host": lambda request: request._incoming.authority(),
+    "url": _url,
+    # The path, decoded.
+    "path": lambda request: unquote(request.target.partition("?")[0]),
+    "query_string": lambda request: request.target.partition("?")[2],
+    "query": lambda request: _Pairs(parse_qsl(request.query_string, keep_blank_values=True)),
+    "headers": lambda request: Headers(
+        (name, value.decode("latin-1")) for name, value in request._incoming.fields()
+    ),
+}
+
+
+class Response:
+    """A response.
+
+    Its body is text, bytes, nothing, or an iterable of such pieces, which are sent as they come;
+    the last may be asynchronous.
+    """
+
+    def __init__(
+        self,
+        body: "str | bytes | None | Iterable[str | bytes] | AsyncIterable[str | bytes]" = None,
+        status: int = 200,
+        headers: "Mapping[str, str] | Iterable[tuple[str, str]]" = (),
+        content_type: str | None = None,
+    ):
+        self.body = body
+        self.status = status
+        self.headers = Headers(headers)
+        if content_type is not None:
+            self.headers["content-type"] = content_type
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200, headers=()) -> "Response":
+        """A value as JSON."""
+        response = cls(_json.dumps(value, ensure_ascii=False), status, headers)
+        response.headers.setdefault("content-type", "application/json")
+        return response
+
+    @classmethod
+    def redirect(cls, location: str, status: int = 302) -> "Response":
+        """Sends whoever asked elsewhere."""
+        return cls(None, status, {"location": location})
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status}>"

@@ -1,0 +1,123 @@
+"""CPython as a language engine: what `wasi:http` and `faasw:engine` call.
+
+This module is run while the component is built, and what it leaves is part of that: the library's
+modules that most scripts use are loaded here, so that no script waits for them.
+"""
+
+import gc
+import sys
+
+from _faasw import files, modules
+
+# Before anything else is imported: what takes functions of `os` by name gets ours, and what is
+# compiled from source leaves its garbage in the component.
+files.install()
+_library = modules.install()
+
+import importlib
+import os
+
+from componentize_py_types import Err
+from wit_world import exports
+from wit_world.exports.script import Error
+from wit_world.imports import environment
+
+from _faasw import errors, frozen, handles, interfaces, uniqueness, warm_up
+from _faasw.exchange import Incoming, Outgoing
+
+_LOADED = """
+    argparse array asyncio base64 binascii bisect calendar collections.abc configparser contextlib
+    contextvars copy csv dataclasses datetime decimal difflib email.message email.parser email.utils
+    encodings.ascii encodings.idna encodings.latin_1 enum fnmatch fractions functools gzip hashlib
+    heapq hmac html html.parser http http.client http.cookies importlib.metadata importlib.resources
+    importlib.util inspect io ipaddress itertools json linecache logging logging.config math
+    mimetypes numbers operator pathlib pickle pkgutil platform pprint queue random re secrets
+    select shlex shutil signal socket statistics string struct tempfile textwrap threading time
+    traceback types typing unicodedata urllib.parse urllib.request uuid warnings weakref xml.etree.ElementTree
+    zipfile zlib zoneinfo
+""".split()
+
+_answer = None
+
+
+class Script(exports.Script):
+    def init(self, files):
+        try:
+            _begin(files[0][0])
+            _take(files)
+            gc.freeze()
+        except BaseException as error:
+            raise Err(Error(*errors.of_init(error))) from None
+        finally:
+            errors.flush()
+
+
+class IncomingHandler(exports.IncomingHandler):
+    def handle(self, request, response_out):
+        gc.enable()
+        _respond(request, response_out)
+
+
+def _begin(name):
+    """What is a script's, and not the engine's."""
+    handles.restore()
+    uniqueness.begin_script()
+    _library.set_aside("random")
+    os.environ.clear()
+    os.environ.update(environment.get_environment())
+    sys.argv = [name, *environment.get_arguments()[1:]]
+
+
+def _take(given):
+    """Runs a script's first file, and has what answers its requests."""
+    global _answer
+    files.take(given)
+    entry = given[0][0]
+    path = f"{files.ROOT}/{entry}"
+    folder, _, file = path.rpartition("/")
+    sys.path[:0] = dict.fromkeys((folder, files.ROOT))
+    _answer = interfaces.handler_of(modules.run(file.removesuffix(".py"), path))
+
+
+def _respond(request, response_out):
+    outgoing = Outgoing(response_out)
+    try:
+        uniqueness.begin()
+        _answer(Incoming(request), outgoing)
+    except BaseException as error:
+        errors.tell(error)
+        outgoing.fail("the handler failed")
+    finally:
+        errors.flush()
+
+
+def _without_threads(*_, **__):
+    raise RuntimeError("a function has one thread: WebAssembly can start no others here")
+
+
+def _prepare():
+    """What remains of building: the interpreter as every script finds it."""
+    for name in _LOADED:
+        importlib.import_module(name)
+    import _thread
+    import threading
+
+    for module, name in (
+        (_thread, "start_new_thread"),
+        (_thread, "start_joinable_thread"),
+        (threading, "_start_joinable_thread"),
+    ):
+        setattr(module, name, _without_threads)
+    sys.stdout.reconfigure(line_buffering=True)
+    handles.install()
+    warm_up.run(_take, _respond)
+    modules.forget_folders()
+    gc.collect()
+    global _lasting
+    _lasting = frozen.objects()
+    frozen.fill_holes()
+    gc.freeze()
+    gc.disable()
+
+
+_prepare()
