@@ -9,7 +9,7 @@ pub(crate) const JS_BYTES: u64 = 2180140;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
-    "6ac83c4e3fcdc09012212aca294267bd2bd9c700d52a7c6997c8f04f9df8fa21";
+    "3f2db6cbaae22fbe70c8b634d956bba571eed1ce40c3d29358167926f806ac55";
 
 /// Its size in bytes.
-pub(crate) const PYTHON_BYTES: u64 = 30671413;
+pub(crate) const PYTHON_BYTES: u64 = 30668382;

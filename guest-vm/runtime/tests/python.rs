@@ -151,10 +151,10 @@ fn what_is_wrong_with_a_script_is_told_with_its_place() {
         ),
         (
             "x = 1",
-            "there is no handler: define `def handler(request)`",
+            "a.py: there is no handler: define `def handler(request)`",
         ),
-        ("handler = 1", "`handler` is int, and no function"),
-        ("app = 'x'", "`app` is str, and cannot be called"),
+        ("handler = 1", "a.py: `handler` is int, and no function"),
+        ("app = 'x'", "a.py: `app` is str, and cannot be called"),
         ("def f(): f()\nf()", "a.py:1: RecursionError: "),
         (
             "async def app(scope, receive, send):\n  await receive()\n  await send({'type': 'lifespan.startup.failed', 'message': 'no db'})",

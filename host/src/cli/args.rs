@@ -232,6 +232,8 @@ pub struct EngineName {
 pub enum Language {
     /// A script, which faasw runs as it is
     Js,
+    /// A script, which faasw runs as it is
+    Python,
     /// A component
     Rust,
 }

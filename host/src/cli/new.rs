@@ -20,6 +20,12 @@ const JS: &[File] = &[
     ("request.sh", include_str!("templates/request.sh")),
 ];
 
+const PYTHON: &[File] = &[
+    ("handler.py", include_str!("templates/python/handler.py")),
+    ("README.md", include_str!("templates/python/README.md")),
+    ("request.sh", include_str!("templates/request.sh")),
+];
+
 const RUST: &[File] = &[
     ("Cargo.toml", include_str!("templates/rust/Cargo.toml")),
     ("src/lib.rs", include_str!("templates/rust/lib.rs")),
@@ -34,6 +40,7 @@ pub fn new(args: &New) -> Result<(), Exit> {
     let folder = Path::new(name);
     let files = match args.language {
         Language::Js => JS,
+        Language::Python => PYTHON,
         Language::Rust => RUST,
     };
     fs::create_dir(folder).map_err(|error| match error.kind() {

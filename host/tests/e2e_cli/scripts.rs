@@ -117,11 +117,14 @@ pub fn a_new_folder_is_a_function() {
     let state = data.path().to_str().unwrap();
     let node = Running::start(&["serve", "--listen", "127.0.0.1:0", "--data-dir", state]);
     node.said("ready on ");
-    let made = folder.path().join("greeter");
-    good(run(&["deploy", made.to_str().unwrap()], data.path()));
-    let ask = |path: &str| good(run(&["invoke", "greeter", "--path", path], data.path()));
-    assert_eq!(ask("/?name=world"), "Hello, world!\n");
-    assert_eq!(ask("/?name=%C3%BC&lang=de"), "Hallo, ü!\n");
+    good(new(&["python", "snake"]));
+    for name in ["greeter", "snake"] {
+        let made = folder.path().join(name);
+        good(run(&["deploy", made.to_str().unwrap()], data.path()));
+        let ask = |path: &str| good(run(&["invoke", name, "--path", path], data.path()));
+        assert_eq!(ask("/?name=world"), "Hello, world!\n");
+        assert_eq!(ask("/?name=%C3%BC&lang=de"), "Hallo, ü!\n");
+    }
 }
 
 pub fn up_runs_a_folder_and_watches_it() {

@@ -344,8 +344,8 @@ fn uploads_that_are_no_script_are_refused() {
                 "{end}: {refusal:?}"
             );
         }
-        let python = bundle(&[("handler.py", "pass"), ("handler.lua", HELLO)]);
-        let refusal = refused(bench, "f", &python, default());
+        let ruby = bundle(&[("handler.rb", "pass"), ("handler.lua", HELLO)]);
+        let refusal = refused(bench, "f", &ruby, default());
         assert!(
             matches!(refusal, DeployError::NoEngine { .. }),
             "{refusal:?}"

@@ -47,7 +47,7 @@ class Script(exports.Script):
             _take(files)
             gc.freeze()
         except BaseException as error:
-            raise Err(Error(*errors.of_init(error))) from None
+            raise Err(Error(*errors.of_init(error, files[0][0]))) from None
         finally:
             errors.flush()
 

@@ -28,11 +28,11 @@ def _text(error):
         return "<its text cannot be told>"
 
 
-def of_init(error) -> tuple[str, str | None, int | None, str]:
+def of_init(error, entry: str) -> tuple[str, str, int | None, str]:
     """Message, file, line and stack, the innermost call first."""
     frames = _of_script(error)
     frames.reverse()
-    file = line = None
+    file, line = entry, None
     text = _text(error)
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(_ROOT):
         file, line, text = error.filename, error.lineno, error.msg
@@ -41,11 +41,13 @@ def of_init(error) -> tuple[str, str | None, int | None, str]:
             if frame.filename.startswith(_ROOT):
                 file, line = frame.filename, frame.lineno
                 break
-    message = f"{_name(error)}: {text}" if text else _name(error)
+    # What this engine says needs no name.
+    is_ours = type(error).__module__.startswith("_faasw.")
+    message = text if is_ours else f"{_name(error)}: {text}" if text else _name(error)
     stack = "\n".join(
         f"{frame.name} ({frame.filename.removeprefix(_ROOT)}:{frame.lineno})" for frame in frames
     )
-    return message, file and file.removeprefix(_ROOT), line, stack
+    return message, file.removeprefix(_ROOT), line, stack
 
 
 def tell(error) -> None:
