@@ -17,6 +17,14 @@ use crate::source::Source;
 /// changes are dense, the child absorbs the region, so that forks of it map few windows.
 const UNIT: NonZeroU32 = NonZeroU32::new(16).unwrap();
 
+/// Ranges that a child has of its own where that is enough: each is a mapping of every fork, and
+/// one more of what lies behind it.
+const FEW: usize = 12;
+
+/// Pages that are not worth more mappings. A child that would absorb more has as many ranges as
+/// it may, and no units: a language engine's scripts change single pages all over its memory.
+const LITTLE: u64 = 256;
+
 /// Private pages are let go in pieces of so many, aligned: the system frees a large page
 /// when all of it was.
 const PIECE: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
@@ -25,9 +33,14 @@ const PIECE: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
 /// few that they and the `windows` of its parent are no more windows than an instance may
 /// have. Any seed can be forked as often as any other then, however deep it is.
 fn own(changed: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
-    let mut most = OWN_MAX;
+    let absorbed = changed.coalesced(UNIT, FEW).count() - changed.count();
+    let (unit, mut most) = if absorbed <= LITTLE {
+        (UNIT, FEW)
+    } else {
+        (NonZeroU32::MIN, OWN_MAX)
+    };
     loop {
-        let own = changed.coalesced(UNIT, most).intersection(&all.into());
+        let own = changed.coalesced(unit, most).intersection(&all.into());
         if most == 1 || laid_over(windows, &own, 0).len() <= WINDOWS_MAX {
             return own;
         }
@@ -122,6 +135,32 @@ mod tests {
             windows = laid_over(&windows, &own, layer);
             assert!(windows.len() <= WINDOWS_MAX, "{}", windows.len());
         }
+    }
+
+    #[test]
+    fn single_pages_far_apart_are_taken_over_alone() {
+        let all = PageRange::new(Page::new(0), Page::new(1 << 16));
+        let windows = [Window {
+            range: all,
+            layer: 0,
+        }];
+        let every = |step: u32, count: u32| -> PageSet {
+            (0..count)
+                .map(|place| PageRange::one(Page::new(place * step)))
+                .collect()
+        };
+        // As a script's are in its engine's memory.
+        let scattered = every(200, 40);
+        assert_eq!(own(&scattered, all, &windows), scattered);
+        // More of them than there may be ranges: those that are nearest are joined.
+        let dense_then_scattered = scattered.union(&every(2, 40));
+        let taken = own(&dense_then_scattered, all, &windows);
+        assert!(taken.ranges().len() <= OWN_MAX);
+        assert!(taken.count() <= dense_then_scattered.count() + 40);
+        // What lies close is taken over with what is between.
+        let close = every(3, 40);
+        let taken = own(&close, all, &windows);
+        assert_eq!(taken.ranges().len(), 1);
     }
 
     const RAM: u64 = 64 << 20;
