@@ -554,8 +554,10 @@ fn scripts_share_their_engine() {
     }
     let tree = bench.node.tree();
     let engines = tree.iter().filter(|seed| seed.is_shared && seed.level == 2);
-    let scripts = tree.iter().filter(|seed| seed.level == 3);
-    assert_eq!((engines.count(), scripts.count()), (1, 10), "{tree:?}");
+    let scripts: Vec<_> = tree.iter().filter(|seed| seed.level == 3).collect();
+    assert_eq!((engines.count(), scripts.len()), (1, 10), "{tree:?}");
+    let most = scripts.iter().map(|seed| seed.layer_bytes).max().unwrap();
+    assert!(most <= 2 << 20, "{most}");
     bench.end();
 }
 

@@ -9,7 +9,7 @@ pub(crate) const JS_BYTES: u64 = 2180140;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
-    "3f2db6cbaae22fbe70c8b634d956bba571eed1ce40c3d29358167926f806ac55";
+    "c6ca5529b75994b2b5f7ba1462445069ec0cc2c699bfdf61d6f1c3ba47b2562d";
 
 /// Its size in bytes.
-pub(crate) const PYTHON_BYTES: u64 = 30668382;
+pub(crate) const PYTHON_BYTES: u64 = 30672969;

@@ -121,8 +121,7 @@ class Outgoing:
 
     def end(self) -> None:
         """Ends the body; what was said of its length must be true."""
-        with self._stream:
-            pass
+        self._stream.__exit__(None, None, None)
         try:
             types.OutgoingBody.finish(self._body, None)
         except Err:
@@ -140,10 +139,8 @@ class Outgoing:
 
     def _cut(self):
         if self._stream is not None:
-            with self._stream:
-                pass
-            with self._body:
-                pass
+            self._stream.__exit__(None, None, None)
+            self._body.__exit__(None, None, None)
             self._stream = self._body = None
 
 

@@ -85,41 +85,53 @@ async def _send_awaited(response, outgoing):
     outgoing.end()
 
 
-def _send(response, outgoing):
-    if not isinstance(response, Response):
-        response = _response_of(response)
+def _send(value, outgoing):
+    if isinstance(value, str):
+        _send_bytes(200, [_IS_TEXT], value.encode(), outgoing)
+    elif isinstance(value, bytes):
+        _send_bytes(200, [], value, outgoing)
+    elif isinstance(value, Response):
+        _send_response(value, outgoing)
+    elif isinstance(value, (dict, list)):
+        _send_response(Response.json(value), outgoing)
+    elif value is None:
+        _send_bytes(200, [], b"", outgoing)
+    else:
+        raise TypeError(
+            f"a handler gave {type(value).__name__}: it may give a Response, text, bytes, "
+            "or a dict or list, which is sent as JSON"
+        )
+
+
+_IS_TEXT = ("content-type", b"text/plain; charset=utf-8")
+
+
+def _send_response(response, outgoing):
     body = response.body
-    if body is None:
-        body = b""
-    elif isinstance(body, str):
-        response.headers.setdefault("content-type", "text/plain; charset=utf-8")
-        body = body.encode()
-    if isinstance(body, (bytes, bytearray, memoryview)):
-        body = bytes(body)
-        if "content-length" not in response.headers and _has_body(response.status):
-            response.headers.add("content-length", str(len(body)))
-        outgoing.start(response.status, _fields(response))
-        outgoing.write(body)
+    fields = _fields(response)
+    if isinstance(body, str):
+        if not any(name == "content-type" for name, _ in fields):
+            fields.append(_IS_TEXT)
+        _send_bytes(response.status, fields, body.encode(), outgoing)
+    elif body is None or isinstance(body, (bytes, bytearray, memoryview)):
+        _send_bytes(response.status, fields, bytes(body or b""), outgoing)
     elif hasattr(body, "__aiter__"):
         raise TypeError("an asynchronous body needs an asynchronous handler: `async def`")
     else:
         pieces = iter(body)
-        outgoing.start(response.status, _fields(response))
+        outgoing.start(response.status, fields)
         for piece in pieces:
             outgoing.write(_bytes(piece))
             outgoing.flush()
+        outgoing.end()
+
+
+def _send_bytes(status, fields, body, outgoing):
+    if _has_body(status) and not any(name == "content-length" for name, _ in fields):
+        fields.append(("content-length", b"%d" % len(body)))
+    outgoing.start(status, fields)
+    outgoing.write(body)
     outgoing.end()
-
-
-def _response_of(value):
-    if value is None or isinstance(value, (str, bytes)):
-        return Response(value)
-    if isinstance(value, (dict, list)):
-        return Response.json(value)
-    raise TypeError(
-        f"a handler gave {type(value).__name__}: it may give a Response, text, bytes, "
-        "or a dict or list, which is sent as JSON"
-    )
 
 
 def _has_body(status):
