@@ -259,6 +259,38 @@ def handler(request):
     assert_eq!(BENCH.text("/jinja/"), "none");
 }
 
+/// What is left of a body unread is given back; an instance that trapped would be reported.
+fn a_body_may_be_left_unread() {
+    deploy(
+        "unread",
+        "def app(environ, start_response):\n  read = environ['wsgi.input'].read(3)\n  start_response('200 OK', [])\n  return [read]",
+    );
+    let body = "abc".repeat(100_000);
+    for body in ["abc", body.as_str()] {
+        for _ in 0..3 {
+            assert_eq!(BENCH.request("POST", "/unread/", "", body).body, "abc");
+        }
+    }
+    assert_eq!(BENCH.log("unread"), Vec::<String>::new());
+}
+
+/// A name for the files of each version: what a client has kept of one before is not the same.
+fn files_have_changed_with_a_new_version() {
+    let app = "from flask import Flask\napp = Flask(__name__)";
+    let mut tags = HashSet::new();
+    for text in ["v1", "v2"] {
+        let upload = with_packages(&[("app.py", app), ("static/a.txt", text)], FLASK);
+        BENCH.deploy("static", &upload, FunctionOptions::default());
+        let answer = BENCH.get("/static/static/a.txt");
+        assert_eq!(answer.body, text);
+        let tag = answer.headers.iter().find(|(name, _)| name == "etag");
+        assert!(tags.insert(tag.unwrap().1.clone()), "{tags:?}");
+        let known = format!("if-none-match: {}\r\n", tag.unwrap().1);
+        let again = BENCH.request("GET", "/static/static/a.txt", &known, "");
+        assert_eq!(again.status, 304, "{again:?}");
+    }
+}
+
 fn bodies_stream_both_ways() {
     deploy(
         "stream",
@@ -364,14 +396,24 @@ from random import random as early
 FIRST = early()
 def handler(request):
     return ' '.join(map(str, (FIRST, random.random(), early(), uuid.uuid4(), uuid.uuid1().node,
-                              secrets.token_hex(8), os.urandom(8).hex())))
+                              secrets.token_hex(8), os.urandom(8).hex(), drawn(), STORE.execute(DRAW).fetchone()[0])))
+import sqlite3
+from statistics import NormalDist
+STORE = sqlite3.connect(':memory:')
+DRAW = 'select random()'
+def drawn():
+    return NormalDist(0, 1).samples(1)[0]
 ",
+    );
+    deploy(
+        "bell",
+        "def handler(request):\n  from statistics import NormalDist\n  return f'0 {NormalDist(0, 1).samples(1)[0]}'",
     );
     deploy(
         "late",
         "def handler(request):\n  import random, tempfile\n  return f'0 {random.random()} {next(tempfile._get_candidate_names())}'",
     );
-    for (name, columns) in [("draws", 7), ("late", 3)] {
+    for (name, columns) in [("draws", 9), ("late", 3), ("bell", 2)] {
         let drawn: Vec<String> = (0..100).map(|_| BENCH.text(&format!("/{name}/"))).collect();
         for column in 1..columns {
             let values = drawn
@@ -568,6 +610,8 @@ fn main() {
         starlette_runs_as_it_is,
         bottle_and_jinja_run_as_they_are,
         bodies_stream_both_ways,
+        a_body_may_be_left_unread,
+        files_have_changed_with_a_new_version,
         what_a_script_does_first_it_does_once,
         errors_name_file_line_and_stack,
         nothing_random_is_the_same_in_two_forks,

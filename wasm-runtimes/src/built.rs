@@ -9,7 +9,7 @@ pub(crate) const JS_BYTES: u64 = 2180140;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
-    "c6ca5529b75994b2b5f7ba1462445069ec0cc2c699bfdf61d6f1c3ba47b2562d";
+    "dabede1f2cf996456cd2c0c08b4493fa4fe2b733b0c995466b8f32602c93ede6";
 
 /// Its size in bytes.
-pub(crate) const PYTHON_BYTES: u64 = 30672969;
+pub(crate) const PYTHON_BYTES: u64 = 31315060;

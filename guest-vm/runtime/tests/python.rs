@@ -165,6 +165,11 @@ fn what_is_wrong_with_a_script_is_told_with_its_place() {
             "never comes",
         ),
         ("'\\ud800'.encode()", "a.py:1: UnicodeEncodeError: "),
+        ("raise ValueError('\\ud800')", "a.py:1: ValueError: \\ud800"),
+        (
+            "class E(Exception):\n  def __str__(self): raise KeyboardInterrupt\nraise E",
+            "a.py:3: a.E: <its text cannot be told>",
+        ),
     ] {
         let report = refused(&[("a.py", text.as_bytes())]);
         assert!(report.contains(wanted), "{text}: {report}");
@@ -201,6 +206,30 @@ fn a_handler_is_found_in_each_of_its_forms() {
         "class H:\n  def __call__(self, request): return 'x'\nhandler = H()",
         "class H:\n  async def __call__(self, request): return 'x'\nhandler = H()",
         "handler = lambda request: 'x'",
+        "import logging\nhandler = logging.StreamHandler()\ndef app(environ, start_response):\n  start_response('200 OK', [])\n  return [b'x']",
+        // What is left of a body, what is the connection's.
+        "from faasw import Response\ndef handler(request):\n  next(iter(request), None)\n  return Response(b'x', headers={'connection': 'close'})",
+        "def app(environ, start_response):\n  environ['wsgi.input'].read(1)\n  start_response('200 OK', [])\n  return [b'x']",
+        "class A:
+  def __init__(self, scope, receive, send): self.scope, self.send = scope, send
+  def __await__(self): return self.run().__await__()
+  async def run(self):
+    if self.scope['type'] == 'http':
+      await self.send({'type': 'http.response.start', 'status': 200})
+      await self.send({'type': 'http.response.body', 'body': b'x'})
+app = A",
+        // Who waits for the client's end while nothing else is to come, and tasks that are left.
+        "import asyncio
+done = []
+async def late(send):
+  await asyncio.sleep(0.001)
+  await send({'type': 'http.response.body', 'body': b'x'})
+async def app(scope, receive, send):
+  if scope['type'] == 'http':
+    await receive()
+    await send({'type': 'http.response.start', 'status': 200})
+    asyncio.create_task(late(send))
+    await receive()",
         "def app(environ, start_response):\n  start_response('200 OK', [])\n  return [b'x']",
         "def application(environ, start_response):\n  start_response('200 OK', [])(b'x')\n  return []",
         "def app(environ, start_response):\n  def pieces():\n    start_response('200 OK', [])\n    yield b''\n    yield b'x'\n  return pieces()",
@@ -218,7 +247,8 @@ fn a_handler_is_found_in_each_of_its_forms() {
     assert (await receive())['type'] == 'http.disconnect'
 app = A()",
     ] {
-        let said = answer(&[("a.py", text.as_bytes())], asked("/"));
+        let call = asked("/").method("POST").body(b"some");
+        let said = answer(&[("a.py", text.as_bytes())], call);
         assert_eq!(said, "x", "{text}");
     }
 }
@@ -277,6 +307,47 @@ async def app(scope, receive, send):
         "(['PUT', '/ü', b'/%C3%BC', b'a=b', 'http', ('example.org', 8080)], b'body', b'1', \
          {'db': 'there'}, [1])"
     );
+}
+
+/// RFC 9110 and PEP 3333: what one field says no other one says for it.
+#[test]
+fn header_fields_are_not_mistaken_for_others() {
+    let text = b"
+def app(environ, start_response):
+    start_response('200 OK', [])
+    told = {name: environ.get(name) for name in ('HTTP_COOKIE', 'HTTP_X_USER', 'HTTP_HOST', 'CONTENT_TYPE', 'HTTP_A')}
+    return [repr(told).encode()]
+";
+    let call = asked("/").header("cookie", "a=1").header("cookie", "b=2");
+    let call = call.header("x-user", "alice").header("x_user", "admin");
+    let call = call.header("content_type", "text/x");
+    let call = call.header("a", "1").header("a", "2");
+    assert_eq!(
+        answer(&[("a.py", text)], call),
+        "{'HTTP_COOKIE': 'a=1; b=2', 'HTTP_X_USER': 'alice', 'HTTP_HOST': 'example.org:8080', \
+         'CONTENT_TYPE': None, 'HTTP_A': '1,2'}"
+    );
+}
+
+#[test]
+fn modules_of_a_script_come_before_the_library_s() {
+    let files: &[(&str, &[u8])] = &[
+        (
+            "a.py",
+            b"import calendar, queue\ndef handler(request): return calendar.MINE + queue.MINE",
+        ),
+        ("calendar.py", b"MINE = 'c'"),
+        ("queue/__init__.py", b"MINE = 'q'"),
+    ];
+    assert_eq!(answer(files, asked("/")), "cq");
+}
+
+/// A response without a body may say how long it would be (RFC 9110, section 8.6).
+#[test]
+fn a_response_that_has_no_body_says_what_it_would_have() {
+    let text = b"def app(environ, start_response):\n  start_response('304 Not Modified', [('Content-Length', '5'), ('ETag', 'x')])\n  return []";
+    let ready = answered(&[("a.py", text)], asked("/"));
+    assert_eq!(ready.platform().response_head.as_ref().unwrap().status, 304);
 }
 
 #[test]

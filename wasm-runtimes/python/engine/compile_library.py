@@ -9,7 +9,7 @@ _OUT = "/0/_faasw/library"
 _ROOTS = ("/0/library", "/python")
 # What is of no use here, or cannot be: installers, graphics, terminals, what the tests are.
 _LEFT_OUT = frozenset(
-    """__phello__ _pyrepl antigravity config-3.14-wasm32-wasi curses ensurepip idlelib lib2to3
+    """__phello__ antigravity config-3.14-wasm32-wasi curses ensurepip idlelib lib2to3
     lib-dynload pip pydoc_data site-packages test tests this tkinter turtle turtledemo venv
     __pycache__""".split()
 )

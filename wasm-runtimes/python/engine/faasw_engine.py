@@ -22,17 +22,17 @@ from wit_world import exports
 from wit_world.exports.script import Error
 from wit_world.imports import environment
 
-from _faasw import errors, frozen, handles, interfaces, uniqueness, warm_up
+from _faasw import adapted, errors, frozen, handles, interfaces, uniqueness, warm_up
 from _faasw.exchange import Incoming, Outgoing
 
 _LOADED = """
     argparse array asyncio base64 binascii bisect calendar collections.abc configparser contextlib
     contextvars copy csv dataclasses datetime decimal difflib email.message email.parser email.utils
     encodings.ascii encodings.idna encodings.latin_1 enum fnmatch fractions functools gzip hashlib
-    heapq hmac html html.parser http http.client http.cookies importlib.metadata importlib.resources
+    concurrent.futures.thread heapq hmac html html.parser http http.client http.cookies importlib.metadata importlib.resources
     importlib.util inspect io ipaddress itertools json linecache logging logging.config math
-    mimetypes numbers operator pathlib pickle pkgutil platform pprint queue random re secrets
-    select shlex shutil signal socket statistics string struct tempfile textwrap threading time
+    mimetypes multiprocessing numbers operator pathlib pickle pkgutil platform pprint queue random re secrets
+    select shlex shutil signal socket string struct tempfile textwrap threading time
     traceback types typing unicodedata urllib.parse urllib.request uuid warnings weakref xml.etree.ElementTree
     zipfile zlib zoneinfo
 """.split()
@@ -76,18 +76,24 @@ def _take(given):
     path = f"{files.ROOT}/{entry}"
     folder, _, file = path.rpartition("/")
     sys.path[:0] = dict.fromkeys((folder, files.ROOT))
-    _answer = interfaces.handler_of(modules.run(file.removesuffix(".py"), path))
+    modules.shadow(_LOADED)
+    module = modules.run(file.removesuffix(".py"), path)
+    if "anyio" in sys.modules:
+        # It would be loaded by the first request, and so by all.
+        importlib.import_module("anyio._backends._asyncio")
+    _answer = interfaces.handler_of(module)
 
 
 def _respond(request, response_out):
-    outgoing = Outgoing(response_out)
+    incoming, outgoing = Incoming(request), Outgoing(response_out)
     try:
         uniqueness.begin()
-        _answer(Incoming(request), outgoing)
+        _answer(incoming, outgoing)
     except BaseException as error:
         errors.tell(error)
         outgoing.fail("the handler failed")
     finally:
+        incoming.close()
         errors.flush()
 
 
@@ -99,6 +105,8 @@ def _prepare():
     """What remains of building: the interpreter as every script finds it."""
     for name in _LOADED:
         importlib.import_module(name)
+    adapted.adapt_loaded()
+    uniqueness.look_for_others()
     import _thread
     import threading
 

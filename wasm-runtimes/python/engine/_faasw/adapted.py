@@ -1,8 +1,11 @@
-"""What packages do otherwise here, where the way that they have needs what there is not."""
+"""What modules do otherwise here, where the way that they have needs what there is not."""
+
+import os
+import sys
 
 
-def _at_once(module):
-    """anyio runs what blocks in threads, as Starlette does handlers that are not `async`."""
+def _anyio(module):
+    """Runs what blocks, as Starlette's handlers that are not `async`, in threads."""
 
     async def run_sync_in_worker_thread(cls, func, args, abandon_on_cancel=False, limiter=None):
         await cls.checkpoint()
@@ -11,4 +14,90 @@ def _at_once(module):
     module.AsyncIOBackend.run_sync_in_worker_thread = classmethod(run_sync_in_worker_thread)
 
 
-OF_MODULES = {"anyio._backends._asyncio": _at_once}
+def _concurrent_futures(module):
+    """Has threads that run what they are given: it is run at once."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = module._base.Future()
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    module.ThreadPoolExecutor.submit = submit
+
+
+def _hashlib(module):
+    """Has PBKDF2 of OpenSSL only (RFC 8018, section 5.2)."""
+    import hmac
+
+    def pbkdf2_hmac(hash_name, password, salt, iterations, dklen=None):
+        if iterations < 1:
+            raise ValueError("iteration value must be greater than 0.")
+        begun = hmac.new(password, None, hash_name)
+        length = begun.digest_size if dklen is None else dklen
+        if length < 1:
+            raise ValueError("key length must be greater than 0.")
+        key, block = b"", 0
+        while len(key) < length:
+            block += 1
+            salted = begun.copy()
+            salted.update(bytes(salt) + block.to_bytes(4, "big"))
+            last = salted.digest()
+            mixed = int.from_bytes(last, "big")
+            for _ in range(iterations - 1):
+                step = begun.copy()
+                step.update(last)
+                last = step.digest()
+                mixed ^= int.from_bytes(last, "big")
+            key += mixed.to_bytes(begun.digest_size, "big")
+        return key[:length]
+
+    module.pbkdf2_hmac = pbkdf2_hmac
+
+
+def _sqlite(module):
+    """Seeds its generator from a device that there is not, and so always the same."""
+    connect = module.connect
+
+    class Connection(module.Connection):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.create_function("random", 0, _random)
+            self.create_function("randomblob", 1, lambda size: os.urandom(max(1, size)))
+
+    def connect_here(*args, **kwargs):
+        # The sixth may be given by its place.
+        if len(args) < 6:
+            kwargs.setdefault("factory", Connection)
+        return connect(*args, **kwargs)
+
+    connect_here.__name__ = connect_here.__qualname__ = "connect"
+    module.Connection, module.connect = Connection, connect_here
+
+
+def _random():
+    return int.from_bytes(os.urandom(8), "big", signed=True)
+
+
+_OF_MODULES = {
+    "anyio._backends._asyncio": _anyio,
+    "concurrent.futures.thread": _concurrent_futures,
+    "hashlib": _hashlib,
+    "sqlite3.dbapi2": _sqlite,
+}
+
+
+def adapt(module) -> None:
+    """What is done when a module has been loaded."""
+    if (adapt_it := _OF_MODULES.get(module.__name__)) is not None:
+        adapt_it(module)
+
+
+def adapt_loaded() -> None:
+    """The same for those that are there already."""
+    for name in _OF_MODULES:
+        if name in sys.modules:
+            adapt(sys.modules[name])

@@ -6,14 +6,14 @@ import traceback
 from . import files
 
 _ROOT = files.ROOT + "/"
+# Where this engine is, and the machinery of imports.
+_NOT_THE_SCRIPT_S = ("/0/", "<frozen importlib")
 _STDERR = sys.stderr
 
 
-def _of_script(error):
-    """Frames from the script's first on, the outermost first."""
-    stack = traceback.extract_tb(error.__traceback__)
-    first = next((at for at, frame in enumerate(stack) if frame.filename.startswith(_ROOT)), None)
-    return [] if first is None else stack[first:]
+def _without_engine(stack):
+    kept = [frame for frame in stack if not frame.filename.startswith(_NOT_THE_SCRIPT_S)]
+    return traceback.StackSummary.from_list(kept)
 
 
 def _name(error):
@@ -23,40 +23,52 @@ def _name(error):
 
 def _text(error):
     try:
-        return str(error)
-    except Exception:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        return text.encode("utf-8", "backslashreplace").decode()
+    except BaseException:
         return "<its text cannot be told>"
 
 
 def of_init(error, entry: str) -> tuple[str, str, int | None, str]:
     """Message, file, line and stack, the innermost call first."""
-    frames = _of_script(error)
+    frames = _without_engine(traceback.extract_tb(error.__traceback__))
     frames.reverse()
-    file, line = entry, None
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    if isinstance(error, SyntaxError):
+        places.insert(0, (error.filename or "", error.lineno))
+    of_script = [place for place in places if place[0].startswith(_ROOT)]
+    file, line = of_script[0] if of_script else (entry, None)
     text = _text(error)
-    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(_ROOT):
-        file, line, text = error.filename, error.lineno, error.msg
-    else:
-        for frame in frames:
-            if frame.filename.startswith(_ROOT):
-                file, line = frame.filename, frame.lineno
-                break
     # What this engine says needs no name.
     is_ours = type(error).__module__.startswith("_faasw.")
     message = text if is_ours else f"{_name(error)}: {text}" if text else _name(error)
     stack = "\n".join(
-        f"{frame.name} ({frame.filename.removeprefix(_ROOT)}:{frame.lineno})" for frame in frames
+        f"{frame.name} ({frame.filename.removeprefix(_ROOT)}:{frame.lineno})"
+        for frame in frames[:_FRAMES]
     )
     return message, file.removeprefix(_ROOT), line, stack
 
 
+# Of more calls nobody reads: a recursion's are all the same.
+_FRAMES = 50
+
+
 def tell(error) -> None:
-    """To the log: the traceback, as Python writes it."""
-    _trim(error, set())
+    """To the log: the traceback, as Python writes it, of what led to it, too."""
     try:
-        traceback.print_exception(error, file=_STDERR)
-    except Exception as another:
-        print(f"{_name(error)}, which cannot be told: {_name(another)}", file=_STDERR)
+        told = traceback.TracebackException.from_exception(error)
+        _leave_out_engine(told)
+        text = "".join(told.format())
+    except BaseException as another:
+        text = f"{_name(error)}, which cannot be told: {_name(another)}\n"
+    _STDERR.write(text.encode("utf-8", "backslashreplace").decode())
+
+
+def _leave_out_engine(told):
+    if told is not None:
+        told.stack = _without_engine(told.stack)
+        for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+            _leave_out_engine(other)
 
 
 def flush() -> None:
@@ -64,18 +76,5 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:
+        except BaseException:
             pass
-
-
-def _trim(error, seen):
-    """Leaves out this engine's frames before the script's first."""
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        trace = error.__traceback__
-        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(_ROOT):
-            trace = trace.tb_next
-        if trace is not None:
-            error.__traceback__ = trace
-        _trim(error.__cause__, seen)
-        error = error.__context__

@@ -14,17 +14,24 @@ class Loop(asyncio.BaseEventLoop):
     def __init__(self):
         super().__init__()
         self._waiting = {}
+        self._unless_stuck = []
         # What `BaseEventLoop` asks for what happened.
         self._selector = self
 
     async def until(self, pollable) -> None:
-        """Until this is ready."""
+        """Until this is ready; it is given back then."""
         future = self.create_future()
         self._waiting[future] = pollable
         try:
-            await future
+            with pollable:
+                await future
         finally:
             self._waiting.pop(future, None)
+
+    async def unless_stuck(self, future) -> None:
+        """Until this is done, or there is nothing else to wait for."""
+        self._unless_stuck.append(future)
+        await future
 
     def select(self, timeout):
         waiting = list(self._waiting.items())
@@ -34,6 +41,9 @@ class Loop(asyncio.BaseEventLoop):
         if timeout is not None:
             timer = monotonic_clock.subscribe_duration(max(0, int(timeout * _NANOSECONDS)))
             pollables.append(timer)
+        if not pollables and (futures := [at for at in self._unless_stuck if not at.done()]):
+            self._unless_stuck.clear()
+            return futures
         if not pollables:
             raise RuntimeError("all that is awaited waits for something that never comes")
         ready = poll.poll(pollables)
@@ -78,8 +88,25 @@ def the_loop() -> Loop:
 
 
 def run(coroutine):
-    """What it gives in the end."""
-    return the_loop().run_until_complete(coroutine)
+    """What it gives in the end; the tasks that it began are done then, too."""
+    loop = the_loop()
+    before = asyncio.all_tasks(loop)
+    try:
+        return loop.run_until_complete(coroutine)
+    finally:
+        if begun := asyncio.all_tasks(loop) - before:
+            _finish(loop, begun)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+def _finish(loop, tasks):
+    try:
+        loop.run_until_complete(asyncio.wait(tasks))
+    except RuntimeError:
+        # They wait for what never comes.
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(tasks))
 
 
 asyncio.events._event_loop_policy = _Policy()

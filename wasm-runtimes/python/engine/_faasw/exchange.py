@@ -37,8 +37,15 @@ class Incoming:
         return self._request.authority() or "localhost"
 
     def fields(self) -> list[tuple[str, bytes]]:
-        """Names in lower case, with their values."""
-        return self._request.headers().entries()
+        """Names in lower case, with their values; with the host, and cookies in one."""
+        fields = self._request.headers().entries()
+        cookies = [value for name, value in fields if name == "cookie"]
+        if len(cookies) > 1:
+            fields = [field for field in fields if field[0] != "cookie"]
+            fields.append(("cookie", b"; ".join(cookies)))
+        if not any(name == "host" for name, _ in fields):
+            fields.insert(0, ("host", self.authority().encode()))
+        return fields
 
     def read(self, most=_PIECE) -> bytes:
         """Some of the body, as soon as there is any; nothing at its end.
@@ -55,6 +62,16 @@ class Incoming:
     def pollable(self):
         """Is ready when there is something to read."""
         return self._stream.subscribe()
+
+    def close(self) -> None:
+        """Gives back what is left: the stream before the body that it is of.
+
+        An error of the stream's refers to it, and to itself, so that it would last.
+        """
+        for part in (self._stream, self._body):
+            if part is not None:
+                part.__exit__(None, None, None)
+        self._stream = self._body = None
 
     def _read(self, how, most):
         if self._stream is None:
@@ -83,7 +100,9 @@ class Outgoing:
         return self._outparam is None
 
     def start(self, status: int, fields: list[tuple[str, bytes]]) -> None:
-        """Sends the head. Raises ValueError where it is none."""
+        """Sends the head, but for what is the connection's. Raises ValueError where it is none."""
+        left_out = _OF_CONNECTION if has_body(status) else _OF_CONNECTION | {"content-length"}
+        fields = [field for field in fields if field[0] not in left_out]
         try:
             response = types.OutgoingResponse(types.Fields.from_list(fields))
             if status != 200:
@@ -106,18 +125,34 @@ class Outgoing:
             while start < size:
                 room = stream.check_write()
                 if room == 0:
-                    stream.subscribe().block()
+                    with stream.subscribe() as pollable:
+                        pollable.block()
                     continue
                 stream.write(bytes(data[start : start + room]))
                 start += room
         except Err:
-            raise ConnectionError("the client is gone") from None
+            raise _not_taken() from None
+
+    async def write_in(self, loop, data) -> None:
+        """The same, while others go on that the loop has."""
+        stream = self._stream
+        start, size = 0, len(data)
+        try:
+            while start < size:
+                room = stream.check_write()
+                if room == 0:
+                    await loop.until(stream.subscribe())
+                    continue
+                stream.write(bytes(data[start : start + room]))
+                start += room
+        except Err:
+            raise _not_taken() from None
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except Err:
-            raise ConnectionError("the client is gone") from None
+            raise _not_taken() from None
 
     def end(self) -> None:
         """Ends the body; what was said of its length must be true."""
@@ -142,6 +177,23 @@ class Outgoing:
             self._stream.__exit__(None, None, None)
             self._body.__exit__(None, None, None)
             self._stream = self._body = None
+
+
+def has_body(status: int) -> bool:
+    """Whether a response of this status has any (RFC 9110, section 6.4.1)."""
+    return status >= 200 and status not in (204, 304)
+
+
+# Fields that are the connection's, and so the node's.
+_OF_CONNECTION = frozenset(
+    ("connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-connection", "te")
+)
+
+
+def _not_taken():
+    return ConnectionError(
+        "the body is not taken: its client is gone, or it is longer than its content-length says"
+    )
 
 
 def _wrong(error, status, fields):

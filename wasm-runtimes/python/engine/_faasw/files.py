@@ -11,18 +11,26 @@ import errno
 import io
 import os
 import posixpath
+import re
 import stat
+import time
 
 ROOT = "/app"
 
 _files: dict[str, bytes] = {}
 _folders: dict[str, dict[str, None]] = {}
 
+# When they were taken, in nanoseconds since 1970: they have changed with each version.
+_taken = 0
+
+_READS = re.compile("r|rb|br|rt|tr")
 _MODES = {True: stat.S_IFDIR | 0o555, False: stat.S_IFREG | 0o444}
 
 
 def take(files) -> None:
     """Has these files, by their paths within the script, from now on."""
+    global _taken
+    _taken = time.time_ns()
     _folders[ROOT] = {}
     for path, content in files:
         path = f"{ROOT}/{path}"
@@ -67,11 +75,13 @@ def names(folder: str) -> list[str]:
     raise OSError(error, os.strerror(error), folder)
 
 
-def _within(path) -> str | None:
+def within(path) -> str | None:
     """The path if it is ours: whole, without dots."""
     try:
         path = os.fsdecode(path)
     except TypeError:
+        return None
+    if not path:
         return None
     if not path.startswith("/"):
         path = f"{ROOT}/{path}"
@@ -109,10 +119,10 @@ class _Entry:
         return f"<DirEntry {self.name!r}>"
 
     def is_dir(self, *, follow_symlinks=True):
-        return is_folder(_within(self.path))
+        return is_folder(within(self.path))
 
     def is_file(self, *, follow_symlinks=True):
-        return is_file(_within(self.path))
+        return is_file(within(self.path))
 
     def is_symlink(self):
         return False
@@ -148,6 +158,10 @@ class _Entries:
 
 
 def _open(path, mode, encoding, errors, newline):
+    if not _READS.fullmatch(mode) and not set(mode) & set("wax+"):
+        raise ValueError(f"invalid mode: {mode!r}")
+    if "b" in mode and encoding is not None:
+        raise ValueError("binary mode doesn't take an encoding argument")
     if is_folder(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if set(mode) & set("wax+"):
@@ -155,14 +169,19 @@ def _open(path, mode, encoding, errors, newline):
     file = _File(path, content(path))
     if "b" in mode:
         return file
-    return io.TextIOWrapper(file, encoding or "utf-8", errors, newline)
+    text = io.TextIOWrapper(file, encoding or "utf-8", errors, newline)
+    text.mode = mode
+    return text
 
 
 def _stat(path):
     is_dir = is_folder(path)
     size = 0 if is_dir else len(content(path))
     inode = hash(path) & 0x7FFF_FFFF
-    return os.stat_result((_MODES[is_dir], inode, 0, 1, 0, 0, size, 0, 0, 0))
+    seconds, nanoseconds = _taken // 10**9, {"st_mtime_ns": _taken, "st_atime_ns": _taken}
+    return os.stat_result(
+        (_MODES[is_dir], inode, 0, 1, 0, 0, size, seconds, seconds, seconds), nanoseconds
+    )
 
 
 def _access(path, mode):
@@ -175,30 +194,30 @@ def install() -> None:
     open_of_system = io.open
 
     def stat(path, *, dir_fd=None, follow_symlinks=True):
-        within = _within(path)
-        return of_system["stat"](path) if within is None else _stat(within)
+        inside = within(path)
+        return of_system["stat"](path) if inside is None else _stat(inside)
 
     def listdir(path="."):
-        within = _within(path)
-        return of_system["listdir"](path) if within is None else names(within)
+        inside = within(path)
+        return of_system["listdir"](path) if inside is None else names(inside)
 
     def scandir(path="."):
-        within = _within(path)
-        if within is None:
+        inside = within(path)
+        if inside is None:
             return of_system["scandir"](path)
-        return _Entries(os.fsdecode(path), names(within))
+        return _Entries(os.fsdecode(path), names(inside))
 
     def access(path, mode, **_):
-        within = _within(path)
-        return of_system["access"](path, mode) if within is None else _access(within, mode)
+        inside = within(path)
+        return of_system["access"](path, mode) if inside is None else _access(inside, mode)
 
     def open(
         file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None
     ):
-        within = None if opener else _within(file)
-        if within is None:
+        inside = None if opener else within(file)
+        if inside is None:
             return open_of_system(file, mode, buffering, encoding, errors, newline, closefd, opener)
-        return _open(within, mode, encoding, errors, newline)
+        return _open(inside, mode, encoding, errors, newline)
 
     os.stat = stat
     os.lstat = lambda path, *, dir_fd=None: stat(path)
@@ -206,5 +225,6 @@ def install() -> None:
     os.getcwd = lambda: ROOT
     os.getcwdb = lambda: os.fsencode(ROOT)
     builtins.open = io.open = open
+    io.open_code = lambda path: open(path, "rb")
     for name in ("lstat", "listdir", "scandir", "access", "getcwd"):
         getattr(os, name).__name__ = name

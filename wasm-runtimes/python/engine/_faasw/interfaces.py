@@ -1,5 +1,6 @@
 """The forms that a script's handler has, each as a function of a request and its response."""
 
+import asyncio
 import inspect
 import sys
 from urllib.parse import unquote_to_bytes
@@ -7,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 from faasw import Request, Response
 
 from . import event_loop
-from .exchange import Incoming, Outgoing
+from .exchange import Incoming, Outgoing, has_body
 
 
 class NoHandler(Exception):
@@ -17,15 +18,16 @@ class NoHandler(Exception):
 def handler_of(module):
     """What answers requests: a function of `Incoming` and `Outgoing`."""
     names = vars(module)
-    if (handler := names.get("handler")) is not None:
+    apps = [name for name in ("app", "application") if names.get(name) is not None]
+    if (handler := names.get("handler")) is not None and (callable(handler) or not apps):
         if not callable(handler):
             raise NoHandler(f"`handler` is {type(handler).__name__}, and no function")
         return _of_handler(handler)
-    for name in ("app", "application"):
-        if (app := names.get(name)) is not None:
-            if not callable(app):
-                raise NoHandler(f"`{name}` is {type(app).__name__}, and cannot be called")
-            return _asgi(app) if _is_asgi(app) else _wsgi(app)
+    for name in apps:
+        app = names[name]
+        if not callable(app):
+            raise NoHandler(f"`{name}` is {type(app).__name__}, and cannot be called")
+        return _asgi(app) if _is_asgi(app) else _wsgi(app)
     raise NoHandler(
         "there is no handler: define `def handler(request)`, or `app` for WSGI or ASGI"
     )
@@ -80,7 +82,7 @@ async def _send_awaited(response, outgoing):
         return
     outgoing.start(response.status, _fields(response))
     async for piece in pieces:
-        outgoing.write(_bytes(piece))
+        await outgoing.write_in(event_loop.the_loop(), _bytes(piece))
         outgoing.flush()
     outgoing.end()
 
@@ -88,8 +90,8 @@ async def _send_awaited(response, outgoing):
 def _send(value, outgoing):
     if isinstance(value, str):
         _send_bytes(200, [_IS_TEXT], value.encode(), outgoing)
-    elif isinstance(value, bytes):
-        _send_bytes(200, [], value, outgoing)
+    elif isinstance(value, (bytes, bytearray)):
+        _send_bytes(200, [], bytes(value), outgoing)
     elif isinstance(value, Response):
         _send_response(value, outgoing)
     elif isinstance(value, (dict, list)):
@@ -127,15 +129,11 @@ def _send_response(response, outgoing):
 
 
 def _send_bytes(status, fields, body, outgoing):
-    if _has_body(status) and not any(name == "content-length" for name, _ in fields):
+    if has_body(status) and not any(name == "content-length" for name, _ in fields):
         fields.append(("content-length", b"%d" % len(body)))
     outgoing.start(status, fields)
     outgoing.write(body)
     outgoing.end()
-
-
-def _has_body(status):
-    return status >= 200 and status not in (204, 304)
 
 
 def _fields(response):
@@ -214,7 +212,7 @@ def _wsgi(app):
             elif head is not None:
                 raise AssertionError("start_response was called before")
             fields = [(name.lower(), value.encode("latin-1")) for name, value in headers]
-            head = int(status[:3]), [field for field in fields if field[0] not in _OF_CONNECTION]
+            head = int(status[:3]), fields
             return write
 
         body = app(_environ(incoming), start_response)
@@ -230,19 +228,20 @@ def _wsgi(app):
     return answer
 
 
-# Fields that are the connection's, and so the node's.
-_OF_CONNECTION = frozenset(
-    ("connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-connection", "te")
-)
+def _server(incoming):
+    """Host and port that were asked for."""
+    authority = incoming.authority()
+    host, _, port = authority.rpartition(":")
+    if not port.isdecimal():
+        host, port = authority, "443" if incoming.scheme() == "https" else "80"
+    return host.strip("[]"), port
 
 
 def _environ(incoming):
     target = incoming.target()
     path, _, query = target.partition("?")
-    scheme, authority = incoming.scheme(), incoming.authority()
-    host, _, port = authority.rpartition(":")
-    if not port.isdecimal():
-        host, port = authority, "443" if scheme == "https" else "80"
+    scheme = incoming.scheme()
+    host, port = _server(incoming)
     environ = {
         "REQUEST_METHOD": incoming.method(),
         "SCRIPT_NAME": "",
@@ -252,7 +251,6 @@ def _environ(incoming):
         "SERVER_NAME": host,
         "SERVER_PORT": port,
         "SERVER_PROTOCOL": "HTTP/1.1",
-        "HTTP_HOST": authority,
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": scheme,
         "wsgi.input": _Input(incoming),
@@ -263,11 +261,12 @@ def _environ(incoming):
         "wsgi.run_once": True,
     }
     for name, value in incoming.fields():
+        # One with `_` would pass for another one.
+        if not name.replace("-", "").isalnum():
+            continue
         name = name.upper().replace("-", "_")
         if name not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             name = f"HTTP_{name}"
-            if name == "HTTP_HOST":
-                continue
         value = value.decode("latin-1")
         environ[name] = f"{environ[name]},{value}" if name in environ else value
     return environ
@@ -302,7 +301,11 @@ class _Lifespan:
                 started.set_result(True)
 
         scope = {"type": "lifespan", "asgi": _VERSION, "state": self.state}
-        self._task = loop.create_task(self._app(scope, receive, send))
+
+        async def run():
+            await self._app(scope, receive, send)
+
+        self._task = loop.create_task(run())
 
         def ended(task):
             # Whoever knows no lifespan says so by any error; that is no failure.
@@ -336,7 +339,9 @@ async def _call_asgi(app, state, incoming, outgoing):
     async def receive():
         nonlocal is_read
         if is_read:
-            await answered
+            # That a client has gone is only seen by writing to it. Who waits for it while nothing
+            # else is to come is told so, rather than for ever waiting.
+            await loop.unless_stuck(answered)
             return {"type": "http.disconnect"}
         while (piece := incoming.read_what_is_there()) == b"":
             await loop.until(incoming.pollable())
@@ -353,7 +358,6 @@ async def _call_asgi(app, state, incoming, outgoing):
                 raise RuntimeError("http.response.start was sent before")
             fields = message.get("headers", ())
             fields = [(bytes(name).decode("latin-1").lower(), bytes(value)) for name, value in fields]
-            fields = [field for field in fields if field[0] not in _OF_CONNECTION]
             head = message["status"], fields
         elif kind == "http.response.body":
             if head is None:
@@ -362,13 +366,14 @@ async def _call_asgi(app, state, incoming, outgoing):
             if not outgoing.is_started:
                 outgoing.start(*head)
             if body := message.get("body", b""):
-                outgoing.write(body)
+                await outgoing.write_in(loop, body)
             if more:
                 outgoing.flush()
+                await asyncio.sleep(0)
             else:
                 is_answered = True
                 outgoing.end()
-                answered.set_result(None)
+                answered.done() or answered.set_result(None)
         else:
             raise RuntimeError(f"{kind} is not known")
 
@@ -380,24 +385,18 @@ async def _call_asgi(app, state, incoming, outgoing):
 def _scope(incoming, state):
     target = incoming.target()
     path, _, query = target.partition("?")
-    scheme, authority = incoming.scheme(), incoming.authority()
-    host, _, port = authority.rpartition(":")
-    if not port.isdecimal():
-        host, port = authority, 443 if scheme == "https" else 80
-    fields = [(name.encode("latin-1"), value) for name, value in incoming.fields()]
-    if not any(name == b"host" for name, _ in fields):
-        fields.insert(0, (b"host", authority.encode("latin-1")))
+    host, port = _server(incoming)
     return {
         "type": "http",
         "asgi": _VERSION,
         "http_version": "1.1",
         "method": incoming.method(),
-        "scheme": scheme,
+        "scheme": incoming.scheme(),
         "path": unquote_to_bytes(path).decode("utf-8", "replace"),
         "raw_path": path.encode("latin-1", "replace"),
         "query_string": query.encode("latin-1", "replace"),
         "root_path": "",
-        "headers": fields,
+        "headers": [(name.encode("latin-1"), value) for name, value in incoming.fields()],
         "client": None,
         "server": (host, int(port)),
         "state": dict(state),

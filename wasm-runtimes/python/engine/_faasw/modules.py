@@ -4,9 +4,10 @@ import importlib.machinery
 import importlib.util
 import marshal
 import sys
+from importlib._bootstrap_external import FileLoader
 
 from . import files
-from .adapted import OF_MODULES
+from .adapted import adapt
 from .library import CODE, INDEX
 
 # What CPython has elsewhere, and not here; the reason is what whoever imports it reads.
@@ -19,6 +20,9 @@ _MISSING = {
     "tkinter": "a function has no screen",
     "turtle": "a function has no screen",
     "termios": "a function has no terminal",
+    "mmap": "there is nothing in WebAssembly to map",
+    "fcntl": "there are no files to lock",
+    "resource": "a function's limits are what it was deployed with",
     "readline": "a function has no terminal",
 }
 
@@ -28,16 +32,12 @@ _NATIVE = (".so", ".pyd", ".dylib")
 class _ScriptLoader(importlib.machinery.SourceFileLoader):
     """A module of the script; its source is compiled as it is found."""
 
-    def get_data(self, path):
-        return files.content(path)
-
     def get_code(self, fullname):
         return compile(self.get_data(self.path), self.path, "exec", dont_inherit=True)
 
     def exec_module(self, module):
         super().exec_module(module)
-        if (adapt := OF_MODULES.get(module.__name__)) is not None:
-            adapt(module)
+        adapt(module)
 
 
 class ScriptFinder:
@@ -48,7 +48,7 @@ class ScriptFinder:
         name = fullname.rpartition(".")[2]
         portions = []
         for folder in sys.path if path is None else path:
-            if not folder.startswith(files.ROOT):
+            if not isinstance(folder, str) or (folder := files.within(folder)) is None:
                 continue
             base = f"{folder}/{name}"
             if files.is_file(f"{base}/__init__.py"):
@@ -81,6 +81,28 @@ def _spec(fullname, path, locations):
     return importlib.util.spec_from_file_location(
         fullname, path, loader=loader, submodule_search_locations=locations
     )
+
+
+class _Folder:
+    """What `pkgutil` asks for the modules that a folder has."""
+
+    def __init__(self, path):
+        self._path = files.within(path)
+        if self._path is None or not files.is_folder(self._path):
+            raise ImportError("it is no folder of the script", path=path)
+
+    def find_spec(self, fullname, target=None):
+        return ScriptFinder.find_spec(fullname, [self._path], target)
+
+    def iter_modules(self, prefix=""):
+        for name in sorted(files.names(self._path)):
+            if name.endswith(".py") and name != "__init__.py":
+                yield prefix + name.removesuffix(".py"), False
+            elif files.is_file(f"{self._path}/{name}/__init__.py"):
+                yield prefix + name, True
+
+    def invalidate_caches(self):
+        """There is none."""
 
 
 def _refuse_native(fullname, name, folder):
@@ -129,6 +151,7 @@ class Library:
     def exec_module(self, module):
         if self._loaded.pop(module.__name__, None) is None:
             exec(self.get_code(module.__name__), module.__dict__)
+            adapt(module)
         elif (prepare := getattr(module, "__faasw_imported__", None)) is not None:
             prepare()
 
@@ -146,6 +169,14 @@ class Library:
         """There is none."""
 
 
+def shadow(names) -> None:
+    """Has the script's own modules found that are called like some which are loaded already."""
+    for name in names:
+        spec = ScriptFinder.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            sys.modules.pop(name, None)
+
+
 def run(name: str, path: str):
     """A script's first module."""
     spec = _spec(name, path, None)
@@ -159,6 +190,11 @@ def install() -> Library:
     """Has modules found here before the folders that the engine is built in."""
     library = Library(CODE, INDEX)
     sys.dont_write_bytecode = True
+    # Loaders of files that packages make themselves.
+    of_system = FileLoader.get_data
+    FileLoader.get_data = lambda self, path: (
+        of_system(self, path) if files.within(path) is None else files.content(files.within(path))
+    )
     # Behind what is built in and frozen.
     sys.meta_path[2:2] = [ScriptFinder, library]
     return library
@@ -168,5 +204,5 @@ def forget_folders() -> None:
     """No module is found elsewhere from now on."""
     del sys.meta_path[4:]
     sys.path[:] = ["/python"]
-    sys.path_hooks.clear()
+    sys.path_hooks[:] = [_Folder]
     sys.path_importer_cache.clear()

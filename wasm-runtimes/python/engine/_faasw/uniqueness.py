@@ -38,6 +38,15 @@ def begin() -> None:
         tempfile._name_sequence = None
 
 
+def look_for_others() -> None:
+    """Fails where a module of the library has `random` that a script would find unseeded."""
+    for name, module in sys.modules.items():
+        if name not in (__name__, "random", "tempfile", "uuid"):
+            for value in vars(module).values():
+                if value is random or type(getattr(value, "__self__", None)) is random.Random:
+                    raise RuntimeError(f"{name} has the generator of random")
+
+
 # Seeding writes to several pages, so it is done where it matters: once a script has `random`, at
 # the start of each request; before that, when a request imports it.
 random.__faasw_imported__ = seed

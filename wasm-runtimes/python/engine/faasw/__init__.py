@@ -3,7 +3,8 @@
 import json as _json
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from functools import cached_property as _part
+from urllib.parse import parse_qsl, quote, unquote
 
 __all__ = ["Headers", "Request", "Response"]
 
@@ -41,8 +42,19 @@ class _Pairs(Mapping[str, str]):
         """All names with their values, in their order."""
         return list(self._pairs)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _Pairs):
+            return self._pairs == other._pairs
+        return NotImplemented
+
+    __hash__ = None
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._pairs!r})"
+
+
+def _text(value) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
 class Headers(_Pairs):
@@ -55,7 +67,7 @@ class Headers(_Pairs):
             fields = fields.pairs()
         elif isinstance(fields, Mapping):
             fields = fields.items()
-        super().__init__((name.lower(), str(value)) for name, value in fields)
+        super().__init__((name.lower(), _text(value)) for name, value in fields)
 
     def _key(self, name: str) -> str:
         return name.lower()
@@ -71,7 +83,7 @@ class Headers(_Pairs):
 
     def add(self, name: str, value: str) -> None:
         """Adds a field beside those of its name."""
-        self._pairs.append((name.lower(), str(value)))
+        self._pairs.append((name.lower(), _text(value)))
 
     def setdefault(self, name: str, value: str) -> str:
         """The first value of a name, which becomes this one where there is none."""
@@ -92,13 +104,53 @@ class Request:
         self._incoming = incoming
         self._body = None
 
-    def __getattr__(self, name: str) -> Any:
-        # Each is asked for once, and an attribute from then on.
-        if (make := _PARTS.get(name)) is None:
-            raise AttributeError(f"a request has no {name!r}", name=name, obj=self)
-        value = make(self)
-        setattr(self, name, value)
-        return value
+    # Each is asked for once, when it is used.
+
+    @_part
+    def method(self) -> str:
+        """The method, such as `GET`."""
+        return self._incoming.method()
+
+    @_part
+    def target(self) -> str:
+        """Path and query as they were sent."""
+        return self._incoming.target()
+
+    @_part
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return self._incoming.scheme()
+
+    @_part
+    def host(self) -> str:
+        """Host and port that were asked for."""
+        return self._incoming.authority()
+
+    @_part
+    def url(self) -> str:
+        """All of these."""
+        return f"{self.scheme}://{self.host}{self.target}"
+
+    @_part
+    def path(self) -> str:
+        """The path, decoded."""
+        return unquote(self.target.partition("?")[0])
+
+    @_part
+    def query_string(self) -> str:
+        """What is behind `?`, as it was sent."""
+        return self.target.partition("?")[2]
+
+    @_part
+    def query(self) -> _Pairs:
+        """The query's names and values, decoded."""
+        return _Pairs(parse_qsl(self.query_string, keep_blank_values=True))
+
+    @_part
+    def headers(self) -> Headers:
+        """The header fields."""
+        fields = self._incoming.fields()
+        return Headers((name, value.decode("latin-1")) for name, value in fields)
 
     def __iter__(self) -> Iterator[bytes]:
         """The body, piece by piece, as it comes."""
@@ -125,32 +177,20 @@ class Request:
         return _json.loads(self.body)
 
     def form(self) -> _Pairs:
-        """The fields of a body that is `application/x-www-form-urlencoded`."""
+        """The fields of a body that is `application/x-www-form-urlencoded`.
+
+        Raises ValueError where it is `multipart/form-data`.
+        """
+        if self.headers.get("content-type", "").lower().startswith("multipart/"):
+            raise ValueError("forms with files are not read here: use a package such as multipart")
         return _Pairs(parse_qsl(self.text, keep_blank_values=True))
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.target}>"
 
 
-def _url(request: Request) -> str:
-    return f"{request.scheme}://{request.host}{request.target}"
-
-
-_PARTS = {
-    "method": lambda request: request._incoming.method(),
-    # Path and query as they were sent.
-    "target": lambda request: request._incoming.target(),
-    "scheme": lambda request: request._incoming.scheme(),
-    "host": lambda request: request._incoming.authority(),
-    "url": _url,
-    # The path, decoded.
-    "path": lambda request: unquote(request.target.partition("?")[0]),
-    "query_string": lambda request: request.target.partition("?")[2],
-    "query": lambda request: _Pairs(parse_qsl(request.query_string, keep_blank_values=True)),
-    "headers": lambda request: Headers(
-        (name, value.decode("latin-1")) for name, value in request._incoming.fields()
-    ),
-}
+# What may stand in a URL, and what is encoded already (RFC 3986, section 2).
+_OF_URLS = ":/?#[]@!$&'()*+,;=%~"
 
 
 class Response:
@@ -183,7 +223,7 @@ class Response:
     @classmethod
     def redirect(cls, location: str, status: int = 302) -> "Response":
         """Sends whoever asked elsewhere."""
-        return cls(None, status, {"location": location})
+        return cls(None, status, {"location": quote(location, safe=_OF_URLS)})
 
     def __repr__(self) -> str:
         return f"<Response {self.status}>"
