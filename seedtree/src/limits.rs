@@ -6,13 +6,13 @@ pub const LAYERS_MAX: usize = 16;
 /// Most windows of an instance, whatever its seed's depth: each is a mapping of the shell,
 /// and of the view that it resets from. A seed that would have more absorbs pages of its
 /// ancestors between those that it changed.
-pub const WINDOWS_MAX: usize = 192;
+pub const WINDOWS_MAX: usize = 256;
 
 /// Most ranges of a root.
 pub const ROOT_MAX: usize = 8;
 
 /// Most ranges that a new seed can have of its own.
-pub const OWN_MAX: usize = 48;
+pub const OWN_MAX: usize = 64;
 
 /// Most ranges of a read or write set.
 pub const SET_MAX: usize = 256;

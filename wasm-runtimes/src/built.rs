@@ -9,7 +9,7 @@ pub(crate) const JS_BYTES: u64 = 2180140;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
-    "dabede1f2cf996456cd2c0c08b4493fa4fe2b733b0c995466b8f32602c93ede6";
+    "92f70810212a69201f25021103dc9cac725ad0078f0e36e273d93ee64b250488";
 
 /// Its size in bytes.
-pub(crate) const PYTHON_BYTES: u64 = 31315060;
+pub(crate) const PYTHON_BYTES: u64 = 31320016;

@@ -36,6 +36,7 @@ _LOADED = """
     traceback types typing unicodedata urllib.parse urllib.request uuid warnings weakref xml.etree.ElementTree
     zipfile zlib zoneinfo
 """.split()
+_SHADOWED = frozenset(_LOADED)
 
 _answer = None
 
@@ -76,7 +77,7 @@ def _take(given):
     path = f"{files.ROOT}/{entry}"
     folder, _, file = path.rpartition("/")
     sys.path[:0] = dict.fromkeys((folder, files.ROOT))
-    modules.shadow(_LOADED)
+    modules.shadow(_SHADOWED, folder)
     module = modules.run(file.removesuffix(".py"), path)
     if "anyio" in sys.modules:
         # It would be loaded by the first request, and so by all.

@@ -169,11 +169,12 @@ class Library:
         """There is none."""
 
 
-def shadow(names) -> None:
-    """Has the script's own modules found that are called like some which are loaded already."""
-    for name in names:
-        spec = ScriptFinder.find_spec(name)
-        if spec is not None and spec.origin is not None:
+def shadow(loaded: frozenset[str], folder: str) -> None:
+    """Has the modules of a folder found that are called like some which are loaded already."""
+    for file in files.names(folder):
+        name = file.removesuffix(".py")
+        is_module = name != file or files.is_file(f"{folder}/{file}/__init__.py")
+        if is_module and name in loaded:
             sys.modules.pop(name, None)
 
 
