@@ -352,7 +352,7 @@ fn uploads_that_are_no_script_are_refused() {
         );
         let told = refusal.to_string();
         assert!(
-            told.contains("handler.py") && told.contains(".lua"),
+            told.contains("handler.rb") && told.contains(".lua"),
             "{told}"
         );
         let escape = [&script[..16], b"../../../x.", &script[27..]].concat();
