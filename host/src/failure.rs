@@ -53,9 +53,10 @@ impl Failure {
             Self::Unfit(Unfit::BodyTimeout(_)) => (Fault::Caller, Manner::TimedOut),
             // The limit does what its owner wants, possibly very often.
             Self::NoRoom | Self::FunctionBusy(_) => (Fault::Caller, Manner::NoRoom),
-            Self::NotReady(DeployError::Seed(SeedError::Function(error))) | Self::Invoke(error) => {
-                error.fault()
-            }
+            Self::NotReady(DeployError::Seed(
+                SeedError::Function(error) | SeedError::WarmUp { error, .. },
+            ))
+            | Self::Invoke(error) => error.fault(),
             Self::NotReady(_) => (Fault::Platform, Manner::Failed),
             Self::ShuttingDown => (Fault::Platform, Manner::NoRoom),
         }
@@ -82,9 +83,10 @@ impl Failure {
             Self::Unfit(Unfit::BodyTimeout(_)) => BODY_TIMEOUT,
             Self::NoRoom => OVER_CAPACITY,
             Self::FunctionBusy(_) => ("over-capacity", "The function is busy"),
-            Self::NotReady(DeployError::Seed(SeedError::Function(error))) | Self::Invoke(error) => {
-                of_invocation(error)
-            }
+            Self::NotReady(DeployError::Seed(
+                SeedError::Function(error) | SeedError::WarmUp { error, .. },
+            ))
+            | Self::Invoke(error) => of_invocation(error),
             Self::NotReady(_) => FAILED,
             Self::ShuttingDown => SHUTTING_DOWN,
         };

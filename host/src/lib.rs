@@ -92,7 +92,7 @@ pub use faasw_control::{
     Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy,
     FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName,
     HostNameError, Initialised, LogLine, LogPage, LogStream, NameError, OptionsError,
-    RequestLimits, SeedInfo, spelling,
+    RequestLimits, SeedInfo, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::{
     CompileError, Confinement, Fault, InvokeError, Isa, Launcher, Manner, PlatformError, SeedError,

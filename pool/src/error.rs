@@ -113,6 +113,23 @@ pub enum SeedError {
         "before its first request the script draws what every request would find the same ({0}); draw it in requests, or freeze after-init to share it"
     )]
     ScriptDrew(String),
+    /// It did not answer a request that was to warm it up.
+    #[error("the warm-up request {request}: {error}")]
+    WarmUp {
+        /// Method and path.
+        request: String,
+        /// What became of it.
+        error: InvokeError,
+    },
+    /// It drew what all requests would share before its seed was frozen, behind requests that
+    /// warmed it up; by import.
+    #[error(
+        "before its seed is frozen, behind its warm-up requests, the function draws what every request would find the same ({0}); warm it up by requests that draw nothing, or freeze after-init to share it"
+    )]
+    WarmUpDrew(String),
+    /// Its warm-up requests take too much room.
+    #[error("the warm-up requests take {0} bytes; at most {1} fit")]
+    WarmUpTooLarge(usize, u64),
     /// A language engine drew what the requests of all its scripts would share; by import.
     #[error(
         "the language engine draws what every request would find the same ({0}); it is to seed its generators from faasw:engine/fresh when a request begins"
@@ -124,6 +141,16 @@ pub enum SeedError {
     /// The platform failed.
     #[error(transparent)]
     Platform(#[from] PlatformError),
+}
+
+impl SeedError {
+    /// Whether the platform failed, and not the function.
+    pub(crate) fn is_platform(&self) -> bool {
+        matches!(
+            self,
+            Self::Platform(_) | Self::Function(InvokeError::Platform(_))
+        )
+    }
 }
 
 /// Why an upload was not initialised by Wizer.

@@ -70,7 +70,9 @@ pub use fault::{Fault, Manner};
 pub use memory::for_instances as memory_for_instances;
 pub use options::PoolOptions;
 pub use pool::{Compiled, Initialising, Pool};
-pub use seeds::{FreezePolicy, FreezeReport, FunctionSpec, Known, LanguageEngine, Script, Seed};
+pub use seeds::{
+    FreezePolicy, FreezeReport, FunctionSpec, Known, LanguageEngine, Script, Seed, WarmUp,
+};
 pub use shells::{Confinement, Launcher, WallClock};
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use stats::{EngineStats, GroupStats, MemoryStats, SeedInfo, StockStats};

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! Booted ─ Link ─▶ Linked ─ Load ─▶ Loaded ─ Instantiate ─▶ Ready ─┬─ Evaluate ─▶ Ready
-//!                                                                   └─ Script ───▶ Ready
+//!                                                                   ├─ Script ───▶ Ready
+//!                                                                   └─ WarmUp ───▶ Ready
 //! ```
 //!
 //! [`Command::Grow`] changes no stage. A request is served by a function that is loaded
@@ -17,7 +18,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::wire::{Reader, SeedConfig, WireError, Writer};
+use crate::wire::{Reader, RequestHead, SeedConfig, WireError, Writer};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,13 @@ pub enum Command {
         /// How the function is set up that the engine becomes.
         config: SeedConfig,
     },
+    /// Have the function answer a request that nobody made, for what that leaves behind.
+    WarmUp {
+        /// The request's head.
+        request: RequestHead,
+        /// Its body.
+        body: Vec<u8>,
+    },
 }
 
 impl Command {
@@ -58,6 +66,7 @@ impl Command {
     const INSTANTIATE: u8 = 4;
     const EVALUATE: u8 = 5;
     const SCRIPT: u8 = 6;
+    const WARM_UP: u8 = 7;
 
     /// What it is called, for reports.
     #[must_use]
@@ -69,6 +78,7 @@ impl Command {
             Self::Instantiate => "instantiate",
             Self::Evaluate { .. } => "evaluate",
             Self::Script { .. } => "script",
+            Self::WarmUp { .. } => "warm-up",
         }
     }
 
@@ -92,6 +102,11 @@ impl Command {
             Self::Script { config } => {
                 writer.bytes(&[Self::SCRIPT]);
                 config.write(writer);
+            }
+            Self::WarmUp { request, body } => {
+                writer.bytes(&[Self::WARM_UP]);
+                writer.string(&request.encode());
+                writer.string(body);
             }
         }
     }
@@ -119,6 +134,16 @@ impl Command {
             Self::SCRIPT => Self::Script {
                 config: SeedConfig::read(&mut reader)?,
             },
+            Self::WARM_UP => {
+                // Both lengths stand before what they count: a message that ends too early
+                // is told from one that is wrong.
+                let request = reader.string()?;
+                let body = reader.string()?;
+                Self::WarmUp {
+                    request: RequestHead::decode(&request).map_err(|_| WireError::BadValue)?,
+                    body,
+                }
+            }
             _ => return Err(WireError::BadValue),
         };
         Ok((command, bytes.len().saturating_sub(reader.left())))
@@ -165,7 +190,7 @@ mod tests {
     use crate::wire::FunctionKind;
     use alloc::vec;
 
-    fn all() -> [Command; 6] {
+    fn all() -> [Command; 7] {
         [
             Command::Link,
             Command::Grow { ram_bytes: 1 << 27 },
@@ -192,13 +217,22 @@ mod tests {
                     environment: Vec::new(),
                 },
             },
+            Command::WarmUp {
+                request: RequestHead {
+                    method: b"POST".to_vec(),
+                    path_and_query: b"/warm".to_vec(),
+                    headers: vec![(b"a".to_vec(), b"b".to_vec())],
+                    ..RequestHead::default()
+                },
+                body: b"{}".to_vec(),
+            },
         ]
     }
 
     #[test]
     fn a_list_is_read_one_command_at_a_time() {
         let commands = Commands::of(&all());
-        assert_eq!(commands.count(), 6);
+        assert_eq!(commands.count(), 7);
         let mut rest = commands.bytes();
         for expected in all() {
             let (command, length) = Command::decode_first(rest).unwrap();
@@ -218,11 +252,13 @@ mod tests {
                 assert_eq!(cut, Err(WireError::Truncated));
             }
         }
-        for kind in [0, 7, 255] {
+        for kind in [0, 8, 255] {
             let decoded = Command::decode_first(&[kind; 32]);
             assert_eq!(decoded, Err(WireError::BadValue));
         }
         let not_text = [&[5, 1, 0, 0, 0][..], &[0xff]].concat();
         assert_eq!(Command::decode_first(&not_text), Err(WireError::BadValue));
+        let no_request = [7, 1, 0, 0, 0, 9, 0, 0, 0, 0];
+        assert_eq!(Command::decode_first(&no_request), Err(WireError::BadValue));
     }
 }

@@ -40,6 +40,8 @@ pub const LOG: RingBuffer = RingBuffer {
 pub const COMMANDS: Area = Area::new(0x2_1000, 128 << 10);
 /// Most bytes of a function's [`crate::wire::SeedConfig`]: other commands fit beside it.
 pub const CONFIGURATION_MAX: u64 = 64 << 10;
+/// Most bytes of all requests together that warm a function up, as they are spelled.
+pub const WARM_UPS_MAX: u64 = 48 << 10;
 /// The page of both sides' words.
 pub const WORDS: Area = Area::new(0x14_1000, 0x1000);
 /// The [`HostWords`].

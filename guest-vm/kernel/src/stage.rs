@@ -5,13 +5,14 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::mem;
 use core::ptr::{self, NonNull};
 
 use faasw_abi::command::Command;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::CODE;
-use faasw_abi::wire::SeedConfig;
+use faasw_abi::wire::{RequestHead, SeedConfig};
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
 use wasmtime::{CustomCodeMemory, Engine};
@@ -97,6 +98,9 @@ impl Stage {
                 Self::Ready(evaluate(ready, &export)?)
             }
             (Self::Ready(ready), Command::Script { config }) => Self::Ready(script(ready, config)?),
+            (Self::Ready(ready), Command::WarmUp { request, body }) => {
+                Self::Ready(warm_up(ready, request, body)?)
+            }
             (stage, command) => host::fatal(format_args!(
                 "the command to {} came at the stage {:?}",
                 command.name(),
@@ -176,6 +180,18 @@ fn evaluate(mut ready: Ready<Instance>, export: &str) -> Result<Ready<Instance>,
 fn script(mut ready: Ready<Instance>, config: SeedConfig) -> Result<Ready<Instance>, Failure> {
     let begun = ready.platform().age();
     ready.take_script(config)?;
+    tell_draws(&ready, begun);
+    Ok(ready)
+}
+
+/// Has a function that is ready answer a request that nobody made.
+fn warm_up(
+    mut ready: Ready<Instance>,
+    request: RequestHead,
+    body: Vec<u8>,
+) -> Result<Ready<Instance>, Failure> {
+    let begun = ready.platform().age();
+    ready.warm_up(request, body)?;
     tell_draws(&ready, begun);
     Ok(ready)
 }

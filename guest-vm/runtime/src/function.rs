@@ -3,7 +3,8 @@
 //! ```text
 //! Linkers ┐                 ┌─ evaluate ─┐
 //! Loaded ─┴► Prepared ──► Ready ◄─────────┘──► handle
-//!            early freeze  late freeze; a language engine takes its script here, too
+//!            early freeze  late freeze; a language engine takes its script here, and
+//!                          requests that nobody made warm it up
 //! ```
 //!
 //! [`Linkers`] are what all functions share. Each step consumes the one before. Nothing of the function's own code has
@@ -12,6 +13,7 @@
 
 mod script;
 mod telling;
+mod warm_up;
 
 use alloc::format;
 use core::mem;
@@ -22,7 +24,7 @@ use faasw_abi::state::{INITIALISER, RESUME};
 use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
 use wasmtime::component::{self, Component, Resource};
 use wasmtime::error::Context;
-use wasmtime::{Engine, Error, InstancePre, Linker, Module, Result, Store, TypedFunc};
+use wasmtime::{Engine, InstancePre, Linker, Module, Result, Store, TypedFunc};
 
 use crate::cgi::{self, Output};
 use crate::draws::Draws;
@@ -192,7 +194,7 @@ impl<P: Platform> Prepared<P> {
                 let state = self.store.into_data();
                 Err(Unready {
                     failure: Failure::load(&error, Some(&state.memory)),
-                    platform: state.platform,
+                    platform: state.platform.inner,
                 })
             }
         }
@@ -200,19 +202,22 @@ impl<P: Platform> Prepared<P> {
 
     /// The platform.
     pub fn platform(&self) -> &P {
-        &self.store.data().platform
+        &self.store.data().platform.inner
     }
 
     /// The platform.
     pub fn platform_mut(&mut self) -> &mut P {
-        &mut self.store.data_mut().platform
+        &mut self.store.data_mut().platform.inner
     }
 }
+
+/// `wasi:http/incoming-handler#handle`.
+type HttpEntry = component::TypedFunc<(Resource<IncomingRequest>, Resource<ResponseOutparam>), ()>;
 
 /// What answers a request.
 #[derive(Clone)]
 enum Entry {
-    Http(component::TypedFunc<(Resource<IncomingRequest>, Resource<ResponseOutparam>), ()>),
+    Http(HttpEntry),
     Cli(component::TypedFunc<(), (Result<(), ()>,)>),
     Cgi(TypedFunc<(), ()>),
 }
@@ -374,18 +379,21 @@ impl<P: Platform> Ready<P> {
         }
     }
 
-    fn handle_http(
-        &mut self,
-        handle: component::TypedFunc<(Resource<IncomingRequest>, Resource<ResponseOutparam>), ()>,
-        request: RequestHead,
-    ) -> Result<(), Failure> {
-        let table = &mut self.store.data_mut().table;
-        let called = table
-            .push(IncomingRequest::from(request))
-            .and_then(|request| Ok((request, table.push(ResponseOutparam)?)))
-            .map_err(Error::from)
-            .and_then(|arguments| handle.call(&mut self.store, arguments));
+    fn handle_http(&mut self, handle: HttpEntry, request: RequestHead) -> Result<(), Failure> {
+        let called = self.call_handler(&handle, request);
         self.ended_well(called)?;
+        self.conclude()
+    }
+
+    fn call_handler(&mut self, handle: &HttpEntry, request: RequestHead) -> Result<()> {
+        let table = &mut self.store.data_mut().table;
+        let request = table.push(IncomingRequest::from(request))?;
+        let response = table.push(ResponseOutparam)?;
+        handle.call(&mut self.store, (request, response))
+    }
+
+    /// The handler has returned.
+    fn conclude(&mut self) -> Result<(), Failure> {
         let state = self.store.data_mut();
         state
             .exchange
@@ -444,11 +452,11 @@ impl<P: Platform> Ready<P> {
 
     /// The platform.
     pub fn platform(&self) -> &P {
-        &self.store.data().platform
+        &self.store.data().platform.inner
     }
 
     /// The platform.
     pub fn platform_mut(&mut self) -> &mut P {
-        &mut self.store.data_mut().platform
+        &mut self.store.data_mut().platform.inner
     }
 }

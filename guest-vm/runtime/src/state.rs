@@ -11,6 +11,7 @@ use wasmtime::component::ResourceTable;
 use crate::cgi::Output;
 use crate::draws::{Draws, Kind};
 use crate::failure::Ended;
+use crate::front::Front;
 use crate::http::Exchange;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
@@ -36,7 +37,7 @@ pub(crate) enum Stdio {
 
 /// One function's side of the store.
 pub(crate) struct State<P> {
-    pub(crate) platform: P,
+    pub(crate) platform: Front<P>,
     pub(crate) table: ResourceTable,
     pub(crate) memory: MemoryLimit,
     pub(crate) draws: Draws,
@@ -57,7 +58,7 @@ impl<P: Platform> State<P> {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
         Self {
-            platform,
+            platform: Front::new(platform),
             table,
             memory: MemoryLimit::new(config.memory_limit),
             draws: Draws::default(),

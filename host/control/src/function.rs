@@ -48,6 +48,9 @@ pub struct FunctionInfo {
     /// How it was initialised when it was deployed, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Initialised>,
+    /// The requests that it answers whenever its seed is made: method and path of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm_ups: Vec<String>,
     /// Whether its seed is frozen after instantiation: the policy in force.
     pub frozen_after_init: bool,
     /// What instantiating it drew, by import, one line each; empty when nothing.

@@ -22,7 +22,7 @@
 //! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
 //! | `GET /metrics` | metrics as OpenMetrics text |
 //!
-//! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, `init` (an export), the
+//! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, `init` (an export), `warmup-request` (any number of times), the
 //! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
 //! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`). Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and
@@ -42,6 +42,7 @@ pub mod query;
 pub mod spelling;
 mod stats;
 mod times;
+mod warm_up;
 
 pub use client::{Client, ClientError, admin_socket};
 pub use digest::{Digest, DigestError};
@@ -57,3 +58,4 @@ pub use options::{FunctionOptions, OptionsError};
 pub use problem::{Problem, ProblemBody};
 pub use stats::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
 pub use times::{RequestLimits, TimeLimit};
+pub use warm_up::{WarmUpError, WarmUpRequest};

@@ -9,13 +9,16 @@ use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{HostName, TimeLimit, spelling};
+use crate::{HostName, TimeLimit, WarmUpRequest, spelling};
 
 /// Least memory limit: one Wasm page, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
 
 /// Longest name of an export that initialises, in bytes.
 const LONGEST_EXPORT: usize = 1024;
+
+/// Most bytes of the texts of all requests that warm a function up.
+const LARGEST_WARM_UPS: usize = 16 << 10;
 
 /// Longest time limit. A request that may hold a microVM for longer than a
 /// day is a job, not a request.
@@ -45,6 +48,8 @@ pub struct FunctionOptions {
     freeze: FreezePolicy,
     #[serde(skip_serializing_if = "Option::is_none")]
     init: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warm_ups: Vec<WarmUpRequest>,
     concurrency: Option<usize>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     hosts: BTreeSet<HostName>,
@@ -72,6 +77,9 @@ pub enum OptionsError {
     /// An export that cannot be named, or is called too late to matter.
     #[error("{0}")]
     Init(&'static str),
+    /// Requests that cannot warm the function up.
+    #[error("{0}")]
+    WarmUps(&'static str),
     /// No request could ever run.
     #[error("a concurrency of 0 would refuse every request; remove the function instead")]
     Concurrency,
@@ -165,6 +173,23 @@ impl FunctionOptions {
         self.init.as_deref()
     }
 
+    /// Has the function answer a request that nobody made before its seed is frozen, behind its
+    /// initialisation and those given before: every request begins with what that left. It is
+    /// answered well, with a status below 500, or the deployment fails. It may not have
+    /// randomness drawn, unless the freeze policy is [`FreezePolicy::AfterInit`]. An instance that
+    /// is made while there is no seed does without.
+    #[must_use]
+    pub fn warm_up(mut self, request: WarmUpRequest) -> Self {
+        self.warm_ups.push(request);
+        self
+    }
+
+    /// The requests that warm the function up, in their order.
+    #[must_use]
+    pub fn warm_ups(&self) -> &[WarmUpRequest] {
+        &self.warm_ups
+    }
+
     /// Gives the function a host of its own: the gateway's requests for it are the
     /// function's, with their whole paths. No two functions can have the same.
     #[must_use]
@@ -247,6 +272,17 @@ impl FunctionOptions {
         if self.concurrency == Some(0) {
             return Err(OptionsError::Concurrency);
         }
+        let warm_ups = self.warm_ups.iter().map(|request| request.as_str().len());
+        if warm_ups.sum::<usize>() > LARGEST_WARM_UPS {
+            return Err(OptionsError::WarmUps(
+                "warm-up requests take 16 KiB at most, all together",
+            ));
+        }
+        if !self.warm_ups.is_empty() && self.freeze == FreezePolicy::BeforeInit {
+            return Err(OptionsError::WarmUps(
+                "what warmed up is frozen afterwards: before-init and warm-up requests exclude each other",
+            ));
+        }
         if let Some(export) = &self.init {
             if export.is_empty() || export.len() > LONGEST_EXPORT {
                 return Err(OptionsError::Init(
@@ -317,6 +353,16 @@ mod tests {
             default().concurrency(0).check(),
             Err(OptionsError::Concurrency)
         );
+        let warm_up = || WarmUpRequest::new("/").unwrap();
+        let early = default()
+            .warm_up(warm_up())
+            .freeze(FreezePolicy::BeforeInit);
+        assert!(matches!(early.check(), Err(OptionsError::WarmUps(_))));
+        let path = "/".to_owned() + &"a".repeat(LARGEST_WARM_UPS - 2);
+        let large = default().warm_up(WarmUpRequest::new(path).unwrap());
+        assert_eq!(large.clone().warm_up(warm_up()).check(), Ok(()));
+        let larger = large.warm_up(warm_up()).warm_up(warm_up());
+        assert!(matches!(larger.check(), Err(OptionsError::WarmUps(_))));
         for value in [Duration::ZERO, Duration::from_secs(86_401)] {
             let limit = "idle-guest";
             assert_eq!(

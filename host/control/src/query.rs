@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use form_urlencoded::Serializer;
 
-use crate::{EXTENSIONS_MAX, Extension, FunctionOptions, HostName, TimeLimit, spelling};
+use crate::{
+    EXTENSIONS_MAX, Extension, FunctionOptions, HostName, TimeLimit, WarmUpRequest, spelling,
+};
 
 /// Lines of a log that are given unless a number is asked for.
 const LOG_LINES: usize = 100;
@@ -45,6 +47,10 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 format!("freeze={value} is not one of {words}")
             })?),
             "init" => options.init(value),
+            "warmup-request" => {
+                let request = WarmUpRequest::new(value);
+                options.warm_up(request.map_err(|error| format!("{parameter}: {error}"))?)
+            }
             "host" => options
                 .host(HostName::new(&value).map_err(|error| format!("host={value}: {error}"))?),
             "env" => {
@@ -80,6 +86,9 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     if let Some(export) = options.init_export() {
         query.append_pair("init", export);
+    }
+    for request in options.warm_ups() {
+        query.append_pair("warmup-request", request.as_str());
     }
     for host in options.hosts() {
         query.append_pair("host", host.as_str());
@@ -238,6 +247,11 @@ mod tests {
                 .concurrency(3)
                 .freeze(FreezePolicy::BeforeInit),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
+            FunctionOptions::default()
+                .warm_up(WarmUpRequest::new("/b").unwrap())
+                .warm_up(
+                    WarmUpRequest::new("PUT /a?b=%26&c\r\nx: y\r\n\r\n{\"\u{e9}\": 1}").unwrap(),
+                ),
         ] {
             let query = write_options(&options);
             assert_eq!(read_options(Some(&query)).unwrap(), options, "{query}");
@@ -263,6 +277,7 @@ mod tests {
             ("idle-guest=soon", "idle-guest"),
             ("concurrency=-1", "-1"),
             ("freeze=never", "before-init"),
+            ("warmup-request=a", "METHOD /PATH"),
             ("env=A", "NAME=VALUE"),
             ("memry=1", "memry"),
         ] {

@@ -435,7 +435,7 @@ mod tests {
     use std::time::Duration;
 
     use faasw::Limits;
-    use faasw_control::{FreezePolicy, FunctionOptions};
+    use faasw_control::{FreezePolicy, FunctionOptions, WarmUpRequest};
 
     use super::*;
     use clap::{CommandFactory as _, error::ErrorKind};
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn up_takes_files_and_options() {
-        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout 1500ms --cpu-time 1s --idle-client 2s --idle-guest 3s --total-time 4s --concurrency 5 --freeze before-init --watch --init setup";
+        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout 1500ms --cpu-time 1s --idle-client 2s --idle-guest 3s --total-time 4s --concurrency 5 --freeze before-init --watch --init setup --warmup-request /warm";
         let Command::Up(up) = parse(line).unwrap() else {
             panic!("not up");
         };
@@ -470,6 +470,7 @@ mod tests {
             .total_time(Duration::from_secs(4))
             .concurrency(5)
             .init("setup")
+            .warm_up(WarmUpRequest::new("/warm").unwrap())
             .freeze(FreezePolicy::BeforeInit);
         assert_eq!(FunctionOptions::from(up.options), expected);
     }

@@ -91,6 +91,15 @@ fn text(details: &FunctionDetails) -> String {
         ),
         None => {}
     }
+    if !function.warm_ups.is_empty() {
+        line(
+            "warmed up",
+            format!(
+                "by {} whenever its seed is made",
+                list(function.warm_ups.iter().map(String::as_str))
+            ),
+        );
+    }
     line("drew", list(function.drawn.lines()));
     line("memory", size(function.memory));
     line("times", times(&function.limits));

@@ -1,10 +1,10 @@
 //! What a function is deployed with, as the command line says it.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use clap::Args;
 use faasw::Limits;
-use faasw_control::{FreezePolicy, FunctionOptions, HostName, spelling};
+use faasw_control::{FreezePolicy, FunctionOptions, HostName, WarmUpRequest, spelling};
 
 use super::values::{at_least_one, host, time};
 
@@ -33,6 +33,11 @@ pub struct Options {
     /// One of an exported interface is INTERFACE#NAME
     #[arg(long, value_name = "EXPORT")]
     pub init: Option<String>,
+    /// Have the function answer this before its seed is frozen, any number of times: every
+    /// request begins with what that left. A path, METHOD PATH, or a whole request in the file
+    /// after an @
+    #[arg(long = "warmup-request", value_name = "REQUEST|@FILE", value_parser = warm_up)]
+    pub warm_ups: Vec<WarmUpRequest>,
 }
 
 /// Limits that a function has of its own or from its node.
@@ -85,6 +90,9 @@ impl From<Options> for FunctionOptions {
         if let Some(export) = given.init {
             options = options.init(export);
         }
+        for request in given.warm_ups {
+            options = options.warm_up(request);
+        }
         let own = given.own;
         if let Some(mebibytes) = own.memory {
             options = options.memory(u64::from(mebibytes) << 20);
@@ -119,6 +127,15 @@ pub fn variable(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("not of the form NAME=VALUE".into()),
     }
+}
+
+/// A request, or the file that has it.
+fn warm_up(text: &str) -> Result<WarmUpRequest, String> {
+    let text = match text.strip_prefix('@') {
+        Some(file) => fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?,
+        None => text.to_owned(),
+    };
+    WarmUpRequest::new(text).map_err(|error| error.to_string())
 }
 
 fn freeze(text: &str) -> Result<FreezePolicy, String> {

@@ -22,6 +22,7 @@ use super::{
     function::{Function, UnderWay},
     info::function_info,
     table::Table,
+    warm_up::warm_ups,
 };
 use crate::{
     data_dir::DataDir,
@@ -370,6 +371,7 @@ impl Core {
             freeze: options.freeze_policy(),
             init,
             script: None,
+            warm_ups: warm_ups(name, options),
             log: log.clone(),
         }
     }

@@ -35,6 +35,7 @@ pub(super) fn function_info(
         code_bytes: record.code_bytes,
         freeze: options.freeze_policy(),
         init: initialised(record),
+        warm_ups: options.warm_ups().iter().map(ToString::to_string).collect(),
         frozen_after_init: record.freeze.after_init,
         drawn: record.freeze.drawn.clone(),
         instantiation: record.freeze.instantiation,

@@ -16,6 +16,7 @@ mod invoke;
 mod rollback;
 mod service;
 mod table;
+mod warm_up;
 
 pub(crate) use self::core::{Core, Storage};
 pub use handle::Node;

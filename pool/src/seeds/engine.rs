@@ -15,7 +15,8 @@ use tokio::time::timeout;
 
 use super::graph::Seeds;
 use super::making::Making;
-use super::recipe::{Recipe, own_log, ram_of, told, too_late};
+use super::recipe::{Recipe, own_log};
+use super::version::{ram_of, too_late};
 use crate::error::SeedError;
 use crate::mailbox::Mailbox;
 use crate::shells::Stock;
@@ -97,7 +98,7 @@ impl EngineVersion {
             making.reach(Ring::Ready).await?;
             let did = making.drawn()?;
             if did.drew_entropy {
-                return Err(SeedError::EngineDrew(told(&did)));
+                return Err(SeedError::EngineDrew(did.told()));
             }
             making.freeze().await
         };

@@ -34,6 +34,13 @@ pub struct Instantiated {
     pub took: Duration,
 }
 
+impl Instantiated {
+    /// What it drew, in a line.
+    pub fn told(&self) -> String {
+        self.drawn.trim().lines().collect::<Vec<_>>().join("; ")
+    }
+}
+
 /// What a guest runs in that is to be frozen.
 #[derive(Debug)]
 enum Memory {

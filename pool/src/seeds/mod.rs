@@ -2,7 +2,8 @@
 //!
 //! `graph`: which seeds there are to be made, and which are in memory; it has each step
 //! (`recipe`) done once, however many wait. `making` runs a guest to a freeze point (the root's
-//! from `boot_image`). `function` is a version (`spec`) with a handle of its seed; `holding`: what
+//! from `boot_image`), by way of `version` or `engine`. `function` is a version with a handle of its
+//! seed; `holding`: what
 //! a function has in memory, and what of it goes. `tree`: all of them; `later`, `turns`: seeds
 //! made behind requests.
 
@@ -19,6 +20,7 @@ mod spec;
 mod step;
 mod tree;
 mod turns;
+mod version;
 
 pub use self::engine::LanguageEngine;
 pub use self::function::{Busy, Origin, Seed};
@@ -30,7 +32,7 @@ pub use self::later::adopt;
 pub use self::making::Making;
 #[cfg(feature = "trial")]
 pub use self::recipe::Recipe;
-pub use self::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script};
+pub use self::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
 #[cfg(feature = "trial")]
 pub use self::step::{Guest, Step};
 pub use self::tree::Tree;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use faasw_abi::wire::Pair;
+use faasw_abi::wire::{Pair, RequestHead};
 pub use faasw_words::FreezePolicy;
 
 use crate::sink::LogSink;
@@ -30,8 +30,31 @@ pub struct FunctionSpec {
     /// then. Its seed is frozen once the engine has taken the script, and unless the policy
     /// says so the script may draw nothing before that which requests are not to share.
     pub script: Option<Script>,
+    /// Requests that it answers before its seed is frozen, one after the other, for what that
+    /// leaves behind: its seed is frozen after its initialisation then, and unless the policy
+    /// says so neither that nor they may draw what requests are not to share. Only for what
+    /// can answer several: no command.
+    pub warm_ups: Vec<WarmUp>,
     /// Where goes what it logs while it is instantiated.
     pub log: Arc<dyn LogSink>,
+}
+
+/// A request that nobody made.
+#[derive(Clone, Debug)]
+pub struct WarmUp {
+    /// Its head, as the function sees it.
+    pub head: RequestHead,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl WarmUp {
+    /// Method and path.
+    pub(super) fn told(&self) -> String {
+        let method = String::from_utf8_lossy(&self.head.method);
+        let path = String::from_utf8_lossy(&self.head.path_and_query);
+        format!("{method} {path}")
+    }
 }
 
 /// A script for a language engine.

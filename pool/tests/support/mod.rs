@@ -102,6 +102,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         freeze,
         init: None,
         script: None,
+        warm_ups: Vec::new(),
         log: Arc::new(Log::default()),
     }
 }

@@ -65,5 +65,5 @@ fn outgoing_requests_are_data_and_sending_one_is_denied() {
     ));
     assert!(HostOutgoingBody::finish(state, body, None).is_ok());
     assert!(state.table.is_empty());
-    assert!(state.platform.response_body.is_empty());
+    assert!(state.platform.inner.response_body.is_empty());
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_request_and_its_parts_are_taken_once() {
     let mut function = function();
-    function.platform.request_body = b"abc".to_vec();
+    function.platform.inner.request_body = b"abc".to_vec();
     let request = IncomingRequest::from(RequestHead {
         method: b"POST".to_vec(),
         scheme: b"https".to_vec(),
@@ -62,9 +62,9 @@ fn body_of_request(state: &mut State<MemoryPlatform>) -> Resource<crate::http::I
 fn bytes_are_read_as_they_arrive() {
     let mut function = function();
     let state = &mut function;
-    state.platform.request_body.clear();
-    state.platform.arriving = [b"first".to_vec(), b"second".to_vec()].into();
-    state.platform.request_trailers = vec![(b"x-t".to_vec(), b"1".to_vec())];
+    state.platform.inner.request_body.clear();
+    state.platform.inner.arriving = [b"first".to_vec(), b"second".to_vec()].into();
+    state.platform.inner.request_trailers = vec![(b"x-t".to_vec(), b"1".to_vec())];
     let body = body_of_request(state);
     let stream = state.stream(again(&body)).unwrap().unwrap();
     let ready = HostInputStream::subscribe(state, again(&stream)).unwrap();

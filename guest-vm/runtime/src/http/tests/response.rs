@@ -36,12 +36,12 @@ fn a_whole_response_reaches_the_platform() {
     let trailers = fields(state, &[("t", "u")]);
     assert!(HostOutgoingBody::finish(state, body, Some(trailers)).is_ok());
     conclude(state).unwrap();
-    let head = state.platform.response_head.clone().unwrap();
+    let head = state.platform.inner.response_head.clone().unwrap();
     assert_eq!(head.status, 201);
     assert_eq!(head.headers.len(), 2);
-    let trailers = state.platform.finished.clone().unwrap();
+    let trailers = state.platform.inner.finished.clone().unwrap();
     assert_eq!(trailers, [(b"t".to_vec(), b"u".to_vec())]);
-    assert_eq!(state.platform.response_body, b"hello");
+    assert_eq!(state.platform.inner.response_body, b"hello");
 }
 
 #[test]
@@ -59,12 +59,12 @@ fn bytes_written_before_the_response_is_set_wait_for_it() {
         .unwrap();
     assert!(write(state, &body, b"early").is_ok());
     assert!(HostOutgoingBody::finish(state, body, None).is_ok());
-    assert!(state.platform.response_body.is_empty());
+    assert!(state.platform.inner.response_body.is_empty());
     set(state, Ok(sent));
     HostOutgoingResponse::drop(state, other).unwrap();
     conclude(state).unwrap();
-    assert_eq!(state.platform.response_body, b"early");
-    assert_eq!(state.platform.finished, Some(vec![]));
+    assert_eq!(state.platform.inner.response_body, b"early");
+    assert_eq!(state.platform.inner.finished, Some(vec![]));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_body_that_is_dropped_is_a_bad_response_and_one_left_open_ends_with_the_hand
             HostOutgoingBody::drop(state, body).unwrap();
         }
         let concluded = conclude(state);
-        assert_eq!(state.platform.finished.is_some(), is_whole);
+        assert_eq!(state.platform.inner.finished.is_some(), is_whole);
         if is_whole {
             concluded.unwrap();
             continue;
@@ -195,7 +195,7 @@ fn a_response_without_a_body_is_whole() {
     let sent = response(&mut function, &[]);
     set(&mut function, Ok(sent));
     conclude(&mut function).unwrap();
-    assert_eq!(function.platform.response_head.unwrap().status, 200);
+    assert_eq!(function.platform.inner.response_head.unwrap().status, 200);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_declared_length_without_a_body_passes_only_where_http_has_it() {
             .unwrap();
         set(state, Ok(sent));
         assert_eq!(conclude(state).is_ok(), passes, "{is_head} {status}");
-        assert_eq!(state.platform.response_head.is_some(), passes);
+        assert_eq!(state.platform.inner.response_head.is_some(), passes);
     }
 }
 
@@ -250,7 +250,7 @@ fn an_empty_poll_list_traps() {
 fn a_full_response_makes_the_writer_wait_for_the_client() {
     let mut function = function();
     let state = &mut function;
-    state.platform.ring = 6;
+    state.platform.inner.ring = 6;
     let sent = response(state, &[]);
     let body = HostOutgoingResponse::body(state, again(&sent))
         .unwrap()
@@ -267,12 +267,12 @@ fn a_full_response_makes_the_writer_wait_for_the_client() {
             .is_ok()
     );
     // Two waits for room, and the flush at the end.
-    assert_eq!(state.platform.seen, [6, 12, 16]);
+    assert_eq!(state.platform.inner.seen, [6, 12, 16]);
     assert_eq!(state.check_write(again(&stream)).ok().unwrap(), 2);
     assert!(HostOutputStream::write(state, again(&stream), b"gh".to_vec()).is_ok());
     let room = HostOutputStream::subscribe(state, again(&stream)).unwrap();
     assert!(!HostPollable::ready(state, again(&room)).unwrap());
     state.block(again(&room)).unwrap();
     assert_eq!(state.check_write(again(&stream)).ok().unwrap(), 6);
-    assert_eq!(state.platform.response_body, b"0123456789abcdefgh");
+    assert_eq!(state.platform.inner.response_body, b"0123456789abcdefgh");
 }

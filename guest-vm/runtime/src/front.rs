@@ -1,0 +1,160 @@
+//! The platform as host functions see it: a request may have been made up.
+//!
+//! A warm-up's request does not come on the channel of the invocation, and what answers it
+//! goes nowhere. Everything else is the platform's.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use faasw_abi::channel::{Channel, HEAD_MAX, TAIL_MAX, Waits};
+use faasw_abi::wire::ResponseHead;
+
+use crate::platform::{Incoming, LogStream, Platform, SendError};
+
+/// Bytes of an answer that are taken at a time, as in a ring.
+const ROOM: usize = 64 << 10;
+
+/// A platform, and the request that was made up, as long as there is one.
+pub(crate) struct Front<P> {
+    /// What it is in front of.
+    pub(crate) inner: P,
+    warm_up: Option<WarmUp>,
+}
+
+/// A request that was made up, and what is known of its answer.
+struct WarmUp {
+    body: Vec<u8>,
+    read: usize,
+    status: Option<u16>,
+}
+
+impl<P> Front<P> {
+    pub(crate) fn new(inner: P) -> Self {
+        Self {
+            inner,
+            warm_up: None,
+        }
+    }
+
+    /// From now on the invocation's channel is that of a request with this body.
+    pub(crate) fn begin_warm_up(&mut self, body: Vec<u8>) {
+        self.warm_up = Some(WarmUp {
+            body,
+            read: 0,
+            status: None,
+        });
+    }
+
+    /// The channel is the platform's again. The status of the answer, if there was one.
+    pub(crate) fn end_warm_up(&mut self) -> Option<u16> {
+        self.warm_up.take()?.status
+    }
+
+    fn of(&self, channel: Channel) -> Option<&WarmUp> {
+        self.warm_up
+            .as_ref()
+            .filter(|_| channel == Channel::INVOCATION)
+    }
+}
+
+impl<P: Platform> Platform for Front<P> {
+    fn monotonic(&self) -> u64 {
+        self.inner.monotonic()
+    }
+
+    fn wall(&self) -> Duration {
+        self.inner.wall()
+    }
+
+    fn random(&mut self, out: &mut [u8]) {
+        self.inner.random(out);
+    }
+
+    fn wait(&mut self, waits: Waits, deadline: Option<u64>) {
+        // All of the request is there, and its answer always finds room.
+        let is_there = waits.has(Waits::bytes(Channel::INVOCATION))
+            || waits.has(Waits::room(Channel::INVOCATION));
+        if self.warm_up.is_none() || !is_there {
+            self.inner.wait(waits, deadline);
+        }
+    }
+
+    fn log(&mut self, stream: LogStream, bytes: &[u8]) {
+        self.inner.log(stream, bytes);
+    }
+
+    fn head(&mut self, channel: Channel) -> Vec<u8> {
+        self.inner.head(channel)
+    }
+
+    fn incoming(&self, channel: Channel) -> Incoming {
+        match self.of(channel) {
+            None => self.inner.incoming(channel),
+            Some(warm_up) if warm_up.read < warm_up.body.len() => Incoming::Ready,
+            Some(_) => Incoming::End,
+        }
+    }
+
+    fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
+        match &mut self.warm_up {
+            Some(warm_up) if channel == Channel::INVOCATION => {
+                let rest = warm_up.body.get(warm_up.read..).unwrap_or_default();
+                let some = rest.get(..out.len()).unwrap_or(rest);
+                for (to, from) in out.iter_mut().zip(some) {
+                    *to = *from;
+                }
+                warm_up.read += some.len();
+                some.len()
+            }
+            _ => self.inner.read(channel, out),
+        }
+    }
+
+    fn tail(&self, channel: Channel) -> Vec<u8> {
+        match self.of(channel) {
+            Some(_) => Vec::new(),
+            None => self.inner.tail(channel),
+        }
+    }
+
+    fn send_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), SendError> {
+        match &mut self.warm_up {
+            Some(_) if channel == Channel::INVOCATION && head.len() as u64 > HEAD_MAX => {
+                Err(SendError::HeadTooLarge)
+            }
+            Some(warm_up) if channel == Channel::INVOCATION => {
+                warm_up.status = ResponseHead::decode(head).ok().map(|head| head.status);
+                Ok(())
+            }
+            _ => self.inner.send_head(channel, head),
+        }
+    }
+
+    fn room(&self, channel: Channel) -> usize {
+        match self.of(channel) {
+            Some(_) => ROOM,
+            None => self.inner.room(channel),
+        }
+    }
+
+    fn send(&mut self, channel: Channel, bytes: &[u8]) -> usize {
+        match self.of(channel) {
+            Some(_) => bytes.len(),
+            None => self.inner.send(channel, bytes),
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.warm_up.is_none() {
+            self.inner.flush();
+        }
+    }
+
+    fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), SendError> {
+        match self.of(channel) {
+            Some(_) if tail.len() as u64 > TAIL_MAX => Err(SendError::TailTooLarge),
+            Some(_) => Ok(()),
+            None => self.inner.finish(channel, tail),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Requests that nobody made: what they leave, what is told of them, and what fails.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use std::sync::LazyLock;
+
+use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY};
+use faasw_abi::outcome::Outcome;
+use faasw_runtime::failure::Failure;
+use faasw_runtime::function::Ready;
+use faasw_runtime::testing::MemoryPlatform;
+
+use support::{CgiModule, HttpComponent, bytes, compile, fixture, get};
+
+static PROBE: LazyLock<Vec<u8>> =
+    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/http-probe.wasm")));
+
+fn ready() -> Ready<MemoryPlatform> {
+    get(HttpComponent, "/").ready(&PROBE).unwrap()
+}
+
+/// The probe once it has answered a request for `path`.
+fn warm(ready: &mut Ready<MemoryPlatform>, path: &str, body: &[u8]) -> Result<(), Failure> {
+    ready.warm_up(get(HttpComponent, path).request, body.to_vec())
+}
+
+#[test]
+fn requests_begin_with_what_they_left() {
+    let mut ready = ready();
+    for path in [
+        "/count",
+        "/count",
+        "/status/404",
+        "/body/300000",
+        "/trailers",
+    ] {
+        warm(&mut ready, path, b"").unwrap();
+    }
+    let platform = ready.platform();
+    assert!(platform.response_head.is_none() && platform.response_body.is_empty());
+    assert!(platform.finished.is_none() && platform.seen.is_empty());
+    ready.handle(get(HttpComponent, "/count").request).unwrap();
+    assert_eq!(ready.platform().response_body, bytes("3\n"));
+    assert_eq!(ready.platform().finished, Some(vec![]));
+}
+
+#[test]
+fn each_has_a_body_of_its_own() {
+    let mut ready = ready();
+    ready.platform_mut().request_body = bytes("the client's");
+    warm(&mut ready, "/echo", &[b'x'; 200_000]).unwrap();
+    warm(&mut ready, "/echo", b"").unwrap();
+    // One of which nothing was read.
+    warm(&mut ready, "/hello", b"left").unwrap();
+    ready.handle(get(HttpComponent, "/echo").request).unwrap();
+    assert_eq!(
+        ready.platform().response_body,
+        bytes("GET /echo\n\nthe client's")
+    );
+}
+
+#[test]
+fn what_they_draw_counts_until_a_request_begins() {
+    let mut ready = ready();
+    warm(&mut ready, "/hello", b"").unwrap();
+    assert!(ready.draws().is_empty());
+    warm(&mut ready, "/clock", b"").unwrap();
+    assert_eq!(ready.draws().bits(), DRAW_CLOCK);
+    warm(&mut ready, "/random", b"").unwrap();
+    assert_eq!(ready.draws().bits() & DRAW_ENTROPY, DRAW_ENTROPY);
+    let told = ready.draws().to_string();
+    ready.handle(get(HttpComponent, "/random").request).unwrap();
+    assert_eq!(ready.draws().to_string(), told);
+}
+
+#[test]
+fn what_answers_badly_is_told() {
+    for (path, outcome, why) in [
+        ("/status/500", Outcome::FunctionError, "status 500"),
+        ("/panic", Outcome::Trap, "unreachable"),
+        ("/exit/0", Outcome::Exit, "exited with code 0"),
+        ("/exit/1", Outcome::Exit, "exited with code 1"),
+        (
+            "/no-response",
+            Outcome::NoResponse,
+            "without setting a response",
+        ),
+        ("/drop-body/10", Outcome::Trap, "trap_after_head"),
+    ] {
+        let failure = warm(&mut ready(), path, b"").unwrap_err();
+        assert_eq!(failure.outcome, outcome, "{failure}");
+        assert!(failure.report.contains(why), "{failure}");
+    }
+}
+
+#[test]
+fn a_command_cannot_be_warmed_up() {
+    let code = compile(CgiModule, &fixture("fixtures/cgi-probe.wasm"));
+    let call = get(CgiModule, "/");
+    let mut ready = call.ready(&code).unwrap();
+    let failure = ready.warm_up(call.request.clone(), Vec::new()).unwrap_err();
+    assert_eq!(failure.outcome, Outcome::LoadFailed);
+    assert!(failure.report.contains("command"), "{failure}");
+}

@@ -1,0 +1,371 @@
+//! A function version, and how its seed is made.
+
+use std::slice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use faasw_abi::command::{Command, Commands};
+use faasw_abi::doorbell::Ring;
+use faasw_abi::mailbox::{CONFIGURATION_MAX, WARM_UPS_MAX};
+use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
+use faasw_abi::wire::{FunctionKind, SeedConfig};
+use faasw_seedtree::StepDigest;
+use faasw_text::Line;
+use tokio::time::timeout;
+
+use super::engine::ENGINE_MEMORY;
+use super::making::{Feed, Instantiated, Making};
+use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
+use crate::error::{InvokeError, SeedError};
+use crate::mailbox::{LogLines, Mailbox};
+use crate::shells::Stock;
+use crate::snapshots::{Code, Frozen};
+
+/// What a function version's seed is made of, and what is known of making it.
+#[derive(Debug)]
+pub struct Version {
+    /// Its number among those of the pool.
+    deployment: u64,
+    spec: FunctionSpec,
+    code: Arc<Code>,
+    memory_limit: u64,
+    ram_bytes: u64,
+    /// What has a guest load it.
+    load: Commands,
+    /// What has a guest become it where its seed is missing: a request instantiates what is
+    /// only loaded, but does not initialise.
+    become_ready: Commands,
+    /// What has it answer requests that nobody made, once it is ready.
+    warm_ups: Vec<Command>,
+    time_limit: Duration,
+    learnt: Mutex<Learnt>,
+}
+
+/// What making a version's seed has told.
+#[derive(Debug, Default)]
+struct Learnt {
+    /// Whether it was made, now or before.
+    was_made: bool,
+    /// Where it is frozen: decided when it is made first, or known from before.
+    after_init: Option<bool>,
+    /// What instantiating it takes.
+    instantiation: Duration,
+    /// Whether instantiating it drew entropy; `false` as long as that was not seen.
+    drew_entropy: bool,
+    /// What it drew, by import, one line each; empty as long as that was not seen.
+    drawn: String,
+}
+
+/// RAM of a guest whose memories may have so many bytes.
+///
+/// # Errors
+/// When that is more than a guest can have.
+pub(super) fn ram_of(memory_limit: u64) -> Result<u64, SeedError> {
+    ram_bytes(memory_limit).ok_or(SeedError::MemoryTooLarge {
+        wanted: memory_limit,
+        most: RAM_MAX - RAM_OVERHEAD,
+    })
+}
+
+pub(super) fn too_late(limit: Duration) -> SeedError {
+    SeedError::Function(InvokeError::TimedOut(limit))
+}
+
+/// The commands of a function's warm-up requests.
+///
+/// # Errors
+/// When they do not fit a mailbox beside what else there is to do.
+fn warm_ups(spec: &FunctionSpec) -> Result<Vec<Command>, SeedError> {
+    let commands = spec
+        .warm_ups
+        .iter()
+        .map(|WarmUp { head, body }| Command::WarmUp {
+            request: head.clone(),
+            body: body.to_vec(),
+        });
+    let commands: Vec<_> = commands.collect();
+    let length = Commands::of(&commands).bytes().len();
+    if length as u64 > WARM_UPS_MAX {
+        return Err(SeedError::WarmUpTooLarge(length, WARM_UPS_MAX));
+    }
+    Ok(commands)
+}
+
+impl Version {
+    /// The pool's `deployment`th, of this code.
+    ///
+    /// # Errors
+    /// When its memory, configuration or warm-up requests are more than a guest can have.
+    pub fn new(
+        spec: &FunctionSpec,
+        kind: FunctionKind,
+        code: &Arc<Code>,
+        time_limit: Duration,
+        known: Option<Known>,
+        deployment: u64,
+    ) -> Result<Self, SeedError> {
+        let memory_limit = match &spec.script {
+            // Its guests are an engine's, whose RAM does not become less, and have to
+            // receive it.
+            Some(script) => spec.memory_limit.max(ENGINE_MEMORY) + script.files.len() as u64,
+            None => spec.memory_limit,
+        };
+        let ram_bytes = ram_of(memory_limit)?;
+        let config = SeedConfig {
+            kind,
+            tells_state: code.tells_state(),
+            memory_limit: spec.memory_limit,
+            arguments: vec![spec.name.clone().into_bytes()],
+            environment: spec.environment.clone(),
+        };
+        let length = config.encoded_len();
+        if length as u64 > CONFIGURATION_MAX {
+            return Err(SeedError::ConfigTooLarge(length, CONFIGURATION_MAX));
+        }
+        let code_bytes = code.bytes();
+        let become_it = match spec.script {
+            Some(_) => Command::Script { config },
+            None => Command::Load { code_bytes, config },
+        };
+        let mut commands = vec![Command::Grow { ram_bytes }, become_it];
+        let load = Commands::of(&commands);
+        if let Some(export) = spec.init.clone() {
+            commands.extend([Command::Instantiate, Command::Evaluate { export }]);
+        }
+        let learnt = known.map_or_else(Learnt::default, |known| Learnt {
+            was_made: true,
+            after_init: Some(known.after_init),
+            instantiation: known.instantiation,
+            ..Learnt::default()
+        });
+        Ok(Self {
+            deployment,
+            spec: spec.clone(),
+            code: code.clone(),
+            memory_limit,
+            ram_bytes,
+            load,
+            become_ready: Commands::of(&commands),
+            warm_ups: warm_ups(spec)?,
+            time_limit,
+            learnt: Mutex::new(learnt),
+        })
+    }
+
+    /// What an initialisation makes depends on when it runs, too: it may read the clock, or
+    /// draw. So each deployment is a step of its own, whatever others are made of.
+    pub fn digest(&self) -> StepDigest {
+        StepDigest::of(&[b"function", &self.deployment.to_le_bytes()])
+    }
+
+    /// The function's name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// What has a guest become it where its seed is missing.
+    pub fn become_ready(&self) -> &Commands {
+        &self.become_ready
+    }
+
+    /// Its compiled code.
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Bytes that its guests may come to have for it: all its linear memories, and what a
+    /// script takes on its way.
+    pub fn memory_limit(&self) -> u64 {
+        self.memory_limit
+    }
+
+    /// RAM of its guests, in bytes.
+    pub fn ram_bytes(&self) -> u64 {
+        self.ram_bytes
+    }
+
+    /// Whether it is a script, which only its own seed can be forked for.
+    pub fn is_script(&self) -> bool {
+        self.spec.script.is_some()
+    }
+
+    /// Where its seed is frozen, if that is known: after its initialisation or before.
+    pub fn after_init(&self) -> Option<bool> {
+        self.learnt().after_init
+    }
+
+    /// What its initialisation takes, as far as that is known.
+    pub fn instantiation(&self) -> Duration {
+        self.learnt().instantiation
+    }
+
+    /// What was found out while `frozen` was made.
+    pub fn report(&self, frozen: &Frozen) -> FreezeReport {
+        let learnt = self.learnt();
+        FreezeReport {
+            after_init: learnt.after_init == Some(true),
+            drew_entropy: learnt.drew_entropy,
+            drawn: learnt.drawn.clone(),
+            instantiation: learnt.instantiation,
+            layer_bytes: frozen.bytes(),
+        }
+    }
+
+    /// Makes its seed. Where that was done before, it is done without requests that warm it up
+    /// if these fail now.
+    ///
+    /// # Errors
+    /// When it fails to load, to initialise or to warm up in time, or draws what it may not;
+    /// platform errors.
+    pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+        let mut making = self.in_time(self.initialised(stock, parent)).await?;
+        if !self.warm_ups.is_empty() {
+            match self.in_time(self.warm_up(&mut making)).await {
+                Ok(()) => {}
+                Err(error) if !self.learnt().was_made || error.is_platform() => return Err(error),
+                Err(error) => {
+                    let (function, error) = (self.name(), Line(&error));
+                    tracing::warn!(function, %error, "a seed is not warmed up");
+                    making = self.in_time(self.initialised(stock, parent)).await?;
+                }
+            }
+        }
+        let frozen = self.in_time(making.freeze()).await?;
+        self.learnt().was_made = true;
+        Ok(frozen)
+    }
+
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, SeedError>>,
+    ) -> Result<T, SeedError> {
+        let done = timeout(self.time_limit, work).await;
+        done.unwrap_or_else(|_| Err(too_late(self.time_limit)))
+    }
+
+    /// A guest that is ready, or where it is to be frozen before that loaded.
+    async fn initialised(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
+        match (&self.spec.script, &self.spec.init) {
+            (Some(script), _) => self.take_script(stock, parent, script).await,
+            (None, Some(export)) => {
+                let mut making = self.load(stock, parent).await?;
+                self.initialise(&mut making, export).await?;
+                Ok(making)
+            }
+            (None, None) if self.warm_ups.is_empty() => self.as_it_is(stock, parent).await,
+            (None, None) => {
+                let mut making = self.load(stock, parent).await?;
+                let did = making.instantiate().await?;
+                self.learn(&did, true);
+                Ok(making)
+            }
+        }
+    }
+
+    /// Instantiates it, unless that draws.
+    async fn as_it_is(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
+        let mut making = self.load(stock, parent).await?;
+        if self.after_init() != Some(false) {
+            let did = making.instantiate().await?;
+            let after_init = match self.spec.freeze {
+                FreezePolicy::AfterInit => true,
+                FreezePolicy::BeforeInit => false,
+                FreezePolicy::Auto => !did.drew_entropy,
+            };
+            self.learn(&did, after_init);
+            if self.after_init() == Some(false) {
+                // That has shown that the function can be instantiated, and what
+                // that draws; a seed without it takes another guest.
+                making = self.load(stock, parent).await?;
+            }
+        }
+        Ok(making)
+    }
+
+    /// Has it answer requests that nobody made. What they draw would be in the seed, and so in
+    /// all requests; but nearly all read clocks, and mean the request's.
+    async fn warm_up(&self, making: &mut Making) -> Result<(), SeedError> {
+        for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
+            let went = making.go(slice::from_ref(command), Ring::Ready).await;
+            went.map_err(|error| match error {
+                SeedError::Function(error) => SeedError::WarmUp {
+                    request: request.told(),
+                    error,
+                },
+                other => other,
+            })?;
+        }
+        let did = making.drawn()?;
+        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::WarmUpDrew(did.told()));
+        }
+        // An ancestor's instance does without: what it takes is what it took before.
+        let took = self.instantiation();
+        self.learn(&Instantiated { took, ..did }, true);
+        Ok(())
+    }
+
+    /// Hands an engine its script. What that draws would be in the seed, and so in all
+    /// requests; but clocks are read by many, who mean nothing by it.
+    async fn take_script(
+        &self,
+        stock: &Stock,
+        parent: &Arc<Frozen>,
+        script: &Script,
+    ) -> Result<Making, SeedError> {
+        let log = LogLines::new(self.spec.log.clone(), 0);
+        let mut mailbox = Mailbox::new()?;
+        mailbox.put_commands(&self.load)?;
+        let feed = Feed::open(script.files.clone(), &mut mailbox).map_err(SeedError::Function)?;
+        let (ram, code) = (self.ram_bytes, Some(self.code()));
+        let making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
+        let mut making = making.giving(feed);
+        making.reach(Ring::Ready).await?;
+        let did = making.drawn()?;
+        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::ScriptDrew(did.told()));
+        }
+        self.learn(&did, true);
+        Ok(making)
+    }
+
+    /// Has it initialise itself. What that draws would be in the seed, and so in all requests.
+    async fn initialise(&self, making: &mut Making, export: &str) -> Result<(), SeedError> {
+        let instantiated = making.instantiate().await?;
+        let mut did = making.evaluate(export).await?;
+        // Many read clocks while they are instantiated, and mean nothing by it: Go does.
+        let draws = did.drew_entropy || did.read_clock && !instantiated.read_clock;
+        if draws && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::InitDrew {
+                export: export.to_owned(),
+                drawn: did.told(),
+            });
+        }
+        did.took += instantiated.took;
+        self.learn(&did, true);
+        Ok(())
+    }
+
+    fn learn(&self, did: &Instantiated, after_init: bool) {
+        let mut learnt = self.learnt();
+        learnt.after_init = Some(after_init);
+        learnt.instantiation = did.took;
+        learnt.drew_entropy = did.drew_entropy;
+        learnt.drawn.clone_from(&did.drawn);
+    }
+
+    /// A guest at the early freeze point.
+    async fn load(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
+        let log = LogLines::new(self.spec.log.clone(), 0);
+        let mut mailbox = Mailbox::new()?;
+        mailbox.put_commands(&self.load)?;
+        let (ram, code) = (self.ram_bytes, Some(self.code()));
+        let mut making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
+        making.reach(Ring::Loaded).await?;
+        Ok(making)
+    }
+
+    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
