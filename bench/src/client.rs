@@ -74,6 +74,15 @@ pub fn request(url: &Url, path: &str, connections: Connections, fields: &str) ->
     format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n{close}{fields}\r\n").into_bytes()
 }
 
+/// The bytes of a POST request for an address with JSON as its body.
+pub fn posting(url: &Url, connections: Connections, json: &[u8]) -> Vec<u8> {
+    let length = json.len();
+    let fields = format!("content-type: application/json\r\ncontent-length: {length}\r\n");
+    let get = request(url, &url.path, connections, &fields);
+    let behind_method = get.strip_prefix(b"GET").unwrap_or(&get);
+    [b"POST", behind_method, json].concat()
+}
+
 /// A client of one server.
 #[derive(Debug)]
 pub struct Client {

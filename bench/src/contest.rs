@@ -76,6 +76,12 @@ impl Contestant {
         }
     }
 
+    /// The same, which is sent JSON.
+    pub fn posting(mut self, json: &[u8]) -> Self {
+        self.generator = self.generator.posting(json);
+        self
+    }
+
     fn measure(&mut self, each: Until) -> Result<()> {
         let before = self.process.map(process::cpu_time).transpose()?;
         let outcome = self

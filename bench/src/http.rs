@@ -1,6 +1,8 @@
 //! `faasw-bench http`: the same request here and elsewhere.
 
-use anyhow::Result;
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use crate::{
@@ -42,6 +44,9 @@ pub struct Arguments {
     /// Requests to each address before the first round, not counted
     #[arg(long, default_value_t = 50)]
     warm_up: u64,
+    /// Post this file, which is JSON, instead of getting
+    #[arg(long, value_name = "FILE")]
+    post: Option<PathBuf>,
     /// Open a new connection for each request
     #[arg(long)]
     close: bool,
@@ -82,6 +87,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     } else {
         Connections::Keep
     };
+    let post = arguments.post.as_ref().map(|file| {
+        fs::read(file).with_context(|| format!("{} cannot be read", file.display()))
+    });
+    let post = post.transpose()?;
     let addresses = [
         ("ours", Some(&arguments.ours), arguments.ours_pid),
         ("peer", Some(&arguments.peer), arguments.peer_pid),
@@ -91,7 +100,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .into_iter()
         .filter_map(|(name, url, pid)| {
             let connections = arguments.connections.into();
-            Some(Contestant::new(name, url?, pid, keep, connections))
+            let contestant = Contestant::new(name, url?, pid, keep, connections);
+            Some(match &post {
+                Some(json) => contestant.posting(json),
+                None => contestant,
+            })
         })
         .collect();
     let rounds = Rounds {

@@ -101,6 +101,12 @@ impl Generator {
         }
     }
 
+    /// The same, which posts JSON.
+    pub fn posting(mut self, json: &[u8]) -> Self {
+        self.request = client::posting(&self.url, self.connections, json);
+        self
+    }
+
     /// Sends requests until `until`.
     ///
     /// # Errors

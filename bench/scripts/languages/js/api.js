@@ -1,0 +1,18 @@
+// Parses some 10 KB of JSON, transforms it, writes it again.
+async function answer(request) {
+  const { orders } = await request.json();
+  const customers = {};
+  for (const { id, customer, items } of orders) {
+    const total = items.reduce((sum, item) => sum + item.price * item.quantity, 0);
+    const entry = (customers[customer] ??= { orders: [], total: 0 });
+    entry.orders.push({ id, total, items: items.map((item) => item.name.toUpperCase()) });
+    entry.total += total;
+  }
+  return new Response(JSON.stringify({ customers }), {
+    headers: { "content-type": "application/json" },
+  });
+}
+
+addEventListener("fetch", (event) => {
+  event.respondWith(answer(event.request));
+});

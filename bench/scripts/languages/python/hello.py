@@ -1,0 +1,2 @@
+def answer(body):
+    return "text/plain", b"hello\n"
