@@ -87,9 +87,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     } else {
         Connections::Keep
     };
-    let post = arguments.post.as_ref().map(|file| {
-        fs::read(file).with_context(|| format!("{} cannot be read", file.display()))
-    });
+    let post = arguments
+        .post
+        .as_ref()
+        .map(|file| fs::read(file).with_context(|| format!("{} cannot be read", file.display())));
     let post = post.transpose()?;
     let addresses = [
         ("ours", Some(&arguments.ours), arguments.ours_pid),

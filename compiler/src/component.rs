@@ -75,7 +75,7 @@ fn entry_point(types: TypesRef<'_>, exports: &[&str]) -> Option<Result<FunctionK
 fn takes_scripts(types: TypesRef<'_>, exports: &[&str]) -> bool {
     exports.iter().any(|name| {
         let is_it = InterfaceName::parse(name)
-            .is_some_and(|name| name.path == SCRIPT_EXPORT && name.is_engines());
+            .is_some_and(|name| name.path == SCRIPT_EXPORT && name.is_ours());
         let exported = types.component_item_for_export(name).map(|item| item.ty);
         is_it
             && instance(types, exported)

@@ -34,9 +34,13 @@ impl<'a> InterfaceName<'a> {
         self.path.starts_with("wasi:") && self.is_0(2)
     }
 
-    /// Whether this is any release 0.1 of an interface between engines and this project.
-    pub fn is_engines(&self) -> bool {
-        self.path.starts_with("faasw:engine/") && self.is_0(1)
+    /// Whether this is any release 0.1 of an interface of this project, for engines or functions.
+    pub fn is_ours(&self) -> bool {
+        let is_ours = |package| self.path.starts_with(package);
+        ["faasw:engine/", "faasw:function/"]
+            .into_iter()
+            .any(is_ours)
+            && self.is_0(1)
     }
 
     fn is_0(&self, minor: u64) -> bool {
@@ -61,16 +65,16 @@ mod tests {
     }
 
     #[test]
-    fn engines_have_a_version_of_their_own() {
-        let is_engines = |name| InterfaceName::parse(name).is_some_and(|name| name.is_engines());
-        assert!(is_engines("faasw:engine/script@0.1.7"));
+    fn ours_have_a_version_of_their_own() {
+        let is_ours = |name| InterfaceName::parse(name).is_some_and(|name| name.is_ours());
+        assert!(is_ours("faasw:engine/script@0.1.7") && is_ours("faasw:function/entry@0.1.0"));
         for name in [
             "faasw:engine/script",
             "faasw:engine/script@0.2.0",
             "faasw:engine/script@0.1.0-rc",
             "wasi:engine/script@0.1.0",
         ] {
-            assert!(!is_engines(name), "{name}");
+            assert!(!is_ours(name), "{name}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! The functions of WASI preview 1 and their types.
+//! The functions that a module may import, which are those of WASI preview 1 and the func-entry
+//! point, and their types.
 //!
 //! Which of them a module may import is the runtime's word
 //! ([`faasw_runtime::supported`]). The types are the standard's and never
@@ -6,11 +7,13 @@
 
 use std::fmt;
 
+use faasw_abi::entry::{ENTRY_MODULE, ENTRY_NAME};
 use faasw_runtime::supported::{PREVIEW1, PREVIEW1_MODULE};
 use wasmparser::{FuncType, ValType};
 
 /// The type of a function: a letter a parameter, `i` for i32 and `I` for i64.
-/// Its result is an i32, the error number, but for `proc_exit`, which has none.
+/// Its result is an i32, the error number, but for `proc_exit` and the func-entry point, which
+/// have none.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
     params: &'static str,
@@ -19,6 +22,12 @@ pub struct Signature {
 
 /// The type of `module`'s function `name`, if functions may import it.
 pub fn signature(module: &str, name: &str) -> Option<Signature> {
+    if (module, name) == (ENTRY_MODULE, ENTRY_NAME) {
+        return Some(Signature {
+            params: "",
+            has_result: false,
+        });
+    }
     if module != PREVIEW1_MODULE || !PREVIEW1.contains(&name) {
         return None;
     }

@@ -67,7 +67,7 @@ impl Supported {
     /// What the interface of that name offers, or `None` if it is not supported.
     pub fn interface(&self, name: &str) -> Option<&Items> {
         let name = InterfaceName::parse(name)?;
-        if !name.is_wasi_0_2() && !name.is_engines() {
+        if !name.is_wasi_0_2() && !name.is_ours() {
             return None;
         }
         self.interfaces.get(name.path)

@@ -99,6 +99,7 @@ fn messages() -> Vec<Seed> {
     let config = SeedConfig {
         kind: FunctionKind::CgiModule,
         tells_state: false,
+        has_entry: false,
         memory_limit: 1 << 27,
         arguments: vec![b"hello".to_vec()],
         environment: vec![pair("A", "b")],

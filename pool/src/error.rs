@@ -113,6 +113,17 @@ pub enum SeedError {
         "before its first request the script draws what every request would find the same ({0}); draw it in requests, or freeze after-init to share it"
     )]
     ScriptDrew(String),
+    /// It drew what all requests would share before its own code said that it is to be frozen;
+    /// by import.
+    #[error(
+        "before it comes to its entry point the function draws what every request would find the same ({0}); draw it behind that, or freeze after-init to share it"
+    )]
+    EntryDrew(String),
+    /// It was frozen at its entry point before what was to be done, too.
+    #[error(
+        "the function comes to its entry point, where it is frozen, before {0}; they exclude each other"
+    )]
+    EnteredBefore(String),
     /// It did not answer a request that was to warm it up.
     #[error("the warm-up request {request}: {error}")]
     WarmUp {

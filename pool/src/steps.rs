@@ -44,6 +44,7 @@ impl Steps {
         let config = SeedConfig {
             kind: compiled.kind,
             tells_state: false,
+            has_entry: false,
             memory_limit: spec.memory_limit,
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -137,6 +138,7 @@ impl StepTree {
                 config: SeedConfig {
                     kind: compiled.kind,
                     tells_state: false,
+                    has_entry: false,
                     memory_limit: spec.memory_limit,
                     arguments: Vec::new(),
                     environment: Vec::new(),

@@ -9,7 +9,8 @@
 //! ```text
 //! Booted ─ Link ─▶ Linked ─ Load ─▶ Loaded ─ Instantiate ─▶ Ready ─┬─ Evaluate ─▶ Ready
 //!                                                                   ├─ Script ───▶ Ready
-//!                                                                   └─ WarmUp ───▶ Ready
+//!                                                                   ├─ WarmUp ───▶ Ready
+//!                                                                   └─ Run ──────▶ (entry point)
 //! ```
 //!
 //! [`Command::Grow`] changes no stage. A request is served by a function that is loaded
@@ -57,6 +58,9 @@ pub enum Command {
         /// Its body.
         body: Vec<u8>,
     },
+    /// Run a command up to its func-entry point, where it is frozen; what goes on from there has
+    /// a request, which that run answers.
+    Run,
 }
 
 impl Command {
@@ -67,6 +71,7 @@ impl Command {
     const EVALUATE: u8 = 5;
     const SCRIPT: u8 = 6;
     const WARM_UP: u8 = 7;
+    const RUN: u8 = 8;
 
     /// What it is called, for reports.
     #[must_use]
@@ -79,6 +84,7 @@ impl Command {
             Self::Evaluate { .. } => "evaluate",
             Self::Script { .. } => "script",
             Self::WarmUp { .. } => "warm-up",
+            Self::Run => "run",
         }
     }
 
@@ -108,6 +114,7 @@ impl Command {
                 writer.string(&request.encode());
                 writer.string(body);
             }
+            Self::Run => writer.bytes(&[Self::RUN]),
         }
     }
 
@@ -144,6 +151,7 @@ impl Command {
                     body,
                 }
             }
+            Self::RUN => Self::Run,
             _ => return Err(WireError::BadValue),
         };
         Ok((command, bytes.len().saturating_sub(reader.left())))
@@ -190,7 +198,7 @@ mod tests {
     use crate::wire::FunctionKind;
     use alloc::vec;
 
-    fn all() -> [Command; 7] {
+    fn all() -> [Command; 8] {
         [
             Command::Link,
             Command::Grow { ram_bytes: 1 << 27 },
@@ -199,6 +207,7 @@ mod tests {
                 config: SeedConfig {
                     kind: FunctionKind::CgiModule,
                     tells_state: true,
+                    has_entry: false,
                     memory_limit: 1 << 20,
                     arguments: vec![b"f".to_vec()],
                     environment: vec![(b"A".to_vec(), b"b".to_vec())],
@@ -212,6 +221,7 @@ mod tests {
                 config: SeedConfig {
                     kind: FunctionKind::HttpComponent,
                     tells_state: false,
+                    has_entry: false,
                     memory_limit: 1 << 21,
                     arguments: vec![b"g".to_vec()],
                     environment: Vec::new(),
@@ -226,13 +236,14 @@ mod tests {
                 },
                 body: b"{}".to_vec(),
             },
+            Command::Run,
         ]
     }
 
     #[test]
     fn a_list_is_read_one_command_at_a_time() {
         let commands = Commands::of(&all());
-        assert_eq!(commands.count(), 7);
+        assert_eq!(commands.count(), 8);
         let mut rest = commands.bytes();
         for expected in all() {
             let (command, length) = Command::decode_first(rest).unwrap();
@@ -252,7 +263,7 @@ mod tests {
                 assert_eq!(cut, Err(WireError::Truncated));
             }
         }
-        for kind in [0, 8, 255] {
+        for kind in [0, 9, 255] {
             let decoded = Command::decode_first(&[kind; 32]);
             assert_eq!(decoded, Err(WireError::BadValue));
         }

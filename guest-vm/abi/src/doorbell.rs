@@ -38,6 +38,9 @@ pub enum Ring {
     Rewritten = 9,
     /// The end of [`crate::memory_map::TOUCH`].
     Touched = 10,
+    /// The function's own code says that it is to be frozen where it is, amid a command: its
+    /// func-entry point. The draws of [`crate::mailbox::GuestWords`] are those so far.
+    Entry = 11,
 }
 
 impl Ring {
@@ -66,13 +69,14 @@ mod tests {
             Ring::Populate => 8,
             Ring::Rewritten => 9,
             Ring::Touched => 10,
+            Ring::Entry => 11,
         }
     }
 
     #[test]
     fn each_number_is_its_ring_and_no_other_number_is_one() {
         for value in (0..=1000).chain([u32::MAX]) {
-            let is_known = (1..=10).contains(&value);
+            let is_known = (1..=11).contains(&value);
             let read = Ring::from_u32(value).map(number);
             assert_eq!(read, is_known.then_some(value));
         }

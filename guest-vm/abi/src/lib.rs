@@ -31,6 +31,7 @@ pub mod channel;
 pub mod clock;
 pub mod command;
 pub mod doorbell;
+pub mod entry;
 pub mod isa;
 pub mod mailbox;
 pub mod memory_map;
@@ -46,4 +47,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;

@@ -93,6 +93,9 @@ pub struct SeedConfig {
     /// Whether a request is answered with what the function has become ([`crate::state`]),
     /// for which its code must have been instrumented.
     pub tells_state: bool,
+    /// Whether it imports the func-entry point ([`crate::entry`]): a command sees no request
+    /// before it comes there.
+    pub has_entry: bool,
     /// Most bytes of all linear memories and tables together.
     pub memory_limit: u64,
     /// Program arguments, the name first.
@@ -314,7 +317,8 @@ impl SeedConfig {
     }
 
     pub(crate) fn write(&self, writer: &mut Writer) {
-        writer.bytes(&[self.kind as u8, u8::from(self.tells_state)]);
+        writer.bytes(&[self.kind as u8]);
+        writer.bytes(&[u8::from(self.tells_state), u8::from(self.has_entry)]);
         writer.bytes(&self.memory_limit.to_le_bytes());
         writer.count(self.arguments.len());
         for argument in &self.arguments {
@@ -324,14 +328,16 @@ impl SeedConfig {
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        let [kind, tells_state] = reader.array()?;
+        let [kind, tells_state, has_entry] = reader.array()?;
+        let flag = |byte| match byte {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(WireError::BadValue),
+        };
         Ok(Self {
             kind: FunctionKind::from_u8(kind).ok_or(WireError::BadValue)?,
-            tells_state: match tells_state {
-                0 => false,
-                1 => true,
-                _ => return Err(WireError::BadValue),
-            },
+            tells_state: flag(tells_state)?,
+            has_entry: flag(has_entry)?,
             memory_limit: u64::from_le_bytes(reader.array()?),
             arguments: reader.list(Reader::string)?,
             environment: reader.pairs()?,

@@ -14,6 +14,7 @@ use faasw_abi::clock::Clock;
 use faasw_abi::command::Command;
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{self, LOG_RECORD_HEADER};
+use faasw_runtime::draws::Draws;
 use faasw_runtime::platform::{Incoming, LogStream, Platform, SendError};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -37,6 +38,10 @@ pub struct Instance {
     commands_read: u64,
     /// How many of them were done.
     commands_done: u32,
+    /// When the last of them began, by the instance's age in nanoseconds.
+    step_begun: u64,
+    /// When the function was ready for its request, likewise.
+    begun: u64,
 }
 
 /// How far a channel is, by the guest's own count.
@@ -62,6 +67,8 @@ impl Instance {
             unseen: false,
             commands_read: 0,
             commands_done: 0,
+            step_begun: 0,
+            begun: 0,
         };
         instance.resume();
         instance
@@ -82,6 +89,7 @@ impl Instance {
         self.unseen = false;
         self.commands_read = 0;
         self.commands_done = 0;
+        self.step_begun = 0;
     }
 
     /// The next command that the node has given in this activation, if there is one.
@@ -95,6 +103,7 @@ impl Instance {
         match Command::decode_first(&bytes) {
             Ok((command, length)) => {
                 self.commands_read += length as u64;
+                self.step_begun = self.age();
                 Some(command)
             }
             Err(error) => host::fatal(format_args!("a command: {error}")),
@@ -110,6 +119,36 @@ impl Instance {
     /// Nanoseconds since this instance was activated.
     pub fn age(&self) -> u64 {
         self.clock.since_activation(cpu::tsc())
+    }
+
+    /// Says what the function has drawn so far, and how long this step took.
+    pub fn tell_draws(&self, draws: &Draws) {
+        let drawn = host::write_report(format_args!("{draws}"));
+        let (bits, entropy) = (draws.bits(), draws.entropy_bytes());
+        publish!(draws, bits);
+        publish!(entropy_drawn, u32::try_from(entropy).unwrap_or(u32::MAX));
+        publish!(report_len, drawn);
+        let took = self.age().saturating_sub(self.step_begun);
+        publish!(init_nanoseconds, took);
+    }
+
+    /// The function is ready for its request.
+    pub fn begin(&mut self) {
+        self.begun = self.age();
+        publish!(init_nanoseconds, self.begun);
+    }
+
+    /// Nanoseconds since then.
+    pub fn served_for(&self) -> u64 {
+        self.age().saturating_sub(self.begun)
+    }
+
+    /// Rings, and says what time it is for what may be frozen behind that.
+    pub fn stand(&mut self, why: Ring) {
+        let now = self.monotonic();
+        publish!(monotonic_nanoseconds, now);
+        host::ring(why);
+        self.resume();
     }
 
     /// Whether a request came with the activation.
@@ -185,6 +224,14 @@ impl Platform for Instance {
 
     fn random(&mut self, out: &mut [u8]) {
         self.generator.fill_bytes(out);
+    }
+
+    fn freeze(&mut self, draws: &Draws) {
+        if !self.has_request() {
+            self.tell_draws(draws);
+            self.stand(Ring::Entry);
+            self.begin();
+        }
     }
 
     fn wait(&mut self, waits: Waits, deadline: Option<u64>) {

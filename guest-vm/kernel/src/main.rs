@@ -66,8 +66,8 @@ extern "C" fn guest_main() -> ! {
                 Err(failure) => refuse(&failure),
             }
         } else {
-            ring_with_time(stage.ring(), stage.platform());
-            stage.platform_mut().resume();
+            let ring = stage.ring();
+            stage.platform_mut().stand(ring);
         }
     }
 }
@@ -79,11 +79,21 @@ fn serve(mut ready: Ready<Instance>) -> ! {
         Ok(request) => request,
         Err(error) => host::fatal(format_args!("the request head: {error}")),
     };
-    let begun = ready.platform().age();
-    publish!(init_nanoseconds, begun);
+    ready.platform_mut().begin();
     let answered = ready.handle(request);
-    let ended = ready.platform().age();
-    let outcome = match &answered {
+    conclude(&ready, &answered)
+}
+
+/// A command up to its func-entry point; what goes on from there has a request, which that is.
+fn run(mut ready: Ready<Instance>) -> ! {
+    let answered = ready.run_ahead();
+    conclude(&ready, &answered)
+}
+
+/// What came of the one request.
+fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
+    let took = ready.platform().served_for();
+    let outcome = match answered {
         Ok(()) => {
             publish!(report_len, 0);
             Outcome::Response
@@ -93,7 +103,7 @@ fn serve(mut ready: Ready<Instance>) -> ! {
             failure.outcome
         }
     };
-    publish!(exec_nanoseconds, ended.saturating_sub(begun));
+    publish!(exec_nanoseconds, took);
     publish!(memory_peak, ready.memory_peak());
     publish!(memory_denied, u32::from(ready.memory_denied()));
     publish!(outcome, outcome as u32);
@@ -120,10 +130,4 @@ fn explain(failure: &Failure) {
     publish!(trap, failure.trap.map_or(0, |trap| trap as u32));
     publish!(exit_code, failure.exit_code);
     publish!(report_len, report);
-}
-
-fn ring_with_time(why: Ring, platform: &Instance) {
-    let now = platform.monotonic();
-    publish!(monotonic_nanoseconds, now);
-    host::ring(why);
 }

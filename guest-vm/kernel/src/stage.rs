@@ -17,7 +17,6 @@ use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
 use wasmtime::{CustomCodeMemory, Engine};
 
-use crate::host::publish;
 use crate::instance::Instance;
 use crate::{cpu, frames, host};
 
@@ -101,6 +100,7 @@ impl Stage {
             (Self::Ready(ready), Command::WarmUp { request, body }) => {
                 Self::Ready(warm_up(ready, request, body)?)
             }
+            (Self::Ready(ready), Command::Run) => crate::run(ready),
             (stage, command) => host::fatal(format_args!(
                 "the command to {} came at the stage {:?}",
                 command.name(),
@@ -162,25 +162,22 @@ fn load(
 
 /// Runs what the function runs before any request.
 fn instantiate(prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure> {
-    let begun = prepared.platform().age();
     let ready = prepared.instantiate().map_err(|unready| unready.failure)?;
-    tell_draws(&ready, begun);
+    ready.platform().tell_draws(ready.draws());
     Ok(ready)
 }
 
 /// Calls an export of a function that is ready, and is so again afterwards.
 fn evaluate(mut ready: Ready<Instance>, export: &str) -> Result<Ready<Instance>, Failure> {
-    let begun = ready.platform().age();
     ready.evaluate(export)?;
-    tell_draws(&ready, begun);
+    ready.platform().tell_draws(ready.draws());
     Ok(ready)
 }
 
 /// Hands a script to an engine that is ready, which is a function that is ready afterwards.
 fn script(mut ready: Ready<Instance>, config: SeedConfig) -> Result<Ready<Instance>, Failure> {
-    let begun = ready.platform().age();
     ready.take_script(config)?;
-    tell_draws(&ready, begun);
+    ready.platform().tell_draws(ready.draws());
     Ok(ready)
 }
 
@@ -190,20 +187,7 @@ fn warm_up(
     request: RequestHead,
     body: Vec<u8>,
 ) -> Result<Ready<Instance>, Failure> {
-    let begun = ready.platform().age();
     ready.warm_up(request, body)?;
-    tell_draws(&ready, begun);
+    ready.platform().tell_draws(ready.draws());
     Ok(ready)
-}
-
-/// Says what the function has drawn so far, and how long this step took.
-fn tell_draws(ready: &Ready<Instance>, begun: u64) {
-    let draws = ready.draws();
-    let drawn = host::write_report(format_args!("{draws}"));
-    let (bits, entropy) = (draws.bits(), draws.entropy_bytes());
-    publish!(draws, bits);
-    publish!(entropy_drawn, u32::try_from(entropy).unwrap_or(u32::MAX));
-    publish!(report_len, drawn);
-    let took = ready.platform().age().saturating_sub(begun);
-    publish!(init_nanoseconds, took);
 }

@@ -1,7 +1,8 @@
 //! The platform as host functions see it: a request may have been made up.
 //!
 //! A warm-up's request does not come on the channel of the invocation, and what answers it
-//! goes nowhere. Everything else is the platform's.
+//! goes nowhere; neither does what there is of one before a command comes to its entry point.
+//! Everything else is the platform's.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -9,6 +10,7 @@ use core::time::Duration;
 use faasw_abi::channel::{Channel, HEAD_MAX, TAIL_MAX, Waits};
 use faasw_abi::wire::ResponseHead;
 
+use crate::draws::Draws;
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
 /// Bytes of an answer that are taken at a time, as in a ring.
@@ -18,11 +20,11 @@ const ROOM: usize = 64 << 10;
 pub(crate) struct Front<P> {
     /// What it is in front of.
     pub(crate) inner: P,
-    warm_up: Option<WarmUp>,
+    made_up: Option<MadeUp>,
 }
 
 /// A request that was made up, and what is known of its answer.
-struct WarmUp {
+struct MadeUp {
     body: Vec<u8>,
     read: usize,
     status: Option<u16>,
@@ -32,13 +34,13 @@ impl<P> Front<P> {
     pub(crate) fn new(inner: P) -> Self {
         Self {
             inner,
-            warm_up: None,
+            made_up: None,
         }
     }
 
     /// From now on the invocation's channel is that of a request with this body.
-    pub(crate) fn begin_warm_up(&mut self, body: Vec<u8>) {
-        self.warm_up = Some(WarmUp {
+    pub(crate) fn make_up(&mut self, body: Vec<u8>) {
+        self.made_up = Some(MadeUp {
             body,
             read: 0,
             status: None,
@@ -46,12 +48,12 @@ impl<P> Front<P> {
     }
 
     /// The channel is the platform's again. The status of the answer, if there was one.
-    pub(crate) fn end_warm_up(&mut self) -> Option<u16> {
-        self.warm_up.take()?.status
+    pub(crate) fn end_made_up(&mut self) -> Option<u16> {
+        self.made_up.take()?.status
     }
 
-    fn of(&self, channel: Channel) -> Option<&WarmUp> {
-        self.warm_up
+    fn of(&self, channel: Channel) -> Option<&MadeUp> {
+        self.made_up
             .as_ref()
             .filter(|_| channel == Channel::INVOCATION)
     }
@@ -70,11 +72,15 @@ impl<P: Platform> Platform for Front<P> {
         self.inner.random(out);
     }
 
+    fn freeze(&mut self, draws: &Draws) {
+        self.inner.freeze(draws);
+    }
+
     fn wait(&mut self, waits: Waits, deadline: Option<u64>) {
         // All of the request is there, and its answer always finds room.
         let is_there = waits.has(Waits::bytes(Channel::INVOCATION))
             || waits.has(Waits::room(Channel::INVOCATION));
-        if self.warm_up.is_none() || !is_there {
+        if self.made_up.is_none() || !is_there {
             self.inner.wait(waits, deadline);
         }
     }
@@ -90,20 +96,20 @@ impl<P: Platform> Platform for Front<P> {
     fn incoming(&self, channel: Channel) -> Incoming {
         match self.of(channel) {
             None => self.inner.incoming(channel),
-            Some(warm_up) if warm_up.read < warm_up.body.len() => Incoming::Ready,
+            Some(made_up) if made_up.read < made_up.body.len() => Incoming::Ready,
             Some(_) => Incoming::End,
         }
     }
 
     fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
-        match &mut self.warm_up {
-            Some(warm_up) if channel == Channel::INVOCATION => {
-                let rest = warm_up.body.get(warm_up.read..).unwrap_or_default();
+        match &mut self.made_up {
+            Some(made_up) if channel == Channel::INVOCATION => {
+                let rest = made_up.body.get(made_up.read..).unwrap_or_default();
                 let some = rest.get(..out.len()).unwrap_or(rest);
                 for (to, from) in out.iter_mut().zip(some) {
                     *to = *from;
                 }
-                warm_up.read += some.len();
+                made_up.read += some.len();
                 some.len()
             }
             _ => self.inner.read(channel, out),
@@ -118,12 +124,12 @@ impl<P: Platform> Platform for Front<P> {
     }
 
     fn send_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), SendError> {
-        match &mut self.warm_up {
+        match &mut self.made_up {
             Some(_) if channel == Channel::INVOCATION && head.len() as u64 > HEAD_MAX => {
                 Err(SendError::HeadTooLarge)
             }
-            Some(warm_up) if channel == Channel::INVOCATION => {
-                warm_up.status = ResponseHead::decode(head).ok().map(|head| head.status);
+            Some(made_up) if channel == Channel::INVOCATION => {
+                made_up.status = ResponseHead::decode(head).ok().map(|head| head.status);
                 Ok(())
             }
             _ => self.inner.send_head(channel, head),
@@ -145,7 +151,7 @@ impl<P: Platform> Platform for Front<P> {
     }
 
     fn flush(&mut self) {
-        if self.warm_up.is_none() {
+        if self.made_up.is_none() {
             self.inner.flush();
         }
     }

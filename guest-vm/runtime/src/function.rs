@@ -11,6 +11,7 @@
 //! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and the exports
 //! that it was to evaluate, and waits for its one request.
 
+mod entry;
 mod script;
 mod telling;
 mod warm_up;
@@ -26,7 +27,7 @@ use wasmtime::component::{self, Component, Resource};
 use wasmtime::error::Context;
 use wasmtime::{Engine, InstancePre, Linker, Module, Result, Store, TypedFunc};
 
-use crate::cgi::{self, Output};
+use crate::cgi::Output;
 use crate::draws::Draws;
 use crate::failure::{Ended, Failure, Unready};
 use crate::http::{IncomingRequest, ResponseOutparam};
@@ -117,6 +118,7 @@ pub struct Prepared<P: 'static> {
     linked: Linked<P>,
     kind: FunctionKind,
     tells_state: bool,
+    has_entry: bool,
 }
 
 enum Linked<P: 'static> {
@@ -161,7 +163,7 @@ impl<P: Platform> Prepared<P> {
                 Stdio::Command(Output::default())
             }
         };
-        let tells_state = config.tells_state;
+        let (tells_state, has_entry) = (config.tells_state, config.has_entry);
         let mut store = Store::new(&linkers.engine, State::new(config, stdio, platform));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
@@ -171,6 +173,7 @@ impl<P: Platform> Prepared<P> {
             linked,
             kind: loaded.kind,
             tells_state,
+            has_entry,
         })
     }
 
@@ -188,6 +191,7 @@ impl<P: Platform> Prepared<P> {
                     entry,
                     instance,
                     tells_state: self.tells_state,
+                    has_entry: self.has_entry,
                 })
             }
             Err(error) => {
@@ -214,11 +218,14 @@ impl<P: Platform> Prepared<P> {
 /// `wasi:http/incoming-handler#handle`.
 type HttpEntry = component::TypedFunc<(Resource<IncomingRequest>, Resource<ResponseOutparam>), ()>;
 
+/// `wasi:cli/run#run`.
+type CliEntry = component::TypedFunc<(), (Result<(), ()>,)>;
+
 /// What answers a request.
 #[derive(Clone)]
 enum Entry {
     Http(HttpEntry),
-    Cli(component::TypedFunc<(), (Result<(), ()>,)>),
+    Cli(CliEntry),
     Cgi(TypedFunc<(), ()>),
 }
 
@@ -258,6 +265,13 @@ impl Entry {
                 Ok((entry, Instance::Component(instance)))
             }
         }
+    }
+}
+
+fn run_cli<P: Platform>(run: &CliEntry, store: &mut Store<State<P>>) -> Result<()> {
+    match run.call(store, ())? {
+        (Ok(()),) => Ok(()),
+        (Err(()),) => Err(Ended::Exit(1).into()),
     }
 }
 
@@ -313,6 +327,7 @@ pub struct Ready<P: 'static> {
     entry: Entry,
     instance: Instance,
     tells_state: bool,
+    has_entry: bool,
 }
 
 impl<P: Platform> Ready<P> {
@@ -361,20 +376,19 @@ impl<P: Platform> Ready<P> {
     /// When there is no response, or not a whole one: the platform may have
     /// taken a part of it, whose body it was never told to be finished.
     pub fn handle(&mut self, request: RequestHead) -> Result<(), Failure> {
+        if self.has_entry && !self.tells_state && !matches!(self.entry, Entry::Http(_)) {
+            return self.run_ahead();
+        }
         let state = self.store.data_mut();
         state.draws.close();
+        state.may_enter = false;
         state.exchange.begin(&request);
         if self.tells_state {
             return self.tell_state();
         }
         match self.entry.clone() {
             Entry::Http(handle) => self.handle_http(handle, request),
-            Entry::Cli(run) => {
-                self.handle_command(&request, |store| match run.call(store, ())? {
-                    (Ok(()),) => Ok(()),
-                    (Err(()),) => Err(Ended::Exit(1).into()),
-                })
-            }
+            Entry::Cli(run) => self.handle_command(&request, |store| run_cli(&run, store)),
             Entry::Cgi(start) => self.handle_command(&request, |store| start.call(store, ())),
         }
     }
@@ -406,14 +420,14 @@ impl<P: Platform> Ready<P> {
         request: &RequestHead,
         run: impl FnOnce(&mut Store<State<P>>) -> Result<()>,
     ) -> Result<(), Failure> {
-        let state = self.store.data_mut();
-        let variables = cgi::variables(request);
-        state
-            .environment
-            .retain(|(name, _)| !variables.iter().any(|(other, _)| name == other));
-        state.environment.extend(variables);
+        self.store.data_mut().begin_command(request);
         let ran = run(&mut self.store);
         self.ended_well(ran)?;
+        self.finish_command()
+    }
+
+    /// The command has ended well.
+    fn finish_command(&mut self) -> Result<(), Failure> {
         let state = self.store.data_mut();
         let Stdio::Command(output) = mem::replace(&mut state.stdio, Stdio::Log) else {
             return Err(Failure::new(
@@ -421,7 +435,7 @@ impl<P: Platform> Ready<P> {
                 "the command has answered a request already",
             ));
         };
-        output.finish(request.method == b"HEAD", &mut state.platform)
+        output.finish(state.exchange.is_head, &mut state.platform)
     }
 
     /// Exiting with code 0 is as good as returning.

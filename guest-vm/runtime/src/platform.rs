@@ -10,6 +10,8 @@ use core::time::Duration;
 
 use faasw_abi::channel::{Channel, Waits};
 
+use crate::draws::Draws;
+
 /// A stream of the function's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -51,6 +53,11 @@ pub trait Platform: 'static {
 
     /// Fills `out` from a cryptographic generator that no two instances share.
     fn random(&mut self, out: &mut [u8]);
+
+    /// The function says that it is to be frozen here, having drawn this; with a request under
+    /// way it has said so for nothing. What this returns to may be another instance, with a
+    /// request of its own.
+    fn freeze(&mut self, draws: &Draws);
 
     /// Blocks until something of `waits` may have happened or
     /// [`Platform::monotonic`] is at least `deadline`. May return early, so ask

@@ -4,11 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use faasw_abi::channel::Channel;
-use faasw_abi::wire::{Pair, SeedConfig};
+use faasw_abi::wire::{Pair, RequestHead, SeedConfig};
 use wasmtime::Result;
 use wasmtime::component::ResourceTable;
 
-use crate::cgi::Output;
+use crate::cgi::{self, Output};
 use crate::draws::{Draws, Kind};
 use crate::failure::Ended;
 use crate::front::Front;
@@ -50,6 +50,10 @@ pub(crate) struct State<P> {
     pub(crate) descriptors: Descriptors,
     /// The `wasi:http` request in progress.
     pub(crate) exchange: Exchange,
+    /// Its own code may still say where it is to be frozen.
+    pub(crate) may_enter: bool,
+    /// It is a command on its way to where it is frozen.
+    pub(crate) runs_ahead: bool,
 }
 
 impl<P: Platform> State<P> {
@@ -67,6 +71,8 @@ impl<P: Platform> State<P> {
             stdio,
             descriptors: Descriptors::default(),
             exchange: Exchange::default(),
+            may_enter: !config.tells_state,
+            runs_ahead: false,
         }
     }
 
@@ -84,6 +90,14 @@ impl<P: Platform> State<P> {
         self.arguments = config.arguments;
         self.environment = config.environment;
         Ok(())
+    }
+
+    /// A command's request begins: its environment has CGI's variables, too.
+    pub(crate) fn begin_command(&mut self, request: &RequestHead) {
+        let variables = cgi::variables(request);
+        self.environment
+            .retain(|(name, _)| !variables.iter().any(|(other, _)| name == other));
+        self.environment.extend(variables);
     }
 
     /// Takes at most `most` bytes of the request body that are there.

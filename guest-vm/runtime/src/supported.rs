@@ -4,7 +4,8 @@
 //! Components: the interfaces of the two worlds in `wit/world.wit`, in any
 //! version that is semver-compatible with the one there (0.2.0 and up, no
 //! release candidates), without what the texts mark `@unstable`, and of ours likewise. Core modules:
-//! the functions of [`PREVIEW1`] in the module [`PREVIEW1_MODULE`].
+//! the functions of [`PREVIEW1`] in the module [`PREVIEW1_MODULE`], and the func-entry point
+//! ([`faasw_abi::entry`]).
 
 /// Module name of WASI preview 1.
 pub const PREVIEW1_MODULE: &str = "wasi_snapshot_preview1";
@@ -86,5 +87,9 @@ pub fn wit_files() -> &'static [(&'static str, &'static str)] {
         ("deps/cli.wit", include_str!("../wit/deps/cli.wit")),
         ("deps/http.wit", include_str!("../wit/deps/http.wit")),
         ("deps/engine.wit", include_str!("../wit/deps/engine.wit")),
+        (
+            "deps/function.wit",
+            include_str!("../wit/deps/function.wit"),
+        ),
     ]
 }

@@ -1,13 +1,15 @@
 //! A platform over plain memory, for tests of this crate and of its users.
 
 use alloc::collections::VecDeque;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::time::Duration;
 
 use faasw_abi::channel::{Channel, Waits};
-use faasw_abi::wire::{Pair, ResponseHead, decode_trailers, encode_trailers};
+use faasw_abi::wire::{Pair, RequestHead, ResponseHead, decode_trailers, encode_trailers};
 
+use crate::draws::Draws;
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
 /// A platform over plain memory, which has the channel of the invocation open, and that of a
@@ -15,6 +17,10 @@ use crate::platform::{Incoming, LogStream, Platform, SendError};
 /// and waiting takes as long as it says, at once.
 #[derive(Debug)]
 pub struct MemoryPlatform {
+    /// The head of the request, for a function that comes to its entry point.
+    pub request_head: RequestHead,
+    /// What had been drawn each time that the function said that it is to be frozen.
+    pub frozen: Vec<String>,
     /// What the function may read.
     pub request_body: Vec<u8>,
     /// How much of it was read.
@@ -56,6 +62,7 @@ impl MemoryPlatform {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
+            request_head: RequestHead::default(),
             request_body: Vec::new(),
             body_read: 0,
             script: None,
@@ -71,6 +78,7 @@ impl MemoryPlatform {
             log: Vec::new(),
             waits: Vec::new(),
             rested: Duration::ZERO,
+            frozen: Vec::new(),
             now: Cell::new(1_000_000_000),
             random: fastrand::Rng::with_seed(seed),
             drained: 0,
@@ -106,6 +114,10 @@ impl Platform for MemoryPlatform {
         self.random.fill(out);
     }
 
+    fn freeze(&mut self, draws: &Draws) {
+        self.frozen.push(draws.to_string());
+    }
+
     fn wait(&mut self, waits: Waits, deadline: Option<u64>) {
         self.seen.push(self.response_body.len());
         if waits.has(Waits::bytes(Channel::INVOCATION))
@@ -129,6 +141,7 @@ impl Platform for MemoryPlatform {
             Some((script, _)) if channel == Channel::SCRIPT => {
                 (script.len() as u64).to_le_bytes().to_vec()
             }
+            _ if channel == Channel::INVOCATION => self.request_head.encode(),
             _ => Vec::new(),
         }
     }

@@ -53,6 +53,9 @@ pub struct FunctionInfo {
     pub warm_ups: Vec<String>,
     /// Whether its seed is frozen after instantiation: the policy in force.
     pub frozen_after_init: bool,
+    /// Whether it is frozen where its own code says so, at its func-entry point.
+    #[serde(default)]
+    pub frozen_at_entry: bool,
     /// What instantiating it drew, by import, one line each; empty when nothing.
     pub drawn: String,
     /// What its instantiation takes.

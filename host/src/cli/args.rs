@@ -28,7 +28,7 @@ Examples:
   faasw up hello.wasm                  then: curl http://127.0.0.1:8080/hello/
   faasw up hello.wasm --watch          deploy it again whenever it changes
   faasw up a.wasm b.wasm -e LEVEL=debug --timeout 2s")]
-    Up(Up),
+    Up(Box<Up>),
     /// Run a node with the functions of its data directory, in the foreground
     #[command(after_help = "\
 Examples:

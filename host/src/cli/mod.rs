@@ -64,7 +64,7 @@ pub fn run() -> ExitCode {
 
 /// What is to be done.
 enum Task {
-    Up(Up, Prepared, Confinement),
+    Up(Box<Up>, Prepared, Confinement),
     Serve(Serve, Confinement),
     Other(Command),
 }
@@ -88,7 +88,7 @@ fn begin(command: Command) -> Result<Task, Exit> {
 async fn dispatch(task: Task) -> Result<(), Exit> {
     let command = match task {
         Task::Up(args, prepared, confinement) => {
-            return foreground::up(args, prepared, confinement).await;
+            return foreground::up(*args, prepared, confinement).await;
         }
         Task::Serve(args, confinement) => return foreground::serve(args, confinement).await,
         Task::Other(command) => command,

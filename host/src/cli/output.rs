@@ -94,13 +94,13 @@ pub fn deployed(deployed: &Deployed) -> String {
         (None, Some(time)) => format!("compiled in {}", duration(time)),
         (None, None) => "was compiled before".into(),
     };
-    let frozen = if function.frozen_after_init {
-        "after"
-    } else {
-        "before"
+    let frozen = match function.frozen_after_init {
+        _ if function.frozen_at_entry => "at its entry point",
+        true => "after initialisation",
+        false => "before initialisation",
     };
     let mut text = format!(
-        "{name}: version {}, {compiled}; seed made in {}, frozen {frozen} initialisation",
+        "{name}: version {}, {compiled}; seed made in {}, frozen {frozen}",
         function.version,
         duration(deployed.seed_time)
     );
@@ -112,6 +112,9 @@ pub fn deployed(deployed: &Deployed) -> String {
 
 /// The freeze policy in force.
 pub fn frozen(function: &FunctionInfo) -> &'static str {
+    if function.frozen_at_entry {
+        return "at its entry point";
+    }
     spelling::freeze::word(if function.frozen_after_init {
         FreezePolicy::AfterInit
     } else {

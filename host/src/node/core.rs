@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use faasw_abi::entry::is_entry;
 use faasw_control::{
     FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Initialised, LogLine,
     LogPage,
@@ -348,6 +349,7 @@ impl Core {
         let script = engine.zip(files);
         FunctionSpec {
             script: script.map(|(engine, files)| Script { engine, files }),
+            has_entry: record.imports.iter().any(|import| is_entry(import)),
             ..self.spec_of(name, &record.options, init, log)
         }
     }
@@ -372,6 +374,7 @@ impl Core {
             init,
             script: None,
             warm_ups: warm_ups(name, options),
+            has_entry: false,
             log: log.clone(),
         }
     }

@@ -37,6 +37,7 @@ pub(super) fn function_info(
         init: initialised(record),
         warm_ups: options.warm_ups().iter().map(ToString::to_string).collect(),
         frozen_after_init: record.freeze.after_init,
+        frozen_at_entry: record.freeze.at_entry,
         drawn: record.freeze.drawn.clone(),
         instantiation: record.freeze.instantiation,
         layer_bytes: record.freeze.layer_bytes,
@@ -114,6 +115,7 @@ mod tests {
             deployed: SystemTime::UNIX_EPOCH,
             freeze: FreezeRecord {
                 after_init,
+                at_entry: false,
                 drew_entropy,
                 drawn: "wasi:random/random get-random-bytes: 32 bytes\n".into(),
                 instantiation: Duration::from_micros(1500),

@@ -61,6 +61,8 @@ pub(crate) struct EngineRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FreezeRecord {
     pub(crate) after_init: bool,
+    #[serde(default)]
+    pub(crate) at_entry: bool,
     pub(crate) drew_entropy: bool,
     pub(crate) drawn: String,
     #[serde(rename = "instantiation_us", with = "spelling::microseconds")]
@@ -92,6 +94,7 @@ impl From<&FreezeReport> for FreezeRecord {
     fn from(report: &FreezeReport) -> Self {
         Self {
             after_init: report.after_init,
+            at_entry: report.at_entry,
             drew_entropy: report.drew_entropy,
             drawn: report.drawn.clone(),
             instantiation: report.instantiation,

@@ -48,6 +48,7 @@ fn record(module: &[u8]) -> VersionRecord {
         options: FunctionOptions::default().env("A", "b"),
         deployed: SystemTime::now(),
         freeze: FreezeRecord {
+            at_entry: false,
             after_init: true,
             drew_entropy: false,
             drawn: String::new(),

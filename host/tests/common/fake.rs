@@ -152,6 +152,7 @@ impl Code for FakeCode {
             }
             let drew_entropy = self.bytes.starts_with(b"draws");
             let report = FreezeReport {
+                at_entry: false,
                 after_init: !drew_entropy,
                 drew_entropy,
                 drawn: "wasi:random/random get-random-bytes: 16 bytes".into(),

@@ -55,6 +55,7 @@ impl EngineVersion {
         let config = SeedConfig {
             kind: FunctionKind::HttpComponent,
             tells_state: false,
+            has_entry: false,
             memory_limit: ENGINE_MEMORY,
             arguments: vec![name.as_bytes().to_vec()],
             environment: Vec::new(),

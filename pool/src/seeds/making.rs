@@ -226,6 +226,34 @@ impl Making {
     /// # Errors
     /// What it died of instead, or stopped with too early.
     pub async fn reach(&mut self, wanted: Ring) -> Result<(), SeedError> {
+        let ring = self.stop(&[wanted]).await?;
+        self.ensure_done(ring, self.mailbox.commands())
+    }
+
+    /// The same, or until it comes to its func-entry point amid the last of its commands; says
+    /// whether it did.
+    ///
+    /// # Errors
+    /// As [`Making::reach`].
+    async fn reach_or_enter(&mut self, wanted: Ring) -> Result<bool, SeedError> {
+        let ring = self.stop(&[wanted, Ring::Entry]).await?;
+        let has_entered = ring == Ring::Entry;
+        let given = self.mailbox.commands();
+        self.ensure_done(ring, given.saturating_sub(u32::from(has_entered)))?;
+        Ok(has_entered)
+    }
+
+    fn ensure_done(&self, ring: Ring, expected: u32) -> Result<(), SeedError> {
+        match self.mailbox.guest()?.commands_done {
+            done if done == expected => Ok(()),
+            done => Err(guest_failed(format!(
+                "it rang {ring:?} with {done} commands done instead of {expected}"
+            ))),
+        }
+    }
+
+    /// Follows the guest until it rings one of these.
+    async fn stop(&mut self, wanted: &[Ring]) -> Result<Ring, SeedError> {
         let stop = next_stop(
             &mut self.shell,
             &mut self.mailbox,
@@ -234,21 +262,14 @@ impl Making {
         )
         .await;
         let ring = stop.map_err(function)?;
-        let guest = self.mailbox.guest()?;
-        if ring == wanted {
-            return match (guest.commands_done, self.mailbox.commands()) {
-                (done, given) if done == given => Ok(()),
-                (done, given) => Err(SeedError::Function(InvokeError::GuestFailed(format!(
-                    "it says that it did {done} commands of {given}"
-                )))),
-            };
+        if wanted.contains(&ring) {
+            return Ok(ring);
         }
+        let guest = self.mailbox.guest()?;
         // A guest that is done already says what its function died of.
         Err(match (ring, outcome(&self.mailbox, &guest)) {
             (Ring::Done, Err(error)) => function(error),
-            _ => SeedError::Function(InvokeError::GuestFailed(format!(
-                "it rang {ring:?} instead of {wanted:?}"
-            ))),
+            _ => guest_failed(format!("it rang {ring:?} instead of {wanted:?}")),
         })
     }
 
@@ -261,6 +282,17 @@ impl Making {
         self.mailbox.put_commands(&Commands::of(commands))?;
         self.shell.resume().await?;
         self.reach(to).await
+    }
+
+    /// Goes on from a freeze point by a command; says whether the function came to its entry
+    /// point amid that, instead of the one that the command leads to.
+    ///
+    /// # Errors
+    /// What the guest died of.
+    pub async fn go_or_enter(&mut self, command: Command, to: Ring) -> Result<bool, SeedError> {
+        self.mailbox.put_commands(&Commands::of(&[command]))?;
+        self.shell.resume().await?;
+        self.reach_or_enter(to).await
     }
 
     /// Goes on from the early freeze point of a function to the late one.

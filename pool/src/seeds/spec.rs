@@ -35,6 +35,8 @@ pub struct FunctionSpec {
     /// says so neither that nor they may draw what requests are not to share. Only for what
     /// can answer several: no command.
     pub warm_ups: Vec<WarmUp>,
+    /// Whether it imports the func-entry point ([`faasw_abi::entry`]), and so may say itself where it is to be frozen.
+    pub has_entry: bool,
     /// Where goes what it logs while it is instantiated.
     pub log: Arc<dyn LogSink>,
 }
@@ -80,6 +82,8 @@ impl fmt::Debug for Script {
 pub struct FreezeReport {
     /// Whether the seed is frozen after instantiation.
     pub after_init: bool,
+    /// Whether it is frozen where its own code says so.
+    pub at_entry: bool,
     /// Whether instantiation drew entropy.
     pub drew_entropy: bool,
     /// What instantiation drew, by import, one line each; empty when nothing.

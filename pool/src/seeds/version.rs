@@ -27,6 +27,7 @@ pub struct Version {
     /// Its number among those of the pool.
     deployment: u64,
     spec: FunctionSpec,
+    kind: FunctionKind,
     code: Arc<Code>,
     memory_limit: u64,
     ram_bytes: u64,
@@ -44,6 +45,8 @@ pub struct Version {
 /// What making a version's seed has told.
 #[derive(Debug, Default)]
 struct Learnt {
+    /// Whether it was frozen at its func-entry point.
+    has_entered: bool,
     /// Whether it was made, now or before.
     was_made: bool,
     /// Where it is frozen: decided when it is made first, or known from before.
@@ -114,6 +117,7 @@ impl Version {
         let config = SeedConfig {
             kind,
             tells_state: code.tells_state(),
+            has_entry: spec.has_entry,
             memory_limit: spec.memory_limit,
             arguments: vec![spec.name.clone().into_bytes()],
             environment: spec.environment.clone(),
@@ -141,6 +145,7 @@ impl Version {
         Ok(Self {
             deployment,
             spec: spec.clone(),
+            kind,
             code: code.clone(),
             memory_limit,
             ram_bytes,
@@ -204,6 +209,7 @@ impl Version {
         let learnt = self.learnt();
         FreezeReport {
             after_init: learnt.after_init == Some(true),
+            at_entry: learnt.has_entered,
             drew_entropy: learnt.drew_entropy,
             drawn: learnt.drawn.clone(),
             instantiation: learnt.instantiation,
@@ -245,6 +251,12 @@ impl Version {
 
     /// A guest that is ready, or where it is to be frozen before that loaded.
     async fn initialised(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
+        if self.spec.has_entry && self.spec.freeze != FreezePolicy::BeforeInit {
+            let making = self.enter(stock, parent).await?;
+            if let Some(making) = making {
+                return Ok(making);
+            }
+        }
         match (&self.spec.script, &self.spec.init) {
             (Some(script), _) => self.take_script(stock, parent, script).await,
             (None, Some(export)) => {
@@ -260,6 +272,46 @@ impl Version {
                 Ok(making)
             }
         }
+    }
+
+    /// A guest whose function has come to its entry point (Catalyzer §4.3); none where it does
+    /// not come there before a request. What it drew until then would be in the seed, and so in
+    /// all requests; but many read clocks, and mean nothing by it.
+    async fn enter(
+        &self,
+        stock: &Stock,
+        parent: &Arc<Frozen>,
+    ) -> Result<Option<Making>, SeedError> {
+        let mut making = self.load(stock, parent).await?;
+        let mut has_entered = making
+            .go_or_enter(Command::Instantiate, Ring::Ready)
+            .await?;
+        if let Some(export) = self.spec.init.clone() {
+            if has_entered {
+                return Err(SeedError::EnteredBefore(format!(
+                    "{export:?} initialises it"
+                )));
+            }
+            let evaluate = Command::Evaluate { export };
+            has_entered = making.go_or_enter(evaluate, Ring::Ready).await?;
+        }
+        if has_entered && !self.warm_ups.is_empty() {
+            let what = "requests warm it up".to_owned();
+            return Err(SeedError::EnteredBefore(what));
+        }
+        if !has_entered {
+            if self.kind == FunctionKind::HttpComponent {
+                return Ok(None);
+            }
+            making.go_or_enter(Command::Run, Ring::Entry).await?;
+        }
+        let did = making.drawn()?;
+        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::EntryDrew(did.told()));
+        }
+        self.learn(&did, true);
+        self.learnt().has_entered = true;
+        Ok(Some(making))
     }
 
     /// Instantiates it, unless that draws.

@@ -142,6 +142,7 @@ pub async fn instantiating_has_an_end_too(bench: &Bench) {
         Ring::Loaded,
         Ring::Ready,
         Ring::Rewritten,
+        Ring::Entry,
     ] {
         let script = Script::new().store(word!(report_len), u64::MAX).ring(ring);
         let carrier = Carrier::of_instantiation(bench, &script).await;

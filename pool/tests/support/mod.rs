@@ -103,6 +103,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         init: None,
         script: None,
         warm_ups: Vec::new(),
+        has_entry: false,
         log: Arc::new(Log::default()),
     }
 }

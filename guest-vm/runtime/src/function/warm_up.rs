@@ -27,8 +27,9 @@ impl<P: Platform> Ready<P> {
             ));
         };
         let state = self.store.data_mut();
+        state.may_enter = false;
         state.exchange.begin(&request);
-        state.platform.begin_warm_up(body);
+        state.platform.make_up(body);
         let called = self.call_handler(&handle, request);
         // One that has exited cannot be entered again.
         let concluded = match called {
@@ -37,7 +38,7 @@ impl<P: Platform> Ready<P> {
             }
             called => self.ended_well(called).and_then(|()| self.conclude()),
         };
-        let status = self.store.data_mut().platform.end_warm_up();
+        let status = self.store.data_mut().platform.end_made_up();
         match (concluded, status) {
             (Ok(()), Some(status @ 500..)) => Err(Failure::new(
                 Outcome::FunctionError,

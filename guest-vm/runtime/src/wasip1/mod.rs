@@ -15,7 +15,8 @@ mod stdio;
 
 pub(crate) use descriptors::Descriptors;
 
-use wasmtime::{Engine, Linker, Result};
+use faasw_abi::entry::{ENTRY_MODULE, ENTRY_NAME};
+use wasmtime::{Caller, Engine, Linker, Result};
 
 use crate::platform::Platform;
 use crate::state::State;
@@ -32,5 +33,7 @@ pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
     stdio::add_to_linker(&mut linker)?;
     poll::add_to_linker(&mut linker)?;
     refused::add_to_linker(&mut linker)?;
+    let entry = |mut caller: Caller<'_, State<P>>| caller.data_mut().enter();
+    linker.func_wrap(ENTRY_MODULE, ENTRY_NAME, entry)?;
     Ok(linker)
 }

@@ -17,6 +17,7 @@ use core::marker::PhantomData;
 use wasmtime::component::{HasData, Linker};
 use wasmtime::{Engine, Result};
 
+use self::bindings::faasw::function::entry;
 use crate::platform::Platform;
 use crate::state::State;
 
@@ -25,6 +26,12 @@ struct Whole<P>(PhantomData<P>);
 
 impl<P: Platform> HasData for Whole<P> {
     type Data<'a> = &'a mut State<P>;
+}
+
+impl<P: Platform> entry::Host for State<P> {
+    fn freeze(&mut self) -> Result<()> {
+        self.enter()
+    }
 }
 
 /// A linker with every import that a component may have.

@@ -120,6 +120,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
         config: SeedConfig {
             kind,
             tells_state: false,
+            has_entry: false,
             memory_limit: 128 << 20,
             arguments: vec![bytes("fn")],
             environment: Vec::new(),

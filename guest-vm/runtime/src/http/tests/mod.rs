@@ -37,6 +37,7 @@ fn function() -> Function {
     let config = SeedConfig {
         kind: FunctionKind::HttpComponent,
         tells_state: false,
+        has_entry: false,
         memory_limit: 1 << 20,
         arguments: Vec::new(),
         environment: Vec::new(),

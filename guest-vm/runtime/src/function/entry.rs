@@ -1,0 +1,72 @@
+//! The func-entry point (Catalyzer §4.3): where a function's own code says that it is to be
+//! frozen.
+//!
+//! A function may call it while it is instantiated or initialised; a command, which has no
+//! other time before its request, from within its run. What comes back from the call may be
+//! another instance, whose request is there.
+
+use alloc::vec::Vec;
+use core::mem;
+
+use faasw_abi::channel::Channel;
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::RequestHead;
+use wasmtime::{Result, format_err};
+
+use super::{Entry, Ready, run_cli};
+use crate::cgi::Output;
+use crate::failure::Failure;
+use crate::platform::Platform;
+use crate::state::{State, Stdio};
+
+impl<P: Platform> State<P> {
+    /// The function says that it is to be frozen here.
+    ///
+    /// # Errors
+    /// The end of a command's run, when its request cannot be read.
+    pub(crate) fn enter(&mut self) -> Result<()> {
+        if mem::replace(&mut self.may_enter, false) {
+            self.platform.inner.freeze(&self.draws);
+            if mem::replace(&mut self.runs_ahead, false) {
+                self.platform.end_made_up();
+                let head = self.platform.head(Channel::INVOCATION);
+                let request = RequestHead::decode(&head)
+                    .map_err(|error| format_err!("the request head: {error}"))?;
+                self.draws.close();
+                self.exchange.begin(&request);
+                self.begin_command(&request);
+                self.stdio = Stdio::Command(Output::default());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform> Ready<P> {
+    /// Runs a command up to its func-entry point, where it is frozen; and from there, with a
+    /// request, to its end: its whole response is at the platform when this returns.
+    ///
+    /// # Errors
+    /// When it is no command, or ends before it came there; as [`Ready::handle`] from there.
+    pub fn run_ahead(&mut self) -> Result<(), Failure> {
+        let state = self.store.data_mut();
+        state.stdio = Stdio::Log;
+        state.runs_ahead = true;
+        // It has no input, though its request may be there.
+        state.platform.make_up(Vec::new());
+        let ran = match self.entry.clone() {
+            Entry::Http(_) => return Err(Failure::new(Outcome::LoadFailed, "it is no command")),
+            Entry::Cli(run) => run_cli(&run, &mut self.store),
+            Entry::Cgi(start) => start.call(&mut self.store, ()),
+        };
+        let ended = self.ended_well(ran);
+        if self.store.data().runs_ahead {
+            return Err(ended.err().unwrap_or_else(|| {
+                let what = "it ended before it came to its entry point";
+                Failure::new(Outcome::LoadFailed, what)
+            }));
+        }
+        ended?;
+        self.finish_command()
+    }
+}

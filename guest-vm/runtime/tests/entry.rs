@@ -1,0 +1,117 @@
+//! The func-entry point: what is told when a function comes to it, and what comes behind it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use faasw_abi::outcome::Outcome;
+use faasw_runtime::platform::LogStream;
+use faasw_runtime::testing::MemoryPlatform;
+
+use support::{Call, CgiModule, HttpComponent, compile, fixture, get};
+
+const COMPONENT: &str = "host/tests/e2e/entered-component.wat";
+
+fn command(mode: &str) -> (Vec<u8>, Call) {
+    let code = compile(CgiModule, &fixture("fixtures/entry-c.wasm"));
+    (code, get(CgiModule, "/p?q").environment("MODE", mode))
+}
+
+#[test]
+fn a_command_runs_ahead_without_a_request_and_ends_with_one() {
+    let (code, call) = command("a");
+    let mut ready = call.ready(&code).unwrap();
+    ready.platform_mut().request_head = call.request.clone();
+    ready.run_ahead().unwrap();
+    assert_is_answered(ready.platform());
+}
+
+/// Where there is no seed, the request is there, and the command does not see it before.
+#[test]
+fn a_command_that_has_a_request_already_runs_the_same_way() {
+    let (code, mut call) = command("a");
+    call.config.has_entry = true;
+    let mut ready = call.ready(&code).unwrap();
+    ready.platform_mut().request_head = call.request.clone();
+    ready.handle(call.request).unwrap();
+    assert_is_answered(ready.platform());
+}
+
+fn assert_is_answered(platform: &MemoryPlatform) {
+    let environment = "wasi_snapshot_preview1#environ_get: 1 read";
+    assert_eq!(platform.frozen, [environment]);
+    let log = platform.logged(LogStream::Out);
+    assert_eq!(log, b"preparing, without a request\n");
+    let body = String::from_utf8(platform.response_body.clone()).unwrap();
+    assert!(
+        body.starts_with("prepared 1\nGET /p q\nmode a\nbody \n"),
+        "{body}"
+    );
+    assert_eq!(platform.response_head.as_ref().unwrap().status, 200);
+    assert_eq!(platform.finished, Some(vec![]));
+}
+
+#[test]
+fn what_was_drawn_before_is_told_there_and_what_comes_behind_is_not() {
+    let (code, call) = command("draws");
+    let mut ready = call.ready(&code).unwrap();
+    ready.run_ahead().unwrap();
+    assert_eq!(
+        ready.platform().frozen,
+        ["wasi_snapshot_preview1#environ_get: 1 read\nwasi_snapshot_preview1#random_get: 8 bytes"]
+    );
+    assert_eq!(ready.draws().entropy_bytes(), 8);
+}
+
+#[test]
+fn the_point_means_nothing_twice_and_behind_a_request() {
+    let (code, call) = command("twice");
+    let mut ready = call.ready(&code).unwrap();
+    ready.run_ahead().unwrap();
+    assert_eq!(ready.platform().frozen.len(), 1);
+    let code = compile(HttpComponent, &fixture(COMPONENT));
+    let later = String::from_utf8(fixture(COMPONENT)).unwrap();
+    let later = later.replace("(call $freeze)", "");
+    let later = compile(HttpComponent, later.as_bytes());
+    for (code, times) in [(&code, 1), (&later, 0)] {
+        let mut ready = get(HttpComponent, "/").ready(code).unwrap();
+        // It draws, and says nothing.
+        let failure = ready.handle(get(HttpComponent, "/").request).unwrap_err();
+        assert_eq!(failure.outcome, Outcome::NoResponse, "{failure}");
+        ready.evaluate("prepare").unwrap();
+        assert_eq!(ready.platform().frozen.len(), times);
+    }
+}
+
+#[test]
+fn a_component_comes_to_it_while_it_is_instantiated() {
+    let code = compile(HttpComponent, &fixture(COMPONENT));
+    let mut ready = get(HttpComponent, "/").ready(&code).unwrap();
+    assert_eq!(ready.platform().frozen, [""]);
+    // Not again by its export, nor while it is warmed up.
+    ready.evaluate("prepare").unwrap();
+    assert_eq!(ready.platform().frozen.len(), 1);
+}
+
+#[test]
+fn who_never_comes_there_is_told() {
+    for (mode, outcome) in [
+        ("never", Outcome::LoadFailed),
+        ("exits", Outcome::Exit),
+        ("traps", Outcome::Trap),
+        ("traps-later", Outcome::Trap),
+    ] {
+        let (code, call) = command(mode);
+        let failure = call.ready(&code).unwrap().run_ahead().unwrap_err();
+        assert_eq!(failure.outcome, outcome, "{failure}");
+    }
+    let code = compile(HttpComponent, &fixture(COMPONENT));
+    let mut ready = get(HttpComponent, "/").ready(&code).unwrap();
+    let failure = ready.run_ahead().unwrap_err();
+    assert_eq!(failure.outcome, Outcome::LoadFailed);
+}
