@@ -583,11 +583,16 @@ fn scripts_share_their_engine() {
     }
     let tree = BENCH.node.tree();
     let engines = tree.iter().filter(|seed| seed.is_shared && seed.level == 2);
-    assert_eq!(engines.count(), 1, "{tree:?}");
+    let engine: Vec<_> = engines.map(|seed| seed.layer_bytes).collect();
+    assert_eq!(engine.len(), 1, "{tree:?}");
+    let mut all = engine[0];
     for number in 0..10 {
         let name = format!("s{number}");
         let seed = tree.iter().find(|seed| seed.name.contains(&name)).unwrap();
         assert!(seed.level == 3 && seed.layer_bytes <= 2 << 20, "{seed:?}");
+        all += seed.layer_bytes;
+        // Ten take little more than one.
+        assert!(all * 2 <= (engine[0] + seed.layer_bytes) * 3, "{tree:?}");
     }
 }
 

@@ -282,8 +282,23 @@ fn an_initialisation_that_fails_is_refused_and_harms_nobody() {
     });
 }
 
+/// `examples/index-rust`: the index is in the module, and a request finds it.
+fn the_example_is_initialised_once() {
+    with_node(|bench| {
+        let module = e2e::file("examples/index-rust/index.wasm");
+        for (options, is_prepared) in [(by("prepare"), true), (FunctionOptions::default(), false)] {
+            let function = bench.deploy("f", &module, options).function;
+            assert_eq!(function.init.is_some(), is_prepared, "{function:?}");
+            assert_eq!(function.module_bytes > 1 << 20, is_prepared, "{function:?}");
+            let answer = bench.text("/f/bananana");
+            assert_eq!(answer, "bananana stands in 8 places of 150000\n");
+        }
+    });
+}
+
 fn main() {
     e2e::main(tests![
+        the_example_is_initialised_once,
         a_module_that_brings_an_initialiser_is_initialised_once,
         what_was_made_outlives_the_node,
         it_is_what_upstreams_tool_makes_of_it,

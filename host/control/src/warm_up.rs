@@ -212,7 +212,7 @@ mod tests {
             "GET  /",
             "G\u{e9}T /",
             "GET http://a/",
-            "\n/",
+            "\n",
         ] {
             let refused = WarmUpRequest::new(text);
             assert!(
