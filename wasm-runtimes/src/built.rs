@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "44b56bde0bdc534954cb73b2564b40517c215073f521e2da684a13a2731416c7";
+    "31f4142fab622e2110e53df29955b08ec7dde70f46f512ae063ea625c6f15232";
 
 /// Its size in bytes.
-pub(crate) const JS_BYTES: u64 = 2180140;
+pub(crate) const JS_BYTES: u64 = 2184428;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =

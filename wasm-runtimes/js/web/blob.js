@@ -27,15 +27,22 @@ class Blob {
   #bytes;
   #type;
   constructor(parts = [], options = {}) {
-    if (typeof parts !== "object" || parts === null || typeof parts[Symbol.iterator] !== "function") {
-      throw new TypeError("a Blob is made of a list of parts");
+    const iterator = typeof parts === "object" && parts !== null ? parts[Symbol.iterator] : undefined;
+    if (typeof iterator !== "function") throw new TypeError("a Blob is made of a list of parts");
+    const given = [];
+    // One after the other: converting one may change those behind it.
+    for (const part of { [Symbol.iterator]: () => iterator.call(parts) }) {
+      const isBytes = part instanceof Blob || part instanceof ArrayBuffer || ArrayBuffer.isView(part);
+      given.push(isBytes ? part : usv(part));
     }
-    this.#bytes = joined([...parts].map((part) => {
-      if (part instanceof Blob) return part.#bytes;
-      if (part instanceof ArrayBuffer || ArrayBuffer.isView(part)) return copyOf(part);
-      return native.encode(usv(part));
+    options = dictionary(options);
+    const endings = options.endings === undefined ? "transparent" : String(options.endings);
+    if (endings !== "transparent" && endings !== "native") throw new TypeError(`no endings are ${endings}`);
+    const type = options.type === undefined ? "" : String(options.type);
+    this.#bytes = joined(given.map((part) => {
+      if (typeof part === "string") return native.encode(endings === "native" ? part.replace(/\r\n?/g, "\n") : part);
+      return part instanceof Blob ? part.#bytes : copyOf(part);
     }).concat(new Uint8Array()));
-    const type = String(options?.type ?? "");
     this.#type = /^[\x20-\x7e]*$/.test(type) ? type.toLowerCase() : "";
   }
   static inside() { blobBytes = (blob) => blob.#bytes; }
@@ -124,7 +131,7 @@ function formOf(bytes, type) {
   const form = new FormData();
   const essence = type.split(";", 1)[0].trim().toLowerCase();
   if (essence === "application/x-www-form-urlencoded") {
-    for (const [name, value] of native.parseForm(native.decode(bytes, "utf-8", false, false))) form.append(name, value);
+    for (const [name, value] of native.parseForm(native.decode(bytes, "utf-8", false, true))) form.append(name, value);
     return form;
   }
   const boundary = /;\s*boundary=(?:"([^"]*)"|([^;\s]*))/i.exec(type);

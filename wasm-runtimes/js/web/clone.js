@@ -45,7 +45,8 @@ function structuredClone(value, options) {
       if ("cause" in from) Object.defineProperty(copy, "cause", { value: clone(from.cause), writable: true, configurable: true });
       return copy;
     }
-    if (from instanceof Blob) return made(from);
+    if (from instanceof File) return made(new File([from], from.name, { type: from.type, lastModified: from.lastModified }));
+    if (from instanceof Blob) return made(from.slice(0, from.size, from.type));
     const isArray = Array.isArray(from);
     if (!isArray && Object.prototype.toString.call(from) !== "[object Object]") refuse(`an object of ${from.constructor?.name ?? "a kind of its own"}`);
     for (const kind of [Promise, WeakMap, WeakSet, WeakRef, Body, Headers, URL, URLSearchParams, FormData, EventTarget, Event, ReadableStream, WritableStream, TransformStream]) {

@@ -120,7 +120,9 @@ const console = (() => {
     const began = timers.get(label);
     return began === undefined ? `there is no timer ${label}` : `${label}: ${(native.now() - began).toFixed(3)} ms`;
   };
-  return {
+  const namespace = Object.create({});
+  Object.defineProperty(namespace, Symbol.toStringTag, { value: "console", configurable: true });
+  return Object.assign(namespace, {
     log: (...values) => write(0, values),
     info: (...values) => write(0, values),
     debug: (...values) => write(0, values),
@@ -140,22 +142,24 @@ const console = (() => {
       write(1, values);
     },
     count: (label = "default") => {
+      label = String(label);
       counts.set(label, (counts.get(label) ?? 0) + 1);
       write(0, [`${label}: ${counts.get(label)}`]);
     },
-    countReset: (label = "default") => void counts.delete(label),
+    countReset: (label = "default") => void counts.delete(String(label)),
     group: (...values) => {
       if (values.length > 0) write(0, values);
       indent += "  ";
     },
     groupCollapsed: (...values) => console.group(...values),
     groupEnd: () => void (indent = indent.slice(2)),
-    time: (label = "default") => void timers.set(label, native.now()),
-    timeLog: (label = "default", ...values) => write(0, [since(label), ...values]),
+    time: (label = "default") => void timers.set(String(label), native.now()),
+    timeLog: (label = "default", ...values) => write(0, [since(String(label)), ...values]),
     timeEnd: (label = "default") => {
+      label = String(label);
       write(0, [since(label)]);
       timers.delete(label);
     },
     clear: () => {},
-  };
+  });
 })();

@@ -15,13 +15,17 @@ const listeners = { fetch: [], unhandledrejection: [] };
 function addEventListener(type, listener) {
   if (!Object.hasOwn(listeners, type)) return log(1, `no events of the type ${String(type)} come here: fetch does`);
   if (typeof listener !== "function" && typeof listener?.handleEvent !== "function") throw new TypeError("a listener is a function");
-  listeners[type].push(typeof listener === "function" ? listener : (event) => listener.handleEvent(event));
+  if (!listeners[type].includes(listener)) listeners[type].push(listener);
 }
 
 function removeEventListener(type, listener) {
   if (!Object.hasOwn(listeners, type)) return;
   const at = listeners[type].indexOf(listener);
   if (at >= 0) listeners[type].splice(at, 1);
+}
+
+function call(listener, event) {
+  return typeof listener === "function" ? listener.call(globalThis, event) : listener.handleEvent(event);
 }
 
 // ---- what outlives the response
@@ -65,7 +69,7 @@ class FetchEvent extends Event {
   respondWith(answer) {
     if (this.#answer !== undefined) throw new DOMException("it was responded to already", "InvalidStateError");
     this.#answer = Promise.resolve(answer);
-    this.stopped = true;
+    this.stopImmediatePropagation();
   }
   waitUntil(promise) { waitUntil(promise); }
   passThroughOnException() {}
@@ -91,11 +95,12 @@ function adopt(module) {
   } else if (listeners.fetch.length > 0) {
     handler = (request) => {
       const event = new FetchEvent("fetch", { request });
-      aim(event, globalThis);
+      begin(event, globalThis);
       for (const listener of listeners.fetch) {
-        if (event.stopped) break;
-        listener.call(globalThis, event);
+        if (hasEnded(event)) break;
+        call(listener, event);
       }
+      end(event);
       const answer = answerTo(event);
       if (answer === undefined) throw new TypeError("no listener called event.respondWith");
       return answer;
@@ -204,7 +209,7 @@ function unhandled(promise, reason) {
   for (const listener of listeners.unhandledrejection) {
     const event = new Event("unhandledrejection", { cancelable: true });
     Object.assign(event, { promise, reason });
-    report(() => listener.call(globalThis, event));
+    report(() => call(listener, event));
     if (event.defaultPrevented) return;
   }
   log(1, "Uncaught (in promise) " + describe(reason));

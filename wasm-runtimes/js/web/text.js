@@ -2,6 +2,13 @@
 
 function usv(value) { return String(value).toWellFormed(); }
 
+// Options as Web IDL takes them.
+function dictionary(value) {
+  if (value === undefined || value === null) return {};
+  if (typeof value !== "object" && typeof value !== "function") throw new TypeError("options are an object");
+  return value;
+}
+
 // The bytes of a buffer or of a view of one. Not a copy, but of a buffer that may be resized: what
 // is native knows only how long a view was once.
 function bytesOf(value) {
@@ -99,6 +106,7 @@ class TextDecoderStream extends TransformStream {
     const decoder = new TextDecoder(label, options);
     super({
       transform(chunk, controller) {
+        if (chunk === undefined) throw new TypeError("a chunk is bytes");
         const text = decoder.decode(chunk, { stream: true });
         if (text !== "") controller.enqueue(text);
       },

@@ -1,0 +1,162 @@
+//! The web-platform-tests of what scripts in JavaScript have, natively: as many pass as the
+//! list of what is expected says, and no other.
+//!
+//! `FAASW_WPT=url/` runs those whose path begins so and prints what fails.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
+
+use faasw_abi::script;
+use serde_json::json;
+
+use support::{HttpComponent, compile, fixture, get};
+
+static ENGINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let component = faasw_wasm_runtimes::JAVASCRIPT.component().unwrap();
+    compile(HttpComponent, &component)
+});
+
+const FOLDER: &str = "fixtures/web-platform-tests";
+
+/// What is behind the harness, before the test.
+const SETUP: &str = "setup({ output: false }); add_completion_callback(completed);";
+
+type Files = BTreeMap<String, String>;
+
+/// Every file of the archive.
+fn unpack() -> Files {
+    let packed = fixture(&format!("{FOLDER}/tests.tar.zst"));
+    let mut tar = Vec::new();
+    let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
+    reader.read_to_end(&mut tar).unwrap();
+    let mut files = Files::new();
+    for entry in tar::Archive::new(tar.as_slice()).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        files.insert(path, String::from_utf8_lossy(&bytes).into_owned());
+    }
+    files
+}
+
+/// The path of what a test names.
+fn named(test: &str, name: &str) -> String {
+    let path = match name.strip_prefix('/') {
+        Some(path) => PathBuf::from(path),
+        None => Path::new(test).parent().unwrap().join(name),
+    };
+    let mut parts = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(parts.pop()),
+            part => parts.push(part.as_os_str().to_str().unwrap()),
+        }
+    }
+    parts.join("/")
+}
+
+/// What stands between two texts, wherever they do.
+fn between<'a>(text: &'a str, before: &'a str, behind: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(before)
+        .skip(1)
+        .filter_map(move |rest| Some(rest.split_once(behind)?.0))
+}
+
+/// What came of one: a line for each of its parts, or why there is none.
+fn run(path: &str, files: &Files) -> Result<Vec<String>, String> {
+    let test = &files[path];
+    let mut scripts = vec![files["resources/testharness.js"].as_str(), SETUP];
+    let helpers: Vec<_> = between(test, "// META: script=", "\n")
+        .filter_map(|name| files.get(&named(path, name)))
+        .collect();
+    scripts.extend(helpers.iter().map(|text| text.as_str()));
+    scripts.push(test);
+    let mut data = BTreeMap::new();
+    for text in helpers.iter().copied().chain([test]) {
+        for name in between(text, "fetch(\"", "\"").chain(between(text, "fetch_json(\"", "\"")) {
+            data.extend(files.get(&named(path, name)).map(|text| (name, text)));
+        }
+    }
+    let driver = fixture(&format!("{FOLDER}/driver.js"));
+    let call = get(HttpComponent, "/").memory(512 << 20);
+    let mut ready = get(HttpComponent, "/").ready(&ENGINE).unwrap();
+    let script = script::write(&[("driver.js", driver.as_slice())]).unwrap();
+    ready.platform_mut().script = Some((script, 0));
+    ready
+        .take_script(call.config.clone())
+        .map_err(|failure| failure.to_string())?;
+    let body = json!({ "files": data, "scripts": scripts }).to_string();
+    let platform = ready.platform_mut();
+    platform.request_body = body.into_bytes();
+    platform.ring = 64 << 20;
+    let mut request = call.request;
+    request.method = b"POST".to_vec();
+    ready
+        .handle(request)
+        .map_err(|failure| failure.to_string())?;
+    let body = String::from_utf8_lossy(&ready.platform().response_body).into_owned();
+    Ok(body.lines().map(ToOwned::to_owned).collect())
+}
+
+#[test]
+fn as_many_pass_as_are_expected_to() {
+    let files = unpack();
+    let only = std::env::var("FAASW_WPT").ok();
+    let asked = |path: &&String| {
+        let is_asked = only.as_ref().is_none_or(|only| path.starts_with(only));
+        path.ends_with(".any.js") && is_asked
+    };
+    let mut found = String::new();
+    let mut areas = BTreeMap::<&str, (usize, usize)>::new();
+    for path in files.keys().filter(asked) {
+        let (passed, all) = match run(path, &files) {
+            Ok(lines) => {
+                let failed: Vec<_> = lines
+                    .iter()
+                    .filter(|line| line.starts_with("fail"))
+                    .collect();
+                if only.is_some() {
+                    println!("{path}: {failed:#?}");
+                }
+                (lines.len() - failed.len(), lines.len())
+            }
+            Err(why) => {
+                if only.is_some() {
+                    println!("{path}: {why}");
+                }
+                (0, 1)
+            }
+        };
+        let area = areas.entry(path.split('/').next().unwrap()).or_default();
+        *area = (area.0 + passed, area.1 + all);
+        writeln!(found, "{passed}/{all} {path}").unwrap();
+    }
+    for (area, (passed, all)) in &areas {
+        println!("{area}: {passed} of {all}");
+    }
+    if only.is_none() {
+        let expected = String::from_utf8(fixture(&format!("{FOLDER}/expected.txt"))).unwrap();
+        let found_file = std::env::temp_dir().join("web-platform-tests.txt");
+        if found != expected {
+            std::fs::write(&found_file, &found).unwrap();
+        }
+        assert!(
+            found == expected,
+            "other than expected: {}",
+            found_file.display()
+        );
+    }
+}
