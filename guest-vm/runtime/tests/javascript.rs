@@ -9,53 +9,8 @@
 
 mod support;
 
-use std::sync::LazyLock;
-
-use faasw_abi::outcome::Outcome;
-use faasw_abi::script;
-use faasw_runtime::failure::Failure;
-use faasw_runtime::function::Ready;
-use faasw_runtime::testing::MemoryPlatform;
-
-use support::{Call, HttpComponent, compile, fixture, get};
-
-static ENGINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let component = faasw_wasm_runtimes::JAVASCRIPT.component().unwrap();
-    compile(HttpComponent, &component)
-});
-
-/// The memory limit that functions have if nobody says otherwise.
-const MEMORY: u64 = 128 << 20;
-
-fn init(files: &[(&str, &[u8])], call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
-    let mut ready = get(call.config.kind, "/").ready(&ENGINE).unwrap();
-    ready.platform_mut().script = Some((script::write(files).unwrap(), 0));
-    ready.take_script(call.config.clone())?;
-    Ok(ready)
-}
-
-#[track_caller]
-fn answer(files: &[(&str, &[u8])], call: Call) -> String {
-    let mut ready = init(files, &call).unwrap_or_else(|failure| panic!("{}", failure.report));
-    ready.handle(call.request).unwrap();
-    let body = &ready.platform().response_body;
-    String::from_utf8(body.to_vec()).unwrap()
-}
-
-fn asked(path: &str) -> Call {
-    get(HttpComponent, path).memory(MEMORY)
-}
-
-#[track_caller]
-fn refused(files: &[(&str, &[u8])]) -> String {
-    match init(files, &asked("/")) {
-        Ok(_) => panic!("it was taken"),
-        Err(failure) => {
-            assert_eq!(failure.outcome, Outcome::LoadFailed, "{failure}");
-            failure.report
-        }
-    }
-}
+use support::fixture;
+use support::scripts::{JAVASCRIPT, asked};
 
 fn file(name: &str) -> Vec<u8> {
     fixture(&format!("fixtures/scripts/{name}"))
@@ -63,7 +18,7 @@ fn file(name: &str) -> Vec<u8> {
 
 #[test]
 fn scripts_find_the_interfaces_of_the_web() {
-    let lines = answer(&[("api.js", &file("api.js"))], asked("/"));
+    let lines = JAVASCRIPT.answer(&[("api.js", &file("api.js"))], asked("/"));
     assert!(lines.lines().count() >= 30, "{lines}");
     assert!(lines.lines().all(|line| line.starts_with("ok ")), "{lines}");
 }
@@ -72,10 +27,10 @@ fn scripts_find_the_interfaces_of_the_web() {
 fn recursion_ends_in_an_error_that_can_be_caught() {
     let text = file("deep.js");
     let files: [(&str, &[u8]); 1] = [("deep.js", &text)];
-    let kinds = answer(&files, asked("/"));
+    let kinds = JAVASCRIPT.answer(&files, asked("/"));
     assert!(kinds.lines().count() > 50, "{kinds}");
     for kind in kinds.lines() {
-        let said = answer(&files, asked(&format!("/?kind={kind}")));
+        let said = JAVASCRIPT.answer(&files, asked(&format!("/?kind={kind}")));
         let caught = ["ok", "RangeError", "SyntaxError", "InternalError"];
         assert!(caught.contains(&said.as_str()), "{kind}: {said}");
     }
@@ -86,7 +41,7 @@ fn recursion_ends_in_an_error_that_can_be_caught() {
 fn calls_may_be_a_thousand_deep() {
     let text = b"const deep = (n) => (n === 0 ? 0 : 1 + deep(n - 1));
         export default { fetch: () => new Response(String(deep(1000))) }";
-    assert_eq!(answer(&[("a.js", text)], asked("/")), "1000");
+    assert_eq!(JAVASCRIPT.answer(&[("a.js", text)], asked("/")), "1000");
 }
 
 #[test]
@@ -125,7 +80,7 @@ fn modules_are_found_by_their_paths() {
         ("last.js", b"import './name.js'; export default 'last';"),
     ];
     assert_eq!(
-        answer(files, asked("/")),
+        JAVASCRIPT.answer(files, asked("/")),
         "hello name index 7 8 naïve 255 <p> later last file:///main.js"
     );
 }
@@ -176,10 +131,10 @@ fn what_is_wrong_with_a_script_is_told_with_its_place() {
             "RangeError: Maximum call stack size exceeded",
         ),
     ] {
-        let report = refused(&[("a.js", text.as_bytes())]);
+        let report = JAVASCRIPT.refused(&[("a.js", text.as_bytes())]);
         assert!(report.contains(wanted), "{text}: {report}");
     }
-    let report = refused(&[
+    let report = JAVASCRIPT.refused(&[
         ("a.js", b"import { f } from './b.js';\nf();"),
         (
             "b.js",
@@ -190,9 +145,9 @@ fn what_is_wrong_with_a_script_is_told_with_its_place() {
     assert!(report.contains("at f (b.js:2:"), "{report}");
     assert!(report.contains("a.js:2:"), "{report}");
     assert!(!report.contains("faasw:"), "{report}");
-    let report = refused(&[("a.js", b"import './b.json'"), ("b.json", b"{")]);
+    let report = JAVASCRIPT.refused(&[("a.js", b"import './b.json'"), ("b.json", b"{")]);
     assert!(report.contains("SyntaxError"), "{report}");
-    let report = refused(&[("a.js", b"import './b.js'"), ("b.js", b"\xff")]);
+    let report = JAVASCRIPT.refused(&[("a.js", b"import './b.js'"), ("b.js", b"\xff")]);
     assert!(report.contains("b.js is no text in UTF-8"), "{report}");
 }
 
@@ -208,7 +163,7 @@ fn a_handler_is_found_in_each_of_its_forms() {
         "const r = new Response('x'); export default { fetch: () => r }",
     ] {
         assert_eq!(
-            answer(&[("a.js", text.as_bytes())], asked("/")),
+            JAVASCRIPT.answer(&[("a.js", text.as_bytes())], asked("/")),
             "x",
             "{text}"
         );
@@ -220,7 +175,7 @@ fn the_environment_is_an_argument() {
     let text =
         b"export default { fetch(request, env) { return new Response(`${env.A} ${env.B}`) } }";
     let call = asked("/").environment("A", "gr\u{fc}n");
-    assert_eq!(answer(&[("a.js", text)], call), "grün undefined");
+    assert_eq!(JAVASCRIPT.answer(&[("a.js", text)], call), "grün undefined");
 }
 
 #[test]
@@ -229,7 +184,7 @@ fn numbers_are_written_as_they_are() {
     let text = b"export default { fetch: () => new Response([6.12, 61.25, 7, 0.5, 123456.789]
         .map((n) => n.toFixed(2)).join(' ')) }";
     assert_eq!(
-        answer(&[("a.js", text)], asked("/")),
+        JAVASCRIPT.answer(&[("a.js", text)], asked("/")),
         "6.12 61.25 7.00 0.50 123456.79"
     );
 }
@@ -262,7 +217,9 @@ fn a_handler_that_fails_has_no_response() {
     ] {
         let script = format!("export default {{ fetch: {text} }}");
         let call = asked("/");
-        let mut ready = init(&[("a.js", script.as_bytes())], &call).unwrap();
+        let mut ready = JAVASCRIPT
+            .init(&[("a.js", script.as_bytes())], &call)
+            .unwrap();
         let failure = ready.handle(call.request).unwrap_err();
         assert!(
             failure.report.contains(wanted),

@@ -9,65 +9,8 @@
 
 mod support;
 
-use std::sync::LazyLock;
-
-use faasw_abi::outcome::Outcome;
-use faasw_abi::script;
-use faasw_runtime::failure::Failure;
-use faasw_runtime::function::Ready;
-use faasw_runtime::testing::MemoryPlatform;
-
-use support::{Call, HttpComponent, compile, fixture, get};
-
-static ENGINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let component = faasw_wasm_runtimes::PYTHON.component().unwrap();
-    compile(HttpComponent, &component)
-});
-
-/// The memory limit that functions have if nobody says otherwise.
-const MEMORY: u64 = 128 << 20;
-
-fn init(files: &[(&str, &[u8])], call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
-    let mut ready = call.ready(&ENGINE).unwrap();
-    ready.platform_mut().script = Some((script::write(files).unwrap(), 0));
-    ready.take_script(call.config.clone())?;
-    Ok(ready)
-}
-
-#[track_caller]
-fn answered(files: &[(&str, &[u8])], call: Call) -> Ready<MemoryPlatform> {
-    let mut ready = init(files, &call).unwrap_or_else(|failure| panic!("{}", failure.report));
-    ready
-        .handle(call.request)
-        .unwrap_or_else(|failure| panic!("{}", failure.report));
-    ready
-}
-
-#[track_caller]
-fn answer(files: &[(&str, &[u8])], call: Call) -> String {
-    let ready = answered(files, call);
-    String::from_utf8(ready.platform().response_body.to_vec()).unwrap()
-}
-
-fn asked(path: &str) -> Call {
-    get(HttpComponent, path).memory(MEMORY)
-}
-
-#[track_caller]
-fn refused(files: &[(&str, &[u8])]) -> String {
-    match init(files, &asked("/")) {
-        Ok(_) => panic!("it was taken"),
-        Err(failure) => {
-            assert_eq!(failure.outcome, Outcome::LoadFailed, "{failure}");
-            failure.report
-        }
-    }
-}
-
-fn failed(files: &[(&str, &[u8])], call: Call) -> String {
-    let mut ready = init(files, &call).unwrap_or_else(|failure| panic!("{}", failure.report));
-    ready.handle(call.request).unwrap_err().report
-}
+use support::fixture;
+use support::scripts::{PYTHON, asked};
 
 #[test]
 fn scripts_find_what_they_are_promised() {
@@ -82,7 +25,7 @@ fn scripts_find_what_they_are_promised() {
     let call = call
         .header("x-sent", "s")
         .body("{\"a\": [\"ü\"]}".as_bytes());
-    let lines = answer(&files, call);
+    let lines = PYTHON.answer(&files, call);
     assert!(lines.lines().count() >= 14, "{lines}");
     assert!(lines.lines().all(|line| line.starts_with("ok ")), "{lines}");
 }
@@ -116,7 +59,7 @@ def handler(request):
             b"Metadata-Version: 2.1\nName: thing\nVersion: 1.2\n",
         ),
     ];
-    assert_eq!(answer(files, asked("/")), "h 3 3 x late 1.2");
+    assert_eq!(PYTHON.answer(files, asked("/")), "h 3 3 x late 1.2");
     // One below a folder finds what is beside it, and what is at the root.
     let files: &[(&str, &[u8])] = &[
         (
@@ -126,7 +69,7 @@ def handler(request):
         ("src/beside.py", b"A = 'a'"),
         ("root.py", b"B = 'b'"),
     ];
-    assert_eq!(answer(files, asked("/")), "ab");
+    assert_eq!(PYTHON.answer(files, asked("/")), "ab");
 }
 
 #[test]
@@ -171,10 +114,10 @@ fn what_is_wrong_with_a_script_is_told_with_its_place() {
             "a.py:3: a.E: <its text cannot be told>",
         ),
     ] {
-        let report = refused(&[("a.py", text.as_bytes())]);
+        let report = PYTHON.refused(&[("a.py", text.as_bytes())]);
         assert!(report.contains(wanted), "{text}: {report}");
     }
-    let report = refused(&[
+    let report = PYTHON.refused(&[
         ("a.py", b"from b import f\nf()"),
         (
             "b.py",
@@ -188,9 +131,9 @@ fn what_is_wrong_with_a_script_is_told_with_its_place() {
     assert!(report.contains("f (b.py:2)"), "{report}");
     assert!(report.contains("<module> (a.py:2)"), "{report}");
     assert!(!report.contains("_faasw"), "{report}");
-    let report = refused(&[("a.py", b"x = '\xff'")]);
+    let report = PYTHON.refused(&[("a.py", b"x = '\xff'")]);
     assert!(report.contains("SyntaxError"), "{report}");
-    let report = refused(&[("a.py", b"import b"), ("b.py", b"def")]);
+    let report = PYTHON.refused(&[("a.py", b"import b"), ("b.py", b"def")]);
     assert!(report.starts_with("b.py:1: SyntaxError: "), "{report}");
 }
 
@@ -248,7 +191,7 @@ async def app(scope, receive, send):
 app = A()",
     ] {
         let call = asked("/").method("POST").body(b"some");
-        let said = answer(&[("a.py", text.as_bytes())], call);
+        let said = PYTHON.answer(&[("a.py", text.as_bytes())], call);
         assert_eq!(said, "x", "{text}");
     }
 }
@@ -271,7 +214,7 @@ app = validator(plain)
     let call = call
         .header("content-type", "text/x")
         .body(b"abc\ndefgh\nij");
-    let ready = answered(&[("a.py", wsgi)], call);
+    let ready = PYTHON.answered(&[("a.py", wsgi)], call);
     let told = String::from_utf8(ready.platform().response_body.to_vec()).unwrap();
     assert_eq!(
         told,
@@ -300,7 +243,7 @@ async def app(scope, receive, send):
     await send({'type': 'http.response.body', 'body': text})
 ";
     let call = asked("/%C3%BC?a=b").method("PUT").header("x-a", "1");
-    let ready = answered(&[("a.py", asgi)], call.body(b"body"));
+    let ready = PYTHON.answered(&[("a.py", asgi)], call.body(b"body"));
     let told = String::from_utf8(ready.platform().response_body.to_vec()).unwrap();
     assert_eq!(
         told,
@@ -323,7 +266,7 @@ def app(environ, start_response):
     let call = call.header("content_type", "text/x");
     let call = call.header("a", "1").header("a", "2");
     assert_eq!(
-        answer(&[("a.py", text)], call),
+        PYTHON.answer(&[("a.py", text)], call),
         "{'HTTP_COOKIE': 'a=1; b=2', 'HTTP_X_USER': 'alice', 'HTTP_HOST': 'example.org:8080', \
          'CONTENT_TYPE': None, 'HTTP_A': '1,2'}"
     );
@@ -339,14 +282,14 @@ fn modules_of_a_script_come_before_the_library_s() {
         ("calendar.py", b"MINE = 'c'"),
         ("queue/__init__.py", b"MINE = 'q'"),
     ];
-    assert_eq!(answer(files, asked("/")), "cq");
+    assert_eq!(PYTHON.answer(files, asked("/")), "cq");
 }
 
 /// A response without a body may say how long it would be (RFC 9110, section 8.6).
 #[test]
 fn a_response_that_has_no_body_says_what_it_would_have() {
     let text = b"def app(environ, start_response):\n  start_response('304 Not Modified', [('Content-Length', '5'), ('ETag', 'x')])\n  return []";
-    let ready = answered(&[("a.py", text)], asked("/"));
+    let ready = PYTHON.answered(&[("a.py", text)], asked("/"));
     assert_eq!(ready.platform().response_head.as_ref().unwrap().status, 304);
 }
 
@@ -354,7 +297,7 @@ fn a_response_that_has_no_body_says_what_it_would_have() {
 fn the_environment_is_the_process_s() {
     let text = b"import os\nEARLY = os.environ['A']\ndef handler(request): return f\"{EARLY} {os.getenv('A')} {os.getenv('B')}\"";
     let call = asked("/").environment("A", "gr\u{fc}n");
-    assert_eq!(answer(&[("a.py", text)], call), "grün grün None");
+    assert_eq!(PYTHON.answer(&[("a.py", text)], call), "grün grün None");
 }
 
 #[test]
@@ -378,7 +321,7 @@ fn a_handler_that_fails_has_no_response() {
         "class E(Exception):\n  def __str__(self): raise E\ndef handler(request): raise E",
         "def handler(request):\n  e = ValueError()\n  e.__context__ = f = KeyError()\n  f.__context__ = e\n  raise e",
     ] {
-        let report = failed(&[("a.py", text.as_bytes())], asked("/"));
+        let report = PYTHON.failed(&[("a.py", text.as_bytes())], asked("/"));
         assert!(report.contains("the handler failed"), "{text}: {report}");
     }
     for text in [
@@ -386,6 +329,6 @@ fn a_handler_that_fails_has_no_response() {
         "from faasw import Response\ndef handler(request): return Response('x', headers={'content-length': '3'})",
         "def app(environ, start_response):\n  start_response('200 OK', [])(b'x')\n  raise ValueError",
     ] {
-        failed(&[("a.py", text.as_bytes())], asked("/"));
+        PYTHON.failed(&[("a.py", text.as_bytes())], asked("/"));
     }
 }

@@ -16,17 +16,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::LazyLock;
 
-use faasw_abi::script;
+use faasw_runtime::failure::Failure;
 use serde_json::json;
 
-use support::{HttpComponent, compile, fixture, get};
-
-static ENGINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let component = faasw_wasm_runtimes::JAVASCRIPT.component().unwrap();
-    compile(HttpComponent, &component)
-});
+use support::fixture;
+use support::scripts::{JAVASCRIPT, asked};
 
 const FOLDER: &str = "fixtures/web-platform-tests";
 
@@ -91,22 +86,15 @@ fn run(path: &str, files: &Files) -> Result<Vec<String>, String> {
         }
     }
     let driver = fixture(&format!("{FOLDER}/driver.js"));
-    let call = get(HttpComponent, "/").memory(512 << 20);
-    let mut ready = get(HttpComponent, "/").ready(&ENGINE).unwrap();
-    let script = script::write(&[("driver.js", driver.as_slice())]).unwrap();
-    ready.platform_mut().script = Some((script, 0));
-    ready
-        .take_script(call.config.clone())
-        .map_err(|failure| failure.to_string())?;
+    let mut call = asked("/").memory(512 << 20);
     let body = json!({ "files": data, "scripts": scripts }).to_string();
-    let platform = ready.platform_mut();
-    platform.request_body = body.into_bytes();
-    platform.ring = 64 << 20;
-    let mut request = call.request;
-    request.method = b"POST".to_vec();
-    ready
-        .handle(request)
-        .map_err(|failure| failure.to_string())?;
+    call.body = body.into_bytes();
+    call.ring = 64 << 20;
+    call.request.method = b"POST".to_vec();
+    let files = [("driver.js", driver.as_slice())];
+    let told = |failure: Failure| failure.to_string();
+    let mut ready = JAVASCRIPT.init(&files, &call).map_err(told)?;
+    ready.handle(call.request).map_err(told)?;
     let body = String::from_utf8_lossy(&ready.platform().response_body).into_owned();
     Ok(body.lines().map(ToOwned::to_owned).collect())
 }

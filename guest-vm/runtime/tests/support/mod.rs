@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod scripts;
+
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, LazyLock};
