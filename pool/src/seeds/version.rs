@@ -295,14 +295,14 @@ impl Version {
             let evaluate = Command::Evaluate { export };
             has_entered = making.go_or_enter(evaluate, Ring::Ready).await?;
         }
-        if has_entered && !self.warm_ups.is_empty() {
+        if !has_entered && self.kind == FunctionKind::HttpComponent {
+            return Ok(None);
+        }
+        if !self.warm_ups.is_empty() {
             let what = "requests warm it up".to_owned();
             return Err(SeedError::EnteredBefore(what));
         }
         if !has_entered {
-            if self.kind == FunctionKind::HttpComponent {
-                return Ok(None);
-            }
             making.go_or_enter(Command::Run, Ring::Entry).await?;
         }
         let did = making.drawn()?;
