@@ -131,6 +131,36 @@ fn a_component_may_come_to_it_while_it_is_instantiated() {
     });
 }
 
+/// A command that comes to it while it is instantiated answers behind that, whoever serves.
+fn a_command_may_come_to_it_while_it_is_instantiated() {
+    const EARLY: &[u8] = br#"(module
+        (import "faasw:function/entry@0.1.0" "freeze" (func $freeze))
+        (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 0) "\08\00\00\00\05\00\00\00early")
+        (start $freeze)
+        (func (export "_start")
+            (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))"#;
+    for builder in [Node::builder(), Node::builder().seed_memory(0)] {
+        let bench = Bench::start(builder, limits());
+        let function = bench.deploy("f", EARLY, by_nothing()).function;
+        assert!(function.frozen_at_entry, "{function:?}");
+        for _ in 0..3 {
+            assert_eq!(bench.text("/f/"), "early");
+        }
+        bench.end();
+    }
+    // Not frozen there where it is to be frozen before.
+    with_node(|bench| {
+        let before = || by_nothing().freeze(FreezePolicy::BeforeInit);
+        let function = bench.deploy("f", EARLY, before()).function;
+        assert!(!function.frozen_at_entry && !function.frozen_after_init);
+        assert_eq!(bench.text("/f/"), "early");
+        bench.deploy("f", &e2e::file(COMPONENT), before());
+        assert_got_there(bench);
+    });
+}
+
 fn by_nothing() -> FunctionOptions {
     FunctionOptions::default()
 }
@@ -187,6 +217,7 @@ fn main() {
         a_command_begins_behind_its_entry_point,
         an_instance_without_a_seed_runs_all_of_it,
         a_component_may_come_to_it_while_it_is_instantiated,
+        a_command_may_come_to_it_while_it_is_instantiated,
         what_it_draws_before_is_not_shared_unasked,
         what_fails_before_is_not_deployed_and_what_fails_behind_is_502,
     ]);

@@ -10,7 +10,6 @@ use faasw_compile_report::contract::{EXIT_MEMORY, EXIT_REPORTED, STATE_MAX, UPLO
 use faasw_compile_report::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind, Task};
 use faasw_fri::messages::SpawnHelper;
 use faasw_seedtree::memory_file;
-use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use crate::error::{CompileError, PlatformError};
@@ -102,10 +101,7 @@ impl Input {
     }
 
     fn seal(self) -> Result<OwnedFd, Errno> {
-        rustix::fs::fcntl_add_seals(
-            &self.file,
-            SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-        )?;
+        faasw_seedtree::seal(&self.file)?;
         Ok(self.file)
     }
 }

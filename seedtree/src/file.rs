@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 /// `MFD_NOEXEC_SEAL` (memfd_create(2)).
@@ -21,12 +21,55 @@ pub fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Seals a file in memory for good: nobody writes to it, nor makes it longer or shorter.
+///
+/// Somebody may hold some of its pages for a moment, such as whoever moves them or writes them
+/// out. The system waits for that, but only for some 150 ms (`memfd_wait_for_pins` in
+/// `mm/memfd.c`), so it is asked again.
+///
+/// # Errors
+/// `BUSY` while somebody has it mapped for writing, or holds pages for seconds; others of the
+/// system.
+pub fn seal(file: &OwnedFd) -> Result<(), Errno> {
+    const TRIES: usize = 20;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    let mut left = TRIES;
+    loop {
+        left -= 1;
+        match rustix::fs::fcntl_add_seals(file, seals) {
+            Err(Errno::BUSY) if left > 0 => {}
+            sealed => return sealed,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn pages_that_somebody_holds_for_a_moment_are_waited_for() {
+        let file = memory_file("held").unwrap();
+        rustix::io::write(&file, &[1; 4096]).unwrap();
+        // What is in a pipe by reference is held.
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut at = 0;
+        let put = rustix::fs::sendfile(&writer, &file, Some(&mut at), 4096);
+        assert_eq!(put, Ok(4096));
+        let held = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE);
+        assert_eq!(held, Err(Errno::BUSY));
+        std::thread::scope(|scope| {
+            let sealing = scope.spawn(|| seal(&file));
+            // Once it has begun, and longer than the system waits.
+            std::thread::sleep(std::time::Duration::from_millis(400));
+            std::io::Read::read_exact(&mut reader, &mut [0; 4096]).unwrap();
+            assert_eq!(sealing.join().unwrap(), Ok(()));
+        });
+        assert_eq!(rustix::io::write(&file, &[1]), Err(Errno::PERM));
+    }
 
     #[test]
     fn what_is_in_memory_is_not_executed() {

@@ -9,7 +9,7 @@ use faasw_abi::pages::{PageRange, PageSet};
 use rustix::fs::{Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::file::memory_file;
+use crate::file::{memory_file, seal};
 
 /// What instances map of a root is widened to this, so that both sides can map it huge.
 const UNIT: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
@@ -68,7 +68,7 @@ impl LayerBuilder {
     /// # Errors
     /// As [`LayerBuilder::freeze`].
     pub fn freeze_at(self, own: PageSet) -> Result<Layer, Errno> {
-        rustix::fs::fcntl_add_seals(&self.file, SealFlags::WRITE | SealFlags::SEAL)?;
+        seal(&self.file)?;
         let data = self.data()?;
         Ok(Layer {
             file: reopen_read_only(&self.file)?,

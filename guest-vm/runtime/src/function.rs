@@ -376,7 +376,9 @@ impl<P: Platform> Ready<P> {
     /// When there is no response, or not a whole one: the platform may have
     /// taken a part of it, whose body it was never told to be finished.
     pub fn handle(&mut self, request: RequestHead) -> Result<(), Failure> {
-        if self.has_entry && !self.tells_state && !matches!(self.entry, Entry::Http(_)) {
+        let is_command = !matches!(self.entry, Entry::Http(_));
+        // One that came there while it was instantiated begins behind that.
+        if is_command && self.has_entry && self.store.data().may_enter {
             return self.run_ahead();
         }
         let state = self.store.data_mut();
@@ -400,9 +402,10 @@ impl<P: Platform> Ready<P> {
     }
 
     fn call_handler(&mut self, handle: &HttpEntry, request: RequestHead) -> Result<()> {
-        let table = &mut self.store.data_mut().table;
-        let request = table.push(IncomingRequest::from(request))?;
-        let response = table.push(ResponseOutparam)?;
+        let state = self.store.data_mut();
+        let request = IncomingRequest::new(state.exchange.number, request);
+        let request = state.table.push(request)?;
+        let response = state.table.push(ResponseOutparam)?;
         handle.call(&mut self.store, (request, response))
     }
 

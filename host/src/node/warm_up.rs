@@ -7,8 +7,8 @@ use http::{Request, uri::Scheme};
 
 use crate::message::{Arrival, request_head};
 
-/// The requests that a function of this name is warmed up by. They come by the first host that
-/// is its own, if there is one and they name none.
+/// The requests that a function of this name is warmed up by. They are for the hosts that they
+/// name; where it has hosts of its own their paths begin at the root.
 pub(super) fn warm_ups(name: &FunctionName, options: &FunctionOptions) -> Vec<WarmUp> {
     let has_host = !options.hosts().is_empty();
     let requests = options.warm_ups().iter();

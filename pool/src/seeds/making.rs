@@ -304,6 +304,16 @@ impl Making {
         self.drawn()
     }
 
+    /// The same for a function that may come to its entry point amid that, and stands there then;
+    /// says whether it does.
+    ///
+    /// # Errors
+    /// What the function died of.
+    pub async fn instantiate_or_enter(&mut self) -> Result<(Instantiated, bool), SeedError> {
+        let has_entered = self.go_or_enter(Command::Instantiate, Ring::Ready).await?;
+        Ok((self.drawn()?, has_entered))
+    }
+
     /// Has a function that is instantiated call an export, and stands behind that. What it drew
     /// is what both drew.
     ///

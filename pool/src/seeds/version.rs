@@ -11,7 +11,7 @@ use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig};
 use faasw_seedtree::StepDigest;
 use faasw_text::Line;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::engine::ENGINE_MEMORY;
 use super::making::{Feed, Instantiated, Making};
@@ -20,6 +20,9 @@ use crate::error::{InvokeError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
 use crate::snapshots::{Code, Frozen};
+
+/// How long warming up may take where requests wait for a seed that is made again.
+const WARM_AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a function version's seed is made of, and what is known of making it.
 #[derive(Debug)]
@@ -45,6 +48,9 @@ pub struct Version {
 /// What making a version's seed has told.
 #[derive(Debug, Default)]
 struct Learnt {
+    /// Whether its warm-up requests have failed since it was deployed: no seed is to be late for
+    /// them again.
+    is_cold: bool,
     /// Whether it was frozen at its func-entry point.
     has_entered: bool,
     /// Whether it was made, now or before.
@@ -225,13 +231,22 @@ impl Version {
     /// platform errors.
     pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
         let mut making = self.in_time(self.initialised(stock, parent)).await?;
-        if !self.warm_ups.is_empty() {
-            match self.in_time(self.warm_up(&mut making)).await {
+        let (was_made, is_cold) = {
+            let learnt = self.learnt();
+            (learnt.was_made, learnt.is_cold)
+        };
+        if !self.warm_ups.is_empty() && !is_cold {
+            let limit = match was_made {
+                true => WARM_AGAIN_TIMEOUT.min(self.time_limit),
+                false => self.time_limit,
+            };
+            match self.warm_up(&mut making, limit).await {
                 Ok(()) => {}
-                Err(error) if !self.learnt().was_made || error.is_platform() => return Err(error),
+                Err(error) if !was_made || error.is_platform() => return Err(error),
                 Err(error) => {
                     let (function, error) = (self.name(), Line(&error));
-                    tracing::warn!(function, %error, "a seed is not warmed up");
+                    tracing::warn!(function, %error, "its seeds are not warmed up any more");
+                    self.learnt().is_cold = true;
                     making = self.in_time(self.initialised(stock, parent)).await?;
                 }
             }
@@ -283,9 +298,8 @@ impl Version {
         parent: &Arc<Frozen>,
     ) -> Result<Option<Making>, SeedError> {
         let mut making = self.load(stock, parent).await?;
-        let mut has_entered = making
-            .go_or_enter(Command::Instantiate, Ring::Ready)
-            .await?;
+        let (did, mut has_entered) = making.instantiate_or_enter().await?;
+        let mut took = did.took;
         if let Some(export) = self.spec.init.clone() {
             if has_entered {
                 return Err(SeedError::EnteredBefore(format!(
@@ -294,6 +308,7 @@ impl Version {
             }
             let evaluate = Command::Evaluate { export };
             has_entered = making.go_or_enter(evaluate, Ring::Ready).await?;
+            took += making.drawn()?.took;
         }
         if !has_entered && self.kind == FunctionKind::HttpComponent {
             return Ok(None);
@@ -304,12 +319,13 @@ impl Version {
         }
         if !has_entered {
             making.go_or_enter(Command::Run, Ring::Entry).await?;
+            took += making.drawn()?.took;
         }
         let did = making.drawn()?;
         if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::EntryDrew(did.told()));
         }
-        self.learn(&did, true);
+        self.learn(&Instantiated { took, ..did }, true);
         self.learnt().has_entered = true;
         Ok(Some(making))
     }
@@ -318,7 +334,10 @@ impl Version {
     async fn as_it_is(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
         let mut making = self.load(stock, parent).await?;
         if self.after_init() != Some(false) {
-            let did = making.instantiate().await?;
+            let did = match self.spec.has_entry {
+                true => making.instantiate_or_enter().await?.0,
+                false => making.instantiate().await?,
+            };
             let after_init = match self.spec.freeze {
                 FreezePolicy::AfterInit => true,
                 FreezePolicy::BeforeInit => false,
@@ -336,16 +355,18 @@ impl Version {
 
     /// Has it answer requests that nobody made. What they draw would be in the seed, and so in
     /// all requests; but nearly all read clocks, and mean the request's.
-    async fn warm_up(&self, making: &mut Making) -> Result<(), SeedError> {
+    async fn warm_up(&self, making: &mut Making, limit: Duration) -> Result<(), SeedError> {
+        let until = Instant::now() + limit;
         for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
-            let went = making.go(slice::from_ref(command), Ring::Ready).await;
-            went.map_err(|error| match error {
-                SeedError::Function(error) => SeedError::WarmUp {
-                    request: request.told(),
-                    error,
-                },
-                other => other,
-            })?;
+            let went = timeout_at(until, making.go(slice::from_ref(command), Ring::Ready)).await;
+            went.unwrap_or_else(|_| Err(too_late(limit)))
+                .map_err(|error| match error {
+                    SeedError::Function(error) => SeedError::WarmUp {
+                        request: request.told(),
+                        error,
+                    },
+                    other => other,
+                })?;
         }
         let did = making.drawn()?;
         if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
@@ -39,10 +38,7 @@ impl Code {
         // Guests map large pages.
         rustix::fs::ftruncate(&file, bytes.next_multiple_of(LARGE_PAGE))?;
         gather(&file, 0, bytes.next_multiple_of(LARGE_PAGE));
-        rustix::fs::fcntl_add_seals(
-            &file,
-            SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-        )?;
+        faasw_seedtree::seal(&file)?;
         Ok(Self {
             file,
             bytes,

@@ -35,12 +35,20 @@ pub(crate) struct Exchange {
     pub(crate) is_head: bool,
     /// Bytes of header fields that the function made so far.
     pub(super) field_bytes: usize,
+    /// Which one it is: what belongs to another is over.
+    pub(crate) number: ExchangeNumber,
 }
+
+/// Tells what belongs to one exchange from what was left by those before. A function has
+/// several where requests warm it up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExchangeNumber(u32);
 
 impl Exchange {
     /// A request was received. Bodies that the function made before stay: it
     /// may still hold them.
     pub(crate) fn begin(&mut self, request: &RequestHead) {
+        self.number = ExchangeNumber(self.number.0.wrapping_add(1));
         self.is_head = request.method == b"HEAD";
         self.answer = None;
         self.field_bytes = 0;

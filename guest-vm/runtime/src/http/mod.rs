@@ -17,6 +17,7 @@ pub(crate) use exchange::Exchange;
 // Public, within this private module, because the generated bindings want it.
 pub use client::{OutgoingRequest, RequestOptions};
 pub use error::HttpFailure;
+pub use exchange::ExchangeNumber;
 pub use fields::{Fields, HeaderFailure};
 pub use request::{FutureTrailers, IncomingBody, IncomingRequest};
 pub use response::{OutgoingBody, OutgoingResponse, ResponseOutparam};

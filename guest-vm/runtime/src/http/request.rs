@@ -8,6 +8,7 @@ use faasw_abi::wire::{RequestHead, decode_trailers};
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
+use super::exchange::ExchangeNumber;
 use super::fields::Fields;
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
@@ -24,18 +25,21 @@ pub struct IncomingRequest {
     path_with_query: Option<String>,
     headers: Fields,
     body_taken: bool,
+    exchange: ExchangeNumber,
 }
 
 /// The request's body.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct IncomingBody {
     stream_taken: bool,
+    exchange: ExchangeNumber,
 }
 
 /// The trailers behind the request's body.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FutureTrailers {
     taken: bool,
+    exchange: ExchangeNumber,
 }
 
 fn text(bytes: Vec<u8>) -> Option<String> {
@@ -65,8 +69,9 @@ fn scheme(name: Vec<u8>) -> Option<Scheme> {
     }
 }
 
-impl From<RequestHead> for IncomingRequest {
-    fn from(head: RequestHead) -> Self {
+impl IncomingRequest {
+    /// The request of an exchange.
+    pub(crate) fn new(exchange: ExchangeNumber, head: RequestHead) -> Self {
         Self {
             method: method(head.method),
             scheme: scheme(head.scheme),
@@ -74,6 +79,7 @@ impl From<RequestHead> for IncomingRequest {
             path_with_query: text(head.path_and_query),
             headers: Fields::received(&head.headers),
             body_taken: false,
+            exchange,
         }
     }
 }
@@ -108,7 +114,11 @@ impl<P: Platform> types::HostIncomingRequest for State<P> {
         if core::mem::replace(&mut request.body_taken, true) {
             return Ok(Err(()));
         }
-        Ok(Ok(self.table.push(IncomingBody::default())?))
+        let body = IncomingBody {
+            stream_taken: false,
+            exchange: request.exchange,
+        };
+        Ok(Ok(self.table.push(body)?))
     }
 
     fn drop(&mut self, request: Resource<IncomingRequest>) -> Result<()> {
@@ -122,18 +132,21 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
         &mut self,
         body: Resource<IncomingBody>,
     ) -> Result<Result<Resource<InputStream>, ()>> {
-        let taken = &mut self.table.get_mut(&body)?.stream_taken;
-        if core::mem::replace(taken, true) {
+        let of = self.table.get_mut(&body)?;
+        if core::mem::replace(&mut of.stream_taken, true) {
             return Ok(Err(()));
         }
-        Ok(Ok(self
-            .table
-            .push_child(InputStream::RequestBody, &body)?))
+        let stream = InputStream::RequestBody(of.exchange);
+        Ok(Ok(self.table.push_child(stream, &body)?))
     }
 
     fn finish(&mut self, body: Resource<IncomingBody>) -> Result<Resource<FutureTrailers>> {
-        self.table.delete(body)?;
-        Ok(self.table.push(FutureTrailers::default())?)
+        let body = self.table.delete(body)?;
+        let trailers = FutureTrailers {
+            taken: false,
+            exchange: body.exchange,
+        };
+        Ok(self.table.push(trailers)?)
     }
 
     fn drop(&mut self, body: Resource<IncomingBody>) -> Result<()> {
@@ -144,16 +157,21 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
 
 impl<P: Platform> types::HostFutureTrailers for State<P> {
     fn subscribe(&mut self, trailers: Resource<FutureTrailers>) -> Result<Resource<Pollable>> {
-        self.table.get(&trailers)?;
-        Ok(self.table.push(Pollable::Trailers)?)
+        let exchange = self.table.get(&trailers)?.exchange;
+        Ok(self.table.push(Pollable::Trailers(exchange))?)
     }
 
     fn get(
         &mut self,
         trailers: Resource<FutureTrailers>,
     ) -> Result<Option<Result<Result<Option<Resource<Fields>>, ErrorCode>, ()>>> {
-        if self.table.get(&trailers)?.taken {
+        let asked = self.table.get_mut(&trailers)?;
+        if asked.taken {
             return Ok(Some(Err(())));
+        }
+        if asked.exchange != self.exchange.number {
+            asked.taken = true;
+            return Ok(Some(Ok(Ok(None))));
         }
         if self.rest_of_request() == Incoming::Pending {
             return Ok(None);

@@ -60,8 +60,9 @@ impl<P: Platform> exit::Host for State<P> {
 impl<P: Platform> stdin::Host for State<P> {
     fn get_stdin(&mut self) -> Result<Resource<InputStream>> {
         let stream = match self.stdio {
-            Stdio::Log => InputStream::Empty,
-            Stdio::Command(_) => InputStream::RequestBody,
+            // What comes behind the entry point is there then.
+            Stdio::Log if !self.runs_ahead => InputStream::Empty,
+            Stdio::Log | Stdio::Command(_) => InputStream::Stdin,
         };
         Ok(self.table.push(stream)?)
     }

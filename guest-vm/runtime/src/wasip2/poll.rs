@@ -10,7 +10,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::bindings::wasi::io::poll;
-use crate::http::BodyId;
+use crate::http::{BodyId, ExchangeNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
@@ -22,9 +22,11 @@ pub enum Pollable {
     /// The monotonic clock reaches this value, in nanoseconds.
     At(u64),
     /// There are bytes of the request body, or it is over.
-    Request,
+    Request(ExchangeNumber),
     /// The trailers of the request are there, or never will be.
-    Trailers,
+    Trailers(ExchangeNumber),
+    /// There are bytes of the request body that a command has as its input, or it is over.
+    Stdin,
     /// The body takes more bytes.
     Writable(BodyId),
     /// Standard output takes more bytes.
@@ -40,8 +42,15 @@ impl<P: Platform> State<P> {
         match pollable {
             Pollable::Ready => true,
             Pollable::At(deadline) => deadline <= now,
-            Pollable::Request => self.platform.incoming(Channel::INVOCATION) != Incoming::Pending,
-            Pollable::Trailers => self.rest_of_request() != Incoming::Pending,
+            Pollable::Request(exchange) | Pollable::Trailers(exchange)
+                if exchange != self.exchange.number =>
+            {
+                true
+            }
+            Pollable::Request(_) | Pollable::Stdin => {
+                self.platform.incoming(Channel::INVOCATION) != Incoming::Pending
+            }
+            Pollable::Trailers(_) => self.rest_of_request() != Incoming::Pending,
             Pollable::Writable(body) => self.exchange.bodies.room(body, &self.platform) > 0,
             Pollable::Stdout => self.stdout_room() > 0,
         }
@@ -50,7 +59,9 @@ impl<P: Platform> State<P> {
     /// What the platform can wait for on behalf of a pollable that is not ready.
     fn waits(&self, pollable: Pollable) -> Waits {
         match pollable {
-            Pollable::Request | Pollable::Trailers => Waits::bytes(Channel::INVOCATION),
+            Pollable::Request(_) | Pollable::Trailers(_) | Pollable::Stdin => {
+                Waits::bytes(Channel::INVOCATION)
+            }
             Pollable::Stdout => Waits::room(Channel::INVOCATION),
             Pollable::Writable(body) if self.exchange.bodies.is_sent(body) => {
                 Waits::room(Channel::INVOCATION)

@@ -15,6 +15,7 @@ use super::bindings::wasi::http::types::ErrorCode;
 use super::bindings::wasi::io::{error, streams};
 use super::poll::Pollable;
 use crate::failure::Ended;
+use crate::http::ExchangeNumber;
 use crate::http::{BodyId, WriteFailure};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
@@ -34,7 +35,9 @@ pub enum InputStream {
     /// Nothing to read: closed from the start.
     Empty,
     /// The request body. All such streams share one position.
-    RequestBody,
+    RequestBody(ExchangeNumber),
+    /// The body of whichever request a command answers.
+    Stdin,
 }
 
 /// Where a function writes to.
@@ -53,7 +56,8 @@ impl InputStream {
     fn pollable(self) -> Pollable {
         match self {
             Self::Empty => Pollable::Ready,
-            Self::RequestBody => Pollable::Request,
+            Self::RequestBody(exchange) => Pollable::Request(exchange),
+            Self::Stdin => Pollable::Stdin,
         }
     }
 }
@@ -114,15 +118,20 @@ impl<P: Platform> State<P> {
     ) -> Result<Vec<u8>, StreamFailure> {
         match *self.table.get(stream)? {
             InputStream::Empty => Err(StreamFailure::Closed),
-            InputStream::RequestBody if length == 0 => Ok(Vec::new()),
-            InputStream::RequestBody => match self.platform.incoming(Channel::INVOCATION) {
-                Incoming::Ready => {
-                    let most = usize::try_from(length.min(MAX_READ)).unwrap_or(usize::MAX);
-                    Ok(self.read_body(most))
+            InputStream::RequestBody(exchange) if exchange != self.exchange.number => {
+                Err(StreamFailure::Closed)
+            }
+            InputStream::RequestBody(_) | InputStream::Stdin if length == 0 => Ok(Vec::new()),
+            InputStream::RequestBody(_) | InputStream::Stdin => {
+                match self.platform.incoming(Channel::INVOCATION) {
+                    Incoming::Ready => {
+                        let most = usize::try_from(length.min(MAX_READ)).unwrap_or(usize::MAX);
+                        Ok(self.read_body(most))
+                    }
+                    Incoming::Pending => Ok(Vec::new()),
+                    Incoming::End => Err(StreamFailure::Closed),
                 }
-                Incoming::Pending => Ok(Vec::new()),
-                Incoming::End => Err(StreamFailure::Closed),
-            },
+            }
         }
     }
 

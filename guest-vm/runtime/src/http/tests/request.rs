@@ -1,17 +1,42 @@
 //! The incoming request.
 
 use super::*;
+use crate::http::ExchangeNumber;
+
+/// What is left of one is over when the next begins: it is not the next one's.
+#[test]
+fn what_is_left_of_an_exchange_does_not_read_the_next() {
+    let mut state = function();
+    state.platform.inner.request_body = b"the next one's".to_vec();
+    let old = IncomingRequest::new(ExchangeNumber::default(), RequestHead::default());
+    let old = state.table.push(old).unwrap();
+    let body = state.consume(again(&old)).unwrap().unwrap();
+    let stream = state.stream(again(&body)).unwrap().unwrap();
+    let trailers = IncomingRequest::new(ExchangeNumber::default(), RequestHead::default());
+    let trailers = state.table.push(trailers).unwrap();
+    let trailers = state.consume(trailers).unwrap().unwrap();
+    let trailers = HostIncomingBody::finish(&mut state, trailers).unwrap();
+    state.exchange.begin(&RequestHead::default());
+    let read = state.read(again(&stream), 4);
+    assert!(matches!(read, Err(StreamFailure::Closed)));
+    let got = HostFutureTrailers::get(&mut state, trailers);
+    assert!(matches!(got, Ok(Some(Ok(Ok(None))))));
+    assert_eq!(state.platform.inner.body_read, 0);
+}
 
 #[test]
 fn the_request_and_its_parts_are_taken_once() {
     let mut function = function();
     function.platform.inner.request_body = b"abc".to_vec();
-    let request = IncomingRequest::from(RequestHead {
-        method: b"POST".to_vec(),
-        scheme: b"https".to_vec(),
-        path_and_query: b"/p".to_vec(),
-        ..RequestHead::default()
-    });
+    let request = IncomingRequest::new(
+        ExchangeNumber::default(),
+        RequestHead {
+            method: b"POST".to_vec(),
+            scheme: b"https".to_vec(),
+            path_and_query: b"/p".to_vec(),
+            ..RequestHead::default()
+        },
+    );
     let request = function.table.push(request).unwrap();
     let state = &mut function;
     assert!(matches!(
@@ -53,7 +78,10 @@ fn the_request_and_its_parts_are_taken_once() {
 fn body_of_request(state: &mut State<MemoryPlatform>) -> Resource<crate::http::IncomingBody> {
     let request = state
         .table
-        .push(IncomingRequest::from(RequestHead::default()))
+        .push(IncomingRequest::new(
+            ExchangeNumber::default(),
+            RequestHead::default(),
+        ))
         .unwrap();
     state.consume(request).unwrap().unwrap()
 }
