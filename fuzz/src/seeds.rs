@@ -118,6 +118,11 @@ fn messages() -> Vec<Seed> {
         Command::Script {
             config: config.clone(),
         },
+        Command::WarmUp {
+            request: request.clone(),
+            body: b"a body".to_vec(),
+        },
+        Command::Run,
     ]);
     let wire = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
     let response = |how: u8, trailers: Vec<u8>| {

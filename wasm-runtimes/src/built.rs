@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "31f4142fab622e2110e53df29955b08ec7dde70f46f512ae063ea625c6f15232";
+    "674942526788e11799713c9d81499d83e1930efe9f38b3201b1df1c9eb81a3aa";
 
 /// Its size in bytes.
-pub(crate) const JS_BYTES: u64 = 2184428;
+pub(crate) const JS_BYTES: u64 = 2185068;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =

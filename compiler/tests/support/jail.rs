@@ -21,7 +21,7 @@ use faasw_compile_report::contract::CELL_FLAG;
 use faasw_fri::messages::SpawnHelper;
 use faasw_shell::helper::{self, Program};
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    fs::{MemfdFlags, memfd_create},
     process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid},
 };
 
@@ -180,9 +180,9 @@ fn file() -> File {
 fn upload_file(upload: &[u8]) -> File {
     let mut file = file();
     file.write_all(upload).unwrap();
-    let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, all).unwrap();
-    file
+    let file = file.into();
+    faasw_seedtree::seal(&file).unwrap();
+    file.into()
 }
 
 fn contents(file: &File) -> Vec<u8> {

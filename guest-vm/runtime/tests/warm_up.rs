@@ -17,6 +17,7 @@ use faasw_runtime::failure::Failure;
 use faasw_runtime::function::Ready;
 use faasw_runtime::testing::MemoryPlatform;
 
+use support::scripts::{JAVASCRIPT, asked};
 use support::{CgiModule, HttpComponent, bytes, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
@@ -108,4 +109,56 @@ fn a_command_cannot_be_warmed_up() {
     let failure = ready.warm_up(call.request.clone(), Vec::new()).unwrap_err();
     assert_eq!(failure.outcome, Outcome::LoadFailed);
     assert!(failure.report.contains("command"), "{failure}");
+}
+
+const KEEPING: &str = r#"
+    const kept = [];
+    async function of(read) {
+      try {
+        return await read();
+      } catch (error) {
+        return String(error);
+      }
+    }
+    export default {
+      async fetch(request, env, ctx) {
+        if (request.url.endsWith("/keep")) {
+          kept.push(request);
+          return new Response("kept");
+        }
+        if (request.url.endsWith("/clone")) {
+          kept.push(request.clone(), request.body.getReader());
+          return new Response("cloned");
+        }
+        // It has not ended by this: nobody has answered yet.
+        ctx.waitUntil(Promise.resolve());
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        const found = [
+          await of(() => request.text()),
+          await of(() => kept[0].headers.get("x-mine")),
+          await of(() => kept[0].text()),
+          await of(() => kept[1].text()),
+          await of(async () => (await kept[2].read()).value),
+          request.headers.get("x-mine"),
+        ];
+        return new Response(found.join("\n"));
+      },
+    };
+"#;
+
+#[test]
+fn a_request_that_a_script_keeps_has_ended() {
+    let post = |path| asked(path).method("POST");
+    let call = post("/").header("x-mine", "mine").body(b"my body");
+    let files: &[(&str, &[u8])] = &[("handler.js", KEEPING.as_bytes())];
+    let mut ready = JAVASCRIPT.init(files, &call).unwrap();
+    for path in ["/keep", "/clone"] {
+        let another = post(path).header("x-mine", "another's").request;
+        ready.warm_up(another, b"another's body".to_vec()).unwrap();
+    }
+    ready.handle(call.request).unwrap();
+    let ended = "TypeError: this request has ended: what was not read of it is gone";
+    let body = String::from_utf8(ready.platform().response_body.clone()).unwrap();
+    let found: Vec<&str> = body.lines().collect();
+    assert_eq!(found, ["my body", ended, ended, ended, ended, "mine"]);
 }

@@ -269,7 +269,11 @@ impl Making {
         // A guest that is done already says what its function died of.
         Err(match (ring, outcome(&self.mailbox, &guest)) {
             (Ring::Done, Err(error)) => function(error),
-            _ => guest_failed(format!("it rang {ring:?} instead of {wanted:?}")),
+            _ => {
+                let wanted: Vec<_> = wanted.iter().map(|ring| format!("{ring:?}")).collect();
+                let wanted = wanted.join(" or ");
+                guest_failed(format!("it rang {ring:?} instead of {wanted}"))
+            }
         })
     }
 

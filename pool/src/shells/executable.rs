@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 /// A descriptor from which `program` can be executed.
@@ -30,10 +30,7 @@ fn in_memory(name: &str, program: &[u8]) -> Result<OwnedFd, Errno> {
         made => made,
     }?;
     write_all(&file, program)?;
-    rustix::fs::fcntl_add_seals(
-        &file,
-        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-    )?;
+    faasw_seedtree::seal(&file)?;
     Ok(file)
 }
 

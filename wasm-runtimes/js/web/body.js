@@ -7,9 +7,20 @@ const token = Symbol("token");
 //   null         there is none
 //   a string     text
 //   Uint8Array   bytes
-//   incoming     what the client of this request sends
+//   Incoming     what the client of a request sends
 //   ReadableStream
-const incoming = Symbol("incoming");
+
+// What the client of one request sends. A script may keep one from a warm-up, and it has ended.
+class Incoming {
+  check() {
+    if (this !== incoming) throw new TypeError("this request has ended: what was not read of it is gone");
+  }
+}
+
+// Of the request under way.
+let incoming;
+
+function beginIncoming() { incoming = new Incoming(); }
 
 function extract(value) {
   if (typeof value === "string") return { source: value.toWellFormed(), type: "text/plain;charset=UTF-8" };
@@ -32,15 +43,20 @@ function extract(value) {
 }
 
 // The rest of what the client sends.
-async function receive() {
-  while (!native.receive()) await native.receivable();
+async function receive(source) {
+  source.check();
+  while (!native.receive()) {
+    await native.receivable();
+    source.check();
+  }
 }
 
-function receiver() {
+function receiver(source) {
   return new ReadableStream({
     type: "bytes",
     async pull(controller) {
       for (;;) {
+        source.check();
         const piece = native.receivePiece();
         if (piece === null) {
           controller.close();
@@ -90,7 +106,7 @@ class Body {
     if (this.#source === null) return null;
     if (this.#stream === null) {
       const source = this.#source;
-      if (source === incoming) this.#stream = receiver();
+      if (source instanceof Incoming) this.#stream = receiver(source);
       else this.#stream = streamOf(typeof source === "string" ? native.encode(source) : source);
       if (this.#isUsed) this.#stream.getReader();
     }
@@ -101,8 +117,8 @@ class Body {
     const source = sourceOf(this);
     if (source === null) return new Uint8Array();
     if (typeof source === "string") return native.encode(source);
-    if (source === incoming) {
-      await receive();
+    if (source instanceof Incoming) {
+      await receive(source);
       return native.received();
     }
     return source instanceof ReadableStream ? drained(source) : copyOf(source);
@@ -111,8 +127,8 @@ class Body {
     const source = sourceOf(this);
     if (source === null) return "";
     if (typeof source === "string") return source.startsWith("\ufeff") ? source.slice(1) : source;
-    if (source === incoming) {
-      await receive();
+    if (source instanceof Incoming) {
+      await receive(source);
       return native.receivedText();
     }
     return native.decode(source instanceof ReadableStream ? await drained(source) : source, "utf-8", false, false);
@@ -133,7 +149,7 @@ class Body {
   fork() {
     if (this.bodyUsed || this.#stream?.locked) throw new TypeError("a body that is used cannot be cloned");
     if (this.#source === null) return null;
-    if (this.#stream === null && this.#source !== incoming && !(this.#source instanceof ReadableStream)) return this.#source;
+    if (this.#stream === null && !(this.#source instanceof Incoming) && !(this.#source instanceof ReadableStream)) return this.#source;
     const [one, other] = this.body.tee();
     this.#source = this.#stream = one;
     return other;
@@ -150,12 +166,14 @@ class Request extends Body {
   #method;
   #url;
   #headers;
+  #incoming;
   #init;
   #signal;
   constructor(input, init = {}, url = undefined) {
     if (input === token) {
       // What came: `init` is its method.
       super(HAS_NO_BODY.has(init) ? null : incoming);
+      this.#incoming = incoming;
       this.#method = init;
       this.#url = url;
       return;
@@ -190,7 +208,7 @@ class Request extends Body {
   }
   get method() { return this.#method; }
   get url() { return this.#url; }
-  get headers() { return (this.#headers ??= lazyHeaders()); }
+  get headers() { return (this.#headers ??= lazyHeaders(this.#incoming)); }
   get signal() { return (this.#signal ??= new AbortController().signal); }
   get redirect() { return this.#init?.redirect ?? "follow"; }
   get mode() { return this.#init?.mode ?? "cors"; }

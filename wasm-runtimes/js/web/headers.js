@@ -6,6 +6,7 @@ let lazyHeaders;
 class Headers {
   // Names are in lower case; null while what a request came with was not asked for.
   #list = [];
+  #incoming;
   #isFixed = false;
   constructor(init) {
     if (init === undefined) return;
@@ -28,14 +29,21 @@ class Headers {
   }
   static inside() {
     fieldsOf = (headers) => headers.#all();
-    lazyHeaders = () => {
+    lazyHeaders = (incoming) => {
       const headers = new Headers();
       headers.#list = null;
+      headers.#incoming = incoming;
       headers.#isFixed = true;
       return headers;
     };
   }
-  #all() { return (this.#list ??= native.headers()); }
+  #all() {
+    if (this.#list === null) {
+      this.#incoming.check();
+      this.#list = native.headers();
+    }
+    return this.#list;
+  }
   #change() {
     if (this.#isFixed) throw new TypeError("these Headers cannot be changed");
     return this.#list;

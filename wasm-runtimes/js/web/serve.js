@@ -168,8 +168,8 @@ function answer(response) {
     }
     if (response.status === 0) throw new TypeError("the handler gave Response.error()");
     const source = sourceOf(response);
-    if (source === incoming || source instanceof ReadableStream) {
-      const stream = source === incoming ? receiver() : source;
+    if (source instanceof Incoming || source instanceof ReadableStream) {
+      const stream = source instanceof Incoming ? receiver(source) : source;
       send(response, stream).catch(reportError).then(() => {
         isAnswered = true;
         endIfAllIsDone();
@@ -185,6 +185,8 @@ function answer(response) {
 }
 
 function dispatch(method, url) {
+  isAnswered = false;
+  beginIncoming();
   let given;
   try {
     given = handler(new Request(token, method, url), env, new ExecutionContext());
@@ -201,7 +203,6 @@ function warmUp() {
   handler = (request) => new Response(request.url);
   dispatch("GET", "http://localhost/");
   handler = before;
-  isAnswered = false;
 }
 
 // A rejection that nobody handles.
