@@ -223,8 +223,9 @@ impl Peer {
                 let _ = timeout(SLOW, written).await;
             }
         }
-        self.heads.fetch_add(bytes, Ordering::AcqRel);
+        // Before it may be given back: the stream and its connection are on two threads.
         self.backlog.take(bytes);
+        self.heads.fetch_add(bytes, Ordering::AcqRel);
     }
 
     /// Its socket has taken so many bytes.

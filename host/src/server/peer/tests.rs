@@ -240,6 +240,28 @@ async fn what_it_has_sent_and_was_made_for_it_counts_until_it_is_gone() {
     assert_eq!(peer.standing(), Standing::Idle);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_at_once_was_taken_before() {
+    let node = Backlog::new(BacklogLimits::default());
+    let peer = Peer::new(node.connection());
+    let answering = {
+        let peer = peer.clone();
+        tokio::spawn(async move {
+            for _ in 0..200_000 {
+                peer.answered(1).await;
+            }
+        })
+    };
+    while !answering.is_finished() {
+        peer.flushed();
+        // Below nothing would be very much.
+        assert!(node.held() <= MOST_HEADS && peer.backlog.held() <= MOST_HEADS);
+    }
+    answering.await.unwrap();
+    peer.flushed();
+    assert_eq!((node.held(), peer.backlog.held()), (0, 0));
+}
+
 #[tokio::test]
 async fn framing_does_not_add_up() {
     let peer = peer();
