@@ -19,7 +19,7 @@ pub const CELL_FD: i32 = 6;
 
 /// Descriptor with a [`crate::Input`]; only read, from offset 0.
 pub const INPUT_FD: i32 = 3;
-/// Descriptor that gets the artifact; an empty file.
+/// Descriptor that gets the artifact, and behind it the cache that is kept; an empty file.
 pub const OUTPUT_FD: i32 = 4;
 /// Descriptor that gets the report.
 pub const REPORT_FD: i32 = 5;
@@ -28,6 +28,8 @@ pub const REPORT_FD: i32 = 5;
 pub const UPLOAD_MAX: u64 = 256 << 20;
 /// Most bytes of what the state of a function is told in.
 pub const STATE_MAX: u64 = 2 * UPLOAD_MAX;
+/// Most bytes of what is kept of a compilation for the next one of the same function.
+pub const CACHE_MAX: u64 = 64 << 20;
 /// Most bytes of an input: what is to be done, an upload, and what it has become.
 pub const INPUT_MAX: u64 = (64 << 10) + UPLOAD_MAX + STATE_MAX;
 

@@ -1,7 +1,8 @@
 //! What the helper is to do, as it stands before the bytes that it is done with.
 //!
 //! ```text
-//! input:  task (u8), length (u32), name of an export, length (u64), upload, state
+//! input:  task (u8), whether a cache is kept (u8), length (u32), name of an export,
+//!         length (u64), upload, state or cache
 //! ```
 //!
 //! The node writes it, so the helper may rely on it; what follows in the input it may not.
@@ -28,10 +29,13 @@ pub enum Task {
 pub struct Input<'a> {
     /// What is to be done.
     pub task: Task,
+    /// Whether what was compiled is kept for the next compilation of the same function.
+    pub keeps_cache: bool,
     /// The bytes as uploaded.
     pub upload: &'a [u8],
-    /// The state; empty but where the task needs one.
-    pub state: &'a [u8],
+    /// The state, of a task that rewrites; of one that compiles the cache that an earlier one
+    /// of the same function has kept. Empty where there is none.
+    pub beside: &'a [u8],
 }
 
 impl Task {
@@ -42,7 +46,7 @@ impl Task {
 
     /// What stands in the input before an upload of so many bytes.
     #[must_use]
-    pub fn front(&self, upload_bytes: u64) -> Vec<u8> {
+    pub fn front(&self, keeps_cache: bool, upload_bytes: u64) -> Vec<u8> {
         let (kind, export) = match self {
             Self::Compile => (Self::COMPILE, ""),
             Self::CompileToInitialise => (Self::COMPILE_TO_INITIALISE, ""),
@@ -53,7 +57,7 @@ impl Task {
         };
         let length = u32::try_from(export.len()).unwrap_or(u32::MAX);
         [
-            &[kind][..],
+            &[kind, keeps_cache.into()][..],
             &length.to_le_bytes(),
             export.as_bytes(),
             &upload_bytes.to_le_bytes(),
@@ -76,14 +80,14 @@ impl<'a> Input<'a> {
     /// What a whole input says; nothing where it is none.
     #[must_use]
     pub fn read(input: &'a [u8]) -> Option<Self> {
-        let ([kind], rest) = input.split_first_chunk()?;
+        let ([kind, keeps_cache], rest) = input.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
         let (export, rest) = rest.split_at_checked(length)?;
         let export = String::from_utf8(export.to_vec()).ok()?;
         let (length, rest) = rest.split_first_chunk()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-        let (upload, state) = rest.split_at_checked(length)?;
+        let (upload, beside) = rest.split_at_checked(length)?;
         let task = match *kind {
             Task::COMPILE => Task::Compile,
             Task::COMPILE_TO_INITIALISE => Task::CompileToInitialise,
@@ -93,8 +97,9 @@ impl<'a> Input<'a> {
         };
         Some(Self {
             task,
+            keeps_cache: *keeps_cache != 0,
             upload,
-            state,
+            beside,
         })
     }
 }
@@ -105,24 +110,25 @@ mod tests {
 
     #[test]
     fn an_input_is_read_as_it_was_put() {
-        for task in [
-            Task::Compile,
-            Task::CompileToInitialise,
-            Task::CompileToInitialiseBy("a:b/c#é".to_owned()),
-            Task::Rewrite(String::new()),
+        for (task, keeps_cache) in [
+            (Task::Compile, true),
+            (Task::CompileToInitialise, false),
+            (Task::CompileToInitialiseBy("a:b/c#é".to_owned()), true),
+            (Task::Rewrite(String::new()), false),
         ] {
-            let input = [&task.front(2)[..], b"upstate"].concat();
+            let input = [&task.front(keeps_cache, 2)[..], b"upstate"].concat();
             let read = Input {
                 task,
+                keeps_cache,
                 upload: b"up",
-                state: b"state",
+                beside: b"state",
             };
             assert_eq!(Input::read(&input), Some(read));
             for end in 0..input.len() - 5 {
                 assert_eq!(Input::read(&input[..end]), None);
             }
         }
-        let unknown = [&[4], &Task::Compile.front(0)[1..]].concat();
+        let unknown = [&[4], &Task::Compile.front(false, 0)[1..]].concat();
         assert_eq!(Input::read(&unknown), None);
     }
 }

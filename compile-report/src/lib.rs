@@ -51,6 +51,9 @@ pub struct Compiled {
     pub initial_memory_bytes: u64,
     /// Size of the artifact, in bytes.
     pub code_bytes: u64,
+    /// Size of the cache behind it that is kept, in bytes.
+    #[serde(default)]
+    pub cache_bytes: u64,
     /// Processor time that the helper has used, in milliseconds.
     pub cpu_milliseconds: u64,
     /// Whether it was given as text (`.wat`).
@@ -222,6 +225,7 @@ mod tests {
             imports: vec!["wasi:io/streams@0.2.6#[method]output-stream.write".to_owned()],
             initial_memory_bytes: 65536,
             code_bytes: 12,
+            cache_bytes: 5,
             cpu_milliseconds: 3,
             from_text: true,
             has_initialiser: true,

@@ -1,16 +1,30 @@
 //! The compilation itself.
 
+use std::sync::Arc;
+
 use faasw_abi::isa::Isa;
 use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
 use faasw_runtime::engine;
 use wasmtime::Engine;
 
-/// Compiles a valid binary of a known kind.
+use crate::cache::Cache;
+
+/// Compiles a valid binary of a known kind, with what `cache` has of it.
 ///
 /// The code is only made, never loaded: that happens in the guest alone.
-pub fn compile(wasm: &[u8], kind: FunctionKind, isa: Isa) -> Result<Vec<u8>, Refusal> {
+pub fn compile(
+    wasm: &[u8],
+    kind: FunctionKind,
+    isa: Isa,
+    cache: Option<&Arc<Cache>>,
+) -> Result<Vec<u8>, Refusal> {
     let engine = engine::compile_config(isa)
-        .and_then(|config| Engine::new(&config))
+        .and_then(|mut config| {
+            if let Some(cache) = cache {
+                config.enable_incremental_compilation(cache.clone())?;
+            }
+            Engine::new(&config)
+        })
         .map_err(|error| {
             Refusal::new(
                 RefusalKind::Internal,

@@ -61,10 +61,10 @@ impl Descriptors {
         Ok(upload)
     }
 
-    /// Leaves the artifact in the output.
-    pub fn write_output(&self, code: &[u8]) -> Result<(), Refusal> {
+    /// Leaves something in the output, at an offset in bytes.
+    pub fn write_output(&self, bytes: &[u8], offset: u64) -> Result<(), Refusal> {
         self.output
-            .write_all_at(code, 0)
+            .write_all_at(bytes, offset)
             .map_err(failed("write the artifact"))
     }
 

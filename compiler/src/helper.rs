@@ -90,12 +90,18 @@ fn performed(descriptors: &Descriptors, isa: Isa, perform: Perform) -> Result<Co
     }
     // A panic of a parser or of the compiler is this one upload's trouble.
     let made = panic::catch_unwind(AssertUnwindSafe(|| perform(&input, isa)));
-    let Artifact { mut compiled, code } = made.unwrap_or_else(|_| {
+    let artifact = made.unwrap_or_else(|_| {
         Err(internal(
             "the compiler panicked; this is a bug worth a report",
         ))
     })?;
-    descriptors.write_output(&code)?;
+    let Artifact {
+        mut compiled,
+        code,
+        cache,
+    } = artifact;
+    descriptors.write_output(&code, 0)?;
+    descriptors.write_output(&cache, code.len() as u64)?;
     compiled.cpu_milliseconds = processor_milliseconds();
     Ok(compiled)
 }

@@ -12,7 +12,7 @@
 //!   starts with; `outline` reads it, `module` and `component` apply the rules of each.
 //! - `supported`: the imports that a function may have.
 //! - `wizer`: code that can be asked what it has become, and the module that begins there.
-//! - `artifact`: the compilation itself.
+//! - `artifact`: the compilation itself. `cache`: what it leaves for the next one.
 //!
 //! The program is `faasw-compiler`. What it is made of beside that is here, too, so
 //! that tests can be a helper that does something else than compile:
@@ -24,6 +24,7 @@
 
 mod advice;
 mod artifact;
+mod cache;
 pub mod cell;
 mod component;
 mod descriptors;
@@ -38,11 +39,13 @@ mod source;
 mod supported;
 mod wizer;
 
+use std::sync::Arc;
+
 use faasw_abi::isa::Isa;
 use faasw_abi::state::INITIALISER;
 use faasw_compile_report::{Compiled, Input, Refusal, Task, Wizer};
 
-use crate::inspect::Function;
+use crate::{cache::Cache, inspect::Function};
 
 /// A function and the code made of it.
 #[derive(Debug)]
@@ -51,38 +54,53 @@ pub struct Artifact {
     pub compiled: Compiled,
     /// What the guest loads; of a task that rewrites, the module.
     pub code: Vec<u8>,
+    /// What is kept for the next compilation, where something is to be.
+    pub cache: Vec<u8>,
 }
 
 /// Does what a helper is asked.
 ///
-/// The same bytes give the same artifact, on any machine.
+/// The same upload gives the same artifact, on any machine and with any cache that a helper
+/// of this version has kept.
 ///
 /// # Errors
 /// A [`Refusal`] that says what is wrong with the upload and what to do next.
 pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
     let source = source::read(input.upload)?;
     let function = inspect::inspect(&source.wasm)?;
+    let cache = input
+        .keeps_cache
+        .then(|| Arc::new(Cache::new(input.beside)));
+    let compile = |wasm: &[u8]| artifact::compile(wasm, function.kind, isa, cache.as_ref());
     let instrument = |export| wizer::instrument(&source.wasm, function.kind, export);
     let instrumented = match &input.task {
         Task::Compile => None,
         Task::CompileToInitialise => function.has_initialiser.then(|| instrument(INITIALISER)),
         Task::CompileToInitialiseBy(export) => Some(instrument(export)),
         Task::Rewrite(export) => {
-            let rewritten = wizer::rewrite(&source.wasm, function.kind, export, input.state)?;
+            let rewritten = wizer::rewrite(&source.wasm, function.kind, export, input.beside)?;
             let function = inspect::inspect(&rewritten)?;
             return Ok(artifact(function, rewritten, source.from_text, None));
         }
     };
-    let as_it_is = || artifact::compile(&source.wasm, function.kind, isa);
+    let as_it_is = || compile(&source.wasm);
     let (code, wizer) = match instrumented {
-        Some(Ok(wasm)) => match artifact::compile(&wasm, function.kind, isa) {
+        Some(Ok(wasm)) => match compile(&wasm) {
             Ok(code) => (code, Some(Wizer::Instrumented)),
             Err(refusal) => (as_it_is()?, Some(Wizer::Refused(refusal.message))),
         },
         Some(Err(reason)) => (as_it_is()?, Some(Wizer::Refused(reason))),
         None => (as_it_is()?, None),
     };
-    Ok(artifact(function, code, source.from_text, wizer))
+    let kept = cache.map(|cache| cache.write()).unwrap_or_default();
+    Ok(artifact(function, code, source.from_text, wizer).with_cache(kept))
+}
+
+impl Artifact {
+    fn with_cache(mut self, cache: Vec<u8>) -> Self {
+        self.compiled.cache_bytes = cache.len().try_into().unwrap_or(u64::MAX);
+        Self { cache, ..self }
+    }
 }
 
 fn artifact(function: Function, code: Vec<u8>, from_text: bool, wizer: Option<Wizer>) -> Artifact {
@@ -92,11 +110,16 @@ fn artifact(function: Function, code: Vec<u8>, from_text: bool, wizer: Option<Wi
         imports: function.imports,
         initial_memory_bytes: function.initial_memory_bytes,
         code_bytes: code.len().try_into().unwrap_or(u64::MAX),
+        cache_bytes: 0,
         cpu_milliseconds: 0,
         from_text,
         has_initialiser: function.has_initialiser,
         is_engine: function.is_engine,
         wizer,
     };
-    Artifact { compiled, code }
+    Artifact {
+        compiled,
+        code,
+        cache: Vec::new(),
+    }
 }

@@ -19,8 +19,9 @@ use support::{fixtures::fixture, random::seeded};
 fn compile(upload: &[u8], isa: Isa) -> Result<Artifact, Refusal> {
     let input = Input {
         task: Task::Compile,
+        keeps_cache: false,
         upload,
-        state: &[],
+        beside: &[],
     };
     perform(&input, isa)
 }

@@ -173,8 +173,9 @@ fn damaged_states_make_sound_modules_or_none() {
         }
         let input = Input {
             task: Task::Rewrite(EXPORT.to_owned()),
+            keeps_cache: false,
             upload: COMMAND.as_bytes(),
-            state: &state,
+            beside: &state,
         };
         match perform(&input, Isa::V2) {
             Ok(artifact) => {

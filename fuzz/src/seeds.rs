@@ -228,6 +228,7 @@ fn reports() -> Vec<Seed> {
         imports: vec!["wasi:io/poll@0.2.0#poll".to_owned()],
         initial_memory_bytes: 65536,
         code_bytes: 12,
+        cache_bytes: 7,
         cpu_milliseconds: 3,
         from_text: false,
         has_initialiser: false,

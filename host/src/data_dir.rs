@@ -7,6 +7,7 @@
 //!   reserve            nothing; given up to remove things on a full disk (registry)
 //!   modules/           what was deployed, by digest
 //!   artifacts/         what it was compiled to, by digest and generation
+//!   compiled/          what is kept of that for the next version, by name and generation
 //!   logs/              a log per function (log)
 //!   faasw.sock         0600, the admin API (admin)
 //! ```
@@ -57,7 +58,12 @@ impl DataDir {
         let path = fs::canonicalize(path).map_err(|error| cannot_use(path, error))?;
         let lock = lock(&path)?;
         let directory = Self { path, _lock: lock };
-        for folder in [directory.modules(), directory.artifacts(), directory.logs()] {
+        for folder in [
+            directory.modules(),
+            directory.artifacts(),
+            directory.compiled(),
+            directory.logs(),
+        ] {
             private_folder(&folder).map_err(|error| cannot_use(&folder, error))?;
         }
         Ok(directory)
@@ -81,6 +87,10 @@ impl DataDir {
 
     pub(crate) fn artifacts(&self) -> PathBuf {
         self.path.join("artifacts")
+    }
+
+    pub(crate) fn compiled(&self) -> PathBuf {
+        self.path.join("compiled")
     }
 
     pub(crate) fn logs(&self) -> PathBuf {

@@ -16,9 +16,9 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, InitialiseError,
-    Initialising, InvokeError, Known, LanguageEngine, PlatformError, Pool, Reply, SeedError,
-    SeedInfo,
+    Call, Compilation, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec,
+    InitialiseError, Initialising, InvokeError, Known, LanguageEngine, PlatformError, Pool, Reply,
+    SeedError, SeedInfo,
 };
 
 /// A boxed future: what an engine's calls return.
@@ -27,25 +27,19 @@ pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// What making a seed comes to.
 pub type SeedResult = Result<(Arc<dyn Seed>, FreezeReport), SeedError>;
 
+/// What compiling comes to.
+pub type CompileResult = Result<(Arc<dyn Code>, Bytes), CompileError>;
+
 /// Compiles functions.
 pub trait Engine: fmt::Debug + Send + Sync {
     /// What compiled code depends on beside its module, as part of a file
     /// name: code of another generation is never loaded.
     fn generation(&self) -> String;
 
-    /// Compiles a module. Dropping the future ends the work.
-    fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>>;
-
-    /// Compiles a module so that it can be initialised by `export`, or, where none is named,
-    /// by what it has for that; what came of that is [`Code::initialising`].
-    fn compile_to_initialise(
-        &self,
-        module: Bytes,
-        export: Option<String>,
-    ) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
-        let _ = export;
-        self.compile(module)
-    }
+    /// Compiles a module; what came of having it made so that it can be initialised is
+    /// [`Code::initialising`]. What is kept of it for the next one of the same function comes
+    /// beside the code; empty where nothing is. Dropping the future ends the work.
+    fn compile(&self, work: Compilation) -> Running<'_, CompileResult>;
 
     /// Takes code that [`Code::bytes`] gave earlier.
     fn load<'a>(
@@ -171,21 +165,10 @@ impl Engine for Pool {
         Self::generation(self)
     }
 
-    fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
+    fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
         Box::pin(async {
-            let compiled = Self::compile(self, module).await?;
-            Ok(code_of(self, compiled))
-        })
-    }
-
-    fn compile_to_initialise(
-        &self,
-        module: Bytes,
-        export: Option<String>,
-    ) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
-        Box::pin(async move {
-            let compiled = Self::compile_to_initialise(self, module, export.as_deref()).await?;
-            Ok(code_of(self, compiled))
+            let (compiled, kept) = self.compile_for(work).await?;
+            Ok((code_of(self, compiled), kept))
         })
     }
 

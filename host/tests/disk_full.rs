@@ -103,6 +103,32 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// What is kept of compilations has room only where nothing else needs it.
+async fn what_is_kept_of_compilations_yields() {
+    let disk = Disk::new();
+    let data_dir = disk.path().join("data");
+    let node = start(&data_dir).await;
+    let large = |which: u8| [vec![b' '; 1 << 20], vec![which]].concat();
+    let options = FunctionOptions::default();
+    node.deploy("f", large(1), options.clone()).await.unwrap();
+    let kept = data_dir.join("compiled");
+    let files = names(&kept);
+    assert_eq!(files.len(), 1);
+    // As large as real ones are.
+    fs::write(kept.join(&files[0]), vec![1; 2 << 20]).unwrap();
+    disk.fill_up_to(256 << 10);
+    node.deploy("g", "module g", options.clone()).await.unwrap();
+    assert_eq!(names(&kept), files);
+    node.deploy("h", vec![b' '; 1 << 19], options.clone())
+        .await
+        .unwrap();
+    assert!(names(&kept).is_empty());
+    for name in ["f", "g", "h"] {
+        assert!(text(&node, name, "/module").await.len() >= 8);
+    }
+    node.shutdown().await;
+}
+
 /// A deployment that does not fit is refused and leaves everything as it was,
 /// wherever in it the disk becomes full.
 async fn a_deployment_that_does_not_fit_changes_nothing() {
@@ -189,7 +215,10 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
     tokio::runtime::Runtime::new().unwrap().block_on(test());
 }
 
-const TESTS: [(&str, fn()); 2] = [
+const TESTS: [(&str, fn()); 3] = [
+    ("what_is_kept_of_compilations_yields", || {
+        run(what_is_kept_of_compilations_yields);
+    }),
     ("a_deployment_that_does_not_fit_changes_nothing", || {
         run(a_deployment_that_does_not_fit_changes_nothing);
     }),

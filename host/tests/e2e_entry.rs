@@ -202,7 +202,7 @@ fn what_fails_before_is_not_deployed_and_what_fails_behind_is_502() {
             assert!(error.contains(why), "{mode}: {error}");
         }
         let error = refused(bench, &module, warmed_up());
-        let is_it = matches!(error, DeployError::Seed(SeedError::EnteredBefore(_)));
+        let is_it = matches!(error, DeployError::Seed(SeedError::WarmUpOfCommand));
         assert!(is_it, "{error}");
         bench.deploy("f", &module, in_mode("traps-later"));
         let answer = bench.get("/f/");

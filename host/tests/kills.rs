@@ -35,10 +35,11 @@ use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 /// What a data directory may have in it (docs/operating.md).
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "registry.redb",
     "modules",
     "artifacts",
+    "compiled",
     "logs",
     "reserve",
     "faasw.sock",

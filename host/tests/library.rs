@@ -384,6 +384,68 @@ async fn the_same_module_is_compiled_once() {
     assert_eq!(engine.compiled.load(Ordering::Relaxed), 1);
 }
 
+/// What a helper has kept under one name goes into no other function.
+#[tokio::test]
+async fn code_that_was_made_with_what_was_kept_is_one_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = FakeEngine::default();
+    let builder = Node::builder().data_dir(folder.path());
+    let node = builder.start_on(Arc::new(engine.clone())).await.unwrap();
+    let module = |which: u8| {
+        let mut module = vec![b' '; 1 << 20];
+        module.push(which);
+        module
+    };
+    let deploy =
+        |name: &'static str, which| node.deploy(name, module(which), FunctionOptions::default());
+    let compiled = || engine.compiled.load(Ordering::Relaxed);
+    let begun_with = || engine.take_begun_with();
+    deploy("a", 1).await.unwrap();
+    deploy("a", 2).await.unwrap();
+    assert_eq!(begun_with(), [Some(b"".to_vec()), Some(b"kept".to_vec())]);
+    // The same module: its code would do if it were not for that.
+    deploy("a", 2).await.unwrap();
+    assert_eq!(compiled(), 2);
+    deploy("b", 2).await.unwrap();
+    assert_eq!(begun_with(), [Some(b"".to_vec())]);
+    assert_eq!(compiled(), 3);
+    // That is anybody's.
+    deploy("c", 2).await.unwrap();
+    deploy("a", 2).await.unwrap();
+    assert_eq!(compiled(), 3);
+    // Whoever has a name next gets nothing of who had it.
+    node.remove("a").await.unwrap();
+    deploy("a", 3).await.unwrap();
+    // What compiles at once needs none.
+    node.deploy("a", "small", FunctionOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(begun_with(), [Some(b"".to_vec()), None]);
+}
+
+/// It may have failed by what was kept.
+#[tokio::test]
+async fn a_compilation_that_fails_leaves_the_next_one_nothing() {
+    let engine = FakeEngine::default();
+    let node = Node::builder().start_on(Arc::new(engine.clone()));
+    let node = node.await.unwrap();
+    let deploy = |begin: &'static str| {
+        let mut module = vec![b' '; 1 << 20];
+        module[..begin.len()].copy_from_slice(begin.as_bytes());
+        node.deploy("a", module, FunctionOptions::default())
+    };
+    let [nothing, kept] = [&b""[..], b"kept"].map(|kept| Some(kept.to_vec()));
+    for (fails, leaves) in [("bad", &kept), ("bad helper", &nothing), ("trap", &nothing)] {
+        deploy("").await.unwrap();
+        deploy("other").await.unwrap();
+        engine.take_begun_with();
+        deploy(fails).await.unwrap_err();
+        deploy("again").await.unwrap();
+        assert_eq!(engine.take_begun_with(), [kept.clone(), leaves.clone()]);
+        node.remove("a").await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_deployment_that_nobody_waits_for_ends() {
     let node = common::start(Node::builder()).await;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::isa::Isa;
-use faasw_compile_report::contract::{EXIT_MEMORY, EXIT_REPORTED, STATE_MAX, UPLOAD_MAX};
+use faasw_compile_report::contract::{
+    CACHE_MAX, EXIT_MEMORY, EXIT_REPORTED, STATE_MAX, UPLOAD_MAX,
+};
 use faasw_compile_report::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind, Task};
 use faasw_fri::messages::SpawnHelper;
 use faasw_seedtree::memory_file;
@@ -16,6 +18,29 @@ use crate::error::{CompileError, PlatformError};
 use crate::shells::{Exit, Spawner};
 use crate::snapshots::Code;
 use std::sync::Arc;
+
+/// An upload, and what its code is for.
+#[derive(Clone, Debug, Default)]
+pub struct Compilation {
+    /// The upload.
+    pub upload: Bytes,
+    /// By what it is to be initialised, if by anything: the code is for that, then.
+    pub initialiser: Option<Initialiser>,
+    /// What was kept of an earlier compilation of the same function by a pool of the same
+    /// [generation](crate::Pool::generation); empty where there was none. With this, and only
+    /// then, something is kept of this one. It must not come from another tenant's function:
+    /// who has taken over a helper has written it.
+    pub cache: Option<Bytes>,
+}
+
+/// By what an upload is to be initialised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Initialiser {
+    /// By what it has for that.
+    Found,
+    /// By this export.
+    Named(String),
+}
 
 /// What the helper may use.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +65,7 @@ fn system(error: Errno) -> PlatformError {
 #[derive(Debug)]
 pub struct Input {
     file: OwnedFd,
+    keeps_cache: bool,
     /// Bytes of state that may be pushed yet.
     room: u64,
     state_max: u64,
@@ -48,9 +74,12 @@ pub struct Input {
 impl Input {
     /// A task and the upload that it is done with.
     ///
+    /// What an earlier compilation has kept may follow, where something is to be kept of this
+    /// one.
+    ///
     /// # Errors
     /// When that is too large; the system's.
-    pub fn new(task: &Task, upload: &[u8]) -> Result<Self, CompileError> {
+    pub fn new(task: &Task, upload: &[u8], cache: Option<&[u8]>) -> Result<Self, CompileError> {
         let bytes = upload.len() as u64;
         if bytes > UPLOAD_MAX {
             return Err(CompileError::Malformed(format!(
@@ -60,10 +89,13 @@ impl Input {
             )));
         }
         let file = memory_file("faasw-input").map_err(system)?;
-        write_all(&file, &task.front(bytes)).map_err(system)?;
+        write_all(&file, &task.front(cache.is_some(), bytes)).map_err(system)?;
         write_all(&file, upload).map_err(system)?;
+        let earlier = cache.filter(|cache| cache.len() as u64 <= CACHE_MAX);
+        write_all(&file, earlier.unwrap_or_default()).map_err(system)?;
         Ok(Self {
             file,
+            keeps_cache: cache.is_some(),
             room: 0,
             state_max: 0,
         })
@@ -106,7 +138,8 @@ impl Input {
     }
 }
 
-/// Compiles an upload for `isa`. Dropping the future ends the helper.
+/// Compiles an upload for `isa`: its code, and what is kept for the next compilation of the
+/// same function. Dropping the future ends the helper.
 ///
 /// # Errors
 /// What is wrong with the upload, or which limit it met.
@@ -115,16 +148,40 @@ pub async fn compile(
     input: Input,
     isa: Isa,
     limits: Limits,
-) -> Result<(Report, Code), CompileError> {
+) -> Result<(Report, Code, Bytes), CompileError> {
     let output = Code::writable().map_err(system)?;
+    let keeps_cache = input.keeps_cache;
     let report = perform(spawner, input, &output, isa, limits).await?;
+    let cache_bytes = if keeps_cache { report.cache_bytes } else { 0 };
+    let (output, cache) = cut_off(output, cache_bytes).await?;
     let code = Code::seal(output).map_err(|error| match error {
         Errno::FBIG => CompileError::Unsupported(
             "its compiled code is larger than a function can have".to_owned(),
         ),
         other => system(other).into(),
     })?;
-    Ok((report, code))
+    Ok((report, code, cache))
+}
+
+/// Cuts so many bytes off the end of a file that nobody writes to any more.
+async fn cut_off(file: OwnedFd, bytes: u64) -> Result<(OwnedFd, Bytes), CompileError> {
+    if bytes == 0 {
+        return Ok((file, Bytes::new()));
+    }
+    let all = rustix::fs::fstat(&file).map_err(system)?.st_size;
+    let all = u64::try_from(all).unwrap_or(0);
+    let (Some(rest), 1..=CACHE_MAX) = (all.checked_sub(bytes), bytes) else {
+        let lie = format!("it has kept {bytes} bytes of {all}");
+        return Err(CompileError::Helper(lie));
+    };
+    let cut = tokio::task::spawn_blocking(move || {
+        let cut = read_all(&file, rest, usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        rustix::fs::ftruncate(&file, rest)?;
+        Ok((file, cut.into()))
+    });
+    let cut = cut.await;
+    let cut = cut.map_err(|error| PlatformError::Protocol(error.to_string()))?;
+    Ok(cut.map_err(system)?)
 }
 
 /// Rewrites an upload to begin with the state that was pushed behind it. Dropping the future
@@ -149,18 +206,18 @@ pub async fn rewrite(
         )));
     }
     // The helper has ended: nobody writes there any more.
-    let module = tokio::task::spawn_blocking(move || read_all(&output, bytes)).await;
+    let module = tokio::task::spawn_blocking(move || read_all(&output, 0, bytes)).await;
     let module = module.map_err(|error| PlatformError::Protocol(error.to_string()))?;
     Ok(module.map_err(system)?.into())
 }
 
-fn read_all(file: &OwnedFd, bytes: usize) -> Result<Vec<u8>, Errno> {
+fn read_all(file: &OwnedFd, offset: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
     let mut content = vec![0; bytes];
     let mut read = 0;
     while let Some(rest) = content.get_mut(read..)
         && !rest.is_empty()
     {
-        match rustix::io::pread(file, rest, read as u64)? {
+        match rustix::io::pread(file, rest, offset + read as u64)? {
             0 => return Err(Errno::IO),
             count => read += count,
         }

@@ -138,6 +138,9 @@ pub enum SeedError {
         "before its seed is frozen, behind its warm-up requests, the function draws what every request would find the same ({0}); warm it up by requests that draw nothing, or freeze after-init to share it"
     )]
     WarmUpDrew(String),
+    /// It is a command, and has warm-up requests.
+    #[error("a command ends with the request that it answers, so no request can warm it up")]
+    WarmUpOfCommand,
     /// Its warm-up requests take too much room.
     #[error("the warm-up requests take {0} bytes; at most {1} fit")]
     WarmUpTooLarge(usize, u64),

@@ -55,6 +55,7 @@ pub mod trial;
 
 #[cfg(feature = "ablation")]
 pub use ablation::Mechanism;
+pub use compile::{Compilation, Initialiser};
 pub use doctor::{Finding, State, check_kvm, findings};
 pub use error::{
     ClientError, CompileError, InitialiseError, InvokeError, PlatformError, SeedError, StartError,

@@ -10,13 +10,12 @@ use bytes::Bytes;
 use faasw_abi::channel::Channel;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
-use faasw_compile_report::Task;
 use faasw_text::Line;
 use tokio::sync::Semaphore;
 
 pub use self::initialise::Initialising;
 use crate::ablation::Mechanism;
-use crate::compile::Limits;
+use crate::compile::{Compilation, Limits};
 use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{
@@ -163,7 +162,11 @@ impl Pool {
     /// # Errors
     /// What is wrong with the upload, or which limit it met.
     pub async fn compile(&self, wasm: Bytes) -> Result<Compiled, CompileError> {
-        self.compile_by(&Task::Compile, &wasm).await
+        let work = Compilation {
+            upload: wasm,
+            ..Compilation::default()
+        };
+        Ok(self.compile_for(work).await?.0)
     }
 
     fn compile_limits(&self) -> Limits {

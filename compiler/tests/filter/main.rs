@@ -183,7 +183,7 @@ fn run(work: &str, missing: &str) -> Ended {
         None => uploads::read(work),
     };
     let mut jail = Jail::prepare();
-    let input = [Task::Compile.front(upload.len() as u64), upload].concat();
+    let input = [Task::Compile.front(false, upload.len() as u64), upload].concat();
     let helper = jail.start(&format!("{work} {missing}"), &input, CPU_SECONDS);
     let status = helper.wait();
     let (artifact, report) = (helper.artifact(), helper.report());

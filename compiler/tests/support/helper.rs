@@ -105,7 +105,7 @@ pub fn start(upload: &[u8], start: &Start) -> Run {
 
 /// Has the helper do something with `upload`, and with the `state` behind it.
 pub fn perform(task: &Task, upload: &[u8], state: &[u8], start: &Start) -> Run {
-    let input = [&task.front(upload.len() as u64), upload, state].concat();
+    let input = [&task.front(false, upload.len() as u64), upload, state].concat();
     run(&input, start)
 }
 

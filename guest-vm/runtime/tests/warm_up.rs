@@ -15,6 +15,7 @@ use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY};
 use faasw_abi::outcome::Outcome;
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::Ready;
+use faasw_runtime::platform::LogStream;
 use faasw_runtime::testing::MemoryPlatform;
 
 use support::scripts::{JAVASCRIPT, asked};
@@ -47,6 +48,11 @@ fn requests_begin_with_what_they_left() {
     let platform = ready.platform();
     assert!(platform.response_head.is_none() && platform.response_body.is_empty());
     assert!(platform.finished.is_none() && platform.seen.is_empty());
+    let [(LogStream::Err, told)] = platform.log.as_slice() else {
+        panic!("{:?}", platform.log);
+    };
+    let expected = "the warm-up request GET /status/404 was answered with status 404\n";
+    assert_eq!(told, expected.as_bytes());
     ready.handle(get(HttpComponent, "/count").request).unwrap();
     assert_eq!(ready.platform().response_body, bytes("3\n"));
     assert_eq!(ready.platform().finished, Some(vec![]));

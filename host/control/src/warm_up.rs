@@ -52,6 +52,9 @@ pub enum WarmUpError {
         "{0:?} is no header field of a warm-up request: NAME: VALUE, and an empty line before the body"
     )]
     Field(String),
+    /// A second host.
+    #[error("a warm-up request is for one host; {0:?} names another")]
+    Host(String),
 }
 
 impl WarmUpRequest {
@@ -61,7 +64,8 @@ impl WarmUpRequest {
     /// When it spells none.
     pub fn new(text: impl Into<String>) -> Result<Self, WarmUpError> {
         let text = text.into();
-        let (first, mut rest) = line(&text);
+        let without_mark = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let (first, mut rest) = line(without_mark);
         let mut headers = HeaderMap::new();
         while !rest.is_empty() {
             let (field, behind) = line(rest);
@@ -71,7 +75,14 @@ impl WarmUpRequest {
             }
             let (name, value) =
                 read_field(field).ok_or_else(|| WarmUpError::Field(field.into()))?;
+            if name == HOST && headers.contains_key(HOST) {
+                return Err(WarmUpError::Host(field.into()));
+            }
             headers.append(name, value);
+        }
+        // Such as an editor leaves at a file's end.
+        if rest.bytes().all(|byte| byte == b'\r' || byte == b'\n') {
+            rest = "";
         }
         let (method, path) = read_first_line(first, !rest.is_empty())?;
         headers
@@ -146,9 +157,13 @@ fn line(text: &str) -> (&str, &str) {
 
 fn read_first_line(line: &str, has_body: bool) -> Result<(Method, PathAndQuery), WarmUpError> {
     let wrong = || WarmUpError::FirstLine(line.to_owned());
+    let is_for_a_path = |method: &Method| method != Method::CONNECT;
     let request = line.strip_suffix(" HTTP/1.1").unwrap_or(line);
     let (method, path) = match request.split_once(' ') {
-        Some((method, path)) => (method.parse().map_err(|_| wrong())?, path),
+        Some((method, path)) => {
+            let method = method.parse().ok().filter(is_for_a_path);
+            (method.ok_or_else(wrong)?, path)
+        }
         None if has_body => (Method::POST, request),
         None => (Method::GET, request),
     };
@@ -187,6 +202,8 @@ mod tests {
         assert_eq!(get.headers()["host"], "localhost");
         assert_eq!(get.body(), "");
         assert_eq!(request("DELETE /").method(), Method::DELETE);
+        let left = request("\u{feff}/a\n\n\r\n\n");
+        assert_eq!((left.to_string().as_str(), left.body()), ("GET /a", ""));
         assert_eq!(request("PURGE / HTTP/1.1\r\n").to_string(), "PURGE /");
     }
 
@@ -212,6 +229,7 @@ mod tests {
             "GET  /",
             "G\u{e9}T /",
             "GET http://a/",
+            "CONNECT /",
             "\n",
         ] {
             let refused = WarmUpRequest::new(text);
@@ -228,6 +246,9 @@ mod tests {
             );
             assert!(is_it, "{text:?}: {refused:?}");
         }
+        let hosts = "host: a\nHost: a";
+        let refused = WarmUpRequest::new(format!("/\n{hosts}"));
+        assert_eq!(refused, Err(WarmUpError::Host("Host: a".to_owned())));
         for field in ["a", ":", "a b: c", "a: \u{1}"] {
             let refused = WarmUpRequest::new(format!("/\n{field}"));
             assert_eq!(refused, Err(WarmUpError::Field(field.to_owned())));

@@ -58,7 +58,8 @@ pub async fn with_progress<T>(name: &impl Display, work: impl Future<Output = T>
         tokio::select! {
             done = &mut work => return done,
             _ = reminders.tick() => say(format_args!(
-                "{name}: still at work after {} s; large components take a while to compile",
+                "{name}: still at work after {} s; large components take a while to compile, and what \
+                 functions do before their first request is done now",
                 begun.elapsed().as_secs()
             )),
         }

@@ -17,6 +17,7 @@ use faasw_control::{
     Digest, EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, FreezePolicy, FunctionName,
     FunctionOptions, OptionsError,
 };
+use faasw_pool::Compilation;
 use tokio::sync::OnceCell;
 
 use super::{
@@ -164,7 +165,7 @@ impl Core {
         let EngineUse { name, digest } = engine;
         let cell = self.engines.cell(*digest);
         let ready = cell.get_or_try_init(|| async {
-            if let Some(ready) = self.stored_code(*digest).await? {
+            if let Some(ready) = self.stored_code(*digest, None).await? {
                 return Ok(ready.without_bytes());
             }
             let (storage, digest) = (self.storage.clone(), *digest);
@@ -189,7 +190,11 @@ impl Core {
             engine: name,
             module_bytes: module.len(),
         });
-        self.compile_code(module, None).await
+        let work = Compilation {
+            upload: module,
+            ..Compilation::default()
+        };
+        self.compile_code(work, None).await
     }
 
     /// Adds an engine, in place of the one of its name.

@@ -40,6 +40,15 @@ impl Blobs {
 
     /// Writes a file so that after a crash it is whole or absent. One writer at a time.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
+        self.put(name, bytes, true)
+    }
+
+    /// Writes a file that may be gone or damaged after a crash. One writer at a time.
+    pub(super) fn write_for_now(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
+        self.put(name, bytes, false)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8], is_to_last: bool) -> Result<(), RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
@@ -49,7 +58,7 @@ impl Blobs {
         };
         let unfinished = folder.join(UNFINISHED);
         let path = folder.join(name);
-        write_whole(folder, &unfinished, &path, bytes).map_err(|error| {
+        write_whole(folder, &unfinished, &path, bytes, is_to_last).map_err(|error| {
             // On a full disk a half file would stay in its own way.
             let _ = fs::remove_file(&unfinished);
             RegistryError::file(&path, error)
@@ -85,7 +94,13 @@ fn lock(
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_whole(folder: &Path, unfinished: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_whole(
+    folder: &Path,
+    unfinished: &Path,
+    path: &Path,
+    bytes: &[u8],
+    is_to_last: bool,
+) -> io::Result<()> {
     let mut file = File::options()
         .write(true)
         .create(true)
@@ -93,8 +108,13 @@ fn write_whole(folder: &Path, unfinished: &Path, path: &Path, bytes: &[u8]) -> i
         .mode(0o600)
         .open(unfinished)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
+    if is_to_last {
+        file.sync_all()?;
+    }
     fs::rename(unfinished, path)?;
+    if !is_to_last {
+        return Ok(());
+    }
     // The rename itself is durable only with its folder.
     File::open(folder)?.sync_all()
 }

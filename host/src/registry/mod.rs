@@ -8,6 +8,7 @@
 //! node makes them off its async threads.
 
 mod blobs;
+mod caches;
 mod engines;
 mod error;
 mod record;
@@ -29,12 +30,14 @@ use faasw_control::{Digest, FunctionName};
 
 use crate::data_dir::DataDir;
 use blobs::Blobs;
+use caches::Caches;
 use record::{ArtifactRecord, FunctionRecord};
 use reserve::Reserve;
 use store::Store;
 use tables::{
     ARTIFACTS, FUNCTIONS, VERSIONS, artifact_file, digest_part, digests_of, drop_artifacts,
-    engines_in, is_used, put_artifact, read_name, read_record, versions_of, write_record,
+    drop_artifacts_of, engines_in, is_used, put_artifact, read_name, read_record, versions_of,
+    write_record,
 };
 pub(crate) use tables::{Engines, Versions};
 
@@ -50,6 +53,7 @@ pub(crate) struct Registry {
     store: Store,
     modules: Blobs,
     artifacts: Blobs,
+    caches: Caches,
     reserve: Reserve,
     kept: u64,
     /// Held from the first file of a change to the end of its garbage, so that
@@ -64,11 +68,17 @@ impl Registry {
             store: Store::open(directory.database())?,
             modules: Blobs::Folder(directory.modules()),
             artifacts: Blobs::Folder(directory.artifacts()),
+            caches: Caches::in_folder(directory.compiled()),
             reserve: Reserve::new(directory.reserve()),
             kept: KEPT,
             changing: Mutex::new(()),
         };
         registry.sweep()?;
+        let functions = registry.functions()?;
+        registry.caches.retain(|cached| {
+            let mut names = functions.iter().map(|(name, _, _)| name.as_str());
+            names.any(|name| name == cached)
+        });
         Ok(registry)
     }
 
@@ -78,6 +88,7 @@ impl Registry {
             store: Store::in_memory()?,
             modules: Blobs::Memory(Mutex::default()),
             artifacts: Blobs::Memory(Mutex::default()),
+            caches: Caches::in_memory(),
             reserve: Reserve::none(),
             kept: KEPT_IN_MEMORY,
             changing: Mutex::new(()),
@@ -128,12 +139,14 @@ impl Registry {
         Ok(module.filter(|module| Digest::of(module) == digest))
     }
 
-    /// What a module was compiled to by this generation of engine, if it is
-    /// there and undamaged: anything else can be compiled again.
+    /// What a module was compiled to by this generation of engine, if it is there, undamaged,
+    /// and may be this function's code, or any engine's where none is named: anything else can
+    /// be compiled again.
     pub(crate) fn artifact(
         &self,
         module: Digest,
         generation: &str,
+        function: Option<&FunctionName>,
     ) -> Result<Option<Artifact>, RegistryError> {
         let file = artifact_file(module, generation);
         let record = self.store.read(|state| {
@@ -143,7 +156,10 @@ impl Registry {
             };
             read_record::<ArtifactRecord>(&file, record.value()).map(Some)
         })?;
-        let Some(record) = record else {
+        let is_for = |record: &ArtifactRecord| {
+            record.only_for.is_none() || record.only_for.as_ref() == function
+        };
+        let Some(record) = record.filter(is_for) else {
             return Ok(None);
         };
         let code = self.artifacts.read(&file)?;
@@ -158,6 +174,7 @@ impl Registry {
             kind: record.kind,
             imports: record.imports,
             has_initialiser: record.has_initialiser,
+            only_for: record.only_for,
             code,
         }))
     }
@@ -188,7 +205,10 @@ impl Registry {
         new: Option<NewArtifact<'_>>,
     ) -> Result<u64, RegistryError> {
         let _changing = self.changing();
-        let stored = self.add_version(name, record, module, new);
+        let mut stored = self.add_version(name, record, module, new);
+        if matches!(stored, Err(RegistryError::NoSpace)) && self.caches.clear() {
+            stored = self.add_version(name, record, module, new);
+        }
         match &stored {
             Ok((_, unused)) => self.collect_digests(unused),
             // Files that were written for a record that did not come.
@@ -306,7 +326,26 @@ impl Registry {
         let _changing = self.changing();
         let unused = self.reserve.spend(|| self.drop_function(name))?;
         self.collect_digests(&unused);
+        self.caches.forget(name);
         Ok(())
+    }
+
+    /// What was kept of the last compilation of a function by this generation of engine.
+    pub(crate) fn compile_cache(&self, name: &FunctionName, generation: &str) -> Option<Vec<u8>> {
+        self.caches.read(name, generation)
+    }
+
+    /// Keeps something of a compilation for the next one of the same function, which must be
+    /// there; where that fails, the next one takes longer.
+    pub(crate) fn keep_compile_cache(&self, name: &FunctionName, generation: &str, cache: &[u8]) {
+        let _changing = self.changing();
+        self.caches.write(name, generation, cache);
+    }
+
+    /// Removes that.
+    pub(crate) fn forget_compile_cache(&self, name: &FunctionName) {
+        let _changing = self.changing();
+        self.caches.forget(name);
     }
 
     fn drop_function(&self, name: &FunctionName) -> Result<HashSet<String>, RegistryError> {
@@ -318,6 +357,8 @@ impl Registry {
                 versions.remove((name.as_str(), number))?;
                 dropped.extend(record.digests().map(|digest| digest.to_string()));
             }
+            // Whoever has the name next is somebody else.
+            drop_artifacts_of(change, name)?;
             drop_artifacts(change, &versions, dropped)
         })
     }

@@ -1,6 +1,8 @@
 //! What the registry's store holds, as JSON so that a later version can add to it.
 
-use faasw_control::{Digest, EngineUse, Extension, FunctionOptions, Initialised, spelling};
+use faasw_control::{
+    Digest, EngineUse, Extension, FunctionName, FunctionOptions, Initialised, spelling,
+};
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::wire::FunctionKind;
@@ -78,6 +80,9 @@ pub(super) struct ArtifactRecord {
     pub(super) imports: Vec<String>,
     #[serde(default)]
     pub(super) has_initialiser: bool,
+    /// As [`Artifact::only_for`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) only_for: Option<FunctionName>,
     /// Of the code.
     pub(super) digest: Digest,
 }
@@ -111,6 +116,9 @@ pub(crate) struct Artifact {
     pub(crate) imports: Vec<String>,
     /// Whether the module has what initialises it though nobody has named it.
     pub(crate) has_initialiser: bool,
+    /// The one function that it may be the code of: what was kept of its earlier uploads went
+    /// into it. Any function's that has the module, where nothing is named.
+    pub(crate) only_for: Option<FunctionName>,
     pub(crate) code: Vec<u8>,
 }
 

@@ -46,6 +46,7 @@ pub(super) fn put_artifact(
         kind: artifact.kind,
         imports: artifact.imports.clone(),
         has_initialiser: artifact.has_initialiser,
+        only_for: artifact.only_for.clone(),
         digest: Digest::of(&artifact.code),
     };
     let record = write_record(file, &record)?;
@@ -54,6 +55,26 @@ pub(super) fn put_artifact(
     // Another generation's code of the same module is never used again.
     let of_module = digest_part(file).unwrap_or(file);
     artifacts.retain(|other, _| other == file || digest_part(other) != Some(of_module))?;
+    Ok(())
+}
+
+/// The records go of code that may be this function's only.
+pub(super) fn drop_artifacts_of(
+    change: &WriteTransaction,
+    name: &FunctionName,
+) -> Result<(), RegistryError> {
+    let mut artifacts = change.open_table(ARTIFACTS)?;
+    let mut dropped = Vec::new();
+    for entry in artifacts.iter()? {
+        let (file, record) = entry?;
+        let record: ArtifactRecord = read_record(file.value(), record.value())?;
+        if record.only_for.as_ref() == Some(name) {
+            dropped.push(file.value().to_owned());
+        }
+    }
+    for file in dropped {
+        artifacts.remove(file.as_str())?;
+    }
     Ok(())
 }
 

@@ -63,6 +63,7 @@ fn record(module: &[u8]) -> VersionRecord {
 
 fn artifact(code: &[u8]) -> Artifact {
     Artifact {
+        only_for: None,
         kind: FunctionKind::HttpComponent,
         imports: vec!["wasi:cli/environment@0.2.0".into()],
         has_initialiser: true,
@@ -107,9 +108,9 @@ fn functions_modules_and_artifacts_survive_a_restart() {
     assert_eq!(names, [("a", 1), ("b", 1)]);
     let digest = functions[0].2.digest;
     assert_eq!(registry.module(digest).unwrap(), b"module a");
-    let found = registry.artifact(digest, GENERATION).unwrap();
+    let found = registry.artifact(digest, GENERATION, None).unwrap();
     assert_eq!(found, Some(artifact(b"code")));
-    assert_eq!(registry.artifact(digest, "other").unwrap(), None);
+    assert_eq!(registry.artifact(digest, "other", None).unwrap(), None);
 }
 
 fn engine(module: &[u8]) -> EngineRecord {
@@ -162,7 +163,9 @@ fn an_engine_stays_as_long_as_it_is_there_or_a_script_has_it() {
     assert_eq!(registry.engines().unwrap()[&name("lua")], engine(b"two"));
     for module in [&b"one"[..], b"two"] {
         assert_eq!(registry.module(Digest::of(module)).unwrap(), module);
-        let code = registry.artifact(Digest::of(module), GENERATION).unwrap();
+        let code = registry
+            .artifact(Digest::of(module), GENERATION, None)
+            .unwrap();
         assert_eq!(code, Some(artifact(b"engine code")));
     }
     assert!(registry.remove_engine(&name("lua")).unwrap());
@@ -297,10 +300,65 @@ fn code_of_another_generation_is_replaced() {
     };
     let digest = Digest::of(b"module");
     registry.store_artifact(digest, newer).unwrap();
-    assert_eq!(registry.artifact(digest, GENERATION).unwrap(), None);
-    let found = registry.artifact(digest, "newer").unwrap().unwrap();
+    assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
+    let found = registry.artifact(digest, "newer", None).unwrap().unwrap();
     assert_eq!(found.code, b"newer code");
     assert_eq!(fixture.count("artifacts"), 1);
+}
+
+#[test]
+fn code_that_is_one_functions_is_nobody_elses() {
+    let fixture = Fixture::new();
+    let (_directory, registry) = fixture.open();
+    let code = Artifact {
+        only_for: Some(name("a")),
+        ..artifact(b"code")
+    };
+    let digest = Digest::of(b"module");
+    let put = |function: &str| {
+        let (name, record) = (name(function), record(b"module"));
+        let stored = registry.store_version(&name, &record, b"module", new(&code));
+        stored.unwrap();
+    };
+    let found = |function: Option<&str>| {
+        let function = function.map(name);
+        let found = registry.artifact(digest, GENERATION, function.as_ref());
+        found.unwrap()
+    };
+    put("a");
+    put("b");
+    assert_eq!(found(Some("a")), Some(code.clone()));
+    assert_eq!((found(Some("b")), found(None)), (None, None));
+    // The name is somebody else's next, and `b` still has the module.
+    registry.remove_function(&name("a")).unwrap();
+    assert_eq!(found(Some("a")), None);
+    let anybodys = artifact(b"anybody's code");
+    let newer = NewArtifact {
+        generation: GENERATION,
+        artifact: &anybodys,
+    };
+    registry.store_artifact(digest, newer).unwrap();
+    assert_eq!(found(Some("a")), Some(anybodys.clone()));
+    assert_eq!(found(None), Some(anybodys));
+}
+
+#[test]
+fn what_is_kept_of_a_compilation_goes_with_the_function() {
+    let fixture = Fixture::new();
+    let (directory, registry) = fixture.open();
+    for function in ["a", "b"] {
+        store(&registry, function, b"module");
+        registry.keep_compile_cache(&name(function), GENERATION, b"kept");
+    }
+    registry.remove_function(&name("a")).unwrap();
+    assert_eq!(registry.compile_cache(&name("a"), GENERATION), None);
+    registry.keep_compile_cache(&name("stray"), GENERATION, b"kept");
+    drop((directory, registry));
+    let (_directory, registry) = fixture.open();
+    assert_eq!(registry.compile_cache(&name("stray"), GENERATION), None);
+    let kept = registry.compile_cache(&name("b"), GENERATION);
+    assert_eq!(kept.unwrap(), b"kept");
+    assert_eq!(fixture.count("compiled"), 1);
 }
 
 #[test]
@@ -376,9 +434,9 @@ fn damaged_code_is_not_used_and_a_damaged_module_is_an_error() {
     let digest = Digest::of(b"module");
     let file = artifact_file(digest, GENERATION);
     fs::write(fixture.path().join("artifacts").join(&file), "codf").unwrap();
-    assert_eq!(registry.artifact(digest, GENERATION).unwrap(), None);
+    assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
     fs::remove_file(fixture.path().join("artifacts").join(&file)).unwrap();
-    assert_eq!(registry.artifact(digest, GENERATION).unwrap(), None);
+    assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
     fs::write(
         fixture.path().join("modules").join(digest.to_string()),
         "mod",

@@ -10,12 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::engine::{Code, Engine, Running, Seed, SeedResult};
+use faasw::engine::{Code, CompileResult, Engine, Running, Seed, SeedResult};
 use faasw::{FunctionKind, LogStream};
 use faasw_abi::wire::{RequestHead, ResponseHead};
 use faasw_pool::{
-    Call, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply, ReplyBody,
-    SeedError, Timing, TrapKind,
+    Call, Compilation, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply,
+    ReplyBody, SeedError, Timing, TrapKind,
 };
 use http_body_util::BodyExt as _;
 
@@ -24,6 +24,8 @@ use http_body_util::BodyExt as _;
 pub struct FakeEngine {
     pub compiled: Arc<AtomicUsize>,
     pub loaded: Arc<AtomicUsize>,
+    /// What its compilations were given of earlier ones.
+    pub begun_with: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
     pub seeds: Arc<AtomicUsize>,
     /// The requests that functions saw whole, in the order of their ends.
     pub seen: Arc<Mutex<Vec<Seen>>>,
@@ -69,6 +71,11 @@ impl Seen {
 }
 
 impl FakeEngine {
+    /// What compilations since the last call were given of earlier ones.
+    pub fn take_begun_with(&self) -> Vec<Option<Vec<u8>>> {
+        std::mem::take(&mut self.begun_with.lock().unwrap())
+    }
+
     /// What was seen since the last call.
     pub fn take_seen(&self) -> Vec<Seen> {
         std::mem::take(&mut self.seen.lock().unwrap())
@@ -81,9 +88,12 @@ impl Engine for FakeEngine {
     }
 
     /// Modules that begin with `bad` are refused; those with `slow` take long.
-    fn compile(&self, module: Bytes) -> Running<'_, Result<Arc<dyn Code>, CompileError>> {
+    fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
         Box::pin(async move {
+            let module = work.upload;
             self.compiled.fetch_add(1, Ordering::Relaxed);
+            let earlier = work.cache.as_ref().map(|cache| cache.to_vec());
+            self.begun_with.lock().unwrap().push(earlier);
             if module.starts_with(b"slow") {
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
@@ -93,10 +103,14 @@ impl Engine for FakeEngine {
                     imports: vec!["env::mystery".into()],
                 });
             }
+            if module.starts_with(b"bad helper") {
+                return Err(CompileError::Helper("killed".into()));
+            }
             if module.starts_with(b"bad") {
                 return Err(CompileError::Malformed("not WebAssembly".into()));
             }
-            Ok(self.code(module.to_vec()))
+            let kept = work.cache.map(|_| Bytes::from_static(b"kept"));
+            Ok((self.code(module.to_vec()), kept.unwrap_or_default()))
         })
     }
 

@@ -15,7 +15,7 @@ use faasw_text::Line;
 use http_body_util::{BodyExt as _, Empty};
 
 use super::{Compiled, Pool};
-use crate::compile::{self, Input};
+use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
 use crate::exchange::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
 use crate::seeds::{FreezeReport, FunctionSpec, Seed};
@@ -36,33 +36,23 @@ pub enum Initialising {
 }
 
 impl Pool {
-    /// As [`Pool::compile`], but where Wizer can initialise the upload by `export`, or where
-    /// none is named by what it finds, the code is for [`Pool::initialise`].
+    /// As [`Pool::compile`], for what is said beside the upload: where it is to be initialised
+    /// and Wizer can do that, the code is for [`Pool::initialise`]. What is kept of it comes
+    /// beside; empty where nothing is to be.
     ///
     /// # Errors
     /// What is wrong with the upload, or which limit it met.
-    pub async fn compile_to_initialise(
-        &self,
-        wasm: Bytes,
-        export: Option<&str>,
-    ) -> Result<Compiled, CompileError> {
-        let task = match export {
-            Some(export) => Task::CompileToInitialiseBy(export.to_owned()),
-            None => Task::CompileToInitialise,
+    pub async fn compile_for(&self, work: Compilation) -> Result<(Compiled, Bytes), CompileError> {
+        let task = match work.initialiser {
+            Some(Initialiser::Named(export)) => Task::CompileToInitialiseBy(export),
+            Some(Initialiser::Found) => Task::CompileToInitialise,
+            None => Task::Compile,
         };
-        self.compile_by(&task, &wasm).await
-    }
-
-    pub(super) async fn compile_by(
-        &self,
-        task: &Task,
-        wasm: &[u8],
-    ) -> Result<Compiled, CompileError> {
         let _turn = self.inner.compiling.acquire().await;
-        let input = Input::new(task, wasm)?;
+        let input = Input::new(&task, &work.upload, work.cache.as_deref())?;
         let spawner = self.inner.stock.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
-        let (report, code) = compile::compile(&spawner, input, isa, limits).await?;
+        let (report, code, cache) = compile::compile(&spawner, input, isa, limits).await?;
         let export = || task.export().unwrap_or_default().to_owned();
         // What it was not asked for is not its to say.
         let wizer = report.wizer.filter(|_| task.export().is_some());
@@ -74,7 +64,7 @@ impl Pool {
             }
             None => (code, None),
         };
-        Ok(Compiled {
+        let compiled = Compiled {
             kind: report.kind,
             imports: report.imports,
             cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
@@ -82,7 +72,8 @@ impl Pool {
             is_engine: report.is_engine,
             initialising,
             code: Arc::new(code),
-        })
+        };
+        Ok((compiled, cache))
     }
 
     /// Initialises `upload` by Wizer, of which `function` is the code that tells its state:
@@ -109,7 +100,7 @@ impl Pool {
         };
         // What it drew on the way here is known; it is not to be made again.
         let (seed, report, frozen) = self.make_and_hold(&spec, function).await?;
-        let input = Input::new(&Task::Rewrite(export.clone()), upload)?;
+        let input = Input::new(&Task::Rewrite(export.clone()), upload, None)?;
         let mut input = input.with_state(spec.memory_limit);
         self.take_state(&seed, &spec, &mut input).await?;
         drop((seed, frozen));

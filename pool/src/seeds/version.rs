@@ -104,7 +104,8 @@ impl Version {
     /// The pool's `deployment`th, of this code.
     ///
     /// # Errors
-    /// When its memory, configuration or warm-up requests are more than a guest can have.
+    /// When its memory, configuration or warm-up requests are more than a guest can have; when
+    /// it is a command that is to be warmed up.
     pub fn new(
         spec: &FunctionSpec,
         kind: FunctionKind,
@@ -133,6 +134,9 @@ impl Version {
             return Err(SeedError::ConfigTooLarge(length, CONFIGURATION_MAX));
         }
         let code_bytes = code.bytes();
+        if kind != FunctionKind::HttpComponent && !spec.warm_ups.is_empty() {
+            return Err(SeedError::WarmUpOfCommand);
+        }
         let become_it = match spec.script {
             Some(_) => Command::Script { config },
             None => Command::Load { code_bytes, config },

@@ -1,9 +1,11 @@
 //! Requests that nobody made: a function answers them before it is frozen, for what they
 //! leave behind. What is read, compiled or kept at the first request is there for all.
 //!
-//! The answers go nowhere. What the function draws meanwhile counts as drawn before the freeze.
+//! The answers go nowhere; a status that says that nothing was found or done is told in the
+//! function's log. What the function draws meanwhile counts as drawn before the freeze.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use faasw_abi::outcome::Outcome;
@@ -11,7 +13,7 @@ use faasw_abi::wire::RequestHead;
 
 use super::{Entry, Ready};
 use crate::failure::{Ended, Failure};
-use crate::platform::Platform;
+use crate::platform::{LogStream, Platform};
 
 impl<P: Platform> Ready<P> {
     /// Has the function answer a request with this body, and be ready again.
@@ -26,6 +28,7 @@ impl<P: Platform> Ready<P> {
                 "a command ends with the request that it answers, so nothing can warm it up",
             ));
         };
+        let told = told(&request);
         let state = self.store.data_mut();
         state.may_enter = false;
         state.exchange.begin(&request);
@@ -38,7 +41,12 @@ impl<P: Platform> Ready<P> {
             }
             called => self.ended_well(called).and_then(|()| self.conclude()),
         };
-        let status = self.store.data_mut().platform.end_made_up();
+        let platform = &mut self.store.data_mut().platform;
+        let status = platform.end_made_up();
+        if let (Ok(()), Some(status @ 300..500)) = (&concluded, status) {
+            let line = format!("the warm-up request {told} was answered with status {status}\n");
+            platform.log(LogStream::Err, line.as_bytes());
+        }
         match (concluded, status) {
             (Ok(()), Some(status @ 500..)) => Err(Failure::new(
                 Outcome::FunctionError,
@@ -47,4 +55,11 @@ impl<P: Platform> Ready<P> {
             (concluded, _) => concluded,
         }
     }
+}
+
+/// Its method and its path.
+fn told(request: &RequestHead) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes);
+    let (method, path) = (text(&request.method), text(&request.path_and_query));
+    format!("{method} {path}")
 }

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use crate::{engine::Code, registry::Artifact};
 
 /// Code, and what the registry keeps of it.
@@ -13,6 +15,8 @@ pub(in crate::node) struct Ready {
     pub(super) code_bytes: u64,
     /// What compiling took; nothing when the registry had it.
     pub(super) compile_time: Option<Duration>,
+    /// What is kept of that for the next one of the same function; empty where nothing is.
+    pub(super) cache: Bytes,
 }
 
 impl Ready {
@@ -26,7 +30,12 @@ impl Ready {
             code_bytes: artifact.code.len() as u64,
             artifact: Arc::new(artifact),
             compile_time,
+            cache: Bytes::new(),
         }
+    }
+
+    pub(super) fn with_cache(self, cache: Bytes) -> Self {
+        Self { cache, ..self }
     }
 
     /// The same as the registry has it, without a copy of the artifact.
@@ -41,6 +50,7 @@ impl Ready {
             kind: artifact.kind,
             imports: artifact.imports.clone(),
             has_initialiser: artifact.has_initialiser,
+            only_for: artifact.only_for.clone(),
             code: Vec::new(),
         };
         Self {
@@ -48,6 +58,7 @@ impl Ready {
             artifact: Arc::new(artifact),
             code_bytes,
             compile_time: None,
+            cache: Bytes::new(),
         }
     }
 }

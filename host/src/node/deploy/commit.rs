@@ -55,13 +55,22 @@ impl Core {
         let (name, record) = (function.name.clone(), function.record.clone());
         // Once more: another deployment may have got the hosts since.
         self.check_hosts(&name, &record.options)?;
+        let cache = (!ready.cache.is_empty()).then(|| ready.cache.clone());
         let stored = blocking(move || {
             let new = NewArtifact {
                 generation: &generation,
                 artifact: &ready.artifact,
             };
             let new = ready.compile_time.is_some().then_some(new);
-            storage.registry.store_version(&name, &record, &module, new)
+            let version = storage
+                .registry
+                .store_version(&name, &record, &module, new)?;
+            if let Some(cache) = cache {
+                storage
+                    .registry
+                    .keep_compile_cache(&name, &generation, &cache);
+            }
+            Ok(version)
         });
         function.version = stored.await?;
         Ok(self.replace(function))

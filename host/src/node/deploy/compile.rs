@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use faasw_control::{Digest, FreezePolicy, FunctionName, FunctionOptions, Initialised};
-use faasw_pool::FreezeReport;
+use faasw_pool::{Compilation, FreezeReport, Initialiser};
 
 use super::{code::Ready, detect::Detected, prepare::Prepared};
 use crate::{
@@ -25,26 +25,19 @@ pub(super) struct Compiled {
     pub(super) drew: Option<FreezeReport>,
 }
 
-/// By what a module is to be initialised.
-#[derive(Debug)]
-pub(in crate::node) enum Initialiser {
-    /// By what it has for that.
-    Found,
-    /// By this export.
-    Named(String),
-}
-
-impl Initialiser {
-    /// What a function with these options is to be initialised by, if by anything.
-    pub(super) fn of(options: &FunctionOptions) -> Option<Self> {
-        match (options.init_export(), options.freeze_policy()) {
-            (Some(export), _) => Some(Self::Named(export.to_owned())),
-            // Nothing that it does before a request is to be shared.
-            (None, FreezePolicy::BeforeInit) => None,
-            (None, _) => Some(Self::Found),
-        }
+/// What a function with these options is to be initialised by, if by anything.
+pub(super) fn initialiser_of(options: &FunctionOptions) -> Option<Initialiser> {
+    match (options.init_export(), options.freeze_policy()) {
+        (Some(export), _) => Some(Initialiser::Named(export.to_owned())),
+        // Nothing that it does before a request is to be shared.
+        (None, FreezePolicy::BeforeInit) => None,
+        (None, _) => Some(Initialiser::Found),
     }
 }
+
+/// Bytes of a module from which on something is kept of its compilation: less compiles in
+/// less time than that takes to write.
+const INCREMENTAL_FROM: usize = 1 << 20;
 
 impl Core {
     /// Compiles what has not been compiled.
@@ -58,8 +51,9 @@ impl Core {
             Some(ready) => ready,
             None => {
                 let module = detected.module.clone();
-                let initialiser = Initialiser::of(&detected.options);
-                self.compile_module(&detected.name, module, initialiser)
+                let initialiser = initialiser_of(&detected.options);
+                let cache = self.compile_cache(&detected.name, &module).await;
+                self.compile_module(&detected.name, module, initialiser, cache)
                     .await?
             }
         };
@@ -72,35 +66,58 @@ impl Core {
         })
     }
 
+    /// What was kept of the last compilation under this name, where something is to be kept of
+    /// this one.
+    async fn compile_cache(&self, name: &FunctionName, module: &Bytes) -> Option<Bytes> {
+        if module.len() < INCREMENTAL_FROM {
+            return None;
+        }
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let name = name.clone();
+        let kept = blocking(move || Ok(storage.registry.compile_cache(&name, &generation))).await;
+        Some(kept.ok().flatten().unwrap_or_default().into())
+    }
+
+    /// The next compilation under this name begins with nothing.
+    pub(super) async fn forget_compile_cache(&self, name: &FunctionName) {
+        let (storage, name) = (self.storage.clone(), name.clone());
+        let _ = blocking(move || {
+            storage.registry.forget_compile_cache(&name);
+            Ok(())
+        })
+        .await;
+    }
+
     /// Compiles a module, so that it can be initialised where it is to be.
     pub(super) async fn compile_module(
         &self,
         name: &FunctionName,
         module: Bytes,
         initialiser: Option<Initialiser>,
+        cache: Option<Bytes>,
     ) -> Result<Ready, DeployError> {
         self.observer.tell(Event::Compiling {
             function: name,
             module_bytes: module.len(),
         });
-        self.compile_code(module, initialiser).await
+        let only_for = cache.as_ref().filter(|cache| !cache.is_empty());
+        let only_for = only_for.map(|_| name.clone());
+        let work = Compilation {
+            upload: module,
+            initialiser,
+            cache,
+        };
+        self.compile_code(work, only_for).await
     }
 
     /// The same, and nobody is told.
     pub(in crate::node) async fn compile_code(
         &self,
-        module: Bytes,
-        initialiser: Option<Initialiser>,
+        work: Compilation,
+        only_for: Option<FunctionName>,
     ) -> Result<Ready, DeployError> {
         let begun = Instant::now();
-        let compiling = match initialiser {
-            None => self.engine.compile(module),
-            Some(Initialiser::Found) => self.engine.compile_to_initialise(module, None),
-            Some(Initialiser::Named(export)) => {
-                self.engine.compile_to_initialise(module, Some(export))
-            }
-        };
-        let code = compiling.await?;
+        let (code, kept) = self.engine.compile(work).await?;
         let compile_time = Some(begun.elapsed());
         let artifact = {
             let code = code.clone();
@@ -110,11 +127,12 @@ impl Core {
                     kind: code.kind(),
                     imports: code.imports().to_vec(),
                     has_initialiser: code.has_initialiser(),
+                    only_for,
                     code: bytes.map_err(|error| RegistryError::file("its code".as_ref(), error))?,
                 })
             })
             .await?
         };
-        Ok(Ready::new(code, artifact, compile_time))
+        Ok(Ready::new(code, artifact, compile_time).with_cache(kept))
     }
 }

@@ -13,7 +13,7 @@ use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Init
 
 use super::{
     code::Ready,
-    compile::{Compiled, Initialiser},
+    compile::{Compiled, initialiser_of},
     detect::Detected,
 };
 use crate::{
@@ -45,7 +45,7 @@ impl Core {
                 let export = export.clone();
                 let upload = compiled.digest;
                 let initialised = Initialised::AsModule { export, upload };
-                match self.goes_on(&compiled.detected, module, initialised).await {
+                match self.goes_on(&compiled, module, initialised).await {
                     Err(DeployError::Compile(error)) if is_the_modules(&error) => error.to_string(),
                     other => {
                         return other.map(|compiled| Compiled {
@@ -60,7 +60,7 @@ impl Core {
         let initialised = Initialised::InMemory { export, reason };
         if compiled.ready.code.tells_state() {
             let module = compiled.detected.module.clone();
-            return self.goes_on(&compiled.detected, module, initialised).await;
+            return self.goes_on(&compiled, module, initialised).await;
         }
         Ok(Compiled {
             initialised: Some(initialised),
@@ -90,10 +90,14 @@ impl Core {
     /// The same deployment with this module, as it is.
     async fn goes_on(
         &self,
-        detected: &Detected,
+        Compiled {
+            detected, ready, ..
+        }: &Compiled,
         module: Bytes,
         initialised: Initialised,
     ) -> Result<Compiled, DeployError> {
+        // The upload was compiled just now, and nearly all of this is the same.
+        let cache = Some(ready.cache.clone()).filter(|cache| !cache.is_empty());
         let detected = Detected {
             name: detected.name.clone(),
             module,
@@ -104,12 +108,13 @@ impl Core {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
-        let stored = self.stored_code(digest).await?;
+        let stored = self.stored_code(digest, Some(&detected.name)).await?;
         let ready = match stored {
             Some(ready) => ready,
             None => {
                 let module = detected.module.clone();
-                self.compile_module(&detected.name, module, None).await?
+                self.compile_module(&detected.name, module, None, cache)
+                    .await?
             }
         };
         Ok(Compiled {
@@ -139,9 +144,11 @@ impl Core {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
-        let initialiser = Initialiser::of(&detected.options);
+        let initialiser = initialiser_of(&detected.options);
         let module = detected.module.clone();
-        let ready = self.compile_module(&name, module, initialiser).await?;
+        let ready = self
+            .compile_module(&name, module, initialiser, None)
+            .await?;
         match ready.code.initialising() {
             None => Err(DeployError::NotInitialised(format!(
                 "it is no module that exports {INITIALISER}, and no other export was named to \

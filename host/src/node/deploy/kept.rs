@@ -30,13 +30,13 @@ impl Core {
             return self.engine_code(engine).await;
         }
         let digest = record.digest;
-        if let Some(ready) = self.stored_code(digest).await? {
+        if let Some(ready) = self.stored_code(digest, Some(name)).await? {
             return Ok(ready);
         }
         // Another version of faasw compiled it, or the code is damaged.
         let storage = self.storage.clone();
         let module = blocking(move || storage.registry.module(digest)).await?;
-        let ready = self.compile_module(name, module.into(), None).await?;
+        let ready = self.compile_module(name, module.into(), None, None).await?;
         self.store_code(digest, ready.artifact.clone()).await;
         Ok(ready)
     }

@@ -22,10 +22,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_control::{Deployed, FunctionName, FunctionOptions};
+use faasw_pool::CompileError;
 use faasw_text::Line;
 
 use super::core::Core;
 use crate::{error::DeployError, log::FunctionLog};
+
+/// Whether what was kept of an earlier compilation may be why this one, or its code, has failed.
+fn may_come_from_a_cache(error: &DeployError) -> bool {
+    match error {
+        DeployError::Compile(error) => !matches!(
+            error,
+            CompileError::Malformed(_)
+                | CompileError::UnknownImports { .. }
+                | CompileError::Unsupported(_)
+                | CompileError::Platform(_)
+        ),
+        error => matches!(error, DeployError::Seed(_)),
+    }
+}
 
 impl Core {
     pub(super) async fn deploy(
@@ -45,6 +60,9 @@ impl Core {
             }
             Err(error) => {
                 tracing::warn!(function = %name, error = %Line(error), "deployment failed");
+                if may_come_from_a_cache(error) {
+                    self.forget_compile_cache(&name).await;
+                }
                 if self.function(name.as_str()).is_none() {
                     log.delete_files();
                 }

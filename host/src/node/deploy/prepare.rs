@@ -1,9 +1,10 @@
 //! The second stage: what a module is known by, and whether its code is there.
 
-use faasw_control::Digest;
+use faasw_control::{Digest, FunctionName};
+use faasw_pool::Initialiser;
 use faasw_text::Line;
 
-use super::{code::Ready, compile::Initialiser, detect::Detected};
+use super::{code::Ready, compile::initialiser_of, detect::Detected};
 use crate::{
     error::DeployError,
     node::core::{Core, blocking},
@@ -36,13 +37,13 @@ impl Core {
             });
         }
         // Code of what is to be initialised is made for that.
-        let stored = match Initialiser::of(&detected.options) {
+        let stored = match initialiser_of(&detected.options) {
             Some(Initialiser::Named(_)) => None,
             Some(Initialiser::Found) => {
-                let stored = self.stored_code(digest).await?;
+                let stored = self.stored_code(digest, Some(&detected.name)).await?;
                 stored.filter(|ready| !ready.artifact.has_initialiser)
             }
-            None => self.stored_code(digest).await?,
+            None => self.stored_code(digest, Some(&detected.name)).await?,
         };
         Ok(Prepared {
             stored,
@@ -51,13 +52,20 @@ impl Core {
         })
     }
 
-    /// The code of a module, if the registry has some that the engine takes.
+    /// The code of a module, if the registry has some that the engine takes and that may be
+    /// this function's, or a language engine's where none is named.
     pub(in crate::node) async fn stored_code(
         &self,
         digest: Digest,
+        function: Option<&FunctionName>,
     ) -> Result<Option<Ready>, DeployError> {
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
-        let stored = blocking(move || storage.registry.artifact(digest, &generation)).await?;
+        let function = function.cloned();
+        let stored = blocking(move || {
+            let registry = &storage.registry;
+            registry.artifact(digest, &generation, function.as_ref())
+        });
+        let stored = stored.await?;
         let Some(artifact) = stored else {
             return Ok(None);
         };

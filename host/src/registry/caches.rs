@@ -1,0 +1,221 @@
+//! What compilations have left for the next one of the same function (docs/decisions/0022).
+//!
+//! Nothing depends on it: what cannot be written or read is not there.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use faasw_control::{Digest, FunctionName};
+
+use super::blobs::Blobs;
+
+/// Names whose caches are kept in a data directory, those that were compiled last.
+const KEPT: usize = 32;
+
+/// The same in memory.
+const KEPT_IN_MEMORY: usize = 2;
+
+/// Bytes of the digest before a cache.
+const DIGEST: usize = 64;
+
+/// One cache per function name.
+#[derive(Debug)]
+pub(super) struct Caches {
+    files: Blobs,
+    kept: usize,
+    /// Their files, the one that was written last at the end.
+    order: Mutex<Vec<String>>,
+}
+
+/// What a file is called; neither names nor generations have an `@`.
+fn file(name: &FunctionName, generation: &str) -> String {
+    format!("{name}@{generation}")
+}
+
+fn is_of(file: &str, name: &FunctionName) -> bool {
+    file.split_once('@')
+        .is_some_and(|(other, _)| other == name.as_str())
+}
+
+impl Caches {
+    /// Those in a folder.
+    pub(super) fn in_folder(folder: PathBuf) -> Self {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let mut files: Vec<_> = entries
+            .filter_map(|entry| {
+                let modified = entry.metadata().and_then(|file| file.modified()).ok()?;
+                Some((modified, entry.file_name().into_string().ok()?))
+            })
+            .collect();
+        files.sort();
+        Self {
+            files: Blobs::Folder(folder),
+            kept: KEPT,
+            order: Mutex::new(files.into_iter().map(|(_, file)| file).collect()),
+        }
+    }
+
+    /// None yet, and none that outlives the process.
+    pub(super) fn in_memory() -> Self {
+        Self {
+            files: Blobs::Memory(Mutex::default()),
+            kept: KEPT_IN_MEMORY,
+            order: Mutex::default(),
+        }
+    }
+
+    /// What was kept under a name by this generation of engine, if it is undamaged.
+    pub(super) fn read(&self, name: &FunctionName, generation: &str) -> Option<Vec<u8>> {
+        let file = file(name, generation);
+        let kept = self.files.read(&file).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was kept of a compilation cannot be read");
+            None
+        })?;
+        let (digest, cache) = kept.split_at_checked(DIGEST)?;
+        let is_sound = digest == Digest::of(cache).to_string().as_bytes();
+        is_sound.then(|| cache.to_vec())
+    }
+
+    /// Keeps this under a name, in place of what there was.
+    pub(super) fn write(&self, name: &FunctionName, generation: &str, cache: &[u8]) {
+        let file = file(name, generation);
+        let digest = Digest::of(cache).to_string();
+        let content = [digest.as_bytes(), cache].concat();
+        let mut order = self.order();
+        order.retain(|other| !is_of(other, name));
+        match self.files.write_for_now(&file, &content) {
+            Ok(()) => order.push(file),
+            Err(error) => {
+                tracing::warn!(%error, function = %name, "nothing was kept of a compilation");
+            }
+        }
+        let beyond = order.len().saturating_sub(self.kept);
+        order.drain(..beyond);
+        self.remove_but(&order);
+    }
+
+    /// Removes what is kept under a name.
+    pub(super) fn forget(&self, name: &FunctionName) {
+        let mut order = self.order();
+        order.retain(|file| !is_of(file, name));
+        self.remove_but(&order);
+    }
+
+    /// Removes what is kept under names that `exists` does not know.
+    pub(super) fn retain(&self, exists: impl Fn(&str) -> bool) {
+        let mut order = self.order();
+        order.retain(|file| file.split_once('@').is_some_and(|(name, _)| exists(name)));
+        self.remove_but(&order);
+    }
+
+    /// Removes all, for room; says whether there was anything.
+    pub(super) fn clear(&self) -> bool {
+        let mut order = self.order();
+        let had_any = !order.is_empty();
+        order.clear();
+        self.remove_but(&order);
+        had_any
+    }
+
+    fn remove_but(&self, kept: &[String]) {
+        if let Err(error) = self.files.retain(|file| kept.iter().any(|one| one == file)) {
+            tracing::warn!(%error, "what was kept of compilations stays until the next one");
+        }
+    }
+
+    fn order(&self) -> MutexGuard<'_, Vec<String>> {
+        // After a panic it names too little or too much: that is removed, or not found.
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> FunctionName {
+        FunctionName::new(name).unwrap()
+    }
+
+    fn both(test: impl Fn(&Caches)) {
+        let folder = tempfile::tempdir().unwrap();
+        test(&Caches::in_folder(folder.path().into()));
+        test(&Caches::in_memory());
+    }
+
+    #[test]
+    fn each_name_has_its_own_of_one_generation() {
+        both(|caches| {
+            caches.write(&name("a"), "v3", b"of a");
+            caches.write(&name("a-v3"), "v3", b"of another");
+            assert_eq!(caches.read(&name("a"), "v3").unwrap(), b"of a");
+            assert_eq!(caches.read(&name("a-v3"), "v3").unwrap(), b"of another");
+            caches.write(&name("a"), "v4", b"newer");
+            assert_eq!(caches.read(&name("a"), "v3"), None);
+            assert_eq!(caches.read(&name("a"), "v4").unwrap(), b"newer");
+            caches.forget(&name("a"));
+            assert_eq!(caches.read(&name("a"), "v4"), None);
+            caches.retain(|name| name != "a-v3");
+            assert!(!caches.clear());
+        });
+    }
+
+    #[test]
+    fn those_that_were_written_last_are_kept() {
+        both(|caches| {
+            for number in 0..caches.kept {
+                caches.write(&name(&format!("f{number}")), "v3", b"cache");
+            }
+            caches.write(&name("f0"), "v3", b"again");
+            caches.write(&name("more"), "v3", b"cache");
+            assert_eq!(caches.read(&name("f1"), "v3"), None);
+            assert_eq!(caches.read(&name("f0"), "v3").unwrap(), b"again");
+            assert!(caches.clear());
+            assert_eq!(caches.read(&name("more"), "v3"), None);
+        });
+    }
+
+    #[test]
+    fn the_next_start_finds_them_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let caches = Caches::in_folder(folder.path().into());
+        for one in ["b", "c", "a"] {
+            caches.write(&name(one), "v3", one.as_bytes());
+        }
+        let again = Caches::in_folder(folder.path().into());
+        assert_eq!(again.order().as_slice(), ["b@v3", "c@v3", "a@v3"]);
+        assert_eq!(again.read(&name("c"), "v3").unwrap(), b"c");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let caches = Caches::in_folder(folder.path().join("missing"));
+        caches.write(&name("a"), "v3", b"cache");
+        assert_eq!(caches.read(&name("a"), "v3"), None);
+        assert!(!caches.clear());
+    }
+
+    #[test]
+    fn a_damaged_one_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let caches = Caches::in_folder(folder.path().into());
+        caches.write(&name("a"), "v3", b"cache");
+        let path = folder.path().join("a@v3");
+        let whole = fs::read(&path).unwrap();
+        for damaged in [
+            &whole[..whole.len() - 1],
+            &whole[..DIGEST - 1],
+            b"",
+            &[&whole[..], b"x"].concat(),
+        ] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(caches.read(&name("a"), "v3"), None);
+        }
+        fs::write(&path, &whole).unwrap();
+        assert_eq!(caches.read(&name("a"), "v3").unwrap(), b"cache");
+    }
+}
