@@ -131,6 +131,10 @@ fn build(part: &Part, root: &Path, target: &Path) -> Result<PathBuf, Box<dyn Err
     if offline() {
         cargo.arg("--offline");
     }
+    if part.package == "faasw-compiler" {
+        // Nothing that a request waits for, and minutes of building.
+        cargo.args(["--config", "profile.release.lto=false"]);
+    }
     if part.package == "faasw-shell" && env::var_os("CARGO_FEATURE_ABLATION").is_some() {
         cargo.args(["--features", "ablation"]);
     }

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use faasw_control::{HostName, admin_socket};
-use faasw_pool::{Confinement, Isa, Launcher, Pool, PoolOptions};
+use faasw_pool::{Confinement, Images, Isa, Launcher, Pool, PoolOptions};
 use http::uri::Scheme;
 use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
@@ -36,6 +36,7 @@ pub struct NodeBuilder {
     admin_folder: Option<PathBuf>,
     limits: Limits,
     pool: PoolOptions,
+    image_disk: Option<u64>,
     observer: Observer,
     proxies: Vec<IpNet>,
 }
@@ -188,6 +189,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets how many bytes the func-images of a node with a data directory may take on disk: 8
+    /// GiB, unless set. Those that were used longest ago go first, and their seeds are made again;
+    /// with 0 there are none.
+    pub fn image_disk(mut self, bytes: u64) -> Self {
+        self.image_disk = Some(bytes);
+        self
+    }
+
     /// Sets how many bytes one function may hold between requests, all its versions
     /// together: 1 GiB, unless set. Its seeds count, and the private pages of its
     /// instances that wait, as they are told: what the kernel has for each microVM comes
@@ -265,6 +274,7 @@ impl NodeBuilder {
             compile_cpu: self.limits.compile_cpu,
             compile_memory: self.limits.compile_memory,
             instantiation_time: self.limits.instantiation,
+            images: prepared.storage.images.clone(),
             ..self.pool
         })
         .await?;
@@ -307,6 +317,13 @@ impl NodeBuilder {
             Some(directory) => Registry::open(directory)?,
             None => Registry::in_memory()?,
         };
+        let images = match &directory {
+            Some(directory) => {
+                let budget = self.image_disk.unwrap_or(IMAGE_DISK);
+                images(directory, &registry, budget)?
+            }
+            None => None,
+        };
         Ok(WithoutEngine {
             gateway,
             tls,
@@ -318,12 +335,31 @@ impl NodeBuilder {
             storage: Storage {
                 registry,
                 directory,
+                images,
             },
             limits: self.limits.clone(),
             observer: self.observer.clone(),
             proxies: self.proxies.clone(),
         })
     }
+}
+
+/// Bytes that func-images may take on disk, unless a builder is told otherwise.
+const IMAGE_DISK: u64 = 8 << 30;
+
+/// The func-images of a data directory, without those that nobody will ask for.
+fn images(
+    directory: &DataDir,
+    registry: &Registry,
+    budget: u64,
+) -> Result<Option<Arc<Images>>, StartError> {
+    let images = Images::new(directory.images(), &directory.image_secret()?, budget);
+    if budget == 0 {
+        images.remove_all();
+        return Ok(None);
+    }
+    images.retain(&registry.images()?);
+    Ok(Some(Arc::new(images)))
 }
 
 /// Connections that the system keeps until they are accepted, as far as it lets a program

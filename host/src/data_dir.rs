@@ -8,6 +8,8 @@
 //!   modules/           what was deployed, by digest
 //!   artifacts/         what it was compiled to, by digest and generation
 //!   compiled/          what is kept of that for the next version, by name and generation
+//!   images/            func-images of seeds, sealed (faasw_pool::Images)
+//!   image.key          0600, the secret that they are sealed with
 //!   logs/              a log per function (log)
 //!   faasw.sock         0600, the admin API (admin)
 //! ```
@@ -21,6 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use faasw_pool::Images;
 use thiserror::Error;
 
 /// How long the lock is tried. A node that was killed while it started a
@@ -62,6 +65,7 @@ impl DataDir {
             directory.modules(),
             directory.artifacts(),
             directory.compiled(),
+            directory.images(),
             directory.logs(),
         ] {
             private_folder(&folder).map_err(|error| cannot_use(&folder, error))?;
@@ -93,6 +97,25 @@ impl DataDir {
         self.path.join("compiled")
     }
 
+    pub(crate) fn images(&self) -> PathBuf {
+        self.path.join("images")
+    }
+
+    /// The secret that images are sealed with; one that is made now where there is none yet, or
+    /// one that is none: images are made again.
+    pub(crate) fn image_secret(&self) -> Result<[u8; Images::SECRET], DataDirError> {
+        let path = self.path.join("image.key");
+        let secret = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make_secret(&path),
+            Ok(bytes) => bytes.try_into().or_else(|_| {
+                tracing::warn!(?path, "it has not the size of a secret, and is made anew");
+                make_secret(&path)
+            }),
+            Err(error) => Err(error),
+        };
+        secret.map_err(|error| cannot_use(&path, error))
+    }
+
     pub(crate) fn logs(&self) -> PathBuf {
         self.path.join("logs")
     }
@@ -107,6 +130,22 @@ fn cannot_use(path: &Path, error: io::Error) -> DataDirError {
         path: path.into(),
         error,
     }
+}
+
+/// Makes a secret, whole or not at all.
+fn make_secret(path: &Path) -> io::Result<[u8; Images::SECRET]> {
+    let secret = Images::secret()?;
+    let unfinished = path.with_extension("unfinished");
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&unfinished)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)?;
+    Ok(secret)
 }
 
 fn private_folder(path: &Path) -> io::Result<()> {

@@ -37,6 +37,9 @@ impl Node {
             "--listen",
             "127.0.0.1:0",
             "--json",
+            // What is made anew is what this is about.
+            "--image-disk",
+            "0",
         ];
         let mut running = Running::start(&words);
         let address = running.address();

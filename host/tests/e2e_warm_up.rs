@@ -168,7 +168,9 @@ fn what_answers_badly_is_not_deployed() {
 /// A seed that is made again is warmed up again; who serves meanwhile is not.
 fn they_are_answered_whenever_the_seed_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
+    // What is made anew is what this is about.
+    let builder = || Node::builder().data_dir(folder.path()).image_disk(0);
+    let start = || Bench::start(builder(), limits());
     let bench = start();
     bench.function("f", PROBE, by(&["/count", "/count"]));
     assert_eq!(bench.text("/f/count"), "3\n");
@@ -190,7 +192,9 @@ fn they_are_answered_whenever_the_seed_is_made() {
 /// Whoever was deployed well is served, whatever its warm-up does now.
 fn what_fails_later_is_in_nobodys_way() {
     let folder = tempfile::tempdir().unwrap();
-    let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
+    // What is made anew is what this is about.
+    let builder = || Node::builder().data_dir(folder.path()).image_disk(0);
+    let start = || Bench::start(builder(), limits());
     let bench = start();
     let lua = vec![faasw::Extension::new(".lua").unwrap()];
     let engine = e2e::file("fixtures/lua-engine.wasm");

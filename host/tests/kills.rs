@@ -35,11 +35,13 @@ use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 /// What a data directory may have in it (docs/operating.md).
-const FILES: [&str; 8] = [
+const FILES: [&str; 10] = [
     "registry.redb",
     "modules",
     "artifacts",
     "compiled",
+    "images",
+    "image.key",
     "logs",
     "reserve",
     "faasw.sock",

@@ -14,6 +14,7 @@
 //! - `exchange`: one request from its admission to what becomes of its instance.
 //! - `seeds`: functions, what their instances are forked from, and what they hold in memory.
 //! - `instances`: instances between requests: brought back, parked, numbered.
+//! - `images`: seeds on disk.
 //! - `shells`: processes, and threads in their place; shells, and those made ahead.
 //! - `snapshots`: a snapshot with the state of its vCPU, code, and what shells are preset with.
 //! - `mailbox`: what node and guest say to each other.
@@ -33,6 +34,7 @@ mod fault;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod images;
 mod instances;
 mod mailbox;
 #[cfg(feature = "measuring")]
@@ -68,6 +70,7 @@ pub use faasw_abi::isa::Isa;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use fault::{Fault, Manner};
+pub use images::{ImageId, Images};
 pub use memory::for_instances as memory_for_instances;
 pub use options::PoolOptions;
 pub use pool::{Compiled, Initialising, Pool};

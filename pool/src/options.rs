@@ -8,6 +8,7 @@ use faasw_cell::group::FREE_MAX;
 
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
+use crate::images::Images;
 use crate::memory;
 use crate::shells::{Confinement, Launcher, WallClock};
 
@@ -56,6 +57,8 @@ pub struct PoolOptions {
     /// [`VM_OVERHEAD`](faasw_cell::group::VM_OVERHEAD). Where the host has control groups,
     /// the kernel holds them to it.
     pub instance_memory: Option<u64>,
+    /// Where seeds are kept that are not in memory; `None` where they are made again.
+    pub images: Option<Arc<Images>>,
     /// What starts spawners; `None` for this process itself.
     pub launcher: Option<Arc<Launcher>>,
     /// What guests take for the time of day, read each time that one is let run; must not
@@ -87,6 +90,7 @@ impl Default for PoolOptions {
             seed_memory: 4 << 30,
             function_memory: 1 << 30,
             instance_memory: None,
+            images: None,
             launcher: None,
             wall_clock: SystemTime::now,
             #[cfg(feature = "ablation")]

@@ -130,6 +130,7 @@ impl Pool {
                     processors,
                     options.seed_memory,
                     options.function_memory,
+                    options.images.clone(),
                 )
                 .map_err(StartError::Shell)?,
                 stock,

@@ -8,9 +8,10 @@ use faasw_abi::pages::PageSet;
 use rustix::io::Errno;
 
 use crate::difference::Difference;
+use crate::image::Content;
 use crate::key::Owner;
 use crate::layer::Layer;
-use crate::overlay::laid_over;
+use crate::overlay::{Window, laid_over};
 use crate::prepared::prepared;
 use crate::snapshot::Snapshot;
 use crate::working_set::WorkingSet;
@@ -47,12 +48,49 @@ impl<S> Snapshot<S> {
             owner: Owner::Shared,
             working_set: WorkingSet::of(Owner::Shared),
             forks: AtomicU64::new(0),
+            content: OnceLock::new(),
         };
         if let Some(parent) = &snapshot.parent {
             let private = parent.prepared()?.clone();
             snapshot.difference = Difference::of(&snapshot, private)?;
         }
         Ok(snapshot)
+    }
+
+    /// What it was when its image was made: laid out so, and different from its parent there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn restored(
+        parent: Option<Arc<Self>>,
+        layer: Layer,
+        windows: Vec<Window>,
+        state: S,
+        monotonic_nanoseconds: u64,
+        difference: Difference,
+        content: Content,
+    ) -> Result<Self, Errno> {
+        let private = match &parent {
+            None => PageSet::new(),
+            Some(parent) => parent.prepared()?.clone(),
+        };
+        Ok(Self {
+            depth: parent.as_ref().map_or(0, |parent| parent.depth + 1),
+            parent,
+            layer,
+            state,
+            monotonic_nanoseconds,
+            windows,
+            difference: Difference {
+                private,
+                ..difference
+            },
+            prepared: OnceLock::new(),
+            owner: Owner::Shared,
+            working_set: WorkingSet::of(Owner::Shared),
+            forks: AtomicU64::new(0),
+            content: OnceLock::from(content),
+        })
     }
 
     /// Says whose code it has run. Where that is one function's, what its instances use is

@@ -18,6 +18,7 @@ mod eviction;
 mod file;
 mod freeze;
 pub mod graph;
+pub mod image;
 mod key;
 mod layer;
 pub mod limits;

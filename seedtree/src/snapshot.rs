@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::difference::Difference;
 use crate::graph::Resident;
+use crate::image::Content;
 use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::Window;
@@ -32,6 +33,7 @@ pub struct Snapshot<S> {
     pub(crate) prepared: OnceLock<PageSet>,
     pub(crate) working_set: WorkingSet,
     pub(crate) forks: AtomicU64,
+    pub(crate) content: OnceLock<Content>,
 }
 
 impl<S> Snapshot<S> {
@@ -119,6 +121,19 @@ impl<S> Snapshot<S> {
         let layers = line.map(|snapshot| &snapshot.layer);
         let holes = layers.map(|layer| layer.own().bytes().saturating_sub(layer.held_bytes()));
         holes.sum()
+    }
+
+    /// What its memory is, where there is an image of it.
+    #[must_use]
+    pub fn content(&self) -> Option<Content> {
+        self.content.get().copied()
+    }
+
+    /// There is an image of this content: its children can have images from now on.
+    pub fn has_content(&self, content: Content) {
+        // Another working set has put its pages in another order since it was told first; its
+        // memory is what it was.
+        let _ = self.content.set(content);
     }
 
     /// It was forked once more.

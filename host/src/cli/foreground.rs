@@ -235,6 +235,7 @@ fn builder(serving: &Serving, limits: Limits) -> Result<NodeBuilder, Exit> {
         .max_parked(serving.max_parked)
         .max_reuse(serving.max_reuse)
         .seed_memory(serving.seed_memory.saturating_mul(1 << 20))
+        .image_disk(serving.image_disk.saturating_mul(1 << 20))
         .function_memory(serving.function_memory.saturating_mul(1 << 20));
     #[cfg(feature = "ablation")]
     let builder = builder.without(serving.without.clone());

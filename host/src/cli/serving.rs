@@ -61,6 +61,10 @@ pub struct Serving {
     /// are evicted and made again when they are used
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub seed_memory: u64,
+    /// Let the images of seeds take this many MiB of the data directory's disk, those
+    /// used longest ago going first; 0 for none
+    #[arg(long, value_name = "MIB", default_value_t = 8192)]
+    pub image_disk: u64,
     /// Let one function hold this many MiB between requests, in seeds and pages of
     /// waiting instances; over it instances end, then seeds are evicted
     #[arg(long, value_name = "MIB", default_value_t = 1024)]

@@ -15,7 +15,7 @@ use faasw_control::{
     FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Initialised, LogLine,
     LogPage,
 };
-use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, Script, SeedInfo};
+use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, ImageId, Images, Script, SeedInfo};
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 
 use super::{
@@ -45,6 +45,8 @@ pub(crate) struct Storage {
     /// Nothing for a node that lives in memory only. After the registry, so
     /// that the lock is held for as long as that is open.
     pub(crate) directory: Option<DataDir>,
+    /// Where seeds are that are not in memory.
+    pub(crate) images: Option<Arc<Images>>,
 }
 
 pub(crate) struct Core {
@@ -268,6 +270,17 @@ impl Core {
         function
     }
 
+    /// The same, and the images of what it replaces go.
+    pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
+        let before = self.function(function.name.as_str());
+        let function = self.replace(function);
+        let now = function.record.image(&function.name);
+        let before = before.map(|before| before.record.image(&before.name));
+        let gone = before.into_iter().filter(|before| *before != now).collect();
+        self.images_serve(Some(&function), gone).await;
+        function
+    }
+
     /// Takes a function out of registry and table.
     pub(super) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), FunctionError> {
         let name = self.known(name)?.name.clone();
@@ -283,13 +296,15 @@ impl Core {
         let _committing = self.committing.lock().await;
         let function = self.known(name.as_str())?;
         let storage = self.storage.clone();
-        let name = blocking(move || {
+        let (name, images) = blocking(move || {
+            let images = storage.registry.images_of(&name).unwrap_or_default();
             storage.registry.remove_function(&name)?;
-            Ok(name)
+            Ok((name, images))
         })
         .await?;
         let removed = self.table_mut().remove(&name);
         drop(removed);
+        self.images_serve(None, images).await;
         self.prune_engines();
         function.log.delete_files();
         self.metrics.forget(&name);
@@ -350,6 +365,7 @@ impl Core {
         FunctionSpec {
             script: script.map(|(engine, files)| Script { engine, files }),
             has_entry: record.imports.iter().any(|import| is_entry(import)),
+            image: Some(record.image(name)),
             ..self.spec_of(name, &record.options, init, log)
         }
     }
@@ -375,8 +391,22 @@ impl Core {
             script: None,
             warm_ups: warm_ups(name, options),
             has_entry: false,
+            image: None,
             log: log.clone(),
         }
+    }
+
+    /// A function's version serves from now on, or none: the images of its others go.
+    pub(super) async fn images_serve(&self, now: Option<&Function>, gone: Vec<ImageId>) {
+        let Some(images) = self.storage.images.clone() else {
+            return;
+        };
+        let now = now.map(|function| function.record.image(&function.name));
+        let _ = blocking(move || {
+            images.serve(now, &gone);
+            Ok(())
+        })
+        .await;
     }
 
     /// From now on requests and deployments are refused.

@@ -82,6 +82,6 @@ impl Core {
         if !blocking(move || storage.registry.roll_back(&name, version, &record)).await? {
             return Err(RollbackError::Overtaken(version));
         }
-        Ok(self.replace(function))
+        Ok(self.put_in_place(function).await)
     }
 }

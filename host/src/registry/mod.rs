@@ -27,6 +27,7 @@ pub use error::RegistryError;
 pub(crate) use record::{Artifact, EngineRecord, FreezeRecord, NewArtifact, VersionRecord};
 
 use faasw_control::{Digest, FunctionName};
+use faasw_pool::ImageId;
 
 use crate::data_dir::DataDir;
 use blobs::Blobs;
@@ -340,6 +341,20 @@ impl Registry {
     pub(crate) fn keep_compile_cache(&self, name: &FunctionName, generation: &str, cache: &[u8]) {
         let _changing = self.changing();
         self.caches.write(name, generation, cache);
+    }
+
+    /// What the func-images of the versions that serve are named by.
+    pub(crate) fn images(&self) -> Result<Vec<ImageId>, RegistryError> {
+        let functions = self.functions()?.into_iter();
+        Ok(functions
+            .map(|(name, _, record)| record.image(&name))
+            .collect())
+    }
+
+    /// The same of all of one function's versions.
+    pub(crate) fn images_of(&self, name: &FunctionName) -> Result<Vec<ImageId>, RegistryError> {
+        let versions = self.versions(name)?;
+        Ok(versions.values().map(|record| record.image(name)).collect())
     }
 
     /// Removes that.

@@ -6,7 +6,7 @@ use faasw_control::{
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::wire::FunctionKind;
-use faasw_pool::FreezeReport;
+use faasw_pool::{FreezeReport, ImageId};
 use serde::{Deserialize, Serialize};
 
 /// Version of tables and records. Another one is refused, never guessed at.
@@ -88,6 +88,17 @@ pub(super) struct ArtifactRecord {
 }
 
 impl VersionRecord {
+    /// What its func-image is named by: no other version's, of whatever function.
+    pub(crate) fn image(&self, name: &FunctionName) -> ImageId {
+        let since = self.deployed.duration_since(SystemTime::UNIX_EPOCH);
+        let deployed = since.unwrap_or_default().as_nanos();
+        let told = format!(
+            "func-image of {name} deployed {deployed} with {}",
+            self.digest
+        );
+        Digest::of(told.as_bytes()).bytes()
+    }
+
     /// The digests of what its files are named by.
     pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
         let engine = self.engine.as_ref().map(|engine| engine.digest);

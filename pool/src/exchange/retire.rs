@@ -97,7 +97,9 @@ impl Retiring {
                 let generation = self.instance.generation;
                 let working_set = self.instance.from.working_set();
                 leave_out(&mut used);
-                working_set.learn(generation, &used, self.seed.ram_bytes());
+                if working_set.learn(generation, &used, self.seed.ram_bytes()) {
+                    self.seed.keep_image(&self.instance.from);
+                }
             }
             // Last, so that whoever waits for it finds what was learnt.
             self.tell(&Effort {

@@ -11,6 +11,7 @@ use faasw_abi::doorbell::Ring;
 use faasw_abi::wire::{FunctionKind, SeedConfig};
 use faasw_seedtree::graph::Slot;
 use faasw_seedtree::{Key, Owner, StepDigest};
+use rustix::io::Errno;
 use tokio::time::timeout;
 
 use super::graph::Seeds;
@@ -18,6 +19,7 @@ use super::making::Making;
 use super::recipe::{Recipe, own_log};
 use super::version::{ram_of, too_late};
 use crate::error::SeedError;
+use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
 use crate::shells::Stock;
 use crate::snapshots::{Code, Frozen, describe};
@@ -79,6 +81,14 @@ impl EngineVersion {
     /// function does.
     pub fn digest(&self) -> StepDigest {
         StepDigest::of(&[b"engine", &self.number.to_le_bytes()])
+    }
+
+    /// What its image is called.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn image(&self) -> Result<ImageOf, Errno> {
+        Ok(ImageOf::engine(&self.code.digest()?, self.commands.bytes()))
     }
 
     /// What it is called among seeds.

@@ -54,6 +54,7 @@ impl Seed {
 #[derive(Debug)]
 pub struct Function {
     version: Arc<Version>,
+    recipe: Arc<Recipe>,
     key: Key,
     slot: Slot<Frozen>,
     seeds: Arc<Seeds>,
@@ -95,6 +96,7 @@ impl Function {
         };
         Ok(Self {
             version,
+            recipe: defined.recipe,
             key: defined.key,
             slot: defined.slot,
             seeds: seeds.clone(),
@@ -185,6 +187,11 @@ impl Function {
             PlatformError::Protocol(what)
         })?;
         Ok(Origin { from, missing })
+    }
+
+    /// Has its image written anew: more is known of its seed than when it was made.
+    pub(crate) fn keep_image(&self, frozen: &Arc<Frozen>) {
+        self.seeds.keep_image(&self.recipe, frozen);
     }
 
     /// Its instances at work, being reset or being ended.

@@ -17,9 +17,12 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
+use super::library::Library;
 use super::recipe::Recipe;
 use super::turns::Makings;
+use super::version::Version;
 use crate::error::{PlatformError, SeedError};
+use crate::images::Images;
 use crate::shells::Stock;
 use crate::snapshots::Frozen;
 
@@ -83,14 +86,21 @@ pub struct Seeds {
     forgotten: Notify,
     /// Of those owners that have limits of their own.
     accounts: Mutex<BTreeMap<Owner, Weak<dyn Account>>>,
+    /// Where they are when they are not in memory, if anywhere.
+    images: Option<Library>,
     /// Where the pool was started: whoever asks may have another, and stop it.
     runtime: Handle,
 }
 
 impl Seeds {
     /// None yet. They may take `budget` bytes, but for those that stay for ever. Must be called
-    /// inside a tokio runtime, which makes them.
-    pub fn new(stock: &Arc<Stock>, makings: Arc<Makings>, budget: u64) -> Self {
+    /// inside a tokio runtime, which makes them, or has them read from `images`.
+    pub fn new(
+        stock: &Arc<Stock>,
+        makings: Arc<Makings>,
+        budget: u64,
+        images: Option<Arc<Images>>,
+    ) -> Self {
         Self {
             graph: Mutex::default(),
             stock: Arc::downgrade(stock),
@@ -98,6 +108,7 @@ impl Seeds {
             budget,
             forgotten: Notify::new(),
             accounts: Mutex::default(),
+            images: images.map(Library::open),
             runtime: Handle::current(),
         }
     }
@@ -207,14 +218,21 @@ impl Seeds {
             } = job;
             let seeds = open.seeds.clone();
             let making = async {
+                // Nobody else's initialisation is in its way.
+                let begun = Instant::now();
+                if let Some(frozen) = seeds.restored(&recipe, parent.as_ref(), owner).await {
+                    return Ok((Arc::new(frozen), begun.elapsed()));
+                }
                 let _turn = match whom {
                     For::Requests => Some(seeds.makings.for_a_request().await),
                     For::Now => None,
                 };
                 let stock = seeds.stock.upgrade().ok_or_else(abandoned)?;
                 let started = Instant::now();
-                let made = recipe.make(&stock, parent.as_ref()).await;
-                made.map(|frozen| (Arc::new(frozen.owned_by(owner)), started.elapsed()))
+                let made = recipe.make(&stock, parent.as_ref()).await?;
+                let frozen = Arc::new(made.owned_by(owner));
+                seeds.keep_image(&recipe, &frozen);
+                Ok((frozen, started.elapsed()))
             };
             let made = tokio::select! {
                 made = making => Some(made),
@@ -242,6 +260,38 @@ impl Seeds {
                 None => seeds.fit_after(owner),
             }
         });
+    }
+
+    /// A seed as its image has it, if there is one.
+    async fn restored(
+        &self,
+        recipe: &Arc<Recipe>,
+        parent: Option<&Arc<Frozen>>,
+        owner: Owner,
+    ) -> Option<Frozen> {
+        let library = self.images.as_ref()?;
+        let restored = library.restore(recipe, parent, owner).await;
+        if let Some(version) = recipe.version() {
+            match restored {
+                Some(_) => version.was_restored(),
+                None => version.note_image(None),
+            }
+        }
+        restored
+    }
+
+    /// Finds out whether there is an image of a function version.
+    pub fn look_for_image(&self, version: &Version) {
+        if let (Some(library), Some(id)) = (&self.images, version.image_id()) {
+            version.note_image(library.bytes_of(id));
+        }
+    }
+
+    /// Has a seed's image written, behind those of the seeds that came before.
+    pub fn keep_image(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
+        if let Some(library) = &self.images {
+            library.keep(recipe, frozen);
+        }
     }
 
     /// Waits until nobody wants what a job leads to.

@@ -36,7 +36,7 @@ impl Function {
 
     /// Its seed once it is made, for a request whose response must begin within `limit`,
     /// where it would take the request too long to do without; at once nothing where it
-    /// would not. A script's is held in any case: nothing else can be forked for it, and
+    /// would not. What there is an image of is read quicker than it is done without. A script's is held in any case: nothing else can be forked for it, and
     /// nobody is to wait for it who has a turn.
     ///
     /// # Errors
@@ -46,7 +46,8 @@ impl Function {
         limit: Duration,
     ) -> Result<Option<Arc<Frozen>>, InvokeError> {
         let frozen = self.frozen();
-        if frozen.is_some() || !self.is_script() && self.is_quick(limit) {
+        let is_quick = !self.is_read() && self.is_quick(limit);
+        if frozen.is_some() || !self.is_script() && is_quick {
             return Ok(frozen.filter(|_| self.is_script()));
         }
         match self.seeds().ask(self.key(), For::Requests).await {
@@ -54,6 +55,11 @@ impl Function {
             // The runtime ends.
             Err(_) => Ok(None),
         }
+    }
+
+    /// Whether its seed comes from an image in less time than it is done without.
+    fn is_read(&self) -> bool {
+        self.version().has_quick_image() && self.version().after_init() != Some(false)
     }
 
     /// Whether a request of this limit may do the steps that lead to its seed.

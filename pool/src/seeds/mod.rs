@@ -13,6 +13,7 @@ mod function;
 mod graph;
 mod holding;
 mod later;
+mod library;
 mod making;
 mod recipe;
 mod spec;

@@ -12,6 +12,7 @@ use faasw_abi::memory_map::ram_bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::StepDigest;
 use faasw_text::Line;
+use rustix::io::Errno;
 use tokio::time::timeout;
 
 use super::engine::EngineVersion;
@@ -19,6 +20,7 @@ use super::making::Making;
 use super::spec::{FunctionSpec, Known};
 use super::version::Version;
 use crate::error::{PlatformError, SeedError};
+use crate::images::ImageOf;
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
 use crate::sink::{LogSink, LogStream};
@@ -88,6 +90,20 @@ impl Recipe {
             Self::Function(version) => version.digest(),
             #[cfg(feature = "trial")]
             Self::Commands(step) => step.digest(),
+        }
+    }
+
+    /// What there may be an image of: nothing for what is to have none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn image(&self) -> Result<Option<ImageOf>, Errno> {
+        match self {
+            Self::Boot | Self::Link => Ok(Some(ImageOf::shared(self.name()))),
+            Self::Engine(engine) => engine.image().map(Some),
+            Self::Function(version) => version.image(),
+            #[cfg(feature = "trial")]
+            Self::Commands(_) => Ok(None),
         }
     }
 

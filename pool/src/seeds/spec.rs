@@ -8,6 +8,7 @@ use bytes::Bytes;
 use faasw_abi::wire::{Pair, RequestHead};
 pub use faasw_words::FreezePolicy;
 
+use crate::images::ImageId;
 use crate::sink::LogSink;
 
 /// Everything that a function version is made of, but for its code.
@@ -37,6 +38,9 @@ pub struct FunctionSpec {
     pub warm_ups: Vec<WarmUp>,
     /// Whether it imports the func-entry point ([`faasw_abi::entry`]), and so may say itself where it is to be frozen.
     pub has_entry: bool,
+    /// What its image is named by, if it is to have one: no other version, of whatever function,
+    /// has that name.
+    pub image: Option<ImageId>,
     /// Where goes what it logs while it is instantiated.
     pub log: Arc<dyn LogSink>,
 }

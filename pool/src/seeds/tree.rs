@@ -24,6 +24,7 @@ use super::recipe::Recipe;
 use super::spec::{FreezeReport, FunctionSpec, Known};
 use super::turns::Makings;
 use crate::error::{PlatformError, SeedError};
+use crate::images::Images;
 use crate::instances::Keeper;
 use crate::shells::Stock;
 use crate::snapshots::{Code, Frozen, describe};
@@ -68,7 +69,8 @@ fn platform(error: SeedError) -> PlatformError {
 
 impl Tree {
     /// A tree without seeds, whose functions' seeds may take `budget` bytes; each
-    /// function may hold `function_budget` bytes, parked instances included.
+    /// function may hold `function_budget` bytes, parked instances included. They come back from
+    /// `images` where they are kept there.
     ///
     /// # Errors
     /// When the graph takes no shared seeds, which would be a mistake here.
@@ -78,9 +80,10 @@ impl Tree {
         processors: usize,
         budget: u64,
         function_budget: u64,
+        images: Option<Arc<Images>>,
     ) -> Result<Self, PlatformError> {
         let makings = Arc::new(Makings::new(processors));
-        let seeds = Arc::new(Seeds::new(stock, makings, budget));
+        let seeds = Arc::new(Seeds::new(stock, makings, budget, images));
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?;
         let linked = seeds.define(Some(booted.key), Owner::Shared, Recipe::Link)?;
         Ok(Self {
@@ -127,6 +130,9 @@ impl Tree {
             None => None,
         };
         let recipe = Recipe::function(spec, kind, code, time_limit, known, deployment)?;
+        if let Some(version) = recipe.version().filter(|_| known.is_some()) {
+            self.seeds.look_for_image(version);
+        }
         let (parking, holding) = (self.keeper.parking(), self.holding(&spec.name));
         let (seeds, linked) = (&self.seeds, self.linked.key);
         let function = Function::new(seeds, linked, engine, recipe, parking, holding)?;

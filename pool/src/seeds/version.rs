@@ -1,6 +1,7 @@
 //! A function version, and how its seed is made.
 
 use std::slice;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,18 +12,27 @@ use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig};
 use faasw_seedtree::StepDigest;
 use faasw_text::Line;
+use rustix::io::Errno;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::engine::ENGINE_MEMORY;
 use super::making::{Feed, Instantiated, Making};
 use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
 use crate::error::{InvokeError, SeedError};
+use crate::images::{ImageId, ImageOf};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
 use crate::snapshots::{Code, Frozen};
 
 /// How long warming up may take where requests wait for a seed that is made again.
 const WARM_AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of an image that is read in less time than the steps take which it stands for.
+const QUICK_IMAGE: u64 = 8 << 20;
+
+/// How often a version's image is written as long as the version is known: when its seed is made,
+/// when it is known what requests use, and when that becomes something else.
+const WRITINGS: u32 = 8;
 
 /// What a function version's seed is made of, and what is known of making it.
 #[derive(Debug)]
@@ -42,6 +52,11 @@ pub struct Version {
     /// What has it answer requests that nobody made, once it is ready.
     warm_ups: Vec<Command>,
     time_limit: Duration,
+    /// Bytes of the image that its seed is read from when it is not in memory, as far as that is
+    /// known; 0 where there is none.
+    image_bytes: AtomicU64,
+    /// How often its image may still be written.
+    writings: AtomicU32,
     learnt: Mutex<Learnt>,
 }
 
@@ -163,6 +178,8 @@ impl Version {
             become_ready: Commands::of(&commands),
             warm_ups: warm_ups(spec)?,
             time_limit,
+            image_bytes: AtomicU64::new(0),
+            writings: AtomicU32::new(WRITINGS),
             learnt: Mutex::new(learnt),
         })
     }
@@ -171,6 +188,51 @@ impl Version {
     /// draw. So each deployment is a step of its own, whatever others are made of.
     pub fn digest(&self) -> StepDigest {
         StepDigest::of(&[b"function", &self.deployment.to_le_bytes()])
+    }
+
+    /// What its image is called, if it is to have one. A seed that was made without what should
+    /// have warmed it up is to be made better next time.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn image(&self) -> Result<Option<ImageOf>, Errno> {
+        let Some(id) = self.spec.image.filter(|_| !self.learnt().is_cold) else {
+            return Ok(None);
+        };
+        let code = self.code.digest()?;
+        // All else that it depends on the version says, which has the image.
+        let purpose = [&code[..], self.load.bytes(), self.become_ready.bytes()];
+        Ok(Some(ImageOf::function(&id, &purpose)))
+    }
+
+    /// What its image is named by, if it is to have one.
+    pub fn image_id(&self) -> Option<&ImageId> {
+        self.spec.image.as_ref()
+    }
+
+    /// Its seed is in memory again, as it was when its image was made.
+    pub fn was_restored(&self) {
+        self.learnt().was_made = true;
+    }
+
+    /// Whether its seed is read from an image when it is not in memory, as far as that is known,
+    /// and quickly: requests wait for that then.
+    pub fn has_quick_image(&self) -> bool {
+        (1..=QUICK_IMAGE).contains(&self.image_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Says how large the image of it is, if there is one.
+    pub fn note_image(&self, bytes: Option<u64>) {
+        self.image_bytes
+            .store(bytes.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Whether its image may be written once more: it has been a few times only, whatever it goes
+    /// on using.
+    pub fn may_write_image(&self) -> bool {
+        let once_less = |left: u32| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        self.writings.fetch_update(order, order, once_less).is_ok()
     }
 
     /// The function's name.

@@ -1,8 +1,10 @@
 //! Compiled code: an artifact of the compile helper in a sealed file.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 
 use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
 use faasw_seedtree::memory_file;
@@ -15,6 +17,7 @@ pub struct Code {
     file: OwnedFd,
     bytes: u64,
     tells_state: bool,
+    digest: OnceLock<[u8; 32]>,
 }
 
 impl Code {
@@ -43,6 +46,7 @@ impl Code {
             file,
             bytes,
             tells_state: false,
+            digest: OnceLock::new(),
         })
     }
 
@@ -68,6 +72,34 @@ impl Code {
     /// Size of the file: whole large pages.
     pub fn mapped_bytes(&self) -> u64 {
         self.bytes.next_multiple_of(LARGE_PAGE)
+    }
+
+    /// Its SHA-256, computed when it is asked for first: nothing that was made with other code is
+    /// to run with this.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn digest(&self) -> Result<[u8; 32], Errno> {
+        if let Some(digest) = self.digest.get() {
+            return Ok(*digest);
+        }
+        let mut hash = Sha256::new();
+        let mut part = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < self.bytes {
+            let most = usize::try_from(self.bytes - at).unwrap_or(usize::MAX);
+            let length = most.min(part.len());
+            let room = part.get_mut(..length).unwrap_or_default();
+            match rustix::io::pread(&self.file, &mut *room, at)? {
+                0 => return Err(Errno::IO),
+                count => {
+                    hash.update(room.get(..count).unwrap_or_default());
+                    at += count as u64;
+                }
+            }
+        }
+        // Whoever else computes it meanwhile finds the same.
+        Ok(*self.digest.get_or_init(|| hash.finalize().into()))
     }
 
     /// A copy of the artifact.

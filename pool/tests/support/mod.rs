@@ -104,6 +104,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         script: None,
         warm_ups: Vec::new(),
         has_entry: false,
+        image: None,
         log: Arc::new(Log::default()),
     }
 }

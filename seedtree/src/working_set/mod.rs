@@ -55,6 +55,14 @@ pub struct UsedPages {
     pub read: Vec<PageRange>,
 }
 
+/// A working set, and how much of it was no gap.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub sets: Arc<PageSets>,
+    /// Pages of it that had changed.
+    pub changed: u64,
+}
+
 /// What a reset says of the set that its instance was forked with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Misses {
@@ -103,6 +111,27 @@ impl WorkingSet {
         self.known().sets.clone()
     }
 
+    /// What is to be told of it to those who know as much of the seed later; empty sets before
+    /// the first recording.
+    pub(crate) fn recorded(&self) -> Recorded {
+        let known = self.known();
+        Recorded {
+            sets: known.sets.clone(),
+            changed: known.changed,
+        }
+    }
+
+    /// Takes what was known of the seed when it was in memory before, if anything was.
+    pub(crate) fn restore(&self, sets: PageSets, changed: u64) {
+        let mut known = self.known();
+        if !self.is_learnt || sets.written.is_empty() && sets.read.is_empty() {
+            return;
+        }
+        known.is_recorded = true;
+        known.changed = changed.min(sets.written.count());
+        known.replace(sets);
+    }
+
     /// Whether the next instance of the current set that is done should be asked.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
@@ -147,14 +176,15 @@ impl WorkingSet {
     }
 
     /// Takes what a shell says that its instance, which was forked with the set of
-    /// `generation`, has used, as far as that makes sense in `ram_bytes` of memory.
-    pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) {
+    /// `generation`, has used, as far as that makes sense in `ram_bytes` of memory; says whether
+    /// more is known by it.
+    pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) -> bool {
         let written = sensible(&told.written, ram_bytes);
         let read = sensible(&told.read, ram_bytes);
         let mut known = self.known();
         // Or another one has told already.
         if !self.is_learnt || generation != known.sets.generation {
-            return;
+            return false;
         }
         let before = match known.is_recorded {
             // What the last set was for is filled in, and so told, whether it was
@@ -172,6 +202,7 @@ impl WorkingSet {
             read,
             generation,
         });
+        true
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_control::Deployed;
+use faasw_pool::Images;
 
 use super::{code::Ready, seed::Seeded};
 use crate::{
@@ -62,9 +63,13 @@ impl Core {
                 artifact: &ready.artifact,
             };
             let new = ready.compile_time.is_some().then_some(new);
-            let version = storage
-                .registry
-                .store_version(&name, &record, &module, new)?;
+            let store = || storage.registry.store_version(&name, &record, &module, new);
+            let images = storage.images.as_deref();
+            let version = match store() {
+                // Images are made again; this is not.
+                Err(RegistryError::NoSpace) if images.is_some_and(Images::clear) => store()?,
+                stored => stored?,
+            };
             if let Some(cache) = cache {
                 storage
                     .registry
@@ -72,7 +77,14 @@ impl Core {
             }
             Ok(version)
         });
-        function.version = stored.await?;
-        Ok(self.replace(function))
+        let image = function.record.image(&function.name);
+        function.version = match stored.await {
+            Ok(version) => version,
+            Err(error) => {
+                self.images_serve(None, vec![image]).await;
+                return Err(error.into());
+            }
+        };
+        Ok(self.put_in_place(function).await)
     }
 }

@@ -1,0 +1,54 @@
+//! What a snapshot is good for: the build that made it, and the processor and system that it ran
+//! on.
+
+use std::arch::x86_64::__cpuid_count;
+
+/// Leaves of CPUID that say what a processor is and has, and whose words say so: vendor, family,
+/// model and stepping, features. What is left out differs between a processor's cores.
+const LEAVES: [(u32, u32, [bool; 4]); 6] = [
+    (0x0, 0, [false, true, true, true]),
+    (0x1, 0, [true, false, true, true]),
+    (0x7, 0, [false, true, true, true]),
+    (0x7, 1, [true, true, true, true]),
+    (0xD, 0, [true, false, true, true]),
+    (0x8000_0001, 0, [false, false, true, true]),
+];
+
+/// All of it, as bytes that are compared. A guest may have looked, and remembers.
+pub fn describe() -> Vec<u8> {
+    let mut described = faasw_parts::DIGEST.as_bytes().to_vec();
+    described.extend(env!("FAASW_SOURCES_DIGEST").as_bytes());
+    let system = rustix::system::uname();
+    for part in [system.release(), system.version()] {
+        described.extend(part.to_bytes_with_nul());
+    }
+    for (leaf, index, says) in LEAVES {
+        // The first of its kind says which is the last.
+        let highest = __cpuid_count(leaf & 0x8000_0000, 0).eax;
+        if leaf > highest {
+            described.push(0);
+            continue;
+        }
+        let told = __cpuid_count(leaf, index);
+        let words = [told.eax, told.ebx, told.ecx, told.edx];
+        let said = words.into_iter().zip(says).filter(|(_, says)| *says);
+        described.extend(said.flat_map(|(word, _)| word.to_le_bytes()));
+    }
+    described
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_same_on_every_core_and_tells_something() {
+        let here = describe();
+        let there: Vec<_> = (0..8)
+            .map(|_| std::thread::spawn(describe))
+            .map(|told| told.join().unwrap())
+            .collect();
+        assert!(there.iter().all(|told| *told == here));
+        assert!(here.len() > faasw_parts::DIGEST.len() + 40);
+    }
+}

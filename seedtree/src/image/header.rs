@@ -1,0 +1,362 @@
+//! What an image says of itself: a prefix that anybody can read, and a sealed header.
+//!
+//! ```text
+//! prefix, 4096 bytes:  magic, format, length of the header; nonce, key and tag of the image's
+//!                      key; tag of the header; zeroes
+//! header:              Fixed; state of the vCPU; ranges of pages, list after list; tags of
+//!                      the chunks
+//! ```
+//!
+//! All numbers are little-endian.
+
+use faasw_abi::memory_map::{PAGE, RAM_MAX};
+use faasw_abi::pages::{PageRange, PageSet};
+use sha2::{Digest as _, Sha256};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::crypt::{TAG, Wrapped};
+use super::error::ImageError;
+use crate::difference::Difference;
+use crate::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, ROOT_MAX, SET_MAX, SET_PAGES_MAX};
+use crate::working_set::PageSets;
+
+/// Bytes of the prefix.
+pub(super) const PREFIX: usize = 4096;
+/// What an image begins with.
+pub(super) const MAGIC: [u8; 8] = *b"faasw\0im";
+/// Raised whenever the bytes of an image come to mean something else.
+pub(super) const FORMAT: u32 = 1;
+/// Bytes that are sealed together: 16 pages, and one tag of 16 bytes for them.
+pub(super) const CHUNK: usize = 64 << 10;
+/// Bytes of a header at most: that of the largest guest has some 3 MiB.
+pub(super) const HEADER_MAX: usize = 16 << 20;
+/// Bytes of a vCPU's state at most.
+const STATE_MAX: u32 = 64 << 10;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Prefix {
+    pub magic: [u8; 8],
+    pub format: u32,
+    pub header_bytes: u32,
+    pub key: Wrapped,
+    pub header_tag: [u8; TAG],
+    pub zeroes: [u8; PREFIX - 92],
+}
+
+const _: () = assert!(size_of::<Prefix>() == PREFIX);
+
+impl Prefix {
+    /// Whether it is that of an image which this reads.
+    ///
+    /// # Errors
+    /// When it is none, or another format's.
+    pub fn check(&self) -> Result<(), ImageError> {
+        if self.magic != MAGIC {
+            return Err(ImageError::Foreign);
+        }
+        if self.format != FORMAT {
+            return Err(ImageError::Format(self.format));
+        }
+        match (1..=HEADER_MAX).contains(&(self.header_bytes as usize)) && self.zeroes == [0; _] {
+            true => Ok(()),
+            false => Err(ImageError::Senseless("its prefix")),
+        }
+    }
+
+    /// What the image's key is bound to.
+    pub fn bound_to_key(&self) -> &[u8] {
+        self.as_bytes().get(..16).unwrap_or_default()
+    }
+
+    /// What the header is bound to: all but its own tag.
+    pub fn bound_to_header(&self) -> Vec<u8> {
+        let mut prefix = *self;
+        prefix.header_tag = [0; TAG];
+        prefix.as_bytes().to_vec()
+    }
+}
+
+/// What an image says first, and how long what follows is.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Fixed {
+    content: [u8; 32],
+    parent: [u8; 32],
+    purpose: [u8; 32],
+    ram_bytes: u64,
+    monotonic_nanoseconds: u64,
+    changed: u64,
+    compared: u64,
+    has_parent: u32,
+    forgets_tables: u32,
+    state_bytes: u32,
+    own: u32,
+    stored: u32,
+    inherited: u32,
+    filled: u32,
+    mapped: u32,
+    written: u32,
+    read: u32,
+    chunks: u32,
+    unused: u32,
+}
+
+/// What a snapshot's memory is, by digest: of what a child was frozen over, and what no other
+/// has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Content(pub(super) [u8; 32]);
+
+impl std::fmt::Display for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What a snapshot is good for, by digest: what made it and what runs it, as far as its memory
+/// depends on that. One that is good for something else is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purpose([u8; 32]);
+
+impl Purpose {
+    /// That which these parts determine, in this order. Where one ends and the next begins makes
+    /// a difference.
+    #[must_use]
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new_with_prefix(b"faasw image 1");
+        for part in parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+/// All that an image says of its snapshot.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub content: Content,
+    pub parent: Option<Content>,
+    pub purpose: Purpose,
+    pub ram_bytes: u64,
+    pub monotonic_nanoseconds: u64,
+    /// The vCPU's.
+    pub state: Vec<u8>,
+    /// What an instance maps of the layer.
+    pub own: PageSet,
+    /// Pages that are in the image, in its order.
+    pub stored: Vec<PageRange>,
+    /// Pages of its own that are as the parent has them. All others are zeroes.
+    pub inherited: PageSet,
+    /// As it was found out when the snapshot was made; what was private is the parent's to say.
+    pub difference: Difference,
+    /// What instances used when the image was made, if that was known.
+    pub sets: PageSets,
+    /// How many of the written pages had changed.
+    pub changed: u64,
+    /// Of each chunk.
+    pub tags: Vec<[u8; TAG]>,
+}
+
+impl Header {
+    /// As it stands in an image.
+    ///
+    /// # Errors
+    /// When it is larger than one can be.
+    pub fn encode(&self) -> Result<Vec<u8>, ImageError> {
+        let length = |list: &[PageRange]| u32::try_from(list.len()).unwrap_or(u32::MAX);
+        let fixed = Fixed {
+            content: self.content.0,
+            parent: self.parent.map_or([0; 32], |parent| parent.0),
+            purpose: self.purpose.0,
+            ram_bytes: self.ram_bytes,
+            monotonic_nanoseconds: self.monotonic_nanoseconds,
+            changed: self.changed,
+            compared: self.difference.compared,
+            has_parent: self.parent.is_some().into(),
+            forgets_tables: self.difference.forgets_tables.into(),
+            state_bytes: u32::try_from(self.state.len()).unwrap_or(u32::MAX),
+            own: length(self.own.ranges()),
+            stored: length(&self.stored),
+            inherited: length(self.inherited.ranges()),
+            filled: length(self.difference.filled.ranges()),
+            mapped: length(self.difference.mapped.ranges()),
+            written: length(self.sets.written.ranges()),
+            read: length(self.sets.read.ranges()),
+            chunks: u32::try_from(self.tags.len()).unwrap_or(u32::MAX),
+            unused: 0,
+        };
+        let mut bytes = fixed.as_bytes().to_vec();
+        bytes.extend(&self.state);
+        for list in [
+            self.own.ranges(),
+            &self.stored,
+            self.inherited.ranges(),
+            self.difference.filled.ranges(),
+            self.difference.mapped.ranges(),
+            self.sets.written.ranges(),
+            self.sets.read.ranges(),
+        ] {
+            bytes.extend(list.as_bytes());
+        }
+        bytes.extend(self.tags.as_flattened());
+        match bytes.len() <= HEADER_MAX {
+            true => Ok(bytes),
+            false => Err(ImageError::TooLarge),
+        }
+    }
+
+    /// The header that these bytes are, if they make sense.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ImageError> {
+        let (fixed, rest) =
+            Fixed::read_from_prefix(bytes).map_err(|_| ImageError::Senseless("its header"))?;
+        let mut rest = Rest(rest);
+        if fixed.state_bytes > STATE_MAX {
+            return Err(ImageError::Senseless("its vCPU's state"));
+        }
+        let state = rest.take(fixed.state_bytes, 1)?.to_vec();
+        let mut list = |count| rest.ranges(count);
+        let own = list(fixed.own)?;
+        let stored = list(fixed.stored)?;
+        let [inherited, filled, mapped] = [
+            list(fixed.inherited)?,
+            list(fixed.filled)?,
+            list(fixed.mapped)?,
+        ];
+        let sets = [list(fixed.written)?, list(fixed.read)?];
+        let (tags, _) = rest.take(fixed.chunks, TAG as u32)?.as_chunks();
+        let tags = tags.to_vec();
+        if !rest.0.is_empty() {
+            return Err(ImageError::Senseless("what is behind its header"));
+        }
+        let told = Told {
+            ram_bytes: fixed.ram_bytes,
+        };
+        let own = told.set(&own, "its own pages")?;
+        let [written, read] = sets.map(|told| told_set(&told, fixed.ram_bytes));
+        let header = Self {
+            content: Content(fixed.content),
+            parent: match (fixed.has_parent, fixed.parent) {
+                (0, [0, ..]) => None,
+                (1, parent) => Some(Content(parent)),
+                _ => return Err(ImageError::Senseless("its parent")),
+            },
+            purpose: Purpose(fixed.purpose),
+            ram_bytes: fixed.ram_bytes,
+            monotonic_nanoseconds: fixed.monotonic_nanoseconds,
+            state,
+            inherited: told.set(&inherited, "what is its parent's")?,
+            difference: Difference {
+                filled: told.set(&filled, "what is copied")?,
+                mapped: told.set(&mapped, "what is mapped")?,
+                forgets_tables: fixed.forgets_tables != 0,
+                private: PageSet::new(),
+                compared: fixed.compared,
+            },
+            sets: PageSets {
+                written: written?,
+                read: read?,
+                generation: 0,
+            },
+            changed: fixed.changed,
+            own,
+            stored,
+            tags,
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    /// Whether what it says goes together. Each of its sets is in order, and within memory.
+    fn check(&self) -> Result<(), ImageError> {
+        let senseless = |what| Err(ImageError::Senseless(what));
+        if self.ram_bytes == 0 || self.ram_bytes > RAM_MAX || !self.ram_bytes.is_multiple_of(PAGE) {
+            return senseless("how much memory it has");
+        }
+        let count: u64 = self.stored.iter().map(|range| range.count()).sum();
+        let stored: PageSet = self.stored.iter().copied().collect();
+        if stored.count() != count || self.stored.iter().any(|range| range.is_empty()) {
+            return senseless("a page is in it twice");
+        }
+        let is_own = |set: &PageSet| set.without(&self.own).is_empty();
+        if !is_own(&stored) || !is_own(&self.inherited) {
+            return senseless("it has pages that are not its own");
+        }
+        if !stored.intersection(&self.inherited).is_empty() {
+            return senseless("a page is its own and its parent's");
+        }
+        if self.parent.is_none() && !self.inherited.is_empty() {
+            return senseless("it has pages of a parent that it has not");
+        }
+        let chunks = stored.bytes().div_ceil(CHUNK as u64);
+        if chunks != self.tags.len() as u64 {
+            return senseless("how many chunks it has");
+        }
+        let Difference { filled, mapped, .. } = &self.difference;
+        if !is_own(filled) || !is_own(mapped) {
+            return senseless("where it differs");
+        }
+        if filled.ranges().len() > FILLED_MAX
+            || mapped.ranges().len() > MAPPED_MAX
+            || self.own.ranges().len() > ROOT_MAX.max(OWN_MAX)
+        {
+            return senseless("in how many pieces it is");
+        }
+        let sets = [&self.sets.written, &self.sets.read];
+        let is_large = |set: &&PageSet| set.ranges().len() > SET_MAX || set.count() > SET_PAGES_MAX;
+        match sets.iter().any(is_large) {
+            true => senseless("its working set"),
+            false => Ok(()),
+        }
+    }
+
+    /// Offset of the first chunk, which follows a header of this length.
+    pub fn chunks_at(header_bytes: usize) -> u64 {
+        (PREFIX as u64 + header_bytes as u64).next_multiple_of(PREFIX as u64)
+    }
+
+    /// Bytes of all pages that are stored.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored.iter().map(|range| range.bytes()).sum()
+    }
+}
+
+struct Told {
+    ram_bytes: u64,
+}
+
+impl Told {
+    fn set(&self, told: &[PageRange], what: &'static str) -> Result<PageSet, ImageError> {
+        told_set(told, self.ram_bytes).map_err(|_| ImageError::Senseless(what))
+    }
+}
+
+fn told_set(told: &[PageRange], ram_bytes: u64) -> Result<PageSet, ImageError> {
+    let all = PageRange::around(0, ram_bytes.min(RAM_MAX));
+    PageSet::of_all_told(told, all).ok_or(ImageError::Senseless("its working set"))
+}
+
+/// What of a header was not read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn take(&mut self, count: u32, size: u32) -> Result<&[u8], ImageError> {
+        let length = usize::try_from(u64::from(count) * u64::from(size)).ok();
+        let taken = length.and_then(|length| self.0.split_at_checked(length));
+        let (taken, rest) = taken.ok_or(ImageError::Senseless("how long its header is"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn ranges(&mut self, count: u32) -> Result<Vec<PageRange>, ImageError> {
+        let bytes = self.take(count, size_of::<PageRange>() as u32)?;
+        let read = bytes
+            .chunks_exact(size_of::<PageRange>())
+            .map(PageRange::read_from_bytes);
+        read.collect::<Result<_, _>>()
+            .map_err(|_| ImageError::Senseless("its pages"))
+    }
+}

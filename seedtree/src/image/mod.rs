@@ -1,0 +1,48 @@
+//! Func-images: snapshots in files (Catalyzer §3; docs/decisions/0023).
+//!
+//! [`Snapshot::write_image`] makes one, [`Image`] reads it. A file is sealed by a key that is
+//! not in it, names its parent by [`Content`], and is believed in nothing that was not checked:
+//! each part's tag first, then what it says.
+//!
+//! [`Snapshot::write_image`]: crate::Snapshot::write_image
+
+mod crypt;
+mod error;
+mod header;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use self::crypt::ImageKey;
+pub use self::error::{ImageError, Part};
+pub use self::header::{Content, Purpose};
+pub use self::read::{Image, Source};
+
+use faasw_abi::memory_map::PAGE;
+use faasw_abi::pages::PageRange;
+
+use self::header::CHUNK;
+
+/// The number that the header is sealed as: chunks have those from 0 on.
+const HEADER_PART: u64 = u64::MAX;
+
+/// Pages in their order, cut into what is sealed together.
+fn pieces(stored: &[PageRange]) -> impl Iterator<Item = Vec<PageRange>> {
+    let most = CHUNK as u64 / PAGE;
+    let mut ranges = stored.iter().copied();
+    let mut rest: Option<PageRange> = None;
+    std::iter::from_fn(move || {
+        let (mut piece, mut room) = (Vec::new(), most);
+        while room > 0 {
+            let Some(range) = rest.take().or_else(|| ranges.next()) else {
+                break;
+            };
+            let (taken, behind) = range.split_at(room as u32);
+            room -= taken.count();
+            piece.push(taken);
+            rest = Some(behind).filter(|behind| !behind.is_empty());
+        }
+        (!piece.is_empty()).then_some(piece)
+    })
+}

@@ -1,0 +1,155 @@
+//! Making an image of a snapshot.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use faasw_abi::memory_map;
+use faasw_abi::pages::{PageRange, PageSet};
+use sha2::{Digest as _, Sha256};
+use zerocopy::IntoBytes;
+
+use super::crypt::{ImageKey, TAG, Wrapped};
+use super::error::ImageError;
+use super::header::{CHUNK, Content, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose};
+use super::{HEADER_PART, pieces};
+use crate::snapshot::Snapshot;
+
+const PAGE: usize = memory_map::PAGE as usize;
+
+/// Which of a snapshot's own pages an image has.
+struct Sorted {
+    stored: PageSet,
+    inherited: PageSet,
+}
+
+impl<S> Snapshot<S> {
+    /// Writes its image into an empty file, with the state of its vCPU as it is to be told and
+    /// what it is good for. What comes back is its content, once the file is where it should be
+    /// ([`Snapshot::has_content`]).
+    ///
+    /// The pages that requests write come first, then those that they read, then the rest
+    /// (Spice §4). Pages of zeroes, and those that are as the parent has them, are not in it.
+    ///
+    /// # Errors
+    /// [`ImageError::Parent`] when its parent has no image; the disk's; the system's, where its
+    /// memory cannot be read.
+    pub fn write_image(
+        &self,
+        state: &[u8],
+        purpose: Purpose,
+        key: &ImageKey,
+        file: &File,
+    ) -> Result<Content, ImageError> {
+        let parent = match self.parent() {
+            Some(parent) => Some(parent.content().ok_or(ImageError::Parent)?),
+            None => None,
+        };
+        let Sorted { stored, inherited } = self.sorted()?;
+        let known = self.working_set().recorded();
+        let sets = &known.sets;
+        let written = stored.intersection(&sets.written);
+        let read = stored.without(&written).intersection(&sets.read);
+        let rest = stored.without(&written).without(&read);
+        let order = [&written, &read, &rest];
+        let mut header = Header {
+            content: Content([0; 32]),
+            parent,
+            purpose,
+            ram_bytes: self.layer().bytes(),
+            monotonic_nanoseconds: self.monotonic_nanoseconds(),
+            state: state.to_vec(),
+            own: self.layer().own().clone(),
+            stored: order.iter().flat_map(|set| set.iter()).collect(),
+            inherited,
+            difference: self.difference().clone(),
+            sets: crate::working_set::PageSets {
+                written: sets.written.clone(),
+                read: sets.read.clone(),
+                generation: 0,
+            },
+            changed: known.changed,
+            tags: Vec::new(),
+        };
+        let chunks = header.stored_bytes().div_ceil(CHUNK as u64);
+        let chunks = usize::try_from(chunks).map_err(|_| ImageError::TooLarge)?;
+        header.tags = vec![[0; TAG]; chunks];
+        let header_bytes = header.encode()?.len();
+        let mut prefix = Prefix {
+            magic: MAGIC,
+            format: FORMAT,
+            header_bytes: u32::try_from(header_bytes).map_err(|_| ImageError::TooLarge)?,
+            key: Wrapped::NONE,
+            header_tag: [0; _],
+            zeroes: [0; _],
+        };
+        let (data_key, wrapped) = key.wrap(prefix.bound_to_key())?;
+        prefix.key = wrapped;
+
+        // What there is to tell of it before its pages; the digests of those follow.
+        let mut content = Sha256::new_with_prefix(header.encode()?);
+        let mut at = Header::chunks_at(header_bytes);
+        let mut chunk = vec![0; CHUNK];
+        for (number, piece) in (0..).zip(pieces(&header.stored)) {
+            let length = self.read_piece(&piece, &mut chunk)?;
+            let part = chunk.get_mut(..length).unwrap_or_default();
+            if self.content().is_none() {
+                content.update(&*part);
+            }
+            let tag = data_key.seal(number, b"", part)?;
+            file.write_all_at(part, at)?;
+            at += length as u64;
+            if let Some(place) = header.tags.get_mut(number as usize) {
+                *place = tag;
+            }
+        }
+        header.content = match self.content() {
+            Some(content) => content,
+            None => Content(content.finalize().into()),
+        };
+        let mut sealed = header.encode()?;
+        prefix.header_tag = data_key.seal(HEADER_PART, &prefix.bound_to_header(), &mut sealed)?;
+        file.write_all_at(prefix.as_bytes(), 0)?;
+        file.write_all_at(&sealed, PREFIX as u64)?;
+        // Whole pages to the end, where there are no chunks.
+        file.set_len(at)?;
+        Ok(header.content)
+    }
+
+    /// Its own pages, by whether an image has to have them.
+    fn sorted(&self) -> Result<Sorted, ImageError> {
+        let (own, parent) = (self.view(), self.parent().map(|parent| parent.view()));
+        let (mut stored, mut inherited) = (PageSet::new(), PageSet::new());
+        let (mut now, mut before) = ([0; PAGE], [0; PAGE]);
+        for page in self.layer().own().iter().flat_map(|range| range.pages()) {
+            own.read(page.address(), &mut now)
+                .map_err(ImageError::Layer)?;
+            if now == [0; PAGE] {
+                continue;
+            }
+            if let Some(parent) = &parent {
+                parent
+                    .read(page.address(), &mut before)
+                    .map_err(ImageError::Layer)?;
+            }
+            match parent.is_some() && now == before {
+                true => inherited.push(PageRange::one(page)),
+                false => stored.push(PageRange::one(page)),
+            }
+        }
+        Ok(Sorted { stored, inherited })
+    }
+
+    /// Reads pages one behind the other; says how many bytes they are.
+    fn read_piece(&self, piece: &[PageRange], out: &mut [u8]) -> Result<usize, ImageError> {
+        let view = self.view();
+        let mut at = 0;
+        for range in piece {
+            let end = at + range.bytes() as usize;
+            let part = out.get_mut(at..end).ok_or(ImageError::TooLarge)?;
+            view.read(range.start.address(), part)
+                .map_err(ImageError::Layer)?;
+            at = end;
+        }
+        Ok(at)
+    }
+}
