@@ -184,6 +184,7 @@ fn packets() -> Vec<Seed> {
         filled: Ranges::default(),
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
+        tells_addresses: Answer::No,
     };
     let helper = SpawnHelper {
         token: 1,

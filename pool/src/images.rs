@@ -21,12 +21,12 @@ use faasw_abi::memory_map::{RODATA_END, TEXT};
 use faasw_abi::pages::PageRange;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
-use faasw_seedtree::image::{Image, ImageError, ImageKey, Purpose};
+use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
 use faasw_text::Line;
 use rustix::fs::OFlags;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::snapshots::{Frozen, gather};
+use crate::snapshots::{Beside, Frozen, gather};
 
 /// The seeds that all functions share, as their recipes call them.
 pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
@@ -54,6 +54,27 @@ const LEFT_FREE: u64 = 20;
 
 /// Versions that are gone, at most, whose images may still be under way.
 const GONE_MOST: usize = 1 << 16;
+
+/// A guest may begin before so many bytes are there which requests have not used so far: less is
+/// read in the time that it takes to have it wait for them.
+const FILLED_LATER: u64 = 1 << 20;
+
+/// A snapshot that was read, and what brings the rest of its memory, if some is missing.
+pub(crate) struct Restored {
+    /// The snapshot.
+    pub frozen: Frozen,
+    /// What brings the rest, and where that is.
+    pub filling: Option<(Filling, Place)>,
+}
+
+/// A file that an image was read from.
+pub(crate) struct Place {
+    path: PathBuf,
+    /// Its device and number, by which it is told from one that is written in its place.
+    file: Option<(u64, u64)>,
+    /// What the layer is called.
+    layer: String,
+}
 
 /// What a seed's image is called, and what it is good for beside this build and processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,14 +189,17 @@ impl Images {
         Purpose::of(&parts)
     }
 
-    /// The snapshot that there is an image of, if it was made over this parent and is sound.
+    /// The snapshot that there is an image of, if it was made over this parent and is sound, as far
+    /// as that is known by then: where it `may_be_filled` and is large, the rest of its memory comes
+    /// later.
     pub(crate) fn restore(
         &self,
         of: &ImageOf,
         layer: &str,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Option<Frozen> {
+        may_be_filled: bool,
+    ) -> Option<Restored> {
         let path = self.path(&of.what);
         let file = match open(&path) {
             Ok(file) => file,
@@ -188,28 +212,37 @@ impl Images {
         // The budget asks for it.
         let _ = file.set_modified(SystemTime::now());
         let known = file.metadata();
-        match self.read(file, of, layer, parent, owner) {
-            Ok(frozen) => Some(frozen),
+        let place = Place {
+            path,
+            file: known.ok().map(|known| (known.dev(), known.ino())),
+            layer: layer.to_owned(),
+        };
+        match self.read(file, of, layer, parent, owner, may_be_filled) {
+            Ok((frozen, filling)) => Some(Restored {
+                frozen,
+                filling: filling.map(|filling| (filling, place)),
+            }),
             Err(error) => {
-                // Nobody's fault: what it was made over, or this faasw, is another.
-                let is_stale = matches!(error, ImageError::Parent | ImageError::Purpose);
-                let told = Line(&error);
-                match is_stale {
-                    true => tracing::debug!(layer, error = %told, "a func-image is stale"),
-                    false => tracing::warn!(layer, error = %told, "a func-image is not used"),
-                }
-                if error.is_of_the_file() {
-                    // Another one is written in its place, or was by now.
-                    let _gone = self.gone();
-                    let is_same = |now: fs::Metadata| {
-                        known
-                            .is_ok_and(|known| (known.dev(), known.ino()) == (now.dev(), now.ino()))
-                    };
-                    if fs::symlink_metadata(&path).is_ok_and(is_same) {
-                        let _ = fs::remove_file(path);
-                    }
-                }
+                self.refuse(&place, &error);
                 None
+            }
+        }
+    }
+
+    /// An image is not used, or not any more. It goes if its file is at fault.
+    pub(crate) fn refuse(&self, place: &Place, error: &ImageError) {
+        let (layer, told) = (&place.layer, Line(error));
+        // Nobody's fault: what it was made over, or this faasw, is another.
+        match matches!(error, ImageError::Parent | ImageError::Purpose) {
+            true => tracing::debug!(layer, error = %told, "a func-image is stale"),
+            false => tracing::warn!(layer, error = %told, "a func-image is not used"),
+        }
+        if error.is_of_the_file() {
+            // Another one is written in its place, or was by now.
+            let _gone = self.gone();
+            let is_same = |now: fs::Metadata| place.file == Some((now.dev(), now.ino()));
+            if fs::symlink_metadata(&place.path).is_ok_and(is_same) {
+                let _ = fs::remove_file(&place.path);
             }
         }
     }
@@ -221,7 +254,8 @@ impl Images {
         layer: &str,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Result<Frozen, ImageError> {
+        may_be_filled: bool,
+    ) -> Result<(Frozen, Option<Filling>), ImageError> {
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);
@@ -235,9 +269,14 @@ impl Images {
         let state = VcpuState::read_from_bytes(image.state());
         let state = state.map_err(|_| ImageError::Senseless("its vCPU's state"))?;
         if let Some(parent) = parent
-            && !is_next(parent.state(), &state)
+            && !is_next(parent.state().vcpu(), &state)
         {
             return Err(ImageError::Senseless("its vCPU's state"));
+        }
+        let beside = Beside::of(&state);
+        if may_be_filled && image.later_bytes() >= FILLED_LATER {
+            let (frozen, filling) = image.restore_first(layer, parent.cloned(), beside, owner)?;
+            return Ok((frozen, Some(filling)));
         }
         let memory = image.read_layer(layer, parent.map(|parent| &**parent))?;
         if parent.is_none() {
@@ -246,7 +285,8 @@ impl Images {
                 gather(&memory, range.start.address().get(), range.bytes());
             }
         }
-        image.restore(memory, parent.cloned(), Box::new(state), owner)
+        let frozen = image.restore(memory, parent.cloned(), beside, owner)?;
+        Ok((frozen, None))
     }
 
     /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
@@ -264,8 +304,12 @@ impl Images {
             Err(error) => {
                 // On a full disk a half file would stay in its own way.
                 let _ = fs::remove_file(&self.unfinished);
-                if !matches!(error, ImageError::Parent) {
-                    tracing::warn!(error = %Line(&error), "a func-image was not written");
+                match error {
+                    // Its own comes first, or there is none.
+                    ImageError::Parent => tracing::debug!("a func-image's parent has none"),
+                    error => {
+                        tracing::warn!(error = %Line(&error), "a func-image was not written");
+                    }
                 }
                 None
             }
@@ -280,7 +324,7 @@ impl Images {
             .create_new(true)
             .mode(0o600)
             .open(&self.unfinished)?;
-        let state: &VcpuState = frozen.state();
+        let state = frozen.state().vcpu();
         let content = frozen.write_image(state.as_bytes(), self.purpose(of), &self.key, &file)?;
         file.sync_all()?;
         let path = self.path(&of.what);
@@ -419,11 +463,19 @@ struct Kept {
 
 /// Opens a file, and nothing else that may stand there: who waits for it is not to wait for ever.
 fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
+    let open = |flags: OFlags| {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = File::options();
+        options
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+    };
+    // What is read is in memory then: another copy of it would be in the way of others.
+    let file = match open(OFlags::DIRECT) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(OFlags::empty()),
+        opened => opened,
+    }?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is no file")),

@@ -69,6 +69,7 @@ pub use exchange::{
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
+pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;
 pub use fault::{Fault, Manner};
 pub use images::{ImageId, Images};
 pub use memory::for_instances as memory_for_instances;

@@ -85,9 +85,11 @@ fn taken(packet: &Packet, bytes: &[u8]) -> bool {
     }
     as_message!(
         Activate,
+        Born,
         Ended,
         Failed,
         Fork,
+        Forked,
         Introduced,
         KeepGroups,
         Kill,

@@ -34,7 +34,13 @@ fn frozen() -> Frozen {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END, b"here").unwrap();
     let layer = layer.freeze(1).unwrap();
-    Frozen::new(None, layer, Box::new(VcpuState::new_zeroed()), 5).unwrap()
+    Frozen::new(None, layer, Beside::of(&VcpuState::new_zeroed()), 5).unwrap()
+}
+
+fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
+    let restored = images.restore(of, "test", None, Owner::Shared, false)?;
+    assert!(restored.filling.is_none());
+    Some(restored.frozen)
 }
 
 fn names(folder: &tempfile::TempDir) -> usize {
@@ -56,14 +62,10 @@ fn what_is_gone_meanwhile_is_not_written() {
     // It was rolled back to.
     images.serve(Some(id), &[[2; 32]]);
     assert!(images.keep(&of, &frozen).is_some());
-    let again = images.restore(&of, "test", None, Owner::Shared).unwrap();
+    let again = restored(&images, &of).unwrap();
     assert_eq!(again.content(), frozen.content());
     let other = ImageOf::function(&id, &[b"other code"]);
-    assert!(
-        images
-            .restore(&other, "test", None, Owner::Shared)
-            .is_none()
-    );
+    assert!(restored(&images, &other).is_none());
     assert_eq!(images.bytes_of(&id), None, "it will not be good again");
 }
 
@@ -98,15 +100,15 @@ fn what_is_no_file_is_not_waited_for() {
     };
     fifo(&path);
     fifo(&images.unfinished);
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_none());
+    assert!(restored(&images, &of).is_none());
     assert!(images.keep(&of, &frozen).is_some());
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_some());
+    assert!(restored(&images, &of).is_some());
     fs::remove_file(&path).unwrap();
     let aside = folder.path().join("aside");
     fs::write(&aside, "mine").unwrap();
     std::os::unix::fs::symlink(&aside, &path).unwrap();
     std::os::unix::fs::symlink(&aside, &images.unfinished).unwrap();
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_none());
+    assert!(restored(&images, &of).is_none());
     assert!(images.keep(&of, &frozen).is_some());
     assert_eq!(fs::read(aside).unwrap(), b"mine");
 }

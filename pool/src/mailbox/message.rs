@@ -173,6 +173,14 @@ impl Mailbox {
         self.copy_ring(channel.to_guest(), head, count as usize)
     }
 
+    /// Whether all of the message to the guest can be told once more, to another one: nothing of it
+    /// was overwritten, and nothing of an answer was taken.
+    pub fn can_tell_again(&self, channel: Channel) -> bool {
+        let said = self.of(channel);
+        let told = said.written.saturating_sub(u64::from(said.head));
+        said.read == 0 && told <= channel.to_guest().size()
+    }
+
     /// Takes the head of the message from the guest out, if it is there. A guest that is to
     /// go on is told by [`Mailbox::tell_taken`].
     ///

@@ -101,7 +101,15 @@ impl Pool {
         seed: &Seed,
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
-        let origin = self.origin(seed).await?;
+        // Its seed may have gone with the microVM.
+        let waited_for = match seed.is_script() {
+            true => seed.worth_waiting_for(Duration::ZERO).await?,
+            false => None,
+        };
+        let origin = match waited_for {
+            Some(frozen) => Origin::own(frozen),
+            None => self.origin(seed).await?,
+        };
         let served = match origin.is_own() {
             true => Served::Made,
             false => Served::Ancestor,

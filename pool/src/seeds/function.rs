@@ -126,7 +126,8 @@ impl Function {
 
     /// Its seed, if that is in memory. It is not evicted while this is held.
     pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
-        self.slot.get()
+        let frozen = self.slot.get();
+        frozen.filter(|frozen| !frozen.layer().has_failed())
     }
 
     /// Its compiled code.

@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use faasw_seedtree::Owner;
+use faasw_seedtree::image::ImageError;
 use tokio::sync::Semaphore;
 
 use super::recipe::Recipe;
-use crate::images::{ImageId, Images};
+use crate::images::{ImageId, Images, Place, Restored};
 use crate::snapshots::Frozen;
 
 /// A seed whose image is to be written, unless it leaves memory before.
@@ -46,13 +47,15 @@ impl Library {
         }
     }
 
-    /// A seed as its image has it, if there is one that is good.
+    /// A seed as its image has it, if there is one that is good. Where shells' page faults can be
+    /// answered (`has_faults`), some of its memory may come later.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Option<Frozen> {
+        has_faults: bool,
+    ) -> Option<Restored> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
         let turn = self.turns.clone().acquire_owned().await.ok()?;
         let restoring = tokio::task::spawn_blocking(move || {
@@ -68,7 +71,10 @@ impl Library {
             let of = recipe.image().ok()??;
             let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
             let layer = format!("faasw-level-{depth}");
-            images.restore(&of, &layer, parent.as_ref(), owner)
+            // What others descend from is compared with them, and mapped by shells that are made
+            // ahead: all of it has to be there.
+            let may_be_filled = recipe.version().is_some() && has_faults;
+            images.restore(&of, &layer, parent.as_ref(), owner, may_be_filled)
         });
         restoring.await.ok()?
     }
@@ -76,6 +82,11 @@ impl Library {
     /// Bytes of the image of this function version, of whatever use it may be, if there is one.
     pub fn bytes_of(&self, id: &ImageId) -> Option<u64> {
         self.images.bytes_of(id)
+    }
+
+    /// An image turned out to be of no use after its seed was told.
+    pub fn refuse(&self, place: &Place, error: &ImageError) {
+        self.images.refuse(place, error);
     }
 
     /// Has a seed's image written, in place of the one that there is.
@@ -94,9 +105,11 @@ impl Library {
 fn write_all(images: &Images, orders: &Receiver<Order>) {
     while let Ok((recipe, frozen)) = orders.recv() {
         if let Some(frozen) = frozen.upgrade()
+            && frozen.layer().is_whole()
             && let Ok(Some(of)) = recipe.image()
         {
             let bytes = images.keep(&of, &frozen);
+            tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
             if let Some(version) = recipe.version() {
                 version.note_image(bytes);
             }

@@ -139,6 +139,16 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         gone
     }
 
+    /// A node's snapshot is of no use, whoever has it: it is not given to anybody any more, and is
+    /// memory until all who have it have let it go. Nothing where the node has another by now.
+    pub fn discard(&mut self, key: Key, snapshot: &Arc<T>) -> Option<Arc<T>> {
+        let node = self.nodes.get(&key)?;
+        let gone = node.slot.discard(snapshot)?;
+        self.accounts.remove(node.owner, key);
+        self.stuck = None;
+        Some(gone)
+    }
+
     /// What is in memory and not pinned, of `owner` if one is named. What only as many
     /// have as are `resting` is not in use.
     fn candidates(

@@ -9,7 +9,7 @@
 //!
 //! All numbers are little-endian.
 
-use faasw_abi::memory_map::{PAGE, RAM_MAX};
+use faasw_abi::memory_map::{PAGE, RAM_MAX, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
 use sha2::{Digest as _, Sha256};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -313,6 +313,13 @@ impl Header {
         }
     }
 
+    /// What has to be there before the first instance runs: what requests use, what a fork copies,
+    /// and what the CPU itself looks at.
+    pub fn needed_first(&self) -> PageSet {
+        let Difference { filled, .. } = &self.difference;
+        needed_first(&self.own, &self.sets, filled)
+    }
+
     /// Offset of the first chunk, which follows a header of this length.
     pub fn chunks_at(header_bytes: usize) -> u64 {
         (PREFIX as u64 + header_bytes as u64).next_multiple_of(PREFIX as u64)
@@ -322,6 +329,14 @@ impl Header {
     pub fn stored_bytes(&self) -> u64 {
         self.stored.iter().map(|range| range.bytes()).sum()
     }
+}
+
+/// What of `own` has to be there first, of a snapshot whose requests use `sets`, and of which forks
+/// copy `filled`.
+pub(super) fn needed_first(own: &PageSet, sets: &PageSets, filled: &PageSet) -> PageSet {
+    let tables = own.intersection(&PageRange::of_bytes(0, TEXT).into());
+    let used = sets.written.union(&sets.read);
+    used.intersection(own).union(filled).union(&tables)
 }
 
 struct Told {

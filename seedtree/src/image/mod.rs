@@ -8,7 +8,9 @@
 
 mod crypt;
 mod error;
+mod filling;
 mod header;
+mod pages;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,7 @@ mod write;
 
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
+pub use self::filling::Filling;
 pub use self::header::{Content, Purpose};
 pub use self::read::{Image, Source};
 

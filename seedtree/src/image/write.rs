@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
-use super::header::{CHUNK, Content, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose};
+use super::header::{CHUNK, Content, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, needed_first};
 use super::{HEADER_PART, pieces};
 use crate::snapshot::Snapshot;
 
@@ -27,8 +27,8 @@ impl<S> Snapshot<S> {
     /// what it is good for. What comes back is its content, once the file is where it should be
     /// ([`Snapshot::has_content`]).
     ///
-    /// The pages that requests write come first, then those that they read, then the rest
-    /// (Spice §4). Pages of zeroes, and those that are as the parent has them, are not in it.
+    /// The pages that requests write come first, then those that they read, what else a first
+    /// instance needs, and the rest (Spice §4). Pages of zeroes, and those that are as the parent has them, are not in it.
     ///
     /// # Errors
     /// [`ImageError::Parent`] when its parent has no image; the disk's; the system's, where its
@@ -50,7 +50,10 @@ impl<S> Snapshot<S> {
         let written = stored.intersection(&sets.written);
         let read = stored.without(&written).intersection(&sets.read);
         let rest = stored.without(&written).without(&read);
-        let order = [&written, &read, &rest];
+        let filled = &self.difference().filled;
+        let first = rest.intersection(&needed_first(self.layer().own(), sets, filled));
+        let later = rest.without(&first);
+        let order = [&written, &read, &first, &later];
         let mut header = Header {
             content: Content([0; 32]),
             parent,

@@ -8,6 +8,7 @@
 use faasw_cell::dangerous::{DANGEROUS, MAKERS};
 use faasw_cell::filter::{Filter, Must, Rule, rule};
 use faasw_cell::ordinary::ORDINARY;
+use faasw_pool::PAGE_FAULT_CALLS;
 
 /// What is let through whatever its arguments beside [`ORDINARY`].
 const FREE: &[libc::c_long] = &[
@@ -140,6 +141,11 @@ fn rules() -> Vec<Rule> {
         ]
         .map(device),
     );
+    // Of shells whose seeds are on their way from disk.
+    rules.extend(PAGE_FAULT_CALLS.map(|request| {
+        let must = [Be(1, request)];
+        rule("answer a page fault", libc::SYS_ioctl, &must)
+    }));
     rules
 }
 

@@ -7,7 +7,7 @@ use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, SET_MAX};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x03");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x04");
 
 /// What a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -61,6 +61,10 @@ pub enum Kind {
     Used = 36,
     /// [`Parked`].
     Parked = 37,
+    /// [`Born`].
+    Born = 38,
+    /// [`Forked`].
+    Forked = 39,
 }
 
 /// A message of the interface.
@@ -171,6 +175,8 @@ message! {
         /// Whether translations that the preset's page tables have are others in the
         /// seed's, and not only more: KVM and the CPU are to forget them.
         forgets_tables: Answer,
+        /// Whether to answer with [`Forked`]: pages of its seed are not there yet.
+        tells_addresses: Answer,
     }
 }
 
@@ -230,6 +236,26 @@ message! {
     Seal {
         /// Nothing; a message has a body.
         reserved: u64,
+    }
+}
+
+message! {
+    /// Shell to node, before anything else, from one that is new and has seen nothing of anybody:
+    /// its page faults can be answered. Attached: what they are told by
+    /// ([`Faults`](crate::userfault::Faults)), of which the shell keeps none. Not sent where the
+    /// system does not tell.
+    Born {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
+    /// Shell to node: it is an instance, whose memory nobody has touched but for the write set and
+    /// what was copied. It goes on with [`Activate`].
+    Forked {
+        /// Where its RAM begins in its address space.
+        ram: u64,
     }
 }
 

@@ -79,6 +79,7 @@ pub fn enclose(
     filter: &Filter,
 ) -> Result<(Vm, PageMap, u64), (Failure, Errno, u64)> {
     fault_by_default();
+    super::hand_over_faults(socket, template);
     let moved = rustix::io::fcntl_dupfd_cloexec(&progress, crate::cell::PROGRESS.cast_signed())
         .map_err(|errno| (Failure::Create, errno, 0))?;
     drop(progress);
