@@ -227,9 +227,9 @@ impl Version {
             .store(bytes.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Whether its image may be written once more: it has been a few times only, whatever it goes
-    /// on using.
-    pub fn may_write_image(&self) -> bool {
+    /// Takes one of the few times that its image may be written, whatever it goes on using;
+    /// `false` where none is left.
+    pub fn take_writing(&self) -> bool {
         let once_less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
         self.writings.fetch_update(order, order, once_less).is_ok()
