@@ -16,8 +16,8 @@
 //!
 //! Inside, one module a family of host functions: `wasip1` (core modules),
 //! `wasip2` (components), `http` (`wasi:http`), and `cgi` (how commands answer
-//! requests). `state` is what they all work on, `front` the platform as
-//! they see it; `memory` bounds what the function allocates.
+//! requests). `state` is what they all work on, `descriptors` those of a core module,
+//! `front` the platform as they see it; `memory` bounds what the function allocates.
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -26,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 mod cgi;
+mod descriptors;
 pub mod draws;
 pub mod engine;
 pub mod failure;

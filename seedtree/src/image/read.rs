@@ -11,8 +11,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::crypt::{DataKey, ImageKey};
 use super::error::{ImageError, Part};
-use super::header::{CHUNK, Content, Header, PREFIX, Prefix, Purpose};
+use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
 use super::{HEADER_PART, pieces};
+use crate::content::Content;
 use crate::key::Owner;
 use crate::layer::LayerBuilder;
 use crate::limits::WINDOWS_MAX;
