@@ -11,7 +11,7 @@ use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::mailbox::GuestWords;
 
 use super::file::{Mailbox, in_ring, lie};
-use crate::error::{InvokeError, PlatformError};
+use crate::error::{InvokeError, PlatformError, RequestPart};
 
 /// What is left of a message that is whole.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ fn to_host(channel: Channel) -> Name {
     }
 }
 
-fn too_large(part: &'static str, bytes: &[u8], limit: u64) -> InvokeError {
+fn too_large(part: RequestPart, bytes: &[u8], limit: u64) -> InvokeError {
     InvokeError::RequestTooLarge {
         part,
         size: bytes.len(),
@@ -91,7 +91,7 @@ impl Mailbox {
         tell_end: bool,
     ) -> Result<(), InvokeError> {
         if head.len() as u64 > HEAD_MAX {
-            return Err(too_large("head", head, HEAD_MAX));
+            return Err(too_large(RequestPart::Head, head, HEAD_MAX));
         }
         self.put_ring(channel.to_guest(), 0, head)?;
         *self.of_mut(channel) = ChannelWords {
@@ -155,7 +155,7 @@ impl Mailbox {
     /// [`InvokeError::RequestTooLarge`] when the tail does not fit; the system's.
     pub fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), InvokeError> {
         if tail.len() as u64 > TAIL_MAX {
-            return Err(too_large("trailers", tail, TAIL_MAX));
+            return Err(too_large(RequestPart::Trailers, tail, TAIL_MAX));
         }
         self.put_ring(channel.to_guest(), self.of(channel).written, tail)?;
         self.of_mut(channel).end = ChannelWords::end_with(tail.len() as u32);

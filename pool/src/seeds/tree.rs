@@ -55,7 +55,7 @@ pub struct Tree {
 pub(super) async fn made(made: Made) -> Result<Arc<Frozen>, SeedError> {
     match made.await {
         Ok(made) => made,
-        Err(_) => Err(PlatformError::Protocol("the runtime ends".to_owned()).into()),
+        Err(_) => Err(PlatformError::RuntimeEnds.into()),
     }
 }
 

@@ -19,6 +19,7 @@ use super::engine::ENGINE_MEMORY;
 use super::making::{Feed, Instantiated, Making};
 use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
 use crate::error::{InvokeError, SeedError};
+use crate::fault::Fault;
 use crate::images::{ImageId, ImageOf};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
@@ -308,7 +309,7 @@ impl Version {
             };
             match self.warm_up(&mut making, limit).await {
                 Ok(()) => {}
-                Err(error) if !was_made || error.is_platform() => return Err(error),
+                Err(error) if !was_made || error.fault().0 == Fault::Platform => return Err(error),
                 Err(error) => {
                     let (function, error) = (self.name(), Line(&error));
                     tracing::warn!(function, %error, "its seeds are not warmed up any more");

@@ -1,6 +1,7 @@
 use faasw_abi::channel::{HEAD_MAX, TAIL_MAX};
 
 use super::*;
+use crate::error::RequestPart;
 use crate::sink::LogStream;
 
 /// What a guest would write.
@@ -47,14 +48,17 @@ fn what_does_not_fit_is_refused_by_name() {
     let large = vec![0; (64 << 10) + 1];
     assert!(matches!(
         mailbox.open(channel, &large, false, false),
-        Err(InvokeError::RequestTooLarge { part: "head", .. })
+        Err(InvokeError::RequestTooLarge {
+            part: RequestPart::Head,
+            ..
+        })
     ));
     assert_eq!(host(&mailbox).open, 0);
     mailbox.open(channel, &large[1..], false, true).unwrap();
     assert!(matches!(
         mailbox.finish(channel, &large),
         Err(InvokeError::RequestTooLarge {
-            part: "trailers",
+            part: RequestPart::Trailers,
             ..
         })
     ));
