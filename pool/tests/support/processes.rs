@@ -96,6 +96,18 @@ pub fn cpu_time(pid: u32) -> Duration {
     }
 }
 
+/// How often threads of a process have come to rest of themselves.
+pub fn rests(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let rests = tasks.flatten().filter_map(|task| {
+        let told = fs::read_to_string(task.path().join("status")).ok()?;
+        let mut lines = told.lines();
+        let rests = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        rests.trim().parse::<u64>().ok()
+    });
+    rests.sum()
+}
+
 /// A process's memory of the kinds given, in KiB: fields of `smaps_rollup`.
 pub fn memory(pid: u32, kinds: &[&str]) -> u64 {
     field_sum(&format!("/proc/{pid}/smaps_rollup"), kinds)
