@@ -5,7 +5,7 @@
 //! version names its engine by digest, so that an engine that is replaced or removed leaves
 //! the scripts before on theirs.
 
-use std::{collections::HashSet, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use faasw_abi::script;
