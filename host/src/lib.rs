@@ -64,6 +64,7 @@ mod builder;
 mod data_dir;
 mod error;
 mod failure;
+mod fault;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -95,6 +96,6 @@ pub use faasw_control::{
     RequestLimits, SeedInfo, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::{
-    CompileError, Confinement, Fault, InvokeError, Isa, Launcher, Manner, PlatformError, SeedError,
-    Served, StartError as PoolStartError, Timing, TrapKind,
+    CompileError, Confinement, Fault, InvokeError, Isa, Launcher, Manner, PlatformError,
+    RequestPart, SeedError, Served, StartError as PoolStartError, Timing, TrapKind,
 };

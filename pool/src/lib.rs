@@ -60,7 +60,8 @@ pub use ablation::Mechanism;
 pub use compile::{Compilation, Initialiser};
 pub use doctor::{Finding, State, check_kvm, findings};
 pub use error::{
-    ClientError, CompileError, InitialiseError, InvokeError, PlatformError, SeedError, StartError,
+    ClientError, CompileError, InitialiseError, InvokeError, PlatformError, RequestPart, SeedError,
+    StartError,
 };
 pub use exchange::{
     Account, Admitted, Backlog, BacklogLimits, Call, CallLimits, Client, ConnectionBacklog,

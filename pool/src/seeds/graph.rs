@@ -241,7 +241,7 @@ impl Seeds {
                     For::Requests => Some(seeds.makings.for_a_request().await),
                     For::Now => None,
                 };
-                let stock = seeds.stock.upgrade().ok_or_else(abandoned)?;
+                let stock = seeds.stock.upgrade().ok_or(PlatformError::SpawnerGone)?;
                 let started = Instant::now();
                 let made = recipe.make(&stock, parent.as_ref()).await?;
                 let frozen = Arc::new(made.owned_by(owner));
@@ -267,7 +267,7 @@ impl Seeds {
                 }
             }
             drop(parent);
-            open.end(made.unwrap_or_else(|| Err(abandoned())));
+            open.end(made.unwrap_or_else(|| Err(PlatformError::Abandoned.into())));
             let account = lock(&seeds.accounts).get(&owner).and_then(Weak::upgrade);
             match account {
                 Some(account) => account.fit(),
@@ -444,10 +444,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn abandoned() -> SeedError {
-    PlatformError::Protocol("nobody waited for it any more".to_owned()).into()
-}
-
 /// A job whose end the graph has to be told, whatever becomes of the task.
 struct Open {
     seeds: Arc<Seeds>,
@@ -487,7 +483,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         // The runtime ends, or a step panicked.
         if self.ticket.is_some() {
-            self.tell(Err(abandoned()));
+            self.tell(Err(PlatformError::RuntimeEnds.into()));
         }
     }
 }

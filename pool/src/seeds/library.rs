@@ -93,7 +93,7 @@ impl Library {
     pub fn keep(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if recipe
             .version()
-            .is_some_and(|version| !version.may_write_image())
+            .is_some_and(|version| !version.take_writing())
         {
             return;
         }

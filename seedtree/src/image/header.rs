@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::crypt::{TAG, Wrapped};
 use super::error::ImageError;
+use crate::content::Content;
 use crate::difference::Difference;
 use crate::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, ROOT_MAX, SET_MAX, SET_PAGES_MAX};
 use crate::working_set::PageSets;
@@ -100,17 +101,6 @@ struct Fixed {
     read: u32,
     chunks: u32,
     unused: u32,
-}
-
-/// What a snapshot's memory is, by digest: of what a child was frozen over, and what no other
-/// has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Content(pub(super) [u8; 32]);
-
-impl std::fmt::Display for Content {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
 }
 
 /// What a snapshot is good for, by digest: what made it and what runs it, as far as its memory

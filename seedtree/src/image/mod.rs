@@ -4,6 +4,7 @@
 //! not in it, names its parent by [`Content`], and is believed in nothing that was not checked:
 //! each part's tag first, then what it says.
 //!
+//! [`Content`]: crate::Content
 //! [`Snapshot::write_image`]: crate::Snapshot::write_image
 
 mod crypt;
@@ -19,7 +20,7 @@ mod write;
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
 pub use self::filling::Filling;
-pub use self::header::{Content, Purpose};
+pub use self::header::Purpose;
 pub use self::read::{Image, Source};
 
 use faasw_abi::memory_map::PAGE;

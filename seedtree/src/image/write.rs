@@ -10,8 +10,9 @@ use zerocopy::IntoBytes;
 
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
-use super::header::{CHUNK, Content, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, needed_first};
+use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, needed_first};
 use super::{HEADER_PART, pieces};
+use crate::content::Content;
 use crate::snapshot::Snapshot;
 
 const PAGE: usize = memory_map::PAGE as usize;
