@@ -59,7 +59,7 @@ def ask(port, path, patience=PATIENCE):
 
 
 def exchange(connection, path):
-    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\nX-Faasw-Timing: 1\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\nX-Faasw-Timing: 1\r\nTE: trailers\r\n\r\n".encode()
     begun = time.perf_counter()
     connection.sendall(request)
     got = b""

@@ -29,7 +29,9 @@ READ_AHEADS = (("as this disk is set", None), ("128 KiB", disk.USUAL_READ_AHEAD)
 
 # From this much on the disk has to be the limit, in bytes; below it, a time is.
 LARGE = 4 << 20
-IDEAL_FACTOR, IDEAL_BEYOND, LAZY_FACTOR = 1.5, 1e-3, 3.7
+IDEAL_FACTOR, IDEAL_BEYOND, LAZY_FACTOR, READ_FACTOR = 1.5, 1e-3, 3.7, 1.3
+# The node's parts of a request's time, and what is told of them.
+STAGES = ("queue", "fork", "init", "exec")
 
 
 class Cold:
@@ -116,7 +118,7 @@ def measure(bench):
         "The node runs, the function's code is in memory, its seed is not; no page of an image is in the "
         "system's memory. *warm*: the same request in a generic shell forked from the seed in memory. *ideal*: "
         "warm, and the working set at the bandwidth of that round. *used*: the working set in the layers that were "
-        "cold, at most. *read*: bytes that were read of the disk meanwhile, by anybody. *restored*: rounds in which "
+        "cold, at most. *read*: bytes that were read of the disk until the answer, by anybody. *restored*: rounds in which "
         "the seed came from its image before the request was answered, instead of being done without."
     )
     columns = ("function", "cold ms", "warm ms", "used MiB", "read MiB", "ideal ms", "cold ÷ ideal")
@@ -125,12 +127,27 @@ def measure(bench):
     for function in bench.functions:
         for variant in variants(function):
             try:
-                with bench.part_of_scope(), bench.time_for(60):
+                with bench.part_of_scope(), bench.time_for(45):
                     lazily.append(one(bench, function, variant))
             except (Failed, OSError) as why:
                 report.row(variant.name, f"failed: {why}".replace("\n", " "))
                 report.goal(f"cold restore, {variant.name}", None, IDEAL_FACTOR)
+    tell_stages(report, lazily)
     tell_lazy(report, lazily)
+
+
+def tell_stages(report, measured):
+    report.say(
+        "Where the time goes, by `Server-Timing`: medians. A seed is read in *queue*; *rest* is what is left of the "
+        "client's time."
+    )
+    report.table("function", "", *(f"{stage} ms" for stage in STAGES), "rest ms", "client ms")
+    for name, *_, stages in measured:
+        for kind, told in stages.items():
+            of = {stage: [one.get(stage, 0.0) for one in told] for stage in (*STAGES, "client")}
+            of["rest"] = [one["client"] - sum(one.get(stage, 0.0) for stage in STAGES) for one in told]
+            cells = (f"{Figure(of[stage]).median * 1e3:.2f}" for stage in (*STAGES, "rest", "client"))
+            report.row(name, kind, *cells)
 
 
 def one(bench, function, variant):
@@ -159,7 +176,7 @@ def one(bench, function, variant):
     taken = {name: [] for name in ("cold", "warm", "ideal", "ratio", "beyond", "read", "anew", "bandwidth", "by_anew")}
     paging = {name: [] for name, _ in READ_AHEADS}
     factors = {name: [] for name, _ in READ_AHEADS}
-    restored, stages, stayed = 0, [], 0
+    restored, stages, stayed = 0, {"cold": [], "warm": []}, 0
     for turn in range(rounds):
         if bench.is_late():
             break
@@ -189,7 +206,8 @@ def one(bench, function, variant):
         ideal = shell + used * PAGE / speed
         restored += answer.is_restored
         stayed += answer.stayed
-        stages.append({"client": answer.seconds, **answer.stages})
+        for kind in stages:
+            stages[kind].append({"client": told[kind].seconds, **told[kind].stages})
         for name, value in (
             ("cold", answer.seconds),
             ("warm", shell),
@@ -218,6 +236,8 @@ def one(bench, function, variant):
     else:
         goal = f"≤ {IDEAL_BEYOND * 1e3:g} ms"
         met = report.goal(f"{what}, beyond ideal", figures["beyond"], IDEAL_BEYOND, " ms", 1e3)
+    wasted = Figure([read / (used * PAGE) for read in taken["read"]])
+    report.goal(f"{what}, read to used", wasted, READ_FACTOR, " ×")
     report.row(
         variant.name,
         ms(figures["cold"]),
@@ -244,7 +264,7 @@ def one(bench, function, variant):
         **{f"lazy, read-ahead {name}": Figure(values) for name, values in paging.items()},
     )
     told_of = {name: (Figure(paging[name]), Figure(factors[name])) for name in paging}
-    return variant.name, function.is_of_language, pages, used, figures, told_of
+    return variant.name, function.is_of_language, pages, used, figures, told_of, stages
 
 
 def from_shell(node, function):
@@ -268,7 +288,7 @@ def tell_lazy(report, lazily):
     )
     names = [f"lazily, read-ahead {name}: ms" for name, _ in READ_AHEADS]
     report.table("function", "dump MiB", "touched MiB", "cold ms", *names, "factors", "anew ms", "factor")
-    for name, is_of_language, pages, used, figures, told in lazily:
+    for name, is_of_language, pages, used, figures, told, _ in lazily:
         report.row(
             name,
             mib(pages * PAGE),
