@@ -1,6 +1,7 @@
 """Nodes with more functions than fit in memory, and with very many."""
 
 import os
+import random
 import subprocess
 import threading
 import time
@@ -151,8 +152,6 @@ def under_load(bench, node, names, kind):
     stop = threading.Event()
 
     def client(seed):
-        import random
-
         dice = random.Random(seed)
         while not stop.is_set():
             name = dice.choice(names)
@@ -325,17 +324,7 @@ def sizes(bench):
             if bench.is_late():
                 break
             try:
-                before = set(node.images())
-                node.deploy(path, name, *options)
-
-                def own():
-                    # An engine's may come with the first script.
-                    fresh = set(node.images()) - before
-                    return [image for image in fresh if not image.startswith((".", "engine-"))]
-
-                (image,) = until(f"{name} has an image", own, pause=0.01)[:1]
-                node.settle()
-                size = node.images()[image][1]
+                size = bench.deployed(node, path, name, *options)["own"]
             except Failed as why:
                 report.row(name, f"failed: {why}".replace("\n", " "))
                 continue

@@ -66,18 +66,31 @@ def exchange(connection, path):
     while b"\r\n\r\n" not in got:
         got += received(connection)
     head, _, body = got.partition(b"\r\n\r\n")
-    fields = head.lower()
-    length = re.search(rb"\r\ncontent-length: *(\d+)", fields)
+    length = re.search(rb"\r\ncontent-length: *(\d+)", head.lower())
     if length:
         while len(body) < int(length[1]):
             body += received(connection)
-    elif b"\r\ntransfer-encoding: chunked" in fields:
-        # The last chunk, and the fields behind it.
-        while not re.search(rb"(\A|\r\n)0\r\n([^\r\n]+\r\n)*\r\n\Z", body):
+    elif b"\r\ntransfer-encoding: chunked" in head.lower():
+        while (whole := unchunked(body)) is None:
             body += received(connection)
-        head += b"\r\n" + body.rpartition(b"\r\n0\r\n")[2]
+        body, behind = whole
+        head += b"\r\n" + behind
     taken = time.perf_counter() - begun
     return Answer(int(head.split()[1]), head, body, taken)
+
+
+def unchunked(framed):
+    """A body out of its chunks, and the fields behind it; nothing where more is to come."""
+    body, at = b"", 0
+    while (end := framed.find(b"\r\n", at)) >= 0:
+        size = int(framed[at:end].split(b";")[0], 16)
+        at = end + 2
+        if not size:
+            behind = framed[at:]
+            return (body, behind) if behind == b"\r\n" or behind.endswith(b"\r\n\r\n") else None
+        body += framed[at : at + size]
+        at += size + 2
+    return None
 
 
 def received(connection):

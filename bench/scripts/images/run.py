@@ -10,6 +10,7 @@ and folders of its own, and ends and removes them, after an error or an interrup
 import argparse
 import contextlib
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -24,7 +25,7 @@ import many
 import restart
 import restore
 from figures import Report
-from node import Failed, Node
+from node import Failed, Node, until
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -136,8 +137,11 @@ class Bench:
         digest = hashlib.sha256(self.faasw.read_bytes())
         for function in self.functions:
             digest.update(f"{function.name} {function.options}".encode() + function.path.read_bytes())
-        if stamp.exists() and stamp.read_text() == digest.hexdigest():
-            return
+        if stamp.exists():
+            said, _, images = stamp.read_text().partition("\n")
+            if said == digest.hexdigest():
+                self.images = json.loads(images)
+                return
         shutil.rmtree(self.base, ignore_errors=True)
         stamp.unlink(missing_ok=True)
         self.base.mkdir(mode=0o700)
@@ -146,15 +150,17 @@ class Bench:
             path.write_text(PINS[name][1])
         with self.part_of_scope():
             node = Node(self, self.base)
-            node.deploy(EXAMPLES / "hello-wat/hello.wasm", self.other)
+            engines, self.images = {None: 0}, {}
+            self.deployed(node, EXAMPLES / "hello-wat/hello.wasm", self.other)
             wanted = {function.pin for function in self.functions if function.pin}
             for name, path in pins.items():
                 if f"pin-{name}" in wanted:
                     print(f"compiling what scripts in {name} run on…", file=sys.stderr)
-                    node.deploy(path, f"pin-{name}")
+                    engines[f"pin-{name}"] = self.deployed(node, path, f"pin-{name}")["engine"]
             for function in self.functions:
                 print(f"deploying {function.name}…", file=sys.stderr)
-                node.deploy(function.path, function.name, *function.options)
+                own = self.deployed(node, function.path, function.name, *function.options)["own"]
+                self.images[function.name] = {"own": own, "engine": engines[function.pin]}
             names = [self.other, *sorted(wanted), *(function.name for function in self.functions)]
             for name in names * 4:
                 node.ask(name)
@@ -163,7 +169,23 @@ class Bench:
                 if not all(seed["written_pages"] for seed in node.chain(name)[-1:]):
                     raise Failed(f"what requests of {name} use is not known")
             node.stop()
-        stamp.write_text(digest.hexdigest())
+        stamp.write_text(f"{digest.hexdigest()}\n{json.dumps(self.images)}")
+
+    def deployed(self, node, path, name, *options):
+        """Deploys a function; gives back the bytes of its image, and of its engine's if that is new."""
+        before = set(node.images())
+        node.deploy(path, name, *options)
+
+        def fresh():
+            found = {image: told for image, told in node.images().items() if image not in before and image[0] != "."}
+            return found if any(not image.startswith("engine-") for image in found) else None
+
+        until(f"{name} has an image", fresh)
+        node.settle()
+        new = fresh()
+        # The first of all comes with what all share.
+        own = min((size for image, (_, size) in new.items() if not image.startswith("engine-")), default=0)
+        return {"own": own, "engine": sum(size for image, (_, size) in new.items() if image.startswith("engine-"))}
 
     def open_disk(self):
         path = self.work / "random"
