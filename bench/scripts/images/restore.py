@@ -318,7 +318,7 @@ def crowd(bench):
         "times one alone as there are."
     )
     report.table("function", "at once", "mean ms", "last ms", "divided ms", "last ÷ one alone", "restored", "met")
-    for function in bench.functions:
+    for function in bench.all:
         if function.name in bench.crowds:
             try:
                 with bench.part_of_scope(), bench.time_for(100):

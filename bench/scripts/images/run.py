@@ -92,8 +92,9 @@ class Bench:
             language = name.partition("-")[0]
             of_language = language in ("js", "python")
             self.functions.append(Function(name, path, goal=language, language=of_language))
+        self.all = self.functions
         if arguments.function:
-            self.functions = [one for one in self.functions if one.name in arguments.function]
+            self.functions = [one for one in self.all if one.name in arguments.function]
         self.crowds = arguments.crowd or ["hello", "js-script", "python-component" if self.components else "go"]
 
     def folder(self, name):
@@ -135,7 +136,7 @@ class Bench:
         """
         self.base, stamp = self.work / "base", self.work / "base.digest"
         digest = hashlib.sha256(self.faasw.read_bytes())
-        for function in self.functions:
+        for function in self.all:
             digest.update(f"{function.name} {function.options}".encode() + function.path.read_bytes())
         if stamp.exists():
             said, _, images = stamp.read_text().partition("\n")
@@ -152,16 +153,16 @@ class Bench:
             node = Node(self, self.base)
             engines, self.images = {None: 0}, {}
             self.deployed(node, EXAMPLES / "hello-wat/hello.wasm", self.other)
-            wanted = {function.pin for function in self.functions if function.pin}
+            wanted = {function.pin for function in self.all if function.pin}
             for name, path in pins.items():
                 if f"pin-{name}" in wanted:
                     print(f"compiling what scripts in {name} run on…", file=sys.stderr)
                     engines[f"pin-{name}"] = self.deployed(node, path, f"pin-{name}")["engine"]
-            for function in self.functions:
+            for function in self.all:
                 print(f"deploying {function.name}…", file=sys.stderr)
                 own = self.deployed(node, function.path, function.name, *function.options)["own"]
                 self.images[function.name] = {"own": own, "engine": engines[function.pin]}
-            names = [self.other, *sorted(wanted), *(function.name for function in self.functions)]
+            names = [self.other, *sorted(wanted), *(function.name for function in self.all)]
             for name in names * 4:
                 node.ask(name)
             node.settle(0.5)
