@@ -8,14 +8,16 @@ import threading
 import time
 from pathlib import Path
 
+from figures import Figure, mib
+
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20
-# Reads under way at once.
-DEPTH = 4
+# Reads under way at once, and how many tell the bandwidth.
+DEPTH, READS = 4, 32
 # What Linux reads round a page fault unless a disk says otherwise.
 USUAL_READ_AHEAD = 128 << 10
-# Pages that lie together in a working set, 2.5 on average: REAP's figure 3 has 2 to 3.
-TOGETHER = (1, 2, 3, 4)
+# Pages that lie together in a working set on average, where it is not known: REAP's figure 3 has 2 to 3.
+TOGETHER = 2.5
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -158,17 +160,18 @@ class Direct:
 
 class Dump:
     """A snapshot as it is written without thought: all of its pages in the order of their
-    addresses, of which a guest touches some. Nothing but their number is known of those, so they
-    are scattered: runs of one to four at random places, touched in no order.
+    addresses, of which a guest touches some. Their number is known of those, and how many lie together
+    on average, so they are scattered: runs of about that length at random places, touched in no order.
     """
 
-    def __init__(self, path, pages, used, seed):
+    def __init__(self, path, pages, used, together, seed):
         self.path, self.pages, self.used = path, max(1, pages), max(1, min(used, pages))
         write_random(path, self.pages * PAGE)
         dice, chosen, order = random.Random(seed), set(), []
+        longest = max(1, round(2 * together - 1))
         while len(chosen) < self.used:
             start = dice.randrange(self.pages)
-            run = range(start, min(self.pages, start + dice.choice(TOGETHER)))
+            run = range(start, min(self.pages, start + dice.randint(1, longest)))
             fresh = [page for page in run if page not in chosen][: self.used - len(chosen)]
             chosen.update(fresh)
             order.append(fresh)
@@ -197,3 +200,25 @@ class Dump:
                 return time.perf_counter() - begun
         finally:
             os.close(file)
+
+
+def measure(bench):
+    """What the disk gives, to files of this folder."""
+    report, dice, big = bench.report, bench.dice, bench.big
+    report.say(
+        "## The disk\n\n"
+        f"Direct reads of {mib(big.size)} MiB of random bytes in the work folder, and of the largest image; "
+        "whatever is beneath a virtual disk may keep what was read."
+    )
+    report.table("file", "1 MiB, four deep: MiB/s", "1 MiB, one by one: MiB/s", "4 KiB, one by one: µs")
+    largest = max(files_of(bench.base / "images"), key=lambda path: path.stat().st_size)
+    with Direct(largest) as image:
+        for name, file in (("random bytes", big), (f"an image of {mib(image.size)} MiB", image)):
+            deep, shallow, latencies = [], [], []
+            for _ in range(bench.rounds):
+                deep.append(file.bandwidth(file.some(READS, dice)) / MIB)
+                shallow.append(file.bandwidth(file.some(READS, dice), depth=1) / MIB)
+                latencies += file.latencies(50, dice)
+            figures = Figure(deep), Figure(shallow), Figure(latencies)
+            report.row(name, figures[0].told(digits=0), figures[1].told(digits=0), figures[2].told(1e6, 0))
+            report.keep("disk", name, deep=figures[0], shallow=figures[1], latency=figures[2])

@@ -8,10 +8,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import disk
+from cold import NOTHING_STAYS, PATIENT
 from figures import Figure, mib, ms
 from node import Failed, Node, ask, copy_data, free_port, memory_of, processes_below, until
 from restart import first_health
-from restore import NOTHING_STAYS, PATIENT
 
 MIB = disk.MIB
 # Deployments at once: as many as a node does.
@@ -112,10 +112,10 @@ def many(bench):
     of_scripts = [seed["layer_bytes"] for seed in tree if seed["level"] == 3]
     room = of_engines + bench.fit * sum(of_scripts) // len(of_scripts)
     node.stop()
-    images = disk.files_of(data / "images")
+    images = [path.stat().st_size for path in disk.files_of(data / "images")]
     report.say(
         f"Deployed in {deployed:.1f} s, two at once. A script's seed has {mib(sum(of_scripts) / len(of_scripts))} MiB, "
-        f"the engines' {mib(of_engines)} MiB, all {len(images)} images {mib(sum(path.stat().st_size for path in images))} MiB."
+        f"the engines' {mib(of_engines)} MiB, all {len(images)} images {mib(sum(images))} MiB."
     )
     parked = ("--max-parked", str(bench.fit))
     report.table("node", "requests", "errors", "p50 ms", "p99 ms", "longest ms", "parked, restored %")
@@ -126,12 +126,13 @@ def many(bench):
     ):
         node = Node(bench, data, *options)
         if kind == "all in memory":
-            until("all are in memory", lambda: sum(seed["is_in_memory"] for seed in node.admin("tree")) >= len(tree), 120, 0.2)
+            all_in_memory(node, len(tree))
         node.rest(120)
         held[kind] = under_load(bench, node, names, kind)
         node.stop()
-    report.say("What the node had, MiB: its processes' memory (PSS), of it its own process's (RSS), its seeds by account.")
-    report.table("node", "when", "processes' MiB", "the node's MiB", "seeds MiB", "images MiB", "processes", "open files")
+    report.say("What the node had: memory of its processes (PSS), of it its own process's (RSS), its seeds by account.")
+    columns = ("processes' MiB", "the node's MiB", "seeds MiB", "images MiB", "processes", "open files")
+    report.table("node", "when", *columns)
     for kind, (samples, answers) in held.items():
         for when, told in zip(("before", "middle", "end"), samples):
             sizes = (f"{told[name] / MIB:.1f}" for name in ("tree", "node", "seeds", "images"))
@@ -142,6 +143,10 @@ def many(bench):
             report.goal(f"{kind}: {name}, end to middle", grown, GROWTH, " ×")
         report.goal(f"{kind}: errors", Figure([answers["errors"]]), 0)
         report.keep("many", kind, samples=samples, **answers)
+
+
+def all_in_memory(node, count):
+    until("all are in memory", lambda: sum(seed["is_in_memory"] for seed in node.admin("tree")) >= count, 120, 0.2)
 
 
 def under_load(bench, node, names, kind):
@@ -263,21 +268,7 @@ def count_of(bench, data, there, count):
     node.stop()
     node = Node(bench, data, *NOTHING_STAYS, *PATIENT)
     node.rest(300)
-    restoring = []
-    for number in some[:10]:
-        name = f"number-{number}"
-
-        def is_gone():
-            seeds = {seed["name"]: seed["is_in_memory"] for seed in node.admin("tree")}
-            if not seeds[name]:
-                return True
-            node.ask(f"number-{(number + 1) % count}")
-            return False
-
-        until(f"{name} is evicted", is_gone, pause=0.02)
-        node.settle()
-        node.drop_images()
-        restoring.append(node.ask(name).seconds)
+    restoring = [restored(node, number, count) for number in some[:10]]
     images = sum(size for _, size in node.images().values())
     node.stop()
     taken = {
@@ -287,10 +278,28 @@ def count_of(bench, data, there, count):
         "deploy": Figure(deploying),
         "restore": Figure(restoring),
     }
-    cells = (f"{cpu:.2f}", f"{resident / MIB:.1f}", f"{seeds / MIB:.1f}", ms(taken["ls"]), ms(taken["deploy"]))
-    report.row(count, f"{deployed:.1f}", ms(taken["ready"]), ms(taken["first"]), *cells, ms(taken["restore"]), mib(images))
+    after_ten = (f"{cpu:.2f}", f"{resident / MIB:.1f}", f"{seeds / MIB:.1f}")
+    times = {name: ms(figure) for name, figure in taken.items()}
+    cells = (times["ready"], times["first"], *after_ten, times["ls"], times["deploy"], times["restore"])
+    report.row(count, f"{deployed:.1f}", *cells, mib(images))
     report.keep("count", str(count), cpu=cpu, rss=resident, seeds=seeds, images=images, deployed=deployed, **taken)
     return taken
+
+
+def restored(node, number, count):
+    """What the answer of a function takes whose seed is on disk alone."""
+    name = f"number-{number}"
+
+    def is_gone():
+        if not node.chain(name)[-1]["is_in_memory"]:
+            return True
+        node.ask(f"number-{(number + 1) % count}")
+        return False
+
+    until(f"{name} is evicted", is_gone, pause=0.02)
+    node.settle()
+    node.drop_images()
+    return node.ask(name).seconds
 
 
 def sizes(bench):

@@ -264,6 +264,12 @@ class Node:
             found[entry.name] = (told.st_ino, told.st_size)
         return found
 
+    def working_set(self, name):
+        """What `image inspect` says of the pages that requests use; nothing before there was that."""
+        command = [self.bench.faasw, "image", "inspect", name, "--json", "--data-dir", self.data]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        return json.loads(done.stdout).get("working_set") if done.returncode == 0 else None
+
     def settle(self, still=0.15, patience=PATIENCE):
         """Waits until no image has been written for a while."""
         before, since = self.images(), time.monotonic()

@@ -33,7 +33,8 @@ def restarts(bench, function):
     report = bench.report
     data = copy_data(bench.data_of(function), bench.folder("restart"))
     alone(bench, data, function)
-    taken = {kind: {name: [] for name in ("ready", "answer", "first", "queue", "read")} for kind in ("in memory", "dropped")}
+    names = ("ready", "answer", "first", "queue", "read")
+    taken = {kind: {name: [] for name in names} for kind in ("in memory", "dropped")}
     restored = {kind: 0 for kind in taken}
     for _ in range(bench.rounds):
         if bench.is_late():
@@ -53,10 +54,12 @@ def restarts(bench, function):
         met = "–"
         if goals:
             what = f"restart of {function.name}, program {kind}"
-            met = " and ".join((
-                report.goal(f"{what}, from its start", figures["answer"], goals[0], " ms", 1e3),
-                report.goal(f"{what}, from ready", figures["first"], goals[1], " ms", 1e3),
-            ))
+            met = " and ".join(
+                (
+                    report.goal(f"{what}, from its start", figures["answer"], goals[0], " ms", 1e3),
+                    report.goal(f"{what}, from ready", figures["first"], goals[1], " ms", 1e3),
+                )
+            )
         times = (ms(figures[name]) for name in ("ready", "answer", "first", "queue"))
         count = f"{restored[kind]} of {len(values['answer'])}"
         report.row(function.name, kind, *times, f"{figures['read'].median / disk.MIB:.1f}", count, met)

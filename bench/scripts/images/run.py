@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import crowd
 import disk
 import many
 import restart
@@ -31,9 +32,9 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 # In the order in which they run: each by what measures it.
 PARTS = {
-    "disk": restore.disk_itself,
+    "disk": disk.measure,
     "restore": restore.measure,
-    "crowd": restore.crowd,
+    "crowd": crowd.measure,
     "restart": restart.measure,
     "many": many.measure,
     "count": many.counts,
@@ -195,25 +196,36 @@ class Bench:
         self.big = self.scope.enter_context(disk.Direct(path))
 
 
+def named(text):
+    name, _, path = text.partition("=")
+    return name, Path(path)
+
+
+def listed(text):
+    return text.split(",")
+
+
+def numbers(text):
+    return [int(number) for number in text.split(",")]
+
+
 def arguments_of(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    named = lambda text: (text.partition("=")[0], Path(text.partition("=")[2]))  # noqa: E731
-    listed = lambda text: text.split(",")  # noqa: E731
-    numbers = lambda text: [int(number) for number in text.split(",")]  # noqa: E731
-    parser.add_argument("--faasw", required=True, type=Path, help="the optimised program")
-    parser.add_argument("--component", metavar="NAME=FILE", type=named, action="append", default=[], help="a component more; js and python have goals")
-    parser.add_argument("--only", type=listed, default=list(PARTS), help=f"only these parts of {','.join(PARTS)}")
-    parser.add_argument("--function", type=listed, help="only these functions of restore and restart")
-    parser.add_argument("--crowd", type=listed, help="the functions that are asked at once")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--minutes", type=float, default=1, help="of load on each node of many scripts; 10 for the record")
-    parser.add_argument("--scripts", type=int, default=1000, help="how many")
-    parser.add_argument("--fit", type=int, default=20, help="how many of them fit in memory")
-    parser.add_argument("--counts", type=numbers, default=[10, 1000], help="of functions; 10,1000,10000 for the record")
-    parser.add_argument("--work", type=Path, help="a folder on the disk to be measured, which keeps what was compiled; else one that goes")
-    parser.add_argument("--logs", type=Path, help="keep the nodes' logs here; FAASW_LOG chooses what they tell")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of all that is random")
-    parser.add_argument("--json", type=Path, help="also write all figures to this file")
+    add = parser.add_argument
+    add("--faasw", required=True, type=Path, help="the optimised program")
+    add("--component", metavar="NAME=FILE", type=named, action="append", default=[], help="one more")
+    add("--only", type=listed, default=list(PARTS), help=f"only these parts of {','.join(PARTS)}")
+    add("--function", type=listed, help="only these functions of restore and restart")
+    add("--crowd", type=listed, help="the functions that are asked at once")
+    add("--rounds", type=int, default=15)
+    add("--minutes", type=float, default=1, help="of load on each node of many scripts")
+    add("--scripts", type=int, default=1000, help="how many")
+    add("--fit", type=int, default=20, help="how many of them fit in memory")
+    add("--counts", type=numbers, default=[10, 1000], help="of functions")
+    add("--work", type=Path, help="a folder on the disk to be measured, which is kept")
+    add("--logs", type=Path, help="keep the nodes' logs here; FAASW_LOG chooses what they tell")
+    add("--seed", type=int, default=time.time_ns() % 1_000_000, help="of all that is random")
+    add("--json", type=Path, help="also write all figures to this file")
     arguments = parser.parse_args(words)
     unknown = [part for part in arguments.only if part not in PARTS]
     if unknown:
@@ -239,9 +251,9 @@ def main():
         busy = f" **The machine was busy: load {host['load']:.1f} at the start.**" if host["load"] > 0.5 else ""
         print(
             f"# Func-images\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} processors, "
-            f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; disk {told['name']}, {told['file_system']}, "
-            f"read-ahead {told['read_ahead_kib']} KiB. {arguments.rounds} rounds, `--seed {arguments.seed}`; medians, "
-            f"and the intervals that hold them with 95 % confidence.{busy}",
+            f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; disk {told['name']}, "
+            f"{told['file_system']}, read-ahead {told['read_ahead_kib']} KiB. {arguments.rounds} rounds, "
+            f"`--seed {arguments.seed}`; medians, and the intervals that hold them with 95 % confidence.{busy}",
             flush=True,
         )
         begun = time.monotonic()
