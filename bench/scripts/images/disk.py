@@ -58,8 +58,7 @@ def bytes_read(folder):
 def write_random(path, size):
     """A file of bytes that nothing makes smaller, on the disk."""
     with open(path, "wb") as file:
-        for start in range(0, size, MIB):
-            file.write(os.urandom(min(MIB, size - start)))
+        file.writelines(os.urandom(min(MIB, size - start)) for start in range(0, size, MIB))
         file.flush()
         os.fsync(file.fileno())
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import statistics
 import subprocess
 import threading
 import time
@@ -10,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import disk
 from cold import NOTHING_STAYS, PATIENT
 from figures import Figure, mib, ms
-from node import Failed, Node, ask, copy_data, free_port, memory_of, processes_below, until
+from node import Failed, Node, ask, copy_data, free_port, memory_of, processes_below, shared_memory, until
 from restart import first_health
 
 MIB = disk.MIB
@@ -65,8 +66,16 @@ def script(number):
     return (".js", JS.format(number=number)) if number % 2 else (".py", PYTHON.format(number=number))
 
 
-def sample(node):
-    """What a node has now."""
+def samples_of(node, count=5):
+    """What a node has now: medians of a few looks, as shells come and go."""
+    looks = []
+    for _ in range(count):
+        looks.append(look_at(node))
+        time.sleep(0.3)
+    return {name: statistics.median(look[name] for look in looks) for name in looks[0]}
+
+
+def look_at(node):
     pids = processes_below(node.process.pid)
     stats = node.admin("stats")
     return {
@@ -137,7 +146,7 @@ def many(bench):
         for when, told in zip(("before", "middle", "end"), samples):
             sizes = (f"{told[name] / MIB:.1f}" for name in ("tree", "node", "seeds", "images"))
             report.row(kind, when, *sizes, told["processes"], told["files"])
-        before, middle, end = samples
+        _, middle, end = samples
         for name in ("tree", "node", "seeds", "files"):
             grown = Figure([end[name] / max(1, middle[name])])
             report.goal(f"{kind}: {name}, end to middle", grown, GROWTH, " ×")
@@ -152,7 +161,7 @@ def all_in_memory(node, count):
 def under_load(bench, node, names, kind):
     """Asks at random for as long as it should; samples before, in the middle and at the end."""
     seconds = bench.minutes * 60
-    samples, answers, wrong = [sample(node)], [], []
+    samples, answers, wrong = [samples_of(node)], [], []
     served = {}
     stop = threading.Event()
 
@@ -176,7 +185,7 @@ def under_load(bench, node, names, kind):
     try:
         for _ in range(2):
             time.sleep(seconds / 2)
-            samples.append(sample(node))
+            samples.append(samples_of(node))
     finally:
         stop.set()
         for thread in clients:
@@ -200,9 +209,10 @@ def counts(bench):
         "## Many functions\n\n"
         "Modules of one page, each of another content. *ready*: from the program's start to `/healthz`, with nothing "
         "of the data directory in memory; *first*: from there to the answer of one function; *CPU*: what the node has "
-        "used 10 s after it was ready. *restore*: of a seed that is not in memory, on a node that keeps none."
+        "used 10 s after it was ready, and what it had then: its own process's memory (RSS), seeds by account, and how "
+        "much more the machine's files in memory took, seeds and code among them. *restore*: of a seed that is not in memory, on a node that keeps none."
     )
-    columns = ("functions", "deployed in s", "ready ms", "first ms", "CPU s", "RSS then MiB", "seeds then MiB")
+    columns = ("functions", "deployed in s", "ready ms", "first ms", "CPU s", "RSS MiB", "seeds MiB", "files MiB")
     report.table(*columns, "`ls` ms", "a deployment ms", "a restore ms", "images MiB")
     with bench.part_of_scope(), bench.time_for(150 + sum(bench.counts) * 0.25):
         data = bench.folder("count")
@@ -237,6 +247,7 @@ def count_of(bench, data, there, count):
     ready, first = [], []
     for turn in range(3):
         disk.drop(disk.files_of(data))
+        shared = shared_memory()
         node = Node(bench, data, port=free_port())
         at = first_health(node)
         ready.append(at - node.begun)
@@ -248,6 +259,7 @@ def count_of(bench, data, there, count):
     time.sleep(max(0, 10 - (time.perf_counter() - at)))
     cpu, resident = node.cpu_seconds(), memory_of([node.process.pid], "Rss")
     seeds = node.admin("stats")["memory"].get("seeds", 0)
+    files = max(0, shared_memory() - shared)
     node.rest(300)
     listing = []
     for _ in range(5):
@@ -278,11 +290,13 @@ def count_of(bench, data, there, count):
         "deploy": Figure(deploying),
         "restore": Figure(restoring),
     }
-    after_ten = (f"{cpu:.2f}", f"{resident / MIB:.1f}", f"{seeds / MIB:.1f}")
+    after_ten = (f"{cpu:.2f}", *(f"{size / MIB:.1f}" for size in (resident, seeds, files)))
     times = {name: ms(figure) for name, figure in taken.items()}
     cells = (times["ready"], times["first"], *after_ten, times["ls"], times["deploy"], times["restore"])
     report.row(count, f"{deployed:.1f}", *cells, mib(images))
-    report.keep("count", str(count), cpu=cpu, rss=resident, seeds=seeds, images=images, deployed=deployed, **taken)
+    report.keep(
+        "count", str(count), cpu=cpu, rss=resident, seeds=seeds, files=files, images=images, deployed=deployed, **taken
+    )
     return taken
 
 

@@ -164,6 +164,12 @@ def memory_of(pids, field):
     return total
 
 
+def shared_memory():
+    """Bytes of files in memory, such as seeds and code, of all processes of this machine."""
+    told = Path("/proc/meminfo").read_text()
+    return int(re.search(r"^Shmem: +(\d+) kB", told, re.MULTILINE)[1]) << 10
+
+
 class Node:
     """A node on a data directory; it ends with the scope that it was started in."""
 
