@@ -8,8 +8,11 @@
 
 mod crypt;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod header;
 mod read;
+mod sink;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -18,6 +21,7 @@ pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
 pub use self::header::{Content, Purpose};
 pub use self::read::{Image, Source};
+pub use self::sink::Sink;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::PageRange;
