@@ -1,5 +1,6 @@
 //! What good sides send, as inputs of the targets.
 
+use crate::targets::image;
 use crate::targets::mailbox::WORDS;
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::command::{Command, Commands};
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(packets());
     all.extend(reports());
     all.extend(mailboxes());
+    all.extend(images());
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),
@@ -245,6 +247,29 @@ fn helper() -> SpawnHelper {
         memory_bytes: 3,
         isa: Isa::V2,
     }
+}
+
+/// The golden images, whole, and taken apart where whoever has the key may change them.
+fn images() -> Vec<Seed> {
+    let image = |name: &'static str, how: u8, bytes: Vec<u8>| {
+        let bytes = [&[how][..], &bytes].concat();
+        ("image", name, bytes)
+    };
+    let apart = |file: &[u8]| {
+        let (header, pages) = image::apart(file);
+        let length = header.len() as u32;
+        [&length.to_le_bytes()[..], &header, &pages].concat()
+    };
+    vec![
+        image("parent-whole", 0, image::PARENT.to_vec()),
+        image("child-whole", image::HAS_PARENT, image::CHILD.to_vec()),
+        image("parent", image::IS_SEALED_HERE, apart(image::PARENT)),
+        image(
+            "child",
+            image::IS_SEALED_HERE | image::HAS_PARENT,
+            apart(image::CHILD),
+        ),
+    ]
 }
 
 fn reports() -> Vec<Seed> {

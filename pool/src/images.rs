@@ -4,18 +4,23 @@
 //! Reading and writing blocks, on a disk: neither is done on the runtime's own threads. What
 //! cannot be read or written is not there; seeds are made without.
 
+mod account;
+mod disk;
 mod host;
+mod keep;
+mod pinned;
 #[cfg(test)]
 mod tests;
+mod tidy;
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use faasw_abi::memory_map::{RODATA_END, TEXT};
 use faasw_abi::pages::PageRange;
@@ -24,8 +29,12 @@ use faasw_seedtree::Owner;
 use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
 use faasw_text::Line;
 use rustix::fs::OFlags;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
+use self::account::Account;
+use self::disk::{Disk, DiskFile, Real, Status};
+use self::pinned::CR2;
+use self::tidy::Wanted;
 use crate::snapshots::{Beside, Frozen, gather};
 
 /// The seeds that all functions share, as their recipes call them.
@@ -41,9 +50,8 @@ const UNFINISHED: &str = ".unfinished";
 static FOLDERS: AtomicU64 = AtomicU64::new(0);
 
 /// What the names of language engines' images begin with: whose they are is known only once
-/// their code is there, so they stay until nobody has used them for [`UNUSED`].
+/// their code is there, so they stay until nobody has used them for long.
 const ENGINE: &str = "engine-";
-const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// No image takes more than this part of the budget: one function's is not to be in all others'
 /// place.
@@ -69,9 +77,10 @@ pub(crate) struct Restored {
 
 /// A file that an image was read from.
 pub(crate) struct Place {
+    name: String,
     path: PathBuf,
-    /// Its device and number, by which it is told from one that is written in its place.
-    file: Option<(u64, u64)>,
+    /// By which it is told from one that is written in its place.
+    known: Option<Status>,
     /// What the layer is called.
     layer: String,
 }
@@ -128,13 +137,19 @@ pub struct Images {
     /// What a snapshot is good for: this build on such a processor and system.
     host: Vec<u8>,
     budget: u64,
-    /// A file that is being written.
+    disk: Box<dyn Disk>,
+    /// A file that is being written. Nobody else writes to one of this name, whatever else there
+    /// is in the folder.
     unfinished: PathBuf,
     /// Held while that is.
     writing: Mutex<()>,
     /// Versions that are gone: what is written of them by now is not to be there. Held for
     /// as long as a name changes, never while anything is read or written.
     gone: Mutex<HashSet<ImageId>>,
+    /// What there is. Held for a moment, last of all.
+    account: Mutex<Account>,
+    /// Names of what is wanted, until all else was removed.
+    wanted: Mutex<Wanted>,
 }
 
 impl Images {
@@ -145,16 +160,28 @@ impl Images {
     /// beyond that those go that were used longest ago.
     #[must_use]
     pub fn new(folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
+        Self::on(Box::new(Real), folder, secret, budget)
+    }
+
+    fn on(disk: Box<dyn Disk>, folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let unfinished = format!("{UNFINISHED}-{}-{number}", std::process::id());
+        // Processes of other namespaces, and of before, may have this number, too.
+        let random = ImageKey::secret().unwrap_or_default();
+        let random = u64::from_le_bytes(random.first_chunk().copied().unwrap_or_default());
+        let unfinished = format!("{UNFINISHED}-{}-{number}-{random:016x}", std::process::id());
+        let key = ImageKey::new(secret);
+        let shared = SHARED.map(|name| key.name(&[b"shared", name.as_bytes()]));
         Self {
             unfinished: folder.join(unfinished),
             folder,
-            key: ImageKey::new(secret),
+            key,
             host: host::describe(),
             budget,
+            disk,
             writing: Mutex::default(),
             gone: Mutex::default(),
+            account: Mutex::new(Account::new(shared)),
+            wanted: Mutex::default(),
         }
     }
 
@@ -177,10 +204,6 @@ impl Images {
         }
     }
 
-    fn path(&self, what: &What) -> PathBuf {
-        self.folder.join(self.name(what))
-    }
-
     fn purpose(&self, of: &ImageOf) -> Purpose {
         // Its name, too: whoever renames files brings nothing into another's place.
         let name = self.name(&of.what);
@@ -201,7 +224,7 @@ impl Images {
         may_be_filled: bool,
     ) -> Option<Restored> {
         let path = self.path(&of.what);
-        let file = match open(&path) {
+        let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
@@ -209,19 +232,22 @@ impl Images {
                 return None;
             }
         };
-        // The budget asks for it.
-        let _ = file.set_modified(SystemTime::now());
-        let known = file.metadata();
         let place = Place {
+            name: self.name(&of.what),
             path,
-            file: known.ok().map(|known| (known.dev(), known.ino())),
+            known: file.status().ok(),
             layer: layer.to_owned(),
         };
-        match self.read(file, of, layer, parent, owner, may_be_filled) {
-            Ok((frozen, filling)) => Some(Restored {
-                frozen,
-                filling: filling.map(|filling| (filling, place)),
-            }),
+        match self.read(file.clone(), of, layer, parent, owner, may_be_filled) {
+            Ok((frozen, filling)) => {
+                // The budget asks for it, at the next start as well.
+                let _ = file.note_use(SystemTime::now());
+                self.note_use(&place);
+                Some(Restored {
+                    frozen,
+                    filling: filling.map(|filling| (filling, place)),
+                })
+            }
             Err(error) => {
                 self.refuse(&place, &error);
                 None
@@ -240,16 +266,15 @@ impl Images {
         if error.is_of_the_file() {
             // Another one is written in its place, or was by now.
             let _gone = self.gone();
-            let is_same = |now: fs::Metadata| place.file == Some((now.dev(), now.ino()));
-            if fs::symlink_metadata(&place.path).is_ok_and(is_same) {
-                let _ = fs::remove_file(&place.path);
+            if self.is_still(place) {
+                self.remove_named(&place.name);
             }
         }
     }
 
     fn read(
         &self,
-        file: File,
+        file: Arc<dyn DiskFile>,
         of: &ImageOf,
         layer: &str,
         parent: Option<&Arc<Frozen>>,
@@ -289,111 +314,28 @@ impl Images {
         Ok((frozen, None))
     }
 
-    /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
-    /// many bytes it has. One whose parent has none has none, and neither has one for which there
-    /// is no room.
-    pub(crate) fn keep(&self, of: &ImageOf, frozen: &Frozen) -> Option<u64> {
-        let _writing = lock(&self.writing);
-        let most = frozen.layer().data_bytes();
-        if !self.has_room(most) {
-            tracing::debug!(bytes = most, "there is no room for a func-image");
-            return None;
-        }
-        match self.write(of, frozen) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                // On a full disk a half file would stay in its own way.
-                let _ = fs::remove_file(&self.unfinished);
-                match error {
-                    // Its own comes first, or there is none.
-                    ImageError::Parent => tracing::debug!("a func-image's parent has none"),
-                    error => {
-                        tracing::warn!(error = %Line(&error), "a func-image was not written");
-                    }
-                }
-                None
-            }
-        }
-    }
-
-    fn write(&self, of: &ImageOf, frozen: &Frozen) -> Result<Option<u64>, ImageError> {
-        // Whatever somebody has put there.
-        let _ = fs::remove_file(&self.unfinished);
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&self.unfinished)?;
-        let state = frozen.state().vcpu();
-        let content = frozen.write_image(state.as_bytes(), self.purpose(of), &self.key, &file)?;
-        file.sync_all()?;
-        let path = self.path(&of.what);
+    /// An image was used that had this size, unless it is gone by now.
+    fn note_use(&self, place: &Place) {
+        let _gone = self.gone();
+        if let Some(known) = place.known
+            && self.is_still(place)
         {
-            let gone = self.gone();
-            if matches!(&of.what, What::Function(id) if gone.contains(id)) {
-                let _ = fs::remove_file(&self.unfinished);
-                return Ok(None);
-            }
-            // No file of ours.
-            let _ = fs::remove_dir(&path);
-            fs::rename(&self.unfinished, path)?;
+            lock(&self.account).note(&place.name, known.bytes);
         }
-        File::open(&self.folder)?.sync_all()?;
-        frozen.has_content(content);
-        Ok(Some(file.metadata()?.len()))
     }
 
-    /// Makes room for so many bytes more; says whether there is.
-    fn has_room(&self, bytes: u64) -> bool {
-        if bytes > self.budget / SHARE || !self.fit(self.budget - bytes) {
-            return false;
-        }
-        let Ok(disk) = rustix::fs::statvfs(&self.folder) else {
-            return false;
-        };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let all = disk.f_blocks.saturating_mul(disk.f_frsize);
-        free.saturating_sub(bytes) > all / LEFT_FREE
-    }
-
-    /// Has all images take this many bytes at most, if they can: functions' that were used
-    /// longest ago go first, then engines', which those are made over.
-    fn fit(&self, budget: u64) -> bool {
-        let mut images = self.files();
-        let mut total: u64 = images.iter().map(|image| image.bytes).sum();
-        let shared = SHARED.map(|name| self.name(&What::Shared(name.to_owned())));
-        images.sort_by_key(|image| (image.name.starts_with(ENGINE), image.used));
-        for image in images {
-            if total <= budget {
-                break;
-            }
-            let path = self.folder.join(&image.name);
-            // Functions' images are nothing without those.
-            if !shared.contains(&image.name) && fs::remove_file(path).is_ok() {
-                total = total.saturating_sub(image.bytes);
-            }
-        }
-        total <= budget
-    }
-
-    fn files(&self) -> Vec<Kept> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let told = entries.filter_map(|entry| {
-            let file = entry.metadata().ok()?;
-            Some(Kept {
-                name: entry.file_name().into_string().ok()?,
-                bytes: file.len(),
-                used: file.modified().ok()?,
-            })
-        });
-        told.collect()
+    /// Whether a name is that of the file which it was.
+    fn is_still(&self, place: &Place) -> bool {
+        let now = self.disk.status(&place.path);
+        let known = place.known.map(|known| known.identity);
+        now.is_ok_and(|now| known == Some(now.identity))
     }
 
     /// Bytes of the image of a function version, of whatever use it may be, if there is one.
     /// Looks at the name of a file only.
     pub(crate) fn bytes_of(&self, id: &ImageId) -> Option<u64> {
-        let file = fs::symlink_metadata(self.path(&What::Function(*id)));
-        file.ok().map(|file| file.len())
+        let file = self.disk.status(&self.path(&What::Function(*id)));
+        file.ok().filter(|file| file.is_file).map(|file| file.bytes)
     }
 
     /// A version of a function serves from now on, and these do not: what is there of theirs
@@ -406,59 +348,16 @@ impl Images {
         }
         for id in gone {
             all.insert(*id);
-            let _ = fs::remove_file(self.path(&What::Function(*id)));
+            self.remove_named(&self.name(&What::Function(*id)));
         }
         if let Some(version) = version {
             all.remove(&version);
         }
     }
 
-    /// Removes all images but those of what all functions share, of these function versions, and
-    /// of language engines that were used of late.
-    pub fn retain<'a>(&self, versions: impl IntoIterator<Item = &'a ImageId>) {
-        let shared = SHARED.map(|name| What::Shared(name.to_owned()));
-        let versions = versions.into_iter().map(|id| What::Function(*id));
-        let wanted: HashSet<String> = shared
-            .into_iter()
-            .chain(versions)
-            .map(|what| self.name(&what))
-            .collect();
-        let now = SystemTime::now();
-        for Kept { name, used, .. } in self.files() {
-            let is_recent = || now.duration_since(used).is_ok_and(|age| age < UNUSED);
-            let is_engine = name.starts_with(ENGINE);
-            if !wanted.contains(&name) && (!is_engine || !is_recent()) {
-                let _ = fs::remove_file(self.folder.join(name));
-            }
-        }
-        self.fit(self.budget);
-    }
-
-    /// Removes all images of function versions, for room; says whether there was any.
-    pub fn clear(&self) -> bool {
-        let count = || self.files().len();
-        let before = count();
-        self.retain([]);
-        count() < before
-    }
-
-    /// Removes all images, of everything.
-    pub fn remove_all(&self) {
-        for Kept { name, .. } in self.files() {
-            let _ = fs::remove_file(self.folder.join(name));
-        }
-    }
-
     fn gone(&self) -> MutexGuard<'_, HashSet<ImageId>> {
         lock(&self.gone)
     }
-}
-
-/// A file in the folder.
-struct Kept {
-    name: String,
-    bytes: u64,
-    used: SystemTime,
 }
 
 /// Opens a file, and nothing else that may stand there: who waits for it is not to wait for ever.
@@ -486,9 +385,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whoever panicked has left an unfinished file at most.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Offset and length of CR2, where the CPU notes page faults, in `struct kvm_sregs`.
-const CR2: std::ops::Range<usize> = 232..240;
 
 /// Whether a vCPU may have come from one state to the other: by running at privilege level 3,
 /// which changes general and vector registers, and where a page fault was.

@@ -1,5 +1,12 @@
 //! Which files there are of seeds, and what is taken for one.
 
+mod faults;
+mod folder;
+mod many;
+
+use std::fs;
+
+use faasw_abi::pages::GuestAddress;
 use faasw_seedtree::LayerBuilder;
 use zerocopy::FromZeros;
 
@@ -31,8 +38,13 @@ fn images(folder: &tempfile::TempDir, budget: u64) -> Images {
 
 /// A root with one page of its own.
 fn frozen() -> Frozen {
+    frozen_with(b"here")
+}
+
+/// The same with these bytes in that page.
+fn frozen_with(bytes: &[u8]) -> Frozen {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
-    layer.write(RODATA_END, b"here").unwrap();
+    layer.write(RODATA_END, bytes).unwrap();
     let layer = layer.freeze(1).unwrap();
     Frozen::new(None, layer, Beside::of(&VcpuState::new_zeroed()), 5).unwrap()
 }
@@ -41,6 +53,15 @@ fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
     let restored = images.restore(of, "test", None, Owner::Shared, false)?;
     assert!(restored.filling.is_none());
     Some(restored.frozen)
+}
+
+/// What is in that page.
+fn text(frozen: &Frozen) -> String {
+    let mut bytes = [0; 32];
+    let address = GuestAddress::new(RODATA_END);
+    frozen.view().read(address, &mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    text.trim_end_matches('\0').to_owned()
 }
 
 fn names(folder: &tempfile::TempDir) -> usize {

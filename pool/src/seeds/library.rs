@@ -103,6 +103,8 @@ impl Library {
 }
 
 fn write_all(images: &Images, orders: &Receiver<Order>) {
+    // Nobody waits for this, however much there is.
+    images.tidy();
     while let Ok((recipe, frozen)) = orders.recv() {
         if let Some(frozen) = frozen.upgrade()
             && frozen.layer().is_whole()

@@ -9,6 +9,8 @@
 //!
 //! All numbers are little-endian.
 
+mod pinned;
+
 use faasw_abi::memory_map::{PAGE, RAM_MAX, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
 use sha2::{Digest as _, Sha256};
@@ -44,8 +46,6 @@ pub(super) struct Prefix {
     pub header_tag: [u8; TAG],
     pub zeroes: [u8; PREFIX - 92],
 }
-
-const _: () = assert!(size_of::<Prefix>() == PREFIX);
 
 impl Prefix {
     /// Whether it is that of an image which this reads.
@@ -207,6 +207,9 @@ impl Header {
         if fixed.state_bytes > STATE_MAX {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
+        if fixed.forgets_tables > 1 || fixed.unused != 0 {
+            return Err(ImageError::Senseless("what it says of its page tables"));
+        }
         let state = rest.take(fixed.state_bytes, 1)?.to_vec();
         let mut list = |count| rest.ranges(count);
         let own = list(fixed.own)?;
@@ -230,7 +233,7 @@ impl Header {
         let header = Self {
             content: Content(fixed.content),
             parent: match (fixed.has_parent, fixed.parent) {
-                (0, [0, ..]) => None,
+                (0, parent) if parent == [0; 32] => None,
                 (1, parent) => Some(Content(parent)),
                 _ => return Err(ImageError::Senseless("its parent")),
             },

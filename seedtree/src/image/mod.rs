@@ -10,9 +10,12 @@
 mod crypt;
 mod error;
 mod filling;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod header;
 mod pages;
 mod read;
+mod sink;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -22,6 +25,7 @@ pub use self::error::{ImageError, Part};
 pub use self::filling::Filling;
 pub use self::header::Purpose;
 pub use self::read::{Image, Source};
+pub use self::sink::Sink;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::PageRange;

@@ -37,6 +37,18 @@ impl Source for File {
     }
 }
 
+impl<S: Source + ?Sized> Source for &S {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(out, offset)
+    }
+}
+
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(out, offset)
+    }
+}
+
 /// An image whose header was read, and is what was sealed.
 #[derive(Debug)]
 pub struct Image<F> {
@@ -118,7 +130,7 @@ impl<F: Source> Image<F> {
         &self.header.own
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn header(&self) -> &Header {
         &self.header
     }
@@ -172,6 +184,9 @@ impl<F: Source> Image<F> {
         let layer = LayerBuilder::new(name, self.header.ram_bytes).map_err(ImageError::Layer)?;
         self.pages.fill_all(chunks, &layer)?;
         if let Some(parent) = parent {
+            if parent.content() != self.header.parent {
+                return Err(ImageError::Parent);
+            }
             copy_inherited(&self.header.inherited, parent, &layer)?;
         }
         Ok(layer)
@@ -240,6 +255,10 @@ fn restored<S>(
     if windows.len() > WINDOWS_MAX {
         return Err(ImageError::Senseless("in how many pieces it is"));
     }
+    let ram = PageRange::around(0, header.ram_bytes);
+    if windows.iter().any(|window| !ram.holds(window.range)) {
+        return Err(ImageError::Senseless("it has less memory than its parent"));
+    }
     let snapshot = Snapshot::restored(
         parent,
         layer,
@@ -254,12 +273,17 @@ fn restored<S>(
     Ok(snapshot)
 }
 
-/// Copies pages of a parent.
+/// Copies pages of a parent, which has something in each.
 fn copy_inherited<S>(
     inherited: &PageSet,
     parent: &Snapshot<S>,
     layer: &LayerBuilder,
 ) -> Result<(), ImageError> {
+    let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
+    let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
+    if !inherited.without(&theirs).is_empty() {
+        return Err(senseless());
+    }
     let view = parent.view();
     let most = (CHUNK as u64 / memory_map::PAGE) as u32;
     let mut buffer = vec![0; CHUNK];
@@ -270,6 +294,11 @@ fn copy_inherited<S>(
             let part = buffer.get_mut(..piece.bytes() as usize).unwrap_or_default();
             let address = piece.start.address();
             view.read(address, part).map_err(ImageError::Layer)?;
+            // A hole that is copied is memory for nothing: no image asks for that.
+            let mut pages = part.chunks(memory_map::PAGE as usize);
+            if pages.any(|page| page.iter().all(|byte| *byte == 0)) {
+                return Err(senseless());
+            }
             layer
                 .write(address.get(), part)
                 .map_err(ImageError::Layer)?;

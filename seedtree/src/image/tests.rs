@@ -1,5 +1,8 @@
 //! Any snapshot comes back as it was, or not at all.
 
+mod faults;
+mod golden;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -1,8 +1,5 @@
 //! Making an image of a snapshot.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use faasw_abi::memory_map;
 use faasw_abi::pages::{PageRange, PageSet};
 use sha2::{Digest as _, Sha256};
@@ -11,6 +8,7 @@ use zerocopy::IntoBytes;
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
 use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, needed_first};
+use super::sink::{Sink, write_all_at};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
 use crate::snapshot::Snapshot;
@@ -39,7 +37,7 @@ impl<S> Snapshot<S> {
         state: &[u8],
         purpose: Purpose,
         key: &ImageKey,
-        file: &File,
+        file: &(impl Sink + ?Sized),
     ) -> Result<Content, ImageError> {
         let parent = match self.parent() {
             Some(parent) => Some(parent.content().ok_or(ImageError::Parent)?),
@@ -100,7 +98,7 @@ impl<S> Snapshot<S> {
                 content.update(&*part);
             }
             let tag = data_key.seal(number, b"", part)?;
-            file.write_all_at(part, at)?;
+            write_all_at(file, part, at)?;
             at += length as u64;
             if let Some(place) = header.tags.get_mut(number as usize) {
                 *place = tag;
@@ -112,8 +110,8 @@ impl<S> Snapshot<S> {
         };
         let mut sealed = header.encode()?;
         prefix.header_tag = data_key.seal(HEADER_PART, &prefix.bound_to_header(), &mut sealed)?;
-        file.write_all_at(prefix.as_bytes(), 0)?;
-        file.write_all_at(&sealed, PREFIX as u64)?;
+        write_all_at(file, prefix.as_bytes(), 0)?;
+        write_all_at(file, &sealed, PREFIX as u64)?;
         // Whole pages to the end, where there are no chunks.
         file.set_len(at)?;
         Ok(header.content)

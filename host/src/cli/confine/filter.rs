@@ -104,6 +104,12 @@ fn rules() -> Vec<Rule> {
                 Have(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
             ],
         ),
+        rule(
+            "note when an image was used",
+            libc::SYS_utimensat,
+            // Of a file that is open: by name it could be anybody's.
+            &[Have(1, u64::MAX, 0)],
+        ),
         rule("abort", libc::SYS_tgkill, &[Be(0, own)]),
         rule("ask for its limits", libc::SYS_prlimit64, &[Be(0, 0)]),
         rule(
