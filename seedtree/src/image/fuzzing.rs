@@ -49,7 +49,10 @@ pub fn sealed(header: &[u8], pages: &[u8], key: &ImageKey) -> Result<Vec<u8>, Im
 ///
 /// # Errors
 /// When it is no image; the source's and the system's.
-pub fn opened(file: &impl Source, key: &ImageKey) -> Result<(Vec<u8>, Vec<u8>), ImageError> {
+pub fn opened(
+    file: &(impl Source + Sync),
+    key: &ImageKey,
+) -> Result<(Vec<u8>, Vec<u8>), ImageError> {
     let image = Image::open(file, key)?;
     let layer = image.read_layer::<()>("opened", None)?;
     let mut pages = Vec::new();

@@ -80,7 +80,13 @@ impl<F: Source> Image<F> {
         // What follows it begins at a page, too.
         let mut room = Room::of(length);
         read(&source, room.bytes(), PREFIX as u64)?;
-        let header = room.first(length)?;
+        let (header, between) = room
+            .bytes()
+            .split_at_mut_checked(length)
+            .ok_or(ImageError::CutOff)?;
+        if between.iter().any(|byte| *byte != 0) {
+            return Err(ImageError::Damaged(Part::Header));
+        }
         let bound = prefix.bound_to_header();
         if !key.open(HEADER_PART, &bound, prefix.header_tag, header) {
             return Err(ImageError::Damaged(Part::Header));
