@@ -8,18 +8,27 @@
     reason = "a test may panic"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+#[path = "../e2e/mod.rs"]
 mod e2e;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    io::Read as _,
-    sync::LazyLock,
-};
+mod bodies;
+mod hostile;
+mod packages;
 
-use common::time_limit;
+use std::collections::HashSet;
+
+use bodies::{
+    a_body_may_be_left_unread, binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways,
+};
 use e2e::{BENCH, bundle};
-use faasw::{DeployError, Deployed, FreezePolicy, FunctionOptions, SeedError};
+use faasw::{DeployError, Deployed, FreezePolicy, FunctionOptions, LogStream, SeedError};
+use hostile::{hostile_scripts_end_alone, top_levels_that_never_end_are_refused};
+use packages::{
+    bottle_and_jinja_run_as_they_are, files_have_changed_with_a_new_version, flask_runs_as_it_is,
+    starlette_runs_as_it_is, warm_up_requests_leave_compiled_templates,
+};
 
 const HELLO: &str = "def handler(request): return 'hello'";
 
@@ -40,52 +49,6 @@ fn refused(text: &str) -> DeployError {
     deployed.map(|done| panic!("{done:?}")).unwrap_err()
 }
 
-/// The packages of PyPI that are kept for tests, by the paths of their files.
-static PACKAGES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-    let packed = e2e::file("fixtures/scripts/packages.tar.zst");
-    let mut unpacked = Vec::new();
-    let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
-    reader.read_to_end(&mut unpacked).unwrap();
-    let mut files = BTreeMap::new();
-    let mut archive = tar::Archive::new(unpacked.as_slice());
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        if entry.header().entry_type().is_file() {
-            let path = entry.path().unwrap().to_str().unwrap().to_owned();
-            let mut text = String::new();
-            entry.read_to_string(&mut text).unwrap();
-            files.insert(path.trim_start_matches("./").to_owned(), text);
-        }
-    }
-    files
-});
-
-/// A script with packages beside it.
-fn with_packages(files: &[(&str, &str)], packages: &[&str]) -> Vec<u8> {
-    let mut all = files.to_vec();
-    for (path, text) in PACKAGES.iter() {
-        let is_of = |package: &&str| {
-            path.strip_prefix(package)
-                .is_some_and(|rest| rest.starts_with(['/', '.', '-']))
-        };
-        if packages.iter().any(is_of) {
-            all.push((path, text));
-        }
-    }
-    bundle(&all)
-}
-
-const FLASK: &[&str] = &[
-    "flask",
-    "werkzeug",
-    "jinja2",
-    "markupsafe",
-    "itsdangerous",
-    "click",
-    "blinker",
-];
-const STARLETTE: &[&str] = &["starlette", "anyio", "idna", "typing_extensions"];
-
 fn a_script_needs_nothing_else() {
     let deployed = deploy("hello", HELLO);
     assert_eq!(deployed.function.engine.unwrap().name.as_str(), "python");
@@ -96,249 +59,6 @@ fn a_script_needs_nothing_else() {
     let info = engines.find(|engine| engine.name.as_str() == "python");
     let info = info.unwrap();
     assert!(info.is_carried && info.is_warm, "{info:?}");
-}
-
-fn flask_runs_as_it_is() {
-    let app = r#"
-from flask import Flask, Response, abort, redirect, render_template, request, session
-app = Flask(__name__)
-app.secret_key = "k"
-@app.get("/")
-def index():
-    return render_template("page.html", name=request.args.get("name", "world"))
-@app.post("/echo")
-def echo():
-    return {"got": request.get_json(), "size": len(request.data)}
-@app.post("/form")
-def form():
-    file = request.files["f"]
-    return {"a": request.form["a"], "name": file.filename, "text": file.read().decode()}
-@app.get("/fail")
-def fail():
-    raise ValueError("nö")
-@app.get("/stream")
-def stream():
-    return Response((f"{i} " for i in range(5)), mimetype="text/plain")
-@app.get("/users/<name>")
-def user(name):
-    session["user"] = name
-    return name
-@app.get("/away")
-def away():
-    return redirect("/users/x")
-@app.get("/static-text")
-def text():
-    return app.send_static_file("a.txt")
-"#;
-    let upload = with_packages(
-        &[
-            ("app.py", app),
-            (
-                "templates/page.html",
-                "{% extends 'base.html' %}{% block b %}Hello {{ name }}!{% endblock %}",
-            ),
-            (
-                "templates/base.html",
-                "<h1>{% block b %}{% endblock %}</h1>",
-            ),
-            ("static/a.txt", "kept in a file"),
-        ],
-        FLASK,
-    );
-    BENCH.deploy("flask", &upload, FunctionOptions::default());
-    assert_eq!(
-        BENCH.text("/flask/?name=%3C%C3%BC"),
-        "<h1>Hello &lt;ü!</h1>"
-    );
-    let kind = "content-type: application/json\r\n";
-    let echo = BENCH.request("POST", "/flask/echo", kind, r#"{"a":"ü"}"#);
-    assert_eq!(echo.body.trim(), r#"{"got":{"a":"\u00fc"},"size":10}"#);
-    let form = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nü\r\n--b\r\n\
-        Content-Disposition: form-data; name=\"f\"; filename=\"n.txt\"\r\n\r\nx\r\n--b--\r\n";
-    let kind = "content-type: multipart/form-data; boundary=b\r\n";
-    let told = BENCH.request("POST", "/flask/form", kind, form).body;
-    assert_eq!(told.trim(), r#"{"a":"\u00fc","name":"n.txt","text":"x"}"#);
-    assert_eq!(BENCH.text("/flask/stream"), "0 1 2 3 4 ");
-    let user = BENCH.get("/flask/users/%C3%A4");
-    assert_eq!(user.body, "ä");
-    assert!(user.headers.iter().any(|(name, _)| name == "set-cookie"));
-    assert_eq!(BENCH.get("/flask/away").status, 302);
-    assert_eq!(BENCH.get("/flask/none").status, 404);
-    assert_eq!(BENCH.text("/flask/static-text"), "kept in a file");
-    assert_eq!(BENCH.get("/flask/fail").status, 500);
-    BENCH.log_once("flask", |lines| {
-        lines.iter().any(|line| line.text == "ValueError: nö")
-    });
-}
-
-fn starlette_runs_as_it_is() {
-    let app = r#"
-import asyncio, contextlib
-from starlette.applications import Starlette
-from starlette.background import BackgroundTask
-from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
-from starlette.routing import Route
-@contextlib.asynccontextmanager
-async def lifespan(app):
-    print("started")
-    yield {"made": "at deployment"}
-async def home(request):
-    await asyncio.sleep(0.001)
-    return PlainTextResponse(f"{request.url.path} {request.query_params['a']} {request.state.made}")
-async def echo(request):
-    return JSONResponse({"size": sum([len(piece) async for piece in request.stream()])})
-def blocking(request):
-    return PlainTextResponse("not async")
-async def stream(request):
-    async def pieces():
-        for i in range(3):
-            yield f"{i} "
-            await asyncio.sleep(0.001)
-    return StreamingResponse(pieces())
-async def later(request):
-    async def work():
-        await asyncio.sleep(0.005)
-        print("after the response")
-    return PlainTextResponse("now", background=BackgroundTask(work))
-app = Starlette(lifespan=lifespan, routes=[
-    Route("/", home), Route("/echo", echo, methods=["POST"]), Route("/blocking", blocking),
-    Route("/stream", stream), Route("/later", later),
-])
-"#;
-    let upload = with_packages(&[("main.py", app)], STARLETTE);
-    BENCH.deploy("starlette", &upload, FunctionOptions::default());
-    assert_eq!(BENCH.text("/starlette/?a=%C3%BC"), "/ ü at deployment");
-    let body = "x".repeat(300_000);
-    let echo = BENCH.request("POST", "/starlette/echo", "", &body);
-    assert_eq!(echo.body, r#"{"size":300000}"#);
-    let blocking = BENCH.get("/starlette/blocking");
-    assert_eq!(blocking.body, "not async", "{:?}", BENCH.log("starlette"));
-    assert_eq!(BENCH.text("/starlette/stream"), "0 1 2 ");
-    assert_eq!(BENCH.text("/starlette/later"), "now");
-    BENCH.log_once("starlette", |lines| {
-        lines.iter().any(|line| line.text == "after the response")
-    });
-    let log = BENCH.log("starlette");
-    let started = log.iter().filter(|line| *line == "started").count();
-    assert_eq!(started, 1, "{log:?}");
-}
-
-fn bottle_and_jinja_run_as_they_are() {
-    let app = r#"
-import bottle
-app = bottle.Bottle()
-@app.route("/hello/<name>")
-def hello(name):
-    return bottle.template("<b>Hello {{name}}</b>", name=name)
-@app.post("/echo")
-def echo():
-    return {"got": bottle.request.json, "a": bottle.request.query.a}
-"#;
-    let upload = with_packages(&[("app.py", app)], &["bottle"]);
-    BENCH.deploy("bottle", &upload, FunctionOptions::default());
-    assert_eq!(BENCH.text("/bottle/hello/%3C"), "<b>Hello &lt;</b>");
-    let kind = "content-type: application/json\r\n";
-    let echo = BENCH.request("POST", "/bottle/echo?a=1", kind, "[1]");
-    assert_eq!(echo.body, r#"{"got": [1], "a": "1"}"#);
-    assert_eq!(BENCH.get("/bottle/none").status, 404);
-    let app = r#"
-from jinja2 import Environment, FileSystemLoader, PackageLoader, select_autoescape
-pages = Environment(loader=FileSystemLoader("pages"), autoescape=select_autoescape())
-PAGE = pages.get_template("list.html")
-def handler(request):
-    return PAGE.render(names=request.query.get_all("name"))
-"#;
-    let page = "{% for name in names %}<li>{{ name|upper }}</li>{% else %}none{% endfor %}";
-    let files = [("main.py", app), ("pages/list.html", page)];
-    let upload = with_packages(&files, &["jinja2", "markupsafe"]);
-    BENCH.deploy("jinja", &upload, FunctionOptions::default());
-    assert_eq!(
-        BENCH.text("/jinja/?name=%C3%A4&name=%3Cb"),
-        "<li>Ä</li><li>&lt;B</li>"
-    );
-    assert_eq!(BENCH.text("/jinja/"), "none");
-}
-
-/// What is left of a body unread is given back; an instance that trapped would be reported.
-fn a_body_may_be_left_unread() {
-    deploy(
-        "unread",
-        "def app(environ, start_response):\n  read = environ['wsgi.input'].read(3)\n  start_response('200 OK', [])\n  return [read]",
-    );
-    let body = "abc".repeat(100_000);
-    for body in ["abc", body.as_str()] {
-        for _ in 0..3 {
-            assert_eq!(BENCH.request("POST", "/unread/", "", body).body, "abc");
-        }
-    }
-    assert_eq!(BENCH.log("unread"), Vec::<String>::new());
-}
-
-/// A name for the files of each version: what a client has kept of one before is not the same.
-fn files_have_changed_with_a_new_version() {
-    let app = "from flask import Flask\napp = Flask(__name__)";
-    let mut tags = HashSet::new();
-    for text in ["v1", "v2"] {
-        let upload = with_packages(&[("app.py", app), ("static/a.txt", text)], FLASK);
-        BENCH.deploy("static", &upload, FunctionOptions::default());
-        let answer = BENCH.get("/static/static/a.txt");
-        assert_eq!(answer.body, text);
-        let tag = answer.headers.iter().find(|(name, _)| name == "etag");
-        assert!(tags.insert(tag.unwrap().1.clone()), "{tags:?}");
-        let known = format!("if-none-match: {}\r\n", tag.unwrap().1);
-        let again = BENCH.request("GET", "/static/static/a.txt", &known, "");
-        assert_eq!(again.status, 304, "{again:?}");
-    }
-}
-
-fn bodies_stream_both_ways() {
-    deploy(
-        "stream",
-        "
-import time
-from faasw import Response
-def upper(request):
-    for piece in request:
-        yield piece.upper()
-def count():
-    for i in range(1, 6):
-        time.sleep(0.001)
-        yield f'{i} '
-def handler(request):
-    if request.path == '/through':
-        return Response(request)
-    if request.path == '/upper':
-        return Response(upper(request))
-    if request.path == '/whole':
-        return Response(request.body, 207, [('set-cookie', 'a=1'), ('Set-Cookie', 'b=2')])
-    if request.path == '/form':
-        return request.form().pairs()
-    return Response(count())
-",
-    );
-    let body = "aé🦀\0".repeat(100_000);
-    for way in ["through", "whole"] {
-        let answer = BENCH.request("POST", &format!("/stream/{way}"), "", &body);
-        assert!(answer.body == body, "{way}");
-        if way == "whole" {
-            let cookies = answer
-                .headers
-                .iter()
-                .filter(|(name, _)| name == "set-cookie");
-            let cookies: Vec<_> = cookies.map(|(_, value)| value.as_str()).collect();
-            assert_eq!(
-                (answer.status, cookies),
-                (207, vec!["a=1; Path=/stream/", "b=2; Path=/stream/"])
-            );
-        }
-    }
-    let upper = BENCH.request("POST", "/stream/upper", "", &body);
-    assert!(upper.body == body.to_ascii_uppercase());
-    assert_eq!(BENCH.text("/stream/"), "1 2 3 4 5 ");
-    let form = BENCH.request("POST", "/stream/form", "", "a=%C3%BC&a=2&b=");
-    assert_eq!(form.body, r#"[["a", "ü"], ["a", "2"], ["b", ""]]"#);
-    let head = BENCH.request("HEAD", "/stream/whole", "", "");
-    assert_eq!((head.status, head.body.as_str()), (207, ""));
 }
 
 fn what_a_script_does_first_it_does_once() {
@@ -362,6 +82,53 @@ def handler(request):
     let log = BENCH.log("once");
     let said = log.iter().filter(|line| *line == "at deployment");
     assert_eq!(said.count(), 1, "{log:?}");
+}
+
+/// Collections write to every object that there is: none runs before what they write to is a
+/// request's own.
+fn cycles_are_collected_from_the_first_request_on() {
+    let text = "
+import gc
+AT_TOP = gc.isenabled()
+class Ring:
+    def __init__(self):
+        self.ring, self.data = self, bytes(4096)
+def handler(request):
+    if request.path == '/never':
+        gc.disable()
+    for _ in range(50_000):
+        Ring()
+    return f'{AT_TOP} {gc.isenabled()}'
+";
+    let options = FunctionOptions::default().memory(96 << 20);
+    BENCH.deploy("cycles", &one(text), options);
+    assert_eq!(BENCH.text("/cycles/"), "False True");
+    assert_eq!(BENCH.get("/cycles/never").status, 502);
+}
+
+fn print_and_logging_are_the_log() {
+    deploy(
+        "logs",
+        "
+import logging, sys
+log = logging.getLogger('shop')
+def handler(request):
+    print('printed', 'ü')
+    print('two\\nlines', file=sys.stderr)
+    log.warning('logged %s', 'ä')
+    log.info('too little to be logged')
+    return ''
+",
+    );
+    BENCH.text("/logs/");
+    let log = BENCH.log_once("logs", |lines| lines.len() >= 4);
+    let said = |wanted| {
+        let lines = log.iter().filter(|line| line.stream == wanted);
+        lines.map(|line| line.text.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(said(LogStream::Out), ["printed ü"]);
+    assert_eq!(said(LogStream::Err), ["two", "lines", "logged ä"]);
+    assert!(log.iter().all(|line| line.instance != 0), "{log:?}");
 }
 
 fn errors_name_file_line_and_stack() {
@@ -505,73 +272,14 @@ fn the_examples_do_what_they_say() {
             .iter()
             .any(|line| line.text.contains("JSONDecodeError"))
     });
-}
-
-/// Top levels that never end are engines' affair: `e2e_engines`.
-fn hostile_scripts_end_alone() {
-    let tight = || {
-        FunctionOptions::default()
-            .cpu_time(time_limit(3))
-            .first_byte(time_limit(3))
-    };
-    deploy("good", HELLO);
-    for (text, wanted) in [
-        (
-            "a = []\nwhile True: a.append(bytes(1 << 20))",
-            "MemoryError",
-        ),
-        ("a = []\nwhile True: a.append([a])", "MemoryError"),
-        ("import json\njson.loads('[' * 100000)", "trap"),
-        (
-            "import sys\nsys.stdout = sys.stderr = None\nraise ValueError('x')",
-            "ValueError: x",
-        ),
-        (
-            "import builtins\nfor name in dir(builtins): setattr(builtins, name, None)",
-            "",
-        ),
-        ("import sys\nsys.modules.clear()\nraise ValueError('x')", ""),
-        (
-            "import sys\nfor module in list(sys.modules.values()): vars(module).clear()",
-            "",
-        ),
-        (
-            "class E(BaseException):\n  __class__ = property(lambda s: 1 / 0)\nraise E",
-            "",
-        ),
-        ("import os\nos._exit(0)", ""),
-    ] {
-        let said = refused(text).to_string();
-        assert!(said.contains(wanted), "{text}: {said}");
-    }
-    let handlers = [
-        ("fills", "a = []\n  while True: a.append([a])", 502),
-        (
-            "nests",
-            "a = []\n  for _ in range(100000): a = [a]\n  return repr(a)",
-            502,
-        ),
-        (
-            "floods",
-            "for _ in range(5000): print('x' * 1000)\n  return ''",
-            200,
-        ),
-        ("exits", "import os\n  os._exit(1)", 502),
-        ("spins", "while True: pass", 504),
-        ("sleeps", "import time\n  time.sleep(10000)", 504),
-        (
-            "spoils",
-            "import sys\n  sys.stdout = sys.stderr = None\n  1 / 0",
-            502,
-        ),
-    ];
-    for (name, body, status) in handlers {
-        let text = format!("def handler(request):\n  {body}\n");
-        BENCH.deploy(name, &one(&text), tight());
-        let answer = BENCH.get(&format!("/{name}/"));
-        assert_eq!(answer.status, status, "{name}: {answer:?}");
-    }
-    assert_eq!(BENCH.text("/good/"), "hello");
+    // By `openssl dgst -sha256 -hmac`.
+    let signed = "x-github-event: issues\r\n\
+        x-hub-signature-256: sha256=5ccdd8275f57d608741ad8390e42e8696ebfcd85607d9c2ef890769dda8f7568\r\n";
+    let taken = BENCH.request("POST", "/webhook/", signed, r#"{"action":"opened"}"#);
+    assert_eq!((taken.status, taken.body.as_str()), (204, ""), "{taken:?}");
+    BENCH.log_once("webhook", |lines| {
+        lines.iter().any(|line| line.text == "INFO issues opened")
+    });
 }
 
 /// Ten scripts have one engine below them, and little of their own.
@@ -611,14 +319,19 @@ fn main() {
         starlette_runs_as_it_is,
         bottle_and_jinja_run_as_they_are,
         bodies_stream_both_ways,
+        binary_bodies_arrive_as_they_were_sent,
         a_body_may_be_left_unread,
         files_have_changed_with_a_new_version,
+        warm_up_requests_leave_compiled_templates,
         what_a_script_does_first_it_does_once,
+        cycles_are_collected_from_the_first_request_on,
+        print_and_logging_are_the_log,
         errors_name_file_line_and_stack,
         nothing_random_is_the_same_in_two_forks,
         secrets_are_not_drawn_at_deployment_unasked,
         the_examples_do_what_they_say,
         hostile_scripts_end_alone,
+        top_levels_that_never_end_are_refused,
         scripts_share_their_engine,
         a_new_folder_is_a_function,
     ]);
