@@ -20,6 +20,9 @@ use e2e::{
 use faasw::{Digest, FreezePolicy, FunctionOptions, Initialised, Node};
 
 const FOUND: &str = "host/tests/e2e/wizened.wat";
+/// Tells what it does on standard error; its export is [`TELLING_INIT`].
+const TELLING: &str = "host/tests/e2e/telling-component.wat";
+const TELLING_INIT: &str = "prepare";
 const STATEFUL: &str = "host/tests/e2e/wizened-component.wat";
 const FOUND_INIT: &str = "wizer-initialize";
 
@@ -56,6 +59,57 @@ fn a_module_that_brings_an_initialiser_is_initialised_once() {
         let texts: Vec<&str> = log.iter().map(|line| line.text.as_str()).collect();
         assert_eq!(texts, ["initialised"; 2]);
         assert!(log.iter().all(|line| line.instance == 0));
+    });
+}
+
+/// Told by what it asks of the host: it writes a line when it is initialised, and another when it
+/// is called, so that lines of requests are known to be seen.
+fn initialisation_asks_nothing_of_the_host_in_a_request() {
+    const REQUESTS: usize = 25;
+    with_node(|bench| {
+        let module = String::from_utf8(e2e::file(FOUND)).unwrap();
+        let place = "(call $count (i32.const 66))";
+        assert_eq!(module.matches(place).count(), 1);
+        let tells =
+            "(drop (call $fd_write (i32.const 2) (i32.const 24) (i32.const 1) (i32.const 512)))";
+        let module = module.replace(place, &format!("{place} {tells}")).replace(
+            "(data (i32.const 80)",
+            "(data (i32.const 24) \"\\60\\00\\00\\00\\06\\00\\00\\00\") \
+             (data (i32.const 96) \"asked\\n\") (data (i32.const 80)",
+        );
+        let forms = [
+            (
+                "module",
+                module.into_bytes(),
+                FunctionOptions::default(),
+                "111\n",
+            ),
+            ("component", e2e::file(TELLING), by(TELLING_INIT), "1"),
+        ];
+        for (name, upload, options, answer) in forms {
+            let ready = wizen(bench, &upload, options.clone()).unwrap();
+            for (upload, options, initialised) in [
+                (&upload, options, &[0][..]),
+                // There the rewritten module is all that is left of it.
+                (&ready, FunctionOptions::default(), &[][..]),
+            ] {
+                let function = bench.deploy(name, upload, options).function;
+                let is_now = matches!(function.init, Some(Initialised::AsModule { .. }));
+                assert_eq!(is_now, !initialised.is_empty(), "{function:?}");
+                for _ in 0..REQUESTS {
+                    assert_eq!(bench.text(&format!("/{name}/")), answer);
+                }
+                let all = REQUESTS + initialised.len();
+                let log = bench.log_once(name, |lines| lines.len() >= all);
+                let of = |text: &str| {
+                    let lines = log.iter().filter(|line| line.text == text);
+                    lines.map(|line| line.instance).collect::<Vec<_>>()
+                };
+                assert_eq!(of("initialised"), initialised, "{name}: {log:?}");
+                assert_eq!((of("asked").len(), log.len()), (REQUESTS, all));
+                bench.block_on(bench.node.remove(name)).unwrap();
+            }
+        }
     });
 }
 
@@ -300,6 +354,7 @@ fn main() {
     e2e::main(tests![
         the_example_is_initialised_once,
         a_module_that_brings_an_initialiser_is_initialised_once,
+        initialisation_asks_nothing_of_the_host_in_a_request,
         what_was_made_outlives_the_node,
         it_is_what_upstreams_tool_makes_of_it,
         a_command_that_is_resumed_does_not_begin_anew,

@@ -14,8 +14,10 @@ pub struct RawResponse {
     pub status: u16,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Without its chunks' framing.
+    /// Without its chunks' framing; what is no UTF-8 shows as U+FFFD.
     pub body: String,
+    /// The same as it came.
+    pub bytes: Vec<u8>,
     /// Fields behind a body in chunks.
     pub trailers: Vec<(String, String)>,
     /// Whether the body came to the end that its framing announced.
@@ -70,23 +72,24 @@ pub async fn request(
     method: &str,
     path: &str,
     headers: &str,
-    body: &str,
+    body: impl AsRef<[u8]>,
 ) -> RawResponse {
+    let body = body.as_ref();
     let length = if body.is_empty() {
         String::new()
     } else {
         format!("Content-Length: {}\r\n", body.len())
     };
-    let text = format!(
-        "{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{length}{headers}\r\n{body}"
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{length}{headers}\r\n"
     );
-    send(address, text.as_bytes()).await
+    send(address, &[head.as_bytes(), body].concat()).await
 }
 
 /// Takes the first final response apart; what follows its head is the body.
 pub fn parse(answer: &[u8]) -> RawResponse {
     let text = String::from_utf8_lossy(answer);
-    let (head, body) = text
+    let (head, _) = text
         .split_once("\r\n\r\n")
         .unwrap_or_else(|| panic!("no response: {text:?}"));
     let mut lines = head.split("\r\n");
@@ -98,14 +101,6 @@ pub fn parse(answer: &[u8]) -> RawResponse {
         .unwrap()
         .parse()
         .unwrap();
-    if status == 100 {
-        return parse(body.as_bytes());
-    }
-    let headers = fields(lines);
-    let header = |name: &str| {
-        let found = headers.iter().find(|(other, _)| other == name);
-        found.map(|(_, value)| value.as_str())
-    };
     // Offsets in the text would be wrong for bytes that are not UTF-8.
     let start = answer
         .windows(4)
@@ -113,6 +108,14 @@ pub fn parse(answer: &[u8]) -> RawResponse {
         .unwrap()
         + 4;
     let raw = &answer[start..];
+    if status == 100 {
+        return parse(raw);
+    }
+    let headers = fields(lines);
+    let header = |name: &str| {
+        let found = headers.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str())
+    };
     let (bytes, trailers, is_whole) = if header("transfer-encoding") == Some("chunked") {
         let (bytes, trailers, rest) = unchunk(raw);
         (bytes, trailers, rest.is_some())
@@ -124,6 +127,7 @@ pub fn parse(answer: &[u8]) -> RawResponse {
     RawResponse {
         status,
         body: String::from_utf8_lossy(&bytes).into_owned(),
+        bytes,
         headers,
         trailers,
         is_whole,
@@ -216,6 +220,7 @@ pub fn parse_all(mut bytes: &[u8], heads: &[usize]) -> Vec<RawResponse> {
                 content.to_vec()
             };
             response.body = String::from_utf8_lossy(&content).into_owned();
+            response.bytes = content;
         }
         all.push(response);
     }
@@ -234,6 +239,7 @@ fn parse_head(head: &[u8]) -> RawResponse {
         status: status.unwrap_or_else(|| panic!("no status line: {first:?}")),
         headers: fields(lines),
         body: String::new(),
+        bytes: Vec::new(),
         trailers: Vec::new(),
         is_whole: true,
     }

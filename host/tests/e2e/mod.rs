@@ -7,9 +7,10 @@ pub mod initialised;
 pub mod process;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     future::Future,
     net::SocketAddr,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
         LazyLock, Mutex,
@@ -44,6 +45,30 @@ pub fn bundle(files: &[(&str, &str)]) -> Vec<u8> {
         .map(|(path, content)| (*path, content.as_bytes()))
         .collect();
     script::write(&files).unwrap()
+}
+
+/// Every value that a byte can have, first in their order, then 300 KiB of them mixed and a
+/// little more: no text, and no whole number of any buffer.
+pub fn binary() -> Vec<u8> {
+    let mixed = (0..(300_u32 << 10) + 7).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 24) as u8);
+    (0..=u8::MAX).chain(mixed).collect()
+}
+
+/// The files of compiled code that this program's nodes hold, by their inodes. Microvms map
+/// these, and have no other.
+pub fn code_files() -> HashSet<u64> {
+    let mut inodes = HashSet::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let path = entry.unwrap().path();
+        // One of them is the folder itself, which is closed by now.
+        let (Ok(name), Ok(file)) = (std::fs::read_link(&path), std::fs::metadata(&path)) else {
+            continue;
+        };
+        if name.to_string_lossy().starts_with("/memfd:faasw-code") {
+            inodes.insert(file.ino());
+        }
+    }
+    inodes
 }
 
 /// A node in this program, on real KVM, with its gateway.
@@ -138,8 +163,24 @@ impl Bench {
     }
 
     /// `headers` end in line breaks.
-    pub fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> RawResponse {
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: impl AsRef<[u8]>,
+    ) -> RawResponse {
         self.block_on(raw::request(self.address, method, path, headers, body))
+    }
+
+    /// Sends bytes that are no text to a path whose function gives them back.
+    pub fn assert_gives_back_bytes(&self, path: &str) {
+        let body = binary();
+        let answer = self.request("POST", path, "", &body);
+        let (status, size) = (answer.status, answer.bytes.len());
+        assert_eq!((status, size), (200, body.len()), "{path}");
+        let differs = answer.bytes.iter().zip(&body).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "{path}");
     }
 
     /// The texts of a function's log.

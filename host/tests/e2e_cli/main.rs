@@ -14,6 +14,7 @@ mod common;
 mod e2e;
 
 mod scripts;
+mod warm_up;
 
 use std::{
     io::Read as _,
@@ -27,8 +28,9 @@ use common::time_limit;
 use e2e::process::{Running, descendants, faasw, get, is_alive};
 use scripts::{
     a_new_folder_is_a_function, scripts_run_by_engines_that_the_command_adds,
-    up_runs_a_folder_and_watches_it,
+    up_runs_a_folder_and_watches_it, up_runs_the_readmes_first_example,
 };
+use warm_up::warm_up_requests_come_from_files_too;
 
 fn run(words: &[&str], data_dir: &Path) -> Output {
     faasw(words)
@@ -466,6 +468,8 @@ fn main() {
         scripts_run_by_engines_that_the_command_adds,
         a_new_folder_is_a_function,
         up_runs_a_folder_and_watches_it,
+        up_runs_the_readmes_first_example,
+        warm_up_requests_come_from_files_too,
         doctor_runs_a_guest,
     ]);
 }

@@ -3,7 +3,10 @@
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use crate::{
-    e2e::process::{Running, faasw, get},
+    e2e::{
+        self,
+        process::{Running, faasw, get},
+    },
     good, run,
 };
 
@@ -156,5 +159,30 @@ pub fn up_runs_a_folder_and_watches_it() {
     write("f.lua", "return 'two'");
     up.said("shop: redeployed");
     assert_eq!(get(address, "/shop/").body, "two");
+    assert_eq!(up.stop("TERM"), Some(0));
+}
+
+/// The script at the top of README.md; that its engine is compiled first is said.
+pub fn up_runs_the_readmes_first_example() {
+    let readme = String::from_utf8(e2e::file("README.md")).unwrap();
+    let example = readme.split("```").nth(1).unwrap();
+    let script = example.strip_prefix("js\n").unwrap();
+    assert_eq!(script.lines().count(), 3, "{script}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hello.js");
+    std::fs::write(&file, script).unwrap();
+    let mut up = Running::start(&["up", file.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let line = up.line();
+    let address = line
+        .strip_prefix("  curl http://")
+        .and_then(|rest| rest.strip_suffix("/hello/\n"));
+    let address = address
+        .unwrap_or_else(|| panic!("{line:?} {}", up.stderr()))
+        .parse()
+        .unwrap();
+    let answer = get(address, "/hello/").body;
+    assert!(answer.starts_with("Hello from http://"), "{answer}");
+    up.said("compiling the language engine js, 2");
+    up.said("hello: making its seed…");
     assert_eq!(up.stop("TERM"), Some(0));
 }

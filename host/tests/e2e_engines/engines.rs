@@ -182,3 +182,27 @@ pub fn a_script_whose_seed_does_not_fit_is_served() {
     }
     bench.end();
 }
+
+/// Whose code a function's microVMs map is told by caches: each has a file of its own, even of
+/// the same module, but for scripts, whose code is their engine's.
+pub fn compiled_code_is_shared_by_scripts_of_one_engine_only() {
+    let bench = Bench::start(Node::builder(), limits());
+    let before = e2e::code_files();
+    let added = || e2e::code_files().difference(&before).count();
+    add(&bench, "lua", &e2e::file(LUA)).unwrap();
+    assert_eq!(added(), 1);
+    for name in ["f", "g"] {
+        deploy(&bench, name, HELLO);
+        assert_eq!(bench.text(&format!("/{name}/x")), "hello /x");
+    }
+    assert_eq!(added(), 1);
+    let module = e2e::file("examples/hello/hello.wasm");
+    for (name, files) in [("a", 2), ("b", 3)] {
+        let deployed = bench.deploy(name, &module, FunctionOptions::default());
+        // Compiled once, and found by its digest.
+        assert_eq!(deployed.compile_time.is_some(), name == "a");
+        assert_eq!(bench.get(&format!("/{name}/")).status, 200);
+        assert_eq!(added(), files);
+    }
+    bench.end();
+}

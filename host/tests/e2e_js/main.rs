@@ -8,17 +8,28 @@
     reason = "a test may panic"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+#[path = "../e2e/mod.rs"]
 mod e2e;
+
+mod bodies;
+mod engine;
+mod hostile;
 
 use std::collections::HashSet;
 
+use bodies::{binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways};
 use common::time_limit;
-use e2e::{BENCH, Bench, bundle, limits};
-use faasw::{
-    DeployError, Deployed, EngineError, EngineInfo, Extension, FreezePolicy, FunctionOptions, Node,
-    SeedError,
+use e2e::{BENCH, Bench, bundle};
+use engine::{
+    an_engine_of_the_operator_takes_its_place, scripts_share_their_engine,
+    the_engine_is_made_once_and_kept,
 };
+use faasw::{
+    DeployError, Deployed, EngineInfo, FreezePolicy, FunctionOptions, SeedError, WarmUpRequest,
+};
+use hostile::hostile_scripts_end_alone;
 
 const HELLO: &str = "export default { fetch(request) { return new Response('hello') } }";
 
@@ -116,69 +127,6 @@ fn requests_and_responses_keep_what_they_have() {
     assert_eq!(answer.body, body);
     let nothing = BENCH.request("HEAD", "/echo/", "x-sent: s\r\n", "");
     assert_eq!((nothing.status, nothing.body.as_str()), (207, ""));
-}
-
-fn bodies_stream_both_ways() {
-    deploy(
-        "stream",
-        "export default { async fetch(request, env, ctx) {
-            const path = new URL(request.url).pathname;
-            if (path === '/through') return new Response(request.body);
-            if (path === '/upper') return new Response(request.body
-                .pipeThrough(new TextDecoderStream())
-                .pipeThrough(new TransformStream({ transform: (text, to) => to.enqueue(text.toUpperCase()) }))
-                .pipeThrough(new TextEncoderStream()));
-            if (path === '/form') {
-                const form = await request.formData();
-                return Response.json(await Promise.all([...form].map(async ([name, value]) =>
-                    [name, typeof value === 'string' ? value : `${value.name} ${value.type} ${await value.text()}`])));
-            }
-            ctx.waitUntil((async () => {
-                await new Promise((done) => setTimeout(done, 5));
-                console.log('after the response');
-            })());
-            let count = 0;
-            return new Response(new ReadableStream({ async pull(to) {
-                await new Promise((done) => setTimeout(done, 1));
-                to.enqueue(new TextEncoder().encode(`${++count} `));
-                if (count === 5) to.close();
-            } }));
-        } }",
-    );
-    let body = "aé🦀".repeat(100_000);
-    let through = BENCH.request("POST", "/stream/through", "", &body);
-    assert_eq!(through.body, body);
-    let upper = BENCH.request("POST", "/stream/upper", "", &body);
-    assert_eq!(upper.body, body.to_uppercase());
-    assert_eq!(BENCH.text("/stream/"), "1 2 3 4 5 ");
-    BENCH.log_once("stream", |lines| {
-        lines.iter().any(|line| line.text == "after the response")
-    });
-    let form = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nü\r\n--b\r\n\
-        Content-Disposition: form-data; name=\"f\"; filename=\"n.txt\"\r\n\
-        Content-Type: text/x\r\n\r\nx\r\n--b--\r\n";
-    let told = BENCH.request(
-        "POST",
-        "/stream/form",
-        "content-type: multipart/form-data; boundary=b\r\n",
-        form,
-    );
-    assert_eq!(told.body, r#"[["a","ü"],["f","n.txt text/x x"]]"#);
-    // Some that have nothing, and some that are none.
-    for (form, status) in [
-        ("--b--", 200),
-        ("\r\n--b--", 200),
-        ("", 502),
-        ("--b", 502),
-        ("--b\r\n", 502),
-        ("--b\r\n\r\n", 502),
-        ("--bb\r\n\r\n--b--", 502),
-        ("--b\r\nno field\r\n\r\n\r\n--b--", 502),
-    ] {
-        let kind = "content-type: multipart/form-data; boundary=b\r\n";
-        let answer = BENCH.request("POST", "/stream/form", kind, form);
-        assert_eq!(answer.status, status, "{form:?}: {answer:?}");
-    }
 }
 
 fn what_a_script_does_first_it_does_once() {
@@ -319,6 +267,14 @@ fn the_examples_do_what_they_say() {
     BENCH.log_once("webhook", |lines| {
         lines.iter().any(|line| line.text.contains("SyntaxError"))
     });
+    // By `openssl dgst -sha256 -hmac`.
+    let signed = "x-github-event: issues\r\n\
+        x-hub-signature-256: sha256=5ccdd8275f57d608741ad8390e42e8696ebfcd85607d9c2ef890769dda8f7568\r\n";
+    let taken = BENCH.request("POST", "/webhook/", signed, r#"{"action":"opened"}"#);
+    assert_eq!((taken.status, taken.body.as_str()), (204, ""), "{taken:?}");
+    BENCH.log_once("webhook", |lines| {
+        lines.iter().any(|line| line.text == "issues opened")
+    });
 }
 
 fn the_environment_is_an_argument() {
@@ -333,88 +289,58 @@ fn the_environment_is_an_argument() {
     );
 }
 
-fn hostile_scripts_end_alone() {
-    let mut tight = limits();
-    tight.instantiation = time_limit(2);
-    tight.cpu_time = time_limit(2);
-    let bench = Bench::start(Node::builder(), tight);
-    let why = |text: &str| {
-        let deploying = bench
-            .node
-            .deploy("bad", one(text), FunctionOptions::default());
-        let deployed = bench.block_on(deploying);
-        deployed
-            .map(|done| panic!("{done:?}"))
-            .unwrap_err()
-            .to_string()
-    };
-    bench.deploy("good", &one(HELLO), FunctionOptions::default());
-    for (text, wanted) in [
-        (
-            "const a = []; for (;;) a.push(new Uint8Array(1 << 20).fill(1))",
-            "out of memory",
-        ),
-        ("const a = []; for (;;) a.push({ a })", "out of memory"),
-        ("let s = 'x'; for (;;) s += s", "string too long"),
-        ("/(a+)+$/.test('a'.repeat(64) + 'b')", "ran longer"),
-        (
-            "throw { get message() { throw 1 }, toString() { throw 2 } }",
-            "Uncaught",
-        ),
-        (
-            "const e = new Error('x'); Object.defineProperty(e, 'stack', { get() { throw 1 } }); throw e",
-            "",
-        ),
-        (
-            "Error.prepareStackTrace = () => { throw 1 }; throw new Error('x')",
-            "",
-        ),
-        (
-            "globalThis.Response = null; String.prototype.includes = null; throw new Error('x')",
-            "",
-        ),
-        (
-            "for (const name of Reflect.ownKeys(globalThis)) try { delete globalThis[name] } catch {}",
-            "nothing to call",
-        ),
-    ] {
-        let said = why(text);
-        assert!(said.contains(wanted), "{text}: {said}");
-    }
-    let spoils = "export default { fetch() {
-        const answer = new Response('spoilt');
-        for (const kind of [Object, Array, Promise, String, Map, Set, Headers, Response, Request])
-            for (const key of Reflect.ownKeys(kind.prototype))
-                try { kind.prototype[key] = () => { throw 1 } } catch {}
-        return answer;
+/// What lies in cycles is found while a request runs, or it would need far more than it may have.
+fn cycles_are_collected_while_a_request_runs() {
+    let text = "export default { fetch(request) {
+        const isKept = new URL(request.url).pathname === '/kept';
+        const kept = [];
+        for (let i = 0; i < 20000; i++) {
+            const ring = { data: new Uint8Array(4096) };
+            ring.data.ring = ring;
+            if (isKept) kept.push(ring);
+        }
+        return new Response('done');
     } }";
-    bench.deploy("spoils", &one(spoils), FunctionOptions::default());
+    let options = FunctionOptions::default().memory(16 << 20);
+    BENCH.deploy("cycles", &one(text), options);
+    assert_eq!(BENCH.text("/cycles/"), "done");
+    assert_eq!(BENCH.get("/cycles/kept").status, 502);
+}
+
+fn warm_up_requests_leave_what_a_script_keeps() {
+    let text = "const pages = new Map();
+        let count = 0;
+        export default { async fetch(request) {
+            const { pathname } = new URL(request.url);
+            if (!pages.has(pathname)) pages.set(pathname, `page ${++count}: ${await request.text()}`);
+            return new Response(pages.get(pathname));
+        } }";
+    let warm = ["POST /b\n\nüb", "/c"].map(|text| WarmUpRequest::new(text).unwrap());
+    let options = warm
+        .into_iter()
+        .fold(FunctionOptions::default(), FunctionOptions::warm_up);
+    BENCH.deploy("warm", &one(text), options);
     for _ in 0..3 {
-        let answer = bench.get("/spoils/");
-        assert!(matches!(answer.status, 200 | 502), "{answer:?}");
+        let ask = |path: &str| BENCH.text(&format!("/warm/{path}"));
+        assert_eq!(
+            (ask("b"), ask("c")),
+            ("page 1: üb".into(), "page 2: ".into())
+        );
+        assert_eq!(ask("d"), "page 3: ");
     }
-    let handlers = [
-        ("fills", "const a = []; for (;;) a.push({ a })", 502),
-        (
-            "floods",
-            "for (let i = 0; i < 5000; i++) console.log('x'.repeat(1000)); return new Response('')",
-            200,
-        ),
-        (
-            "sends",
-            "return new Response(new ReadableStream({ pull(to) { to.enqueue(new Uint8Array(0)) } }))",
-            504,
-        ),
-    ];
-    for (name, body, status) in handlers {
-        let text = format!("export default {{ fetch() {{ {body} }} }}");
-        bench.deploy(name, &one(&text), FunctionOptions::default());
-        let answer = bench.get(&format!("/{name}/"));
-        let cut = answer.status == 200 && status == 504;
-        assert!(answer.status == status || cut, "{name}: {answer:?}");
-    }
-    assert_eq!(bench.text("/good/"), "hello");
-    bench.end();
+}
+
+fn what_cannot_be_fetched_is_said() {
+    deploy(
+        "fetches",
+        "export default { fetch: () => fetch('http://example.com/').then(
+            () => new Response('fetched'),
+            (error) => new Response(`${error instanceof TypeError} ${error}`)) }",
+    );
+    assert_eq!(
+        BENCH.text("/fetches/"),
+        "true TypeError: fetch is not there: functions cannot call out yet"
+    );
 }
 
 /// Neither timers nor streams keep each other waiting, and what is promised is waited for.
@@ -441,102 +367,26 @@ fn everything_that_is_waited_for_has_its_turn() {
     });
 }
 
-/// The operator's engine comes before the one that is carried.
-fn an_engine_of_the_operator_takes_its_place() {
-    let bench = Bench::start(Node::builder(), limits());
-    let lua = e2e::file("fixtures/lua-engine.wasm");
-    let add = |name: &str, extension: &str| {
-        let extensions = vec![Extension::new(extension).unwrap()];
-        let adding = bench.node.add_engine(name, lua.clone(), extensions);
-        bench.block_on(adding)
-    };
-    assert!(engine(&bench, "js").is_some());
-    add("mine", "js").unwrap();
-    assert!(engine(&bench, "js").is_none());
-    let script = one("return function() return 'lua' end");
-    bench.deploy("f", &script, FunctionOptions::default());
-    assert_eq!(bench.text("/f/"), "lua");
-    // Nor is half of it there.
-    let deploying = bench.node.deploy(
-        "g",
-        bundle(&[("handler.mjs", HELLO)]),
-        FunctionOptions::default(),
-    );
-    let error = bench.block_on(deploying).unwrap_err();
-    assert!(matches!(error, DeployError::NoEngine { .. }), "{error}");
-    bench.block_on(bench.node.remove_engine("mine")).unwrap();
-    assert!(engine(&bench, "js").is_some());
-    let unknown = bench.block_on(bench.node.remove_engine("js"));
-    assert!(matches!(unknown, Err(EngineError::Unknown(_))));
-    // Also where that one is there already; what was deployed with it keeps it.
-    bench.deploy("i", &one(HELLO), FunctionOptions::default());
-    assert!(engine(&bench, "js").unwrap().is_warm);
-    add("mine", "js").unwrap();
-    assert!(engine(&bench, "js").is_none());
-    bench.deploy("f", &script, FunctionOptions::default());
-    assert_eq!(
-        (bench.text("/f/"), bench.text("/i/")),
-        ("lua".into(), "hello".into())
-    );
-    bench.block_on(bench.node.remove_engine("mine")).unwrap();
-    bench.block_on(bench.node.warm_engine("js")).unwrap();
-    add("js", "lua").unwrap();
-    assert!(!engine(&bench, "js").unwrap().is_carried);
-    let deploying = bench
-        .node
-        .deploy("h", one(HELLO), FunctionOptions::default());
-    let error = bench.block_on(deploying).unwrap_err();
-    assert!(matches!(error, DeployError::NoEngine { .. }), "{error}");
-    bench.end();
-}
-
-/// Scripts that come at once have one engine made; it is there after a restart, and once it
-/// was removed it is only added again when it is needed.
-fn the_engine_is_made_once_and_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
-    let bench = start();
-    assert!(!engine(&bench, "js").unwrap().is_warm);
-    bench.block_on(async {
-        let deploy = |name| {
-            bench
-                .node
-                .deploy(name, one(HELLO), FunctionOptions::default())
-        };
-        let (a, b, c) = tokio::join!(deploy("a"), deploy("b"), bench.node.warm_engine("js"));
-        assert!(a.is_ok() && b.is_ok() && c.unwrap().is_warm);
-    });
-    let digest = engine(&bench, "js").unwrap().digest;
-    bench.end();
-    drop(bench);
-    let bench = start();
-    assert_eq!(bench.text("/a/"), "hello");
-    let kept = engine(&bench, "js").unwrap();
-    assert!(kept.is_carried && kept.added.is_some() && kept.digest == digest);
-    bench.block_on(bench.node.remove_engine("js")).unwrap();
-    assert_eq!(bench.text("/b/"), "hello");
-    let removed = engine(&bench, "js").unwrap();
-    assert!(removed.added.is_none(), "{removed:?}");
-    bench.deploy("c", &one(HELLO), FunctionOptions::default());
-    assert!(engine(&bench, "js").unwrap().added.is_some());
-    bench.end();
-}
-
 fn main() {
     e2e::main(tests![
         a_script_needs_nothing_else,
         bundles_of_frameworks_run_as_they_are,
         requests_and_responses_keep_what_they_have,
         bodies_stream_both_ways,
+        binary_bodies_arrive_as_they_were_sent,
         what_a_script_does_first_it_does_once,
         errors_name_file_line_and_stack,
         nothing_random_is_the_same_in_two_forks,
         secrets_are_not_drawn_at_deployment_unasked,
         the_examples_do_what_they_say,
         the_environment_is_an_argument,
+        cycles_are_collected_while_a_request_runs,
+        warm_up_requests_leave_what_a_script_keeps,
+        what_cannot_be_fetched_is_said,
         hostile_scripts_end_alone,
         everything_that_is_waited_for_has_its_turn,
         an_engine_of_the_operator_takes_its_place,
         the_engine_is_made_once_and_kept,
+        scripts_share_their_engine,
     ]);
 }
