@@ -302,9 +302,13 @@ class Node:
             if time.monotonic() > deadline:
                 raise Failed(f"{self.data.name} does not come to rest")
 
-    def drop_images(self):
-        """Has no page of an image in memory; gives back how many stayed."""
-        return disk.drop(disk.files_of(self.data / "images"))
+    def is_in_memory(self, name):
+        """Whether a function's seed is; one that nobody has asked for may not be in the tree."""
+        return any(seed["is_in_memory"] for seed in self.admin("tree") if seed["name"] == name)
+
+    def drop_pages(self):
+        """Has nothing of images and of code in the system's memory; gives back the pages that stayed."""
+        return disk.drop(path for folder in ("images", "artifacts") for path in disk.files_of(self.data / folder))
 
 
 def free_port():
