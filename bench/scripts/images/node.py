@@ -252,7 +252,7 @@ class Node:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         connection.sendall(f"POST /{name}/ HTTP/1.1\r\nHost: bench\r\nContent-Length: 100000\r\n\r\n.".encode())
         self.pins.append(connection)
-        until(f"{name} is at work", lambda: self.chain(name)[-1]["busy"])
+        until(f"{name} is at work", lambda: any(seed["busy"] for seed in self.seeds_of(name)))
 
     def let_go(self):
         for pin in self.pins:
@@ -304,7 +304,10 @@ class Node:
 
     def is_in_memory(self, name):
         """Whether a function's seed is; one that nobody has asked for may not be in the tree."""
-        return any(seed["is_in_memory"] for seed in self.admin("tree") if seed["name"] == name)
+        return any(seed["is_in_memory"] for seed in self.seeds_of(name))
+
+    def seeds_of(self, name):
+        return [seed for seed in self.admin("tree") if seed["name"] == name and not seed["is_shared"]]
 
     def drop_pages(self):
         """Has nothing of images and of code in the system's memory; gives back the pages that stayed."""
