@@ -17,6 +17,9 @@ class Cold:
         self.bench, self.function = bench, function
         self.node = Node(bench, data, *NOTHING_STAYS, *PATIENT, *options)
         self.is_pinned = False
+        # A node may know nothing of a function that nobody has asked for.
+        for name in (bench.other, function.name):
+            self.node.ask(name)
 
     def pin(self):
         if self.function.pin:
@@ -45,7 +48,7 @@ class Cold:
     def ask(self, drop=True):
         """The first answer of a seed that is not in memory."""
         before = self.evict()
-        stayed = self.node.drop_images() if drop else 0
+        stayed = self.node.drop_pages() if drop else 0
         read = disk.bytes_read(self.node.data)
         answer = self.node.ask(self.function.name)
         answer.read = disk.bytes_read(self.node.data) - read
@@ -66,7 +69,10 @@ class WorkingSet:
     def __init__(self, bench, node, function, chain, cold_levels):
         is_deep = len(cold_levels) > 1
         image = bench.images[function.name]
-        self.pages_of_layers = sum(seed["layer_bytes"] for seed in chain if seed["level"] in cold_levels) // PAGE
+        cold = [seed for seed in chain if seed["level"] in cold_levels]
+        self.pages_of_layers = sum(seed["layer_bytes"] for seed in cold) // PAGE
+        # Of code it is not known what is used of it. Where it stays in memory nothing is told.
+        self.code = sum(seed.get("code_bytes", 0) for seed in cold)
         told, small = node.working_set(chain[-1]["name"]), node.working_set(bench.other)
         if told and small:
             # Of what all share any function uses what a small one does; the rest is the engine's.

@@ -15,9 +15,9 @@ def measure(bench):
     report.say(
         "## Several cold functions at once\n\n"
         "Copies of one function, each a seed and an image of its own, asked at the same moment with nothing in "
-        "memory: the median of the rounds' means and of their last answers. *divided*: what one alone takes, and the "
-        "working sets of the others at the disk's bandwidth. The goal is that the last answer takes at most as many "
-        "times one alone as there are."
+        "memory: the median of the rounds' means and of their last answers. *divided*: what one alone takes, and "
+        "the working sets of the others, and their code where that was cold, too, at the disk's bandwidth. The "
+        "goal is that the last answer takes at most as many times one alone as there are."
     )
     report.table("function", "at once", "mean ms", "last ms", "divided ms", "last ÷ one alone", "restored", "met")
     for function in bench.all:
@@ -45,9 +45,12 @@ class Crowd:
         node.ask(bench.other)
         node.settle(0.5)
         chain = node.chain(self.names[0])
-        self.used = WorkingSet(bench, node, function, chain, {chain[-1]["level"]}).pages
+        used = WorkingSet(bench, node, function, chain, {chain[-1]["level"]})
+        self.bytes_read = used.pages * PAGE + used.code
         node.stop()
         self.node = Node(bench, data, *NOTHING_STAYS, *PATIENT)
+        for name in (bench.other, *self.names):
+            self.node.ask(name)
         self.node.rest()
         if function.pin:
             self.node.pin(function.pin)
@@ -70,7 +73,7 @@ class Crowd:
         """What so many take that are asked at once, and how many of them were restored."""
         self.evict()
         before = self.forks()
-        self.node.drop_images()
+        self.node.drop_pages()
         answers, together = [], threading.Barrier(count)
 
         def asker(name):
@@ -108,11 +111,13 @@ def crowd_of(bench, function):
             raise Failed("there was no time")
         mean, last = Figure(means), Figure(lasts)
         alone = alone or last
-        divided = alone.median + (size - 1) * crowd.used * PAGE / Figure(speeds).median
+        divided = alone.median + (size - 1) * crowd.bytes_read / Figure(speeds).median
         ratio = Figure([value / alone.median for value in lasts])
         met = "–"
         if size > 1:
             met = report.goal(f"{size} cold at once to one, {function.name}", ratio, size, " ×")
         cells = (ms(mean), ms(last), f"{divided * 1e3:.2f}", ratio.told(), f"{restored} of {size * len(lasts)}", met)
         report.row(function.name, size, *cells)
-        report.keep("crowd", f"{function.name} {size}", mean=mean, last=last, divided=divided, used_pages=crowd.used)
+        report.keep(
+            "crowd", f"{function.name} {size}", mean=mean, last=last, divided=divided, bytes_read=crowd.bytes_read
+        )

@@ -252,7 +252,7 @@ class Node:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         connection.sendall(f"POST /{name}/ HTTP/1.1\r\nHost: bench\r\nContent-Length: 100000\r\n\r\n.".encode())
         self.pins.append(connection)
-        until(f"{name} is at work", lambda: self.chain(name)[-1]["busy"])
+        until(f"{name} is at work", lambda: any(seed["busy"] for seed in self.seeds_of(name)))
 
     def let_go(self):
         for pin in self.pins:
@@ -302,9 +302,16 @@ class Node:
             if time.monotonic() > deadline:
                 raise Failed(f"{self.data.name} does not come to rest")
 
-    def drop_images(self):
-        """Has no page of an image in memory; gives back how many stayed."""
-        return disk.drop(disk.files_of(self.data / "images"))
+    def is_in_memory(self, name):
+        """Whether a function's seed is; one that nobody has asked for may not be in the tree."""
+        return any(seed["is_in_memory"] for seed in self.seeds_of(name))
+
+    def seeds_of(self, name):
+        return [seed for seed in self.admin("tree") if seed["name"] == name and not seed["is_shared"]]
+
+    def drop_pages(self):
+        """Has nothing of images and of code in the system's memory; gives back the pages that stayed."""
+        return disk.drop(path for folder in ("images", "artifacts") for path in disk.files_of(self.data / folder))
 
 
 def free_port():

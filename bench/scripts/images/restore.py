@@ -46,14 +46,15 @@ def measure(bench):
     report = bench.report
     report.say(
         "## A cold restore\n\n"
-        "The node runs, the function's code is in memory, its seed is not; no page of an image is in the "
-        "system's memory. *warm*: the same request in a generic shell forked from the seed in memory. *ideal*: "
-        "warm, and the working set at the bandwidth of that round. *used*: the working set in the layers that were "
-        "cold. *read*: bytes that were read of the disk until the answer, by anybody. *restored*: rounds in which "
-        "the seed came from its image before the request was answered, instead of being done without."
+        "The node runs, the function's seed is not in memory, and no page of an image or of code is in the "
+        "system's. *warm*: the same request in a generic shell forked from the seed in memory. *used*: the working "
+        "set in the layers that were cold. *code*: of compiled code that was cold, which is read whole. *ideal*: "
+        "warm, and the working set at the bandwidth of that round; *and code*: with the code read, too. *read*: "
+        "bytes that were read of the disk until the answer, by anybody. *restored*: rounds in which the seed came "
+        "from its image before the request was answered, instead of being done without."
     )
-    columns = ("function", "cold ms", "warm ms", "used MiB", "read MiB", "ideal ms", "cold ÷ ideal")
-    report.table(*columns, "cold − ideal ms", "restored", "goal", "met")
+    columns = ("function", "cold ms", "warm ms", "used MiB", "code MiB", "read MiB", "ideal ms", "cold ÷ ideal")
+    report.table(*columns, "cold − ideal ms", "cold ÷ ideal and code", "restored", "goal", "met")
     measured = []
     for function in bench.functions:
         for variant in variants(function):
@@ -144,16 +145,18 @@ class Contest:
         dice.shuffle(order)
         told = {way: ways[way]() for way in order}
         cold, warm = told["cold"].seconds, told["warm"].seconds
-        ideal = warm + self.used.pages * PAGE / told["bandwidth"]
+        used, code = self.used.pages * PAGE, self.used.code
+        ideal = warm + used / told["bandwidth"]
         found = {
             "cold": cold,
             "warm": warm,
             "bandwidth": told["bandwidth"],
             "ideal": ideal,
             "ratio": cold / ideal,
+            "ratio with code": cold / (ideal + code / told["bandwidth"]),
             "beyond": cold - ideal,
             "read": told["cold"].read,
-            "wasted": told["cold"].read / (self.used.pages * PAGE),
+            "wasted": told["cold"].read / (used + code),
         }
         for name, seconds in told["lazy"].items():
             found[f"lazy, {name}"] = seconds + warm
@@ -185,10 +188,12 @@ class Contest:
             ms(figures["cold"]),
             ms(figures["warm"]),
             f"{'' if self.used.is_exact else '≤ '}{mib(bytes_used)}",
+            mib(self.used.code),
             mib(figures["read"].median),
             ms(figures["ideal"]),
             figures["ratio"].told(),
             ms(figures["beyond"]),
+            figures["ratio with code"].told(),
             f"{self.restored} of {count}",
             goal,
             met if self.restored == count else f"{met}, but not restored",
@@ -211,8 +216,9 @@ def tell_lazy(report, measured):
         "## Beside paging in as it is touched, and beside making it anew\n\n"
         "*lazily*: the pages of the layers that were cold, written to a file in the order of their addresses and "
         "mapped by one thread, with nothing of it in memory; as many of them touched as are in the working set, in "
-        "runs of its average length at random places and in no order; and the warm request. Columns differ in what the "
-        "system reads round a fault. *anew*: the same node without images. Factors are of the same round."
+        "runs of its average length at random places and in no order; and the warm request. Columns differ in what "
+        "the system reads round a fault; code is not in the file. *anew*: the same node without images. Factors "
+        "are of the same round."
     )
     names = [f"lazily, read-ahead {name}: ms" for name, _ in READ_AHEADS]
     report.table("function", "dump MiB", "touched MiB", "cold ms", *names, "factors", "anew ms", "factor")

@@ -257,7 +257,10 @@ def main():
             flush=True,
         )
         begun = time.monotonic()
-        bench.prepare()
+        try:
+            bench.prepare()
+        except Failed as why:
+            sys.exit(f"the functions cannot be deployed: {why}")
         bench.open_disk()
         for part, measure in PARTS.items():
             if part in arguments.only:
