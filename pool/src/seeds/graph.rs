@@ -276,6 +276,12 @@ impl Seeds {
         });
     }
 
+    /// Whether requests begin before all of a seed is read from its image.
+    pub fn reads_in_parts(&self) -> bool {
+        let stock = self.stock.upgrade();
+        stock.is_some_and(|stock| stock.tells_faults())
+    }
+
     /// A seed as its image has it, if there is one. Some of its memory may be on its way.
     async fn restored(
         self: &Arc<Self>,
@@ -285,8 +291,8 @@ impl Seeds {
         owner: Owner,
     ) -> Option<Arc<Frozen>> {
         let library = self.images.as_ref()?;
-        let has_faults = self.stock.upgrade()?.tells_faults();
-        let restored = library.restore(recipe, parent, owner, has_faults).await;
+        let in_parts = self.reads_in_parts();
+        let restored = library.restore(recipe, parent, owner, in_parts).await;
         if let Some(version) = recipe.version() {
             match restored {
                 Some(_) => version.was_restored(),

@@ -59,7 +59,9 @@ impl Function {
 
     /// Whether its seed comes from an image in less time than it is done without.
     fn is_read(&self) -> bool {
-        self.version().has_quick_image() && self.version().after_init() != Some(false)
+        let (version, seeds) = (self.version(), self.seeds());
+        let is_quick = version.has_image() && seeds.reads_in_parts() || version.has_quick_image();
+        is_quick && version.after_init() != Some(false)
     }
 
     /// Whether a request of this limit may do the steps that lead to its seed.

@@ -215,8 +215,12 @@ impl Version {
         self.learnt().was_made = true;
     }
 
-    /// Whether its seed is read from an image when it is not in memory, as far as that is known,
-    /// and quickly: requests wait for that then.
+    /// Whether its seed is read from an image when it is not in memory, as far as that is known.
+    pub fn has_image(&self) -> bool {
+        self.image_bytes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether that is so, and quick though all of it has to be read: requests wait for it then.
     pub fn has_quick_image(&self) -> bool {
         (1..=QUICK_IMAGE).contains(&self.image_bytes.load(Ordering::Relaxed))
     }
