@@ -76,4 +76,67 @@ mod tests {
             assert!(carried.compressed.len() <= 8 << 20, "{}", carried.name);
         }
     }
+
+    const README: &str = include_str!("../README.md");
+
+    fn file(path: &str) -> String {
+        let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    #[test]
+    fn each_part_of_others_has_the_text_of_its_licence() {
+        let (_, table) = README.split_once("## What is in them of others").unwrap();
+        let rows = table.lines().filter(|line| line.starts_with("| `"));
+        let texts: Vec<&str> = rows
+            .map(|row| {
+                let (_, rest) = row.rsplit_once("](LICENSES/").unwrap();
+                rest.split(')').next().unwrap()
+            })
+            .collect();
+        for carried in ALL {
+            assert!(table.contains(&format!("| `{}`", carried.name)));
+        }
+        for text in &texts {
+            assert!(file(&format!("LICENSES/{text}")).len() > 500, "{text}");
+        }
+        // Nor is there any that nobody names.
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/LICENSES");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(texts.contains(&name.as_str()), "{name}");
+        }
+        for beside in [
+            "scripts/LICENSES/hono.txt",
+            "scripts/LICENSES/itty-router.txt",
+            "lua-engine.LICENSE.txt",
+        ] {
+            let text = file(&format!("../fixtures/{beside}"));
+            assert!(text.contains("Permission is hereby granted"), "{beside}");
+        }
+    }
+
+    /// Every crate of the lock file is named with its version, be it linked or not.
+    #[test]
+    fn the_crates_licences_are_of_the_versions_that_are_locked() {
+        let texts = file("LICENSES/js-crates.txt");
+        let named: Vec<&str> = texts
+            .lines()
+            .flat_map(|line| line.trim_start_matches("Only to build it: ").split(", "))
+            .collect();
+        let lock = file("js/Cargo.lock");
+        let mut packages = 0;
+        for package in lock.split("[[package]]").skip(1) {
+            let value = |key: &str| {
+                let line = package.lines().find_map(|line| line.strip_prefix(key));
+                line.unwrap().trim_matches('"').to_owned()
+            };
+            let crate_of = format!("{} {}", value("name = "), value("version = "));
+            if !crate_of.starts_with("faasw-js-engine ") {
+                assert!(named.contains(&crate_of.as_str()), "{crate_of}");
+                packages += 1;
+            }
+        }
+        assert!(packages > 50, "{packages}");
+    }
 }
