@@ -217,8 +217,11 @@ fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
     node.said("was gone, and is there again");
     until("there is an image", || !host.images().0.is_empty());
     // A file in its place.
-    fs::remove_dir_all(host.disk()).unwrap();
-    fs::write(host.disk(), "mine").unwrap();
+    until("it is a file", || {
+        // What was being written makes it anew.
+        let _ = fs::remove_dir_all(host.disk());
+        fs::write(host.disk(), "mine").is_ok()
+    });
     host.deploy("four", "four");
     answers(address, "/four/", "four");
     node.said("a func-image was not written");
