@@ -6,6 +6,7 @@
 //!
 //! [`Snapshot::write_image`]: crate::Snapshot::write_image
 
+mod anatomy;
 mod crypt;
 mod error;
 mod header;
@@ -14,6 +15,7 @@ mod read;
 mod tests;
 mod write;
 
+pub use self::anatomy::{Anatomy, Use};
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
 pub use self::header::{Content, Purpose};

@@ -40,13 +40,13 @@ impl Source for File {
 /// An image whose header was read, and is what was sealed.
 #[derive(Debug)]
 pub struct Image<F> {
-    source: F,
-    key: DataKey,
-    header: Header,
-    chunks_at: u64,
+    pub(super) source: F,
+    pub(super) key: DataKey,
+    pub(super) header: Header,
+    pub(super) chunks_at: u64,
 }
 
-fn read(source: &impl Source, out: &mut [u8], offset: u64) -> Result<(), ImageError> {
+pub(super) fn read(source: &impl Source, out: &mut [u8], offset: u64) -> Result<(), ImageError> {
     match source.read_exact_at(out, offset) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ImageError::CutOff),
         read => Ok(read?),
