@@ -10,6 +10,7 @@ mod anatomy;
 mod crypt;
 mod error;
 mod header;
+mod parcel;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use self::anatomy::{Anatomy, Use};
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
 pub use self::header::{Content, Purpose};
+pub use self::parcel::{Parcel, ParcelError, open_parcel, seal_parcel};
 pub use self::read::{Image, Source};
 
 use faasw_abi::memory_map::PAGE;
