@@ -4,9 +4,12 @@
 //! Reading and writing blocks, on a disk: neither is done on the runtime's own threads. What
 //! cannot be read or written is not there; seeds are made without.
 
+mod describe;
 mod host;
+mod sizes;
 #[cfg(test)]
 mod tests;
+mod travel;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -26,6 +29,9 @@ use faasw_text::Line;
 use rustix::fs::OFlags;
 use zerocopy::{FromBytes, IntoBytes};
 
+pub use self::travel::{ExportError, Exported, Origin};
+
+use self::sizes::Sizes;
 use crate::snapshots::{Frozen, gather};
 
 /// The seeds that all functions share, as their recipes call them.
@@ -114,6 +120,7 @@ pub struct Images {
     /// Versions that are gone: what is written of them by now is not to be there. Held for
     /// as long as a name changes, never while anything is read or written.
     gone: Mutex<HashSet<ImageId>>,
+    sizes: Sizes,
 }
 
 impl Images {
@@ -134,6 +141,7 @@ impl Images {
             budget,
             writing: Mutex::default(),
             gone: Mutex::default(),
+            sizes: Sizes::default(),
         }
     }
 
@@ -160,6 +168,44 @@ impl Images {
         self.folder.join(self.name(what))
     }
 
+    /// What the file of a seed's image is called.
+    pub(crate) fn file_name(&self, of: &ImageOf) -> String {
+        self.name(&of.what)
+    }
+
+    /// What that of a function version's is called.
+    pub(crate) fn file_name_of(&self, id: &ImageId) -> String {
+        self.name(&What::Function(*id))
+    }
+
+    /// Bytes of the image that is in the file of this name, as they were noted last; nothing
+    /// where there is none. No file is looked at.
+    pub(crate) fn known_bytes(&self, file_name: &str) -> Option<u64> {
+        self.sizes.get(file_name)
+    }
+
+    /// The same of a function version's image.
+    #[must_use]
+    pub fn known_bytes_of(&self, id: &ImageId) -> Option<u64> {
+        self.known_bytes(&self.file_name_of(id))
+    }
+
+    /// Removes a file, if it is there; says whether it was.
+    fn remove(&self, name: &str) -> bool {
+        match fs::remove_file(self.folder.join(name)) {
+            Ok(()) => {
+                self.sizes.forget(name);
+                true
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    self.sizes.forget(name);
+                }
+                false
+            }
+        }
+    }
+
     fn purpose(&self, of: &ImageOf) -> Purpose {
         // Its name, too: whoever renames files brings nothing into another's place.
         let name = self.name(&of.what);
@@ -176,10 +222,14 @@ impl Images {
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
     ) -> Option<Frozen> {
-        let path = self.path(&of.what);
+        let name = self.name(&of.what);
+        let path = self.folder.join(&name);
         let file = match open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.sizes.forget(&name);
+                return None;
+            }
             Err(error) => {
                 tracing::warn!(layer, %error, "a func-image cannot be read");
                 return None;
@@ -188,6 +238,9 @@ impl Images {
         // The budget asks for it.
         let _ = file.set_modified(SystemTime::now());
         let known = file.metadata();
+        if let Ok(known) = &known {
+            self.sizes.note(&name, known.len());
+        }
         match self.read(file, of, layer, parent, owner) {
             Ok(frozen) => Some(frozen),
             Err(error) => {
@@ -206,7 +259,7 @@ impl Images {
                             .is_ok_and(|known| (known.dev(), known.ino()) == (now.dev(), now.ino()))
                     };
                     if fs::symlink_metadata(&path).is_ok_and(is_same) {
-                        let _ = fs::remove_file(path);
+                        self.remove(&name);
                     }
                 }
                 None
@@ -283,7 +336,9 @@ impl Images {
         let state: &VcpuState = frozen.state();
         let content = frozen.write_image(state.as_bytes(), self.purpose(of), &self.key, &file)?;
         file.sync_all()?;
-        let path = self.path(&of.what);
+        let name = self.name(&of.what);
+        let path = self.folder.join(&name);
+        let bytes = file.metadata()?.len();
         {
             let gone = self.gone();
             if matches!(&of.what, What::Function(id) if gone.contains(id)) {
@@ -293,10 +348,11 @@ impl Images {
             // No file of ours.
             let _ = fs::remove_dir(&path);
             fs::rename(&self.unfinished, path)?;
+            self.sizes.note(&name, bytes);
         }
         File::open(&self.folder)?.sync_all()?;
         frozen.has_content(content);
-        Ok(Some(file.metadata()?.len()))
+        Ok(Some(bytes))
     }
 
     /// Makes room for so many bytes more; says whether there is.
@@ -323,9 +379,8 @@ impl Images {
             if total <= budget {
                 break;
             }
-            let path = self.folder.join(&image.name);
             // Functions' images are nothing without those.
-            if !shared.contains(&image.name) && fs::remove_file(path).is_ok() {
+            if !shared.contains(&image.name) && self.remove(&image.name) {
                 total = total.saturating_sub(image.bytes);
             }
         }
@@ -362,7 +417,7 @@ impl Images {
         }
         for id in gone {
             all.insert(*id);
-            let _ = fs::remove_file(self.path(&What::Function(*id)));
+            self.remove(&self.file_name_of(id));
         }
         if let Some(version) = version {
             all.remove(&version);
@@ -380,11 +435,12 @@ impl Images {
             .map(|what| self.name(&what))
             .collect();
         let now = SystemTime::now();
-        for Kept { name, used, .. } in self.files() {
+        for Kept { name, used, bytes } in self.files() {
             let is_recent = || now.duration_since(used).is_ok_and(|age| age < UNUSED);
             let is_engine = name.starts_with(ENGINE);
-            if !wanted.contains(&name) && (!is_engine || !is_recent()) {
-                let _ = fs::remove_file(self.folder.join(name));
+            match wanted.contains(&name) || is_engine && is_recent() {
+                true => self.sizes.note(&name, bytes),
+                false => drop(self.remove(&name)),
             }
         }
         self.fit(self.budget);
@@ -401,7 +457,7 @@ impl Images {
     /// Removes all images, of everything.
     pub fn remove_all(&self) {
         for Kept { name, .. } in self.files() {
-            let _ = fs::remove_file(self.folder.join(name));
+            self.remove(&name);
         }
     }
 

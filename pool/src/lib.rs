@@ -69,8 +69,10 @@ pub use exchange::{
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
+pub use faasw_seedtree::image::{ImageError, ParcelError};
+pub use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use fault::{Fault, Manner};
-pub use images::{ImageId, Images};
+pub use images::{ExportError, Exported, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;
 pub use options::PoolOptions;
 pub use pool::{Compiled, Initialising, Pool};

@@ -3,7 +3,7 @@
 //! An engine is instantiated once, and its seed is what the seeds of all its scripts are made
 //! of (AFaaS §4.3, Catalyzer §4.3). It has run nobody's script, so that all may share it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
@@ -40,6 +40,8 @@ pub struct EngineVersion {
     ram_bytes: u64,
     commands: Commands,
     time_limit: Duration,
+    /// Once it was asked for.
+    image: OnceLock<ImageOf>,
 }
 
 impl EngineVersion {
@@ -74,6 +76,7 @@ impl EngineVersion {
                 Command::Instantiate,
             ]),
             time_limit,
+            image: OnceLock::new(),
         })
     }
 
@@ -88,7 +91,16 @@ impl EngineVersion {
     /// # Errors
     /// The system's.
     pub fn image(&self) -> Result<ImageOf, Errno> {
-        Ok(ImageOf::engine(&self.code.digest()?, self.commands.bytes()))
+        if let Some(known) = self.image.get() {
+            return Ok(known.clone());
+        }
+        let of = ImageOf::engine(&self.code.digest()?, self.commands.bytes());
+        Ok(self.image.get_or_init(|| of).clone())
+    }
+
+    /// The same, if that was asked for before: it takes a look at all of its code.
+    pub fn known_image(&self) -> Option<&ImageOf> {
+        self.image.get()
     }
 
     /// What it is called among seeds.
@@ -122,6 +134,7 @@ impl EngineVersion {
 #[derive(Debug)]
 pub struct LanguageEngine {
     version: Arc<EngineVersion>,
+    recipe: Arc<Recipe>,
     key: Key,
     slot: Slot<Frozen>,
     seeds: Arc<Seeds>,
@@ -148,6 +161,7 @@ impl LanguageEngine {
         let defined = seeds.define(Some(parent), Owner::Shared, recipe)?;
         Ok(Self {
             version,
+            recipe: defined.recipe,
             key: defined.key,
             slot: defined.slot,
             seeds: seeds.clone(),
@@ -178,6 +192,7 @@ impl LanguageEngine {
             name: self.version.name.clone(),
             level: LEVEL,
             is_shared: true,
+            image_bytes: self.seeds.image_bytes(&self.recipe),
             ..described.unwrap_or_default()
         }
     }
