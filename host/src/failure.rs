@@ -11,7 +11,7 @@ use http::StatusCode;
 use thiserror::Error;
 
 use crate::{
-    error::{DeployError, EngineError, FunctionError, RollbackError},
+    error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     message::Unfit,
     registry::RegistryError,
 };
@@ -214,6 +214,26 @@ impl EngineError {
     }
 }
 
+impl ImportError {
+    /// What a client of the admin API sees.
+    pub(crate) fn problem(&self) -> Problem {
+        let (status, slug, title) = match self {
+            Self::Deploy(error) => return error.problem(),
+            Self::NoKey => (
+                StatusCode::CONFLICT,
+                "no-images",
+                "The node keeps no images",
+            ),
+            Self::Parcel(_) | Self::Manifest(_) | Self::Module => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "bad-export",
+                "Not an export that this node can open",
+            ),
+        };
+        Problem::new(status, slug, title, self.to_string())
+    }
+}
+
 impl RollbackError {
     /// What a client of the admin API sees.
     pub(crate) fn problem(&self) -> Problem {
@@ -235,6 +255,18 @@ impl FunctionError {
     pub(crate) fn problem(&self) -> Problem {
         let (status, slug, title) = match self {
             Self::Unknown(name) => return Failure::UnknownFunction(name.clone()).problem(),
+            Self::NotReady(error) => return error.problem(),
+            Self::NoImage { .. } => (StatusCode::CONFLICT, "no-image", "There is no image"),
+            Self::NotExported { .. } => (
+                StatusCode::CONFLICT,
+                "not-exported",
+                "The function was not exported",
+            ),
+            Self::BadImage { .. } => (
+                StatusCode::CONFLICT,
+                "bad-image",
+                "The image cannot be used",
+            ),
             Self::Registry(RegistryError::NoSpace) => {
                 with(StatusCode::INSUFFICIENT_STORAGE, NO_SPACE)
             }
