@@ -1,5 +1,6 @@
 //! What good sides send, as inputs of the targets.
 
+use crate::targets::image;
 use crate::targets::mailbox::WORDS;
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::command::{Command, Commands};
@@ -11,12 +12,13 @@ use faasw_abi::trap::TrapKind;
 use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_trailers};
 use faasw_abi::{script, state};
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
-use faasw_fri::Message;
 use faasw_fri::messages::{
-    Activate, Answer, Ended, Failed, Failure, Fork, Image, Introduced, KeepGroups, Kill, Launch,
-    Limit, MAGIC, Origin, PacketHeader, Parked, Prepared, Preset, Rang, Reset, Resume, Seal,
-    Sealed, SpawnFailed, SpawnHelper, SpawnShell, Spawned, Survey, Used, VcpuState, Wake,
+    Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
+    Kill, Launch, Limit, MAGIC, Origin, PacketHeader, Parked, Prepared, Preset, Rang, Reset,
+    Resume, Seal, Sealed, SpawnFailed, SpawnHelper, SpawnShell, Spawned, Survey, Used, VcpuState,
+    Wake,
 };
+use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 /// An input, by its target's name and its own.
@@ -29,6 +31,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(packets());
     all.extend(reports());
     all.extend(mailboxes());
+    all.extend(images());
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),
@@ -159,65 +162,113 @@ fn zeroes<M: Message>() -> Vec<u8> {
 }
 
 fn packets() -> Vec<Seed> {
-    let rang = Rang {
+    let all = Kind::ALL.iter();
+    let mut packets: Vec<Seed> = all.map(|kind| packet_of(*kind)).collect();
+    packets.push(("fri", "failed-cell", packet(&failed(Failure::Cell))));
+    packets
+}
+
+fn failed(failure: Failure) -> Failed {
+    Failed {
+        failure,
+        detail: 12,
+        instruction: 2,
+    }
+}
+
+/// A packet of each kind: a message has one size, which no chance would find.
+fn packet_of(kind: Kind) -> Seed {
+    let (name, bytes) = match kind {
+        Kind::Activate => ("activate", zeroes::<Activate>()),
+        Kind::Born => ("born", zeroes::<Born>()),
+        Kind::Ended => ("ended", zeroes::<Ended>()),
+        Kind::Failed => ("failed-run", packet(&failed(Failure::Run))),
+        Kind::Fork => ("fork", packet(&fork())),
+        Kind::Forked => ("forked", zeroes::<Forked>()),
+        Kind::Introduced => ("introduced", zeroes::<Introduced>()),
+        Kind::KeepGroups => ("keep-groups", zeroes::<KeepGroups>()),
+        Kind::Kill => ("kill", zeroes::<Kill>()),
+        Kind::Launch => ("launch", zeroes::<Launch>()),
+        Kind::Limit => ("limit", zeroes::<Limit>()),
+        Kind::Parked => ("parked", zeroes::<Parked>()),
+        Kind::Prepared => ("prepared", zeroes::<Prepared>()),
+        Kind::Preset => ("preset", zeroes::<Preset>()),
+        Kind::Rang => ("rang", packet(&rang())),
+        Kind::Reset => ("reset", zeroes::<Reset>()),
+        Kind::Resume => ("resume", zeroes::<Resume>()),
+        Kind::Seal => ("seal", zeroes::<Seal>()),
+        Kind::Sealed => ("sealed", zeroes::<Sealed>()),
+        Kind::SpawnFailed => ("spawn-failed", zeroes::<SpawnFailed>()),
+        Kind::SpawnHelper => ("spawn-helper", packet(&helper())),
+        Kind::SpawnShell => ("spawn-shell", zeroes::<SpawnShell>()),
+        Kind::Spawned => ("spawned", zeroes::<Spawned>()),
+        Kind::Survey => ("survey", zeroes::<Survey>()),
+        Kind::Used => ("used", packet(&used())),
+        Kind::Wake => ("wake", zeroes::<Wake>()),
+    };
+    ("fri", name, bytes)
+}
+
+fn rang() -> Rang {
+    Rang {
         ring: 3,
         fork_nanoseconds: 1,
         run_nanoseconds: 2,
         exits: 1,
         page_faults: 0,
-    };
-    let failed = |failure| Failed {
-        failure,
-        detail: 12,
-        instruction: 2,
-    };
+    }
+}
+
+fn used() -> Used {
     let first = PageRange::of_bytes(0, 4096);
-    let used = Used {
+    Used {
         written: Ranges::covering(&first.into()),
         changed: 0,
         read: Ranges::default(),
-    };
-    let fork = Fork {
+    }
+}
+
+fn fork() -> Fork {
+    Fork {
         code_bytes: 0,
         origin: Origin::Private,
         image: Image::empty(0, &VcpuState::new_zeroed()),
         filled: Ranges::default(),
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
-    };
-    let helper = SpawnHelper {
+        tells_addresses: Answer::No,
+    }
+}
+
+fn helper() -> SpawnHelper {
+    SpawnHelper {
         token: 1,
         cpu_seconds: 2,
         memory_bytes: 3,
         isa: Isa::V2,
+    }
+}
+
+/// The golden images, whole, and taken apart where whoever has the key may change them.
+fn images() -> Vec<Seed> {
+    let image = |name: &'static str, how: u8, bytes: Vec<u8>| {
+        let bytes = [&[how][..], &bytes].concat();
+        ("image", name, bytes)
+    };
+    let apart = |file: &[u8]| {
+        let (header, pages) = image::apart(file);
+        let length = header.len() as u32;
+        [&length.to_le_bytes()[..], &header, &pages].concat()
     };
     vec![
-        ("fri", "prepared", zeroes::<Prepared>()),
-        ("fri", "rang", packet(&rang)),
-        ("fri", "failed-run", packet(&failed(Failure::Run))),
-        ("fri", "failed-cell", packet(&failed(Failure::Cell))),
-        ("fri", "used", packet(&used)),
-        ("fri", "sealed", zeroes::<Sealed>()),
-        ("fri", "parked", zeroes::<Parked>()),
-        // Messages have one size each, which no chance would find.
-        ("fri", "activate", zeroes::<Activate>()),
-        ("fri", "ended", zeroes::<Ended>()),
-        ("fri", "fork", packet(&fork)),
-        ("fri", "introduced", zeroes::<Introduced>()),
-        ("fri", "keep-groups", zeroes::<KeepGroups>()),
-        ("fri", "kill", zeroes::<Kill>()),
-        ("fri", "launch", zeroes::<Launch>()),
-        ("fri", "limit", zeroes::<Limit>()),
-        ("fri", "preset", zeroes::<Preset>()),
-        ("fri", "reset", zeroes::<Reset>()),
-        ("fri", "resume", zeroes::<Resume>()),
-        ("fri", "seal", zeroes::<Seal>()),
-        ("fri", "spawn-failed", zeroes::<SpawnFailed>()),
-        ("fri", "spawn-helper", packet(&helper)),
-        ("fri", "spawn-shell", zeroes::<SpawnShell>()),
-        ("fri", "spawned", zeroes::<Spawned>()),
-        ("fri", "survey", zeroes::<Survey>()),
-        ("fri", "wake", zeroes::<Wake>()),
+        image("parent-whole", 0, image::PARENT.to_vec()),
+        image("child-whole", image::HAS_PARENT, image::CHILD.to_vec()),
+        image("parent", image::IS_SEALED_HERE, apart(image::PARENT)),
+        image(
+            "child",
+            image::IS_SEALED_HERE | image::HAS_PARENT,
+            apart(image::CHILD),
+        ),
     ]
 }
 

@@ -25,6 +25,7 @@ macro_rules! targets {
 targets!(
     compile_report,
     fri,
+    image,
     log,
     mailbox,
     response,

@@ -24,6 +24,7 @@ use std::{
 };
 
 use faasw_pool::Images;
+use rustix::fs::OFlags;
 use thiserror::Error;
 
 /// How long the lock is tried. A node that was killed while it started a
@@ -105,7 +106,7 @@ impl DataDir {
     /// one that is none: images are made again.
     pub(crate) fn image_secret(&self) -> Result<[u8; Images::SECRET], DataDirError> {
         let path = self.path.join("image.key");
-        let secret = match fs::read(&path) {
+        let secret = match read_secret(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => make_secret(&path),
             Ok(bytes) => bytes.try_into().or_else(|_| {
                 tracing::warn!(?path, "it has not the size of a secret, and is made anew");
@@ -132,27 +133,57 @@ fn cannot_use(path: &Path, error: io::Error) -> DataDirError {
     }
 }
 
+/// What a file has that may be a secret, of which nobody but its owner knows from now on. It may
+/// be a link; what is no file is not waited for.
+fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    let told = file.metadata()?;
+    if !told.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if told.permissions().mode() & 0o077 != 0 {
+        let private = file.set_permissions(fs::Permissions::from_mode(0o600));
+        tracing::warn!(?path, ?private, "others could read this secret");
+    }
+    let mut bytes = Vec::new();
+    // One more than it may have, and not all of whatever it is.
+    file.take(Images::SECRET as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Makes a secret, whole or not at all.
 fn make_secret(path: &Path) -> io::Result<[u8; Images::SECRET]> {
     let secret = Images::secret()?;
     let unfinished = path.with_extension("unfinished");
+    // Whatever a crash has left there, or somebody has put.
+    let _ = fs::remove_file(&unfinished);
     let mut file = File::options()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&unfinished)?;
     file.write_all(&secret)?;
     file.sync_all()?;
     fs::rename(unfinished, path)?;
+    // Images that are made with it are not to outlive it.
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
     Ok(secret)
 }
 
 fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     // It may have been there before, open to others: modules, environment and
-    // logs are the user's own.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+    // logs are the user's own. Where it is as it should be the disk may be read-only.
+    match fs::metadata(path)?.permissions().mode() & 0o7777 {
+        0o700 => Ok(()),
+        _ => fs::set_permissions(path, fs::Permissions::from_mode(0o700)),
+    }
 }
 
 fn lock(directory: &Path) -> Result<File, DataDirError> {
@@ -240,6 +271,49 @@ mod tests {
             second.join().unwrap()
         });
         second.unwrap();
+    }
+
+    #[test]
+    fn a_secret_is_its_owners_and_no_pipe_or_endless_file_is_taken_for_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDir::open(parent.path()).unwrap();
+        let path = directory.path().join("image.key");
+        let elsewhere = directory.path().join("elsewhere");
+        // Nobody else's file is written to.
+        fs::write(&elsewhere, "mine").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, directory.path().join("image.unfinished")).unwrap();
+        let secret = directory.image_secret().unwrap();
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"mine");
+        assert_eq!(
+            (mode(&path), fs::read(&path).unwrap()),
+            (0o600, secret.to_vec())
+        );
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(directory.image_secret().unwrap(), secret);
+        assert_eq!(mode(&path), 0o600);
+        // It may be somewhere else.
+        fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert_eq!(directory.image_secret().unwrap(), secret);
+        let file = File::options().write(true).open(&elsewhere).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let another = directory.image_secret().unwrap();
+        assert!(another != secret && directory.image_secret().unwrap() == another);
+        for other in ["fifo", "/dev/zero"] {
+            fs::remove_file(&path).unwrap();
+            match other {
+                "fifo" => {
+                    let made = std::process::Command::new("mkfifo").arg(&path).status();
+                    assert!(made.unwrap().success());
+                }
+                device => std::os::unix::fs::symlink(device, &path).unwrap(),
+            }
+            let refused = directory.image_secret().unwrap_err().to_string();
+            assert!(
+                refused.contains("image.key") && refused.contains("no file"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

@@ -64,6 +64,7 @@ mod builder;
 mod data_dir;
 mod error;
 mod failure;
+mod fault;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -97,5 +98,6 @@ pub use faasw_control::{
 };
 pub use faasw_pool::{
     CompileError, Confinement, ExportError, Fault, ImageError, InvokeError, Isa, Launcher, Manner,
-    ParcelError, PlatformError, SeedError, Served, StartError as PoolStartError, Timing, TrapKind,
+    ParcelError, PlatformError, RequestPart, SeedError, Served, StartError as PoolStartError,
+    Timing, TrapKind,
 };

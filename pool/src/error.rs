@@ -2,8 +2,10 @@
 //!
 //! An error says when it can happen by its type: [`StartError`] is the host's,
 //! [`CompileError`] and [`SeedError`] are a deployment's, [`InvokeError`] is a
-//! request's, which also says whose doing it is ([`crate::fault`]). Every message is complete: it can be shown to a user as it is.
+//! request's. The last three say whose doing they are, too ([`crate::fault`]). Every message is
+//! complete: it can be shown to a user as it is.
 
+use std::fmt;
 use std::time::Duration;
 
 use faasw_abi::trap::TrapKind;
@@ -157,16 +159,6 @@ pub enum SeedError {
     Platform(#[from] PlatformError),
 }
 
-impl SeedError {
-    /// Whether the platform failed, and not the function.
-    pub(crate) fn is_platform(&self) -> bool {
-        matches!(
-            self,
-            Self::Platform(_) | Self::Function(InvokeError::Platform(_))
-        )
-    }
-}
-
 /// Why an upload was not initialised by Wizer.
 #[derive(Debug, Error)]
 pub enum InitialiseError {
@@ -210,14 +202,32 @@ pub enum ClientError {
     Broken(String),
 }
 
+/// A part of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestPart {
+    /// Its method, target and header fields.
+    Head,
+    /// The fields behind its body.
+    Trailers,
+}
+
+impl fmt::Display for RequestPart {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str(match self {
+            Self::Head => "head",
+            Self::Trailers => "trailers",
+        })
+    }
+}
+
 /// Why a request got no response from its function.
 #[derive(Debug, Error, Clone)]
 pub enum InvokeError {
     /// The request does not fit a mailbox.
     #[error("the request {part} is {size} bytes; at most {limit} are taken")]
     RequestTooLarge {
-        /// `head` or `body`.
-        part: &'static str,
+        /// What of it.
+        part: RequestPart,
         /// Its size in bytes.
         size: usize,
         /// The limit in bytes.
@@ -327,6 +337,12 @@ pub enum PlatformError {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// A seed was not made: nobody waited for it any more.
+    #[error("nobody waited for it any more")]
+    Abandoned,
+    /// The async runtime that the pool works in ends, or a task of the pool's panicked.
+    #[error("the runtime that the pool works in ends")]
+    RuntimeEnds,
     /// The spawner is gone, or the pool was shut down.
     #[error("the spawner process has ended, or its pool was shut down")]
     SpawnerGone,

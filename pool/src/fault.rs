@@ -1,13 +1,12 @@
-//! Whose doing a failed request is, in which manner it failed, and whether it may be
-//! sent again: part of the error, so that statuses, logs and whoever embeds the pool
-//! follow one table.
+//! Whose doing a failure is, in which manner it failed, and whether it may be tried again:
+//! part of the error, so that statuses, logs and whoever embeds the pool follow one table.
 
-use crate::error::{ClientError, InvokeError, PlatformError};
+use crate::error::{ClientError, CompileError, InvokeError, PlatformError, SeedError};
 
 /// Whose doing a failure is: who could have avoided it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Whoever sent the request, or whoever set the limit that it met.
+    /// Whoever sent the request or the deployment, or whoever set the limit that it met.
     Caller,
     /// The function.
     Function,
@@ -15,7 +14,8 @@ pub enum Fault {
     Platform,
 }
 
-/// In which manner something failed.
+/// In which manner something failed. What there was [no room](Manner::NoRoom) for may be tried
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Something is larger than it may be.
@@ -67,7 +67,7 @@ impl InvokeError {
             | Self::BadResponse { .. }
             | Self::LoadFailed { .. }
             | Self::GuestFailed(_) => (Fault::Function, Manner::Failed),
-            Self::Platform(error) => (Fault::Platform, error.manner()),
+            Self::Platform(error) => error.fault(),
         }
     }
 
@@ -81,15 +81,59 @@ impl InvokeError {
 }
 
 impl PlatformError {
-    fn manner(&self) -> Manner {
-        match self {
+    /// The platform's, and in which manner it failed.
+    #[must_use]
+    pub fn fault(&self) -> (Fault, Manner) {
+        let manner = match self {
             Self::OutOfMemory => Manner::NoRoom,
             Self::TimedOut { .. } => Manner::TimedOut,
             Self::ShellEnded(_)
             | Self::Protocol(_)
             | Self::Cell(_)
+            | Self::Abandoned
+            | Self::RuntimeEnds
             | Self::SpawnerGone
             | Self::System { .. } => Manner::Failed,
+        };
+        (Fault::Platform, manner)
+    }
+}
+
+impl CompileError {
+    /// Whose doing it is, and in which manner it failed: the function's, but where the platform
+    /// failed. The helper does nothing but what the function has it do.
+    #[must_use]
+    pub fn fault(&self) -> (Fault, Manner) {
+        match self {
+            Self::Malformed(_)
+            | Self::UnknownImports { .. }
+            | Self::Unsupported(_)
+            | Self::Helper(_) => (Fault::Function, Manner::Failed),
+            Self::CpuLimit(_) => (Fault::Function, Manner::TimedOut),
+            Self::MemoryLimit(_) => (Fault::Function, Manner::TooLarge),
+            Self::Platform(error) => error.fault(),
+        }
+    }
+}
+
+impl SeedError {
+    /// Whose doing it is, and in which manner it failed: the function's, or that of what it
+    /// failed of.
+    #[must_use]
+    pub fn fault(&self) -> (Fault, Manner) {
+        match self {
+            Self::MemoryTooLarge { .. } | Self::ConfigTooLarge(..) | Self::WarmUpTooLarge(..) => {
+                (Fault::Function, Manner::TooLarge)
+            }
+            Self::InitDrew { .. }
+            | Self::ScriptDrew(_)
+            | Self::EntryDrew(_)
+            | Self::EnteredBefore(_)
+            | Self::WarmUpDrew(_)
+            | Self::WarmUpOfCommand
+            | Self::EngineDrew(_) => (Fault::Function, Manner::Failed),
+            Self::Function(error) | Self::WarmUp { error, .. } => error.fault(),
+            Self::Platform(error) => error.fault(),
         }
     }
 }
@@ -113,6 +157,39 @@ mod tests {
             (PlatformError::SpawnerGone.into(), false),
         ] {
             assert_eq!(error.may_be_retried(), may_be, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_seed_fails_by_the_fault_of_what_it_fails_of() {
+        let request = "GET /".to_owned();
+        for (error, fault) in [
+            (SeedError::WarmUpOfCommand, Fault::Function),
+            (
+                SeedError::Function(InvokeError::NoResponse),
+                Fault::Function,
+            ),
+            (
+                SeedError::Function(PlatformError::SpawnerGone.into()),
+                Fault::Platform,
+            ),
+            (
+                SeedError::WarmUp {
+                    request: request.clone(),
+                    error: InvokeError::NoResponse,
+                },
+                Fault::Function,
+            ),
+            (
+                SeedError::WarmUp {
+                    request,
+                    error: PlatformError::SpawnerGone.into(),
+                },
+                Fault::Platform,
+            ),
+            (PlatformError::Abandoned.into(), Fault::Platform),
+        ] {
+            assert_eq!(error.fault(), (fault, Manner::Failed), "{error}");
         }
     }
 

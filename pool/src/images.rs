@@ -4,35 +4,42 @@
 //! Reading and writing blocks, on a disk: neither is done on the runtime's own threads. What
 //! cannot be read or written is not there; seeds are made without.
 
+mod account;
 mod describe;
+mod disk;
 mod host;
-mod sizes;
+mod keep;
+mod pinned;
 #[cfg(test)]
 mod tests;
+mod tidy;
 mod travel;
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use faasw_abi::memory_map::{RODATA_END, TEXT};
 use faasw_abi::pages::PageRange;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
-use faasw_seedtree::image::{Image, ImageError, ImageKey, Purpose};
+use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
 use faasw_text::Line;
 use rustix::fs::OFlags;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 pub use self::travel::{ExportError, Exported, Origin};
 
-use self::sizes::Sizes;
-use crate::snapshots::{Frozen, gather};
+use self::account::Account;
+use self::disk::{Disk, DiskFile, Real, Status};
+use self::pinned::CR2;
+use self::tidy::Wanted;
+use crate::snapshots::{Beside, Frozen, gather};
 
 /// The seeds that all functions share, as their recipes call them.
 pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
@@ -47,9 +54,8 @@ const UNFINISHED: &str = ".unfinished";
 static FOLDERS: AtomicU64 = AtomicU64::new(0);
 
 /// What the names of language engines' images begin with: whose they are is known only once
-/// their code is there, so they stay until nobody has used them for [`UNUSED`].
+/// their code is there, so they stay until nobody has used them for long.
 const ENGINE: &str = "engine-";
-const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// No image takes more than this part of the budget: one function's is not to be in all others'
 /// place.
@@ -60,6 +66,28 @@ const LEFT_FREE: u64 = 20;
 
 /// Versions that are gone, at most, whose images may still be under way.
 const GONE_MOST: usize = 1 << 16;
+
+/// A guest may begin before so many bytes are there which requests have not used so far: less is
+/// read in the time that it takes to have it wait for them.
+const FILLED_LATER: u64 = 1 << 20;
+
+/// A snapshot that was read, and what brings the rest of its memory, if some is missing.
+pub(crate) struct Restored {
+    /// The snapshot.
+    pub frozen: Frozen,
+    /// What brings the rest, and where that is.
+    pub filling: Option<(Filling, Place)>,
+}
+
+/// A file that an image was read from.
+pub(crate) struct Place {
+    name: String,
+    path: PathBuf,
+    /// By which it is told from one that is written in its place.
+    known: Option<Status>,
+    /// What the layer is called.
+    layer: String,
+}
 
 /// What a seed's image is called, and what it is good for beside this build and processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,14 +141,19 @@ pub struct Images {
     /// What a snapshot is good for: this build on such a processor and system.
     host: Vec<u8>,
     budget: u64,
-    /// A file that is being written.
+    disk: Box<dyn Disk>,
+    /// A file that is being written. Nobody else writes to one of this name, whatever else there
+    /// is in the folder.
     unfinished: PathBuf,
     /// Held while that is.
     writing: Mutex<()>,
     /// Versions that are gone: what is written of them by now is not to be there. Held for
     /// as long as a name changes, never while anything is read or written.
     gone: Mutex<HashSet<ImageId>>,
-    sizes: Sizes,
+    /// What there is. Held for a moment, last of all.
+    account: Mutex<Account>,
+    /// Names of what is wanted, until all else was removed.
+    wanted: Mutex<Wanted>,
 }
 
 impl Images {
@@ -131,17 +164,28 @@ impl Images {
     /// beyond that those go that were used longest ago.
     #[must_use]
     pub fn new(folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
+        Self::on(Box::new(Real), folder, secret, budget)
+    }
+
+    fn on(disk: Box<dyn Disk>, folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let unfinished = format!("{UNFINISHED}-{}-{number}", std::process::id());
+        // Processes of other namespaces, and of before, may have this number, too.
+        let random = ImageKey::secret().unwrap_or_default();
+        let random = u64::from_le_bytes(random.first_chunk().copied().unwrap_or_default());
+        let unfinished = format!("{UNFINISHED}-{}-{number}-{random:016x}", std::process::id());
+        let key = ImageKey::new(secret);
+        let shared = SHARED.map(|name| key.name(&[b"shared", name.as_bytes()]));
         Self {
             unfinished: folder.join(unfinished),
             folder,
-            key: ImageKey::new(secret),
+            key,
             host: host::describe(),
             budget,
+            disk,
             writing: Mutex::default(),
             gone: Mutex::default(),
-            sizes: Sizes::default(),
+            account: Mutex::new(Account::new(shared)),
+            wanted: Mutex::default(),
         }
     }
 
@@ -164,10 +208,6 @@ impl Images {
         }
     }
 
-    fn path(&self, what: &What) -> PathBuf {
-        self.folder.join(self.name(what))
-    }
-
     /// What the file of a seed's image is called.
     pub(crate) fn file_name(&self, of: &ImageOf) -> String {
         self.name(&of.what)
@@ -181,29 +221,13 @@ impl Images {
     /// Bytes of the image that is in the file of this name, as they were noted last; nothing
     /// where there is none. No file is looked at.
     pub(crate) fn known_bytes(&self, file_name: &str) -> Option<u64> {
-        self.sizes.get(file_name)
+        lock(&self.account).bytes_of(file_name)
     }
 
     /// The same of a function version's image.
     #[must_use]
     pub fn known_bytes_of(&self, id: &ImageId) -> Option<u64> {
         self.known_bytes(&self.file_name_of(id))
-    }
-
-    /// Removes a file, if it is there; says whether it was.
-    fn remove(&self, name: &str) -> bool {
-        match fs::remove_file(self.folder.join(name)) {
-            Ok(()) => {
-                self.sizes.forget(name);
-                true
-            }
-            Err(error) => {
-                if error.kind() == io::ErrorKind::NotFound {
-                    self.sizes.forget(name);
-                }
-                false
-            }
-        }
     }
 
     fn purpose(&self, of: &ImageOf) -> Purpose {
@@ -214,20 +238,22 @@ impl Images {
         Purpose::of(&parts)
     }
 
-    /// The snapshot that there is an image of, if it was made over this parent and is sound.
+    /// The snapshot that there is an image of, if it was made over this parent and is sound, as far
+    /// as that is known by then: where it `may_be_filled` and is large, the rest of its memory comes
+    /// later.
     pub(crate) fn restore(
         &self,
         of: &ImageOf,
         layer: &str,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Option<Frozen> {
-        let name = self.name(&of.what);
-        let path = self.folder.join(&name);
-        let file = match open(&path) {
+        may_be_filled: bool,
+    ) -> Option<Restored> {
+        let path = self.path(&of.what);
+        let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.sizes.forget(&name);
+                self.remove(&self.name(&of.what));
                 return None;
             }
             Err(error) => {
@@ -235,46 +261,55 @@ impl Images {
                 return None;
             }
         };
-        // The budget asks for it.
-        let _ = file.set_modified(SystemTime::now());
-        let known = file.metadata();
-        if let Ok(known) = &known {
-            self.sizes.note(&name, known.len());
-        }
-        match self.read(file, of, layer, parent, owner) {
-            Ok(frozen) => Some(frozen),
+        let place = Place {
+            name: self.name(&of.what),
+            path,
+            known: file.status().ok(),
+            layer: layer.to_owned(),
+        };
+        match self.read(file.clone(), of, layer, parent, owner, may_be_filled) {
+            Ok((frozen, filling)) => {
+                // The budget asks for it, at the next start as well.
+                let _ = file.note_use(SystemTime::now());
+                self.note_use(&place);
+                Some(Restored {
+                    frozen,
+                    filling: filling.map(|filling| (filling, place)),
+                })
+            }
             Err(error) => {
-                // Nobody's fault: what it was made over, or this faasw, is another.
-                let is_stale = matches!(error, ImageError::Parent | ImageError::Purpose);
-                let told = Line(&error);
-                match is_stale {
-                    true => tracing::debug!(layer, error = %told, "a func-image is stale"),
-                    false => tracing::warn!(layer, error = %told, "a func-image is not used"),
-                }
-                if error.is_of_the_file() {
-                    // Another one is written in its place, or was by now.
-                    let _gone = self.gone();
-                    let is_same = |now: fs::Metadata| {
-                        known
-                            .is_ok_and(|known| (known.dev(), known.ino()) == (now.dev(), now.ino()))
-                    };
-                    if fs::symlink_metadata(&path).is_ok_and(is_same) {
-                        self.remove(&name);
-                    }
-                }
+                self.refuse(&place, &error);
                 None
+            }
+        }
+    }
+
+    /// An image is not used, or not any more. It goes if its file is at fault.
+    pub(crate) fn refuse(&self, place: &Place, error: &ImageError) {
+        let (layer, told) = (&place.layer, Line(error));
+        // Nobody's fault: what it was made over, or this faasw, is another.
+        match matches!(error, ImageError::Parent | ImageError::Purpose) {
+            true => tracing::debug!(layer, error = %told, "a func-image is stale"),
+            false => tracing::warn!(layer, error = %told, "a func-image is not used"),
+        }
+        if error.is_of_the_file() {
+            // Another one is written in its place, or was by now.
+            let _gone = self.gone();
+            if self.is_still(place) {
+                self.remove_named(&place.name);
             }
         }
     }
 
     fn read(
         &self,
-        file: File,
+        file: Arc<dyn DiskFile>,
         of: &ImageOf,
         layer: &str,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Result<Frozen, ImageError> {
+        may_be_filled: bool,
+    ) -> Result<(Frozen, Option<Filling>), ImageError> {
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);
@@ -288,9 +323,14 @@ impl Images {
         let state = VcpuState::read_from_bytes(image.state());
         let state = state.map_err(|_| ImageError::Senseless("its vCPU's state"))?;
         if let Some(parent) = parent
-            && !is_next(parent.state(), &state)
+            && !is_next(parent.state().vcpu(), &state)
         {
             return Err(ImageError::Senseless("its vCPU's state"));
+        }
+        let beside = Beside::of(&state);
+        if may_be_filled && image.later_bytes() >= FILLED_LATER {
+            let (frozen, filling) = image.restore_first(layer, parent.cloned(), beside, owner)?;
+            return Ok((frozen, Some(filling)));
         }
         let memory = image.read_layer(layer, parent.map(|parent| &**parent))?;
         if parent.is_none() {
@@ -299,112 +339,32 @@ impl Images {
                 gather(&memory, range.start.address().get(), range.bytes());
             }
         }
-        image.restore(memory, parent.cloned(), Box::new(state), owner)
+        let frozen = image.restore(memory, parent.cloned(), beside, owner)?;
+        Ok((frozen, None))
     }
 
-    /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
-    /// many bytes it has. One whose parent has none has none, and neither has one for which there
-    /// is no room.
-    pub(crate) fn keep(&self, of: &ImageOf, frozen: &Frozen) -> Option<u64> {
-        let _writing = lock(&self.writing);
-        let most = frozen.layer().data_bytes();
-        if !self.has_room(most) {
-            tracing::debug!(bytes = most, "there is no room for a func-image");
-            return None;
-        }
-        match self.write(of, frozen) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                // On a full disk a half file would stay in its own way.
-                let _ = fs::remove_file(&self.unfinished);
-                if !matches!(error, ImageError::Parent) {
-                    tracing::warn!(error = %Line(&error), "a func-image was not written");
-                }
-                None
-            }
-        }
-    }
-
-    fn write(&self, of: &ImageOf, frozen: &Frozen) -> Result<Option<u64>, ImageError> {
-        // Whatever somebody has put there.
-        let _ = fs::remove_file(&self.unfinished);
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&self.unfinished)?;
-        let state: &VcpuState = frozen.state();
-        let content = frozen.write_image(state.as_bytes(), self.purpose(of), &self.key, &file)?;
-        file.sync_all()?;
-        let name = self.name(&of.what);
-        let path = self.folder.join(&name);
-        let bytes = file.metadata()?.len();
+    /// An image was used that had this size, unless it is gone by now.
+    fn note_use(&self, place: &Place) {
+        let _gone = self.gone();
+        if let Some(known) = place.known
+            && self.is_still(place)
         {
-            let gone = self.gone();
-            if matches!(&of.what, What::Function(id) if gone.contains(id)) {
-                let _ = fs::remove_file(&self.unfinished);
-                return Ok(None);
-            }
-            // No file of ours.
-            let _ = fs::remove_dir(&path);
-            fs::rename(&self.unfinished, path)?;
-            self.sizes.note(&name, bytes);
+            lock(&self.account).note(&place.name, known.bytes);
         }
-        File::open(&self.folder)?.sync_all()?;
-        frozen.has_content(content);
-        Ok(Some(bytes))
     }
 
-    /// Makes room for so many bytes more; says whether there is.
-    fn has_room(&self, bytes: u64) -> bool {
-        if bytes > self.budget / SHARE || !self.fit(self.budget - bytes) {
-            return false;
-        }
-        let Ok(disk) = rustix::fs::statvfs(&self.folder) else {
-            return false;
-        };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let all = disk.f_blocks.saturating_mul(disk.f_frsize);
-        free.saturating_sub(bytes) > all / LEFT_FREE
-    }
-
-    /// Has all images take this many bytes at most, if they can: functions' that were used
-    /// longest ago go first, then engines', which those are made over.
-    fn fit(&self, budget: u64) -> bool {
-        let mut images = self.files();
-        let mut total: u64 = images.iter().map(|image| image.bytes).sum();
-        let shared = SHARED.map(|name| self.name(&What::Shared(name.to_owned())));
-        images.sort_by_key(|image| (image.name.starts_with(ENGINE), image.used));
-        for image in images {
-            if total <= budget {
-                break;
-            }
-            // Functions' images are nothing without those.
-            if !shared.contains(&image.name) && self.remove(&image.name) {
-                total = total.saturating_sub(image.bytes);
-            }
-        }
-        total <= budget
-    }
-
-    fn files(&self) -> Vec<Kept> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let told = entries.filter_map(|entry| {
-            let file = entry.metadata().ok()?;
-            Some(Kept {
-                name: entry.file_name().into_string().ok()?,
-                bytes: file.len(),
-                used: file.modified().ok()?,
-            })
-        });
-        told.collect()
+    /// Whether a name is that of the file which it was.
+    fn is_still(&self, place: &Place) -> bool {
+        let now = self.disk.status(&place.path);
+        let known = place.known.map(|known| known.identity);
+        now.is_ok_and(|now| known == Some(now.identity))
     }
 
     /// Bytes of the image of a function version, of whatever use it may be, if there is one.
     /// Looks at the name of a file only.
     pub(crate) fn bytes_of(&self, id: &ImageId) -> Option<u64> {
-        let file = fs::symlink_metadata(self.path(&What::Function(*id)));
-        file.ok().map(|file| file.len())
+        let file = self.disk.status(&self.path(&What::Function(*id)));
+        file.ok().filter(|file| file.is_file).map(|file| file.bytes)
     }
 
     /// A version of a function serves from now on, and these do not: what is there of theirs
@@ -417,47 +377,10 @@ impl Images {
         }
         for id in gone {
             all.insert(*id);
-            self.remove(&self.file_name_of(id));
+            self.remove_named(&self.name(&What::Function(*id)));
         }
         if let Some(version) = version {
             all.remove(&version);
-        }
-    }
-
-    /// Removes all images but those of what all functions share, of these function versions, and
-    /// of language engines that were used of late.
-    pub fn retain<'a>(&self, versions: impl IntoIterator<Item = &'a ImageId>) {
-        let shared = SHARED.map(|name| What::Shared(name.to_owned()));
-        let versions = versions.into_iter().map(|id| What::Function(*id));
-        let wanted: HashSet<String> = shared
-            .into_iter()
-            .chain(versions)
-            .map(|what| self.name(&what))
-            .collect();
-        let now = SystemTime::now();
-        for Kept { name, used, bytes } in self.files() {
-            let is_recent = || now.duration_since(used).is_ok_and(|age| age < UNUSED);
-            let is_engine = name.starts_with(ENGINE);
-            match wanted.contains(&name) || is_engine && is_recent() {
-                true => self.sizes.note(&name, bytes),
-                false => drop(self.remove(&name)),
-            }
-        }
-        self.fit(self.budget);
-    }
-
-    /// Removes all images of function versions, for room; says whether there was any.
-    pub fn clear(&self) -> bool {
-        let count = || self.files().len();
-        let before = count();
-        self.retain([]);
-        count() < before
-    }
-
-    /// Removes all images, of everything.
-    pub fn remove_all(&self) {
-        for Kept { name, .. } in self.files() {
-            self.remove(&name);
         }
     }
 
@@ -466,20 +389,21 @@ impl Images {
     }
 }
 
-/// A file in the folder.
-struct Kept {
-    name: String,
-    bytes: u64,
-    used: SystemTime,
-}
-
 /// Opens a file, and nothing else that may stand there: who waits for it is not to wait for ever.
 fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
+    let open = |flags: OFlags| {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = File::options();
+        options
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+    };
+    // What is read is in memory then: another copy of it would be in the way of others.
+    let file = match open(OFlags::DIRECT) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(OFlags::empty()),
+        opened => opened,
+    }?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is no file")),
@@ -490,9 +414,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whoever panicked has left an unfinished file at most.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Offset and length of CR2, where the CPU notes page faults, in `struct kvm_sregs`.
-const CR2: std::ops::Range<usize> = 232..240;
 
 /// Whether a vCPU may have come from one state to the other: by running at privilege level 3,
 /// which changes general and vector registers, and where a page fault was.

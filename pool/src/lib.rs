@@ -60,7 +60,8 @@ pub use ablation::Mechanism;
 pub use compile::{Compilation, Initialiser};
 pub use doctor::{Finding, State, check_kvm, findings};
 pub use error::{
-    ClientError, CompileError, InitialiseError, InvokeError, PlatformError, SeedError, StartError,
+    ClientError, CompileError, InitialiseError, InvokeError, PlatformError, RequestPart, SeedError,
+    StartError,
 };
 pub use exchange::{
     Account, Admitted, Backlog, BacklogLimits, Call, CallLimits, Client, ConnectionBacklog,
@@ -69,6 +70,7 @@ pub use exchange::{
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
+pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;
 pub use faasw_seedtree::image::{ImageError, ParcelError};
 pub use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use fault::{Fault, Manner};

@@ -200,7 +200,7 @@ impl StepTree {
     async fn seed(&self, key: Key) -> Result<Arc<Frozen>, SeedError> {
         match self.seeds.ask(key, For::Now).await {
             Ok(made) => made,
-            Err(_) => Err(PlatformError::Protocol("nobody makes it".to_owned()).into()),
+            Err(_) => Err(PlatformError::RuntimeEnds.into()),
         }
     }
 

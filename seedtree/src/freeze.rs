@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use faasw_abi::pages::PageSet;
 use rustix::io::Errno;
 
+use crate::content::Content;
 use crate::difference::Difference;
-use crate::image::Content;
 use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::{Window, laid_over};

@@ -1,8 +1,9 @@
 //! Layers: guest memory in a file that ends up sealed.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
+use std::fmt;
 use std::num::NonZeroU32;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet};
@@ -68,14 +69,43 @@ impl LayerBuilder {
     /// # Errors
     /// As [`LayerBuilder::freeze`].
     pub fn freeze_at(self, own: PageSet) -> Result<Layer, Errno> {
-        seal(&self.file)?;
+        self.seal()?;
         let data = self.data()?;
         Ok(Layer {
             file: reopen_read_only(&self.file)?,
             bytes: self.bytes,
             data_bytes: data.bytes(),
             own,
+            backing: Backing::Memory,
         })
+    }
+
+    /// A layer of which instances map `own`, while it is still being filled: `data_bytes` of it,
+    /// in the end. How far that is `progress` is told.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn lend(
+        &self,
+        own: PageSet,
+        data_bytes: u64,
+        progress: Arc<Progress>,
+    ) -> Result<Layer, Errno> {
+        Ok(Layer {
+            file: reopen_read_only(&self.file)?,
+            bytes: self.bytes,
+            data_bytes,
+            own,
+            backing: Backing::Image(progress),
+        })
+    }
+
+    /// Nobody writes to it any more.
+    ///
+    /// # Errors
+    /// As [`LayerBuilder::freeze`].
+    pub(crate) fn seal(&self) -> Result<(), Errno> {
+        seal(&self.file)
     }
 
     /// Where pages exist.
@@ -102,13 +132,75 @@ impl AsFd for LayerBuilder {
     }
 }
 
-/// Frozen guest memory. Its descriptor is read-only and its file write-sealed.
+/// What a layer's pages come from.
+#[derive(Debug)]
+enum Backing {
+    /// All of them are in memory, and sealed.
+    Memory,
+    /// Some come from an image yet.
+    Image(Arc<Progress>),
+}
+
+/// How far the filling of a layer is.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Whether the layer is whole, once that is known: asked by each request.
+    is_whole: OnceLock<bool>,
+    /// Whoever is told of it.
+    told: Mutex<Vec<Told>>,
+}
+
+type Told = Box<dyn FnOnce(bool) + Send>;
+
+impl Progress {
+    /// The layer is whole, or will never be. Only the first word counts.
+    pub fn end(&self, is_whole: bool) {
+        let told = {
+            let mut told = self.told();
+            if self.is_whole.set(is_whole).is_err() {
+                return;
+            }
+            std::mem::take(&mut *told)
+        };
+        told.into_iter().for_each(|told| told(is_whole));
+    }
+
+    /// Whether the layer is whole; nothing as long as it is filled.
+    fn outcome(&self) -> Option<bool> {
+        self.is_whole.get().copied()
+    }
+
+    fn tell(&self, told: Told) {
+        let mut all = self.told();
+        match self.outcome() {
+            None => all.push(told),
+            Some(is_whole) => {
+                drop(all);
+                told(is_whole);
+            }
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Vec<Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Progress").field(&self.outcome()).finish()
+    }
+}
+
+/// Frozen guest memory. Its descriptor is read-only and its file write-sealed, once all of it is
+/// there.
 #[derive(Debug)]
 pub struct Layer {
     file: OwnedFd,
     bytes: u64,
     data_bytes: u64,
     own: PageSet,
+    backing: Backing,
 }
 
 impl Layer {
@@ -133,6 +225,34 @@ impl Layer {
         let blocks = rustix::fs::fstat(&self.file).map(|stat| stat.st_blocks);
         let blocks = blocks.ok().and_then(|blocks| u64::try_from(blocks).ok());
         blocks.map_or(self.data_bytes, |blocks| blocks.saturating_mul(BLOCK))
+    }
+
+    /// Whether all of its pages are there, and its file is sealed. Until then nobody reads it, and
+    /// instances may only map what is there, or wait for what is not.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        match &self.backing {
+            Backing::Memory => true,
+            Backing::Image(progress) => progress.outcome() == Some(true),
+        }
+    }
+
+    /// Whether some of its pages will never be there: nothing is to be forked from it.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        match &self.backing {
+            Backing::Memory => false,
+            Backing::Image(progress) => progress.outcome() == Some(false),
+        }
+    }
+
+    /// Has `told` called, now or later, when all of its pages are there; with `false` when they
+    /// will never be.
+    pub fn when_whole(&self, told: impl FnOnce(bool) + Send + 'static) {
+        match &self.backing {
+            Backing::Memory => told(true),
+            Backing::Image(progress) => progress.tell(Box::new(told)),
+        }
     }
 
     /// What an instance must map of the layer; elsewhere it is all zeroes.

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod comparison;
+mod content;
 mod descent;
 mod difference;
 mod eviction;
@@ -29,6 +30,7 @@ mod use_rate;
 mod view;
 mod working_set;
 
+pub use content::Content;
 pub use difference::Difference;
 pub use eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
 pub use file::{memory_file, seal};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::content::Content;
 use crate::difference::Difference;
 use crate::graph::Resident;
-use crate::image::Content;
 use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::Window;

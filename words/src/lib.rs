@@ -42,6 +42,13 @@ pub struct SeedInfo {
     pub is_shared: bool,
     /// Whether it is in memory now.
     pub is_in_memory: bool,
+    /// Whether all of its memory is; some may come from disk yet.
+    #[serde(default)]
+    pub is_whole: bool,
+    /// Pieces of it that instances had to wait for, since they were not read yet when a page of
+    /// them was touched.
+    #[serde(default)]
+    pub late_pages: u64,
     /// Bytes of the pages that it has of its own: more where instances have read its holes.
     pub layer_bytes: u64,
     /// Mappings that an instance's memory takes.

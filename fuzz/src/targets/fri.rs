@@ -3,12 +3,10 @@
 
 use std::os::fd::OwnedFd;
 
-use faasw_fri::messages::{
-    Activate, Ended, Failed, Fork, Introduced, KeepGroups, Kill, Launch, Limit, MAGIC,
-    PacketHeader, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, SpawnFailed,
-    SpawnHelper, SpawnShell, Spawned, Survey, Used, Wake,
+use faasw_fri::messages::{self, MAGIC, PacketHeader, Used};
+use faasw_fri::{
+    FriError, Kind, Message, Packet, each_message, pair, receive, receive_from_untrusted,
 };
-use faasw_fri::{FriError, Kind, Message, Packet, pair, receive, receive_from_untrusted};
 use faasw_pool::fuzzing::{failure, not_prepared};
 use faasw_seedtree::UsedPages;
 use rustix::io::Errno;
@@ -73,42 +71,17 @@ fn taken(packet: &Packet, bytes: &[u8]) -> bool {
     let header = PacketHeader::try_read_from_prefix(bytes);
     let mut taken = 0;
     macro_rules! as_message {
-        ($($message:ident),*) => {$(
-            if let Ok(message) = packet.message::<$message>() {
+        ($($message:ident = $number:literal),* $(,)?) => {$(
+            if let Ok(message) = packet.message::<messages::$message>() {
                 assert_eq!(packet.kind(), Some(Kind::$message));
                 assert_eq!(Some(message.as_bytes()), bytes.get(size_of::<PacketHeader>()..));
                 assert!(matches!(header, Ok((header, _)) if header.magic == MAGIC
-                    && header.kind == <$message as Message>::KIND));
+                    && header.kind == <messages::$message as Message>::KIND));
                 taken += 1;
             }
         )*};
     }
-    as_message!(
-        Activate,
-        Ended,
-        Failed,
-        Fork,
-        Introduced,
-        KeepGroups,
-        Kill,
-        Launch,
-        Limit,
-        Parked,
-        Prepared,
-        Preset,
-        Rang,
-        Reset,
-        Resume,
-        Seal,
-        Sealed,
-        SpawnFailed,
-        SpawnHelper,
-        SpawnShell,
-        Spawned,
-        Survey,
-        Used,
-        Wake
-    );
+    each_message!(as_message);
     assert!(taken <= 1);
     taken == 1
 }

@@ -2,6 +2,7 @@
 
 pub mod compile_report;
 pub mod fri;
+pub mod image;
 pub mod log;
 pub mod mailbox;
 pub mod response;
@@ -14,9 +15,10 @@ pub mod working_set;
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 10] = [
+pub const ALL: [Target; 11] = [
     compile_report::TARGET,
     fri::TARGET,
+    image::TARGET,
     log::TARGET,
     mailbox::TARGET,
     response::TARGET,

@@ -12,6 +12,7 @@
 //! - [`wasmtime_hooks`]: what Wasmtime's custom platform calls.
 //! - [`host`]: boot page, mailbox, doorbell.
 //! - [`stage`]: what a guest can be, and what each command makes of it.
+//! - [`serving`]: the one request, and how a guest ends.
 //! - [`instance`]: clock, entropy and the runtime's platform.
 //! - [`cpu`]: what the processor can do.
 #![no_std]
@@ -26,6 +27,7 @@ mod host;
 mod instance;
 mod paging;
 mod room;
+mod serving;
 mod single;
 mod stage;
 mod start;
@@ -33,16 +35,9 @@ mod trap;
 mod wasmtime_hooks;
 
 use faasw_abi::boot::FLAG_NX;
-use faasw_abi::channel::Channel;
-use faasw_abi::doorbell::Ring;
-use faasw_abi::outcome::Outcome;
-use faasw_abi::wire::RequestHead;
-use faasw_runtime::failure::Failure;
-use faasw_runtime::function::Ready;
-use faasw_runtime::platform::Platform as _;
 
-use crate::host::{host_says, publish};
 use crate::instance::Instance;
+use crate::serving::{refuse, serve};
 use crate::stage::Stage;
 
 /// Where `_start` goes.
@@ -70,64 +65,4 @@ extern "C" fn guest_main() -> ! {
             stage.platform_mut().stand(ring);
         }
     }
-}
-
-/// The one request of this instance, and the end.
-fn serve(mut ready: Ready<Instance>) -> ! {
-    let head = ready.platform_mut().head(Channel::INVOCATION);
-    let request = match RequestHead::decode(&head) {
-        Ok(request) => request,
-        Err(error) => host::fatal(format_args!("the request head: {error}")),
-    };
-    ready.platform_mut().begin();
-    let answered = ready.handle(request);
-    conclude(&ready, &answered)
-}
-
-/// A command up to its func-entry point; what goes on from there has a request, which that is.
-fn run(mut ready: Ready<Instance>) -> ! {
-    let answered = ready.run_ahead();
-    conclude(&ready, &answered)
-}
-
-/// What came of the one request.
-fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
-    let took = ready.platform().served_for();
-    let outcome = match answered {
-        Ok(()) => {
-            publish!(report_len, 0);
-            Outcome::Response
-        }
-        Err(failure) => {
-            explain(failure);
-            failure.outcome
-        }
-    };
-    publish!(exec_nanoseconds, took);
-    publish!(memory_peak, ready.memory_peak());
-    publish!(memory_denied, u32::from(ready.memory_denied()));
-    publish!(outcome, outcome as u32);
-    if host_says!(tell_end) != 0 {
-        host::ring_progress();
-    }
-    loop {
-        host::ring(Ring::Done);
-    }
-}
-
-/// Ends a guest whose function never got ready.
-fn refuse(failure: &Failure) -> ! {
-    explain(failure);
-    publish!(outcome, failure.outcome as u32);
-    loop {
-        host::ring(Ring::Done);
-    }
-}
-
-/// Says all of a failure but its outcome, which is to be seen last.
-fn explain(failure: &Failure) {
-    let report = host::write_report(format_args!("{}", failure.report));
-    publish!(trap, failure.trap.map_or(0, |trap| trap as u32));
-    publish!(exit_code, failure.exit_code);
-    publish!(report_len, report);
 }

@@ -18,7 +18,7 @@ use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
 use wasmtime::{CustomCodeMemory, Engine};
 
 use crate::instance::Instance;
-use crate::{cpu, frames, host};
+use crate::{cpu, frames, host, serving};
 
 /// How far a guest is.
 pub enum Stage {
@@ -100,7 +100,7 @@ impl Stage {
             (Self::Ready(ready), Command::WarmUp { request, body }) => {
                 Self::Ready(warm_up(ready, request, body)?)
             }
-            (Self::Ready(ready), Command::Run) => crate::run(ready),
+            (Self::Ready(ready), Command::Run) => serving::run(ready),
             (stage, command) => host::fatal(format_args!(
                 "the command to {} came at the stage {:?}",
                 command.name(),

@@ -9,13 +9,13 @@ use wasmtime::Result;
 use wasmtime::component::ResourceTable;
 
 use crate::cgi::{self, Output};
+use crate::descriptors::Descriptors;
 use crate::draws::{Draws, Kind};
+use crate::exchange::Exchange;
 use crate::failure::Ended;
 use crate::front::Front;
-use crate::http::Exchange;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
-use crate::wasip1::Descriptors;
 
 /// Most resources that a component may hold at one time.
 const MAX_RESOURCES: usize = 16 << 10;

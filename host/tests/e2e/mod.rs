@@ -172,12 +172,23 @@ pub type Test = (&'static str, fn());
 
 /// Runs tests one after the other; without KVM each counts as ignored, loudly.
 pub fn main(tests: &[Test]) {
+    main_where(Ok(()), tests);
+}
+
+/// The same for tests that need something else, too: why it is not there, if it is not.
+pub fn main_where(has_all: Result<(), &str>, tests: &[Test]) {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let missing = faasw::host::check_kvm().err();
+    let missing = match (faasw::host::check_kvm(), has_all) {
+        (Err(error), _) => Some(("no /dev/kvm", error.to_string())),
+        (Ok(_), Err(why)) => Some((why, format!("{why}: nothing is tested"))),
+        (Ok(_), Ok(())) => None,
+    };
     let trials = tests.iter().map(|(name, test)| {
-        if missing.is_some() && !arguments.list {
-            eprintln!("SKIPPED (no /dev/kvm): {name}");
+        if let Some((why, _)) = &missing
+            && !arguments.list
+        {
+            eprintln!("SKIPPED ({why}): {name}");
         }
         let test = *test;
         let run = move || {
@@ -186,7 +197,7 @@ pub fn main(tests: &[Test]) {
         };
         Trial::test(*name, run).with_ignored_flag(missing.is_some())
     });
-    if let Some(why) = &missing {
+    if let Some((_, why)) = &missing {
         eprintln!("{why}");
     }
     let conclusion = libtest_mimic::run(&arguments, trials.collect());

@@ -6,6 +6,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::group::{Groups, Place};
 use faasw_cell::{CellError, Site, out_of_the_way};
+use faasw_fri::userfault::Device;
 use kvm_ioctls::Kvm;
 
 use crate::cell;
@@ -36,6 +37,12 @@ impl Maker {
         let device = out_of_the_way(kvm_device()?)?;
         // SAFETY: a device descriptor whose owner gives it away.
         let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
+        // Without it seeds are filled before any guest runs.
+        let faults = match Device::open() {
+            Ok(device) => Some(out_of_the_way(OwnedFd::from(device))?.into()),
+            Err(_) => None,
+        };
+        let template = template.telling_faults(faults);
         let host = cell::Host {
             scans: PageMap::open()?.scans(),
             prefaults: template.can_prefault(),

@@ -14,6 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use faasw_fri::messages::{Failure, Prepared};
+use faasw_fri::userfault::Device;
 use kvm_ioctls::Kvm;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -22,7 +23,7 @@ use rustix::process::Pid;
 use crate::clock;
 use crate::page_map::PageMap;
 use crate::priority;
-use crate::shell::{FAILED, PANICKED, Shell, report};
+use crate::shell::{FAILED, PANICKED, Shell, hand_over_faults, report};
 use crate::signals;
 use crate::vm::{Template, Vm};
 
@@ -49,7 +50,7 @@ impl Host {
         // SAFETY: the descriptor is new and has no other owner.
         let kvm = unsafe { Kvm::from_raw_fd(device) };
         Ok(Self {
-            template: Template::new(kvm)?,
+            template: Template::new(kvm)?.telling_faults(Device::open().ok()),
             can_restore: priority::can_restore(),
         })
     }
@@ -221,6 +222,7 @@ impl Thread {
     }
 
     fn make(&self, host: &Host, progress: OwnedFd, blocked: u64) -> Result<(Vm, PageMap), Errno> {
+        hand_over_faults(&self.socket, &host.template);
         let page_map = PageMap::open()?;
         let mut vm = Vm::new(&host.template, progress)?;
         vm.stop_with(self.stop.clone(), blocked)?;

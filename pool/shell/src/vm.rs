@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use faasw_abi::doorbell::PROGRESS;
 use faasw_abi::memory_map::{CODE, MAILBOX};
+use faasw_fri::userfault::{Device, Faults};
 use kvm_bindings::{
     CpuId, KVM_CAP_X86_MSR_FILTER, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY,
     kvm_userspace_memory_region,
@@ -38,6 +39,7 @@ pub struct Template {
     can_prefault: bool,
     tells_more: bool,
     keys_part: Option<Range<usize>>,
+    fault_device: Option<Device>,
 }
 
 impl Template {
@@ -64,7 +66,23 @@ impl Template {
             kvm,
             cpuid,
             tsc_khz,
+            fault_device: None,
         })
+    }
+
+    /// The same, of shells whose page faults can be answered by others.
+    #[must_use]
+    pub fn telling_faults(self, fault_device: Option<Device>) -> Self {
+        Self {
+            fault_device,
+            ..self
+        }
+    }
+
+    /// Page faults of this process, to be answered by others; nothing where the system does not
+    /// tell.
+    pub fn faults(&self) -> Option<Faults> {
+        self.fault_device.as_ref()?.faults().ok()
     }
 
     /// Whether VMs' second-level tables can be filled in advance.

@@ -8,11 +8,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 
 use faasw_abi::isa::Isa;
+use faasw_fri::userfault::Device;
 use kvm_bindings::KVM_CAP_X86_MSR_FILTER;
 use kvm_ioctls::{Cap, Kvm};
 
 pub use self::finding::{Finding, State};
 use crate::error::StartError;
+use crate::snapshots::has_small_pages;
 
 /// The KVM interface version that exists.
 const KVM_API: i32 = 12;
@@ -164,8 +166,28 @@ pub fn findings() -> Vec<Finding> {
                 .to_owned(),
         ),
     }
+    let (state, detail) = paging();
+    note("page faults", state, detail);
     findings.extend(protection::findings());
     findings
+}
+
+/// Whether requests wait for all of a seed that is read from disk.
+fn paging() -> (State, String) {
+    let poor = |why: String| {
+        let then = "a seed is read from disk whole before its first request runs";
+        (State::Poor, format!("{why}: {then}"))
+    };
+    match Device::open() {
+        Err(error) => poor(format!("/dev/userfaultfd cannot be used ({error})")),
+        Ok(_) if !has_small_pages() => {
+            poor("files in memory get large pages unasked (shmem_enabled)".to_owned())
+        }
+        Ok(_) => {
+            let detail = "requests begin before all of a seed is read from disk";
+            (State::Good, detail.to_owned())
+        }
+    }
 }
 
 /// `KVM_CAP_PRE_FAULT_MEMORY`, which the bindings do not name yet.

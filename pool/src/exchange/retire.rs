@@ -63,7 +63,8 @@ impl Retiring {
     async fn run(self: Box<Self>) {
         // Its place is given back with the rest of it, at the end.
         // An instance of an ancestor has become the function on its own.
-        let is_of_function = self.instance.is_own;
+        // What an instance is brought back to is read of its seed, so that has to be there.
+        let is_of_function = self.instance.is_own && self.instance.from.layer().is_whole();
         let coming = (self.is_good && is_of_function)
             .then(|| self.seed.parking().announce(self.instance.uses + 1))
             .flatten();

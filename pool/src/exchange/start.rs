@@ -3,8 +3,8 @@
 //!
 //! An instance that rests can be ended at any time, by a system that is short of
 //! memory for one, and the node hears of it a moment later. A request that meets
-//! such an instance begins again in another microVM, once, as long as nobody can
-//! tell: the first guest has published nothing, so it has taken nothing of the
+//! such an instance, or one whose seed cannot be read to its end, begins again in another microVM,
+//! once, as long as nobody can tell: the first guest has published nothing, so it has taken nothing of the
 //! request either, and what is in its mailbox is what the other one gets.
 
 use std::task::{Context, Poll, Waker};
@@ -41,10 +41,14 @@ impl Exchange {
     }
 
     /// Ends this microVM; whether another can serve the request after it failed by no
-    /// fault of its guest.
+    /// fault of its guest, or by what its seed could not be read from.
     pub async fn end_if_untouched(&mut self) -> bool {
         // Only of a guest that has stopped it is known that it publishes nothing.
         self.instance.shell.end().await;
+        if self.instance.shell.was_paged() {
+            // Whatever it did was to itself: it reaches nobody but by its answer.
+            return self.instance.mailbox.can_tell_again(Channel::INVOCATION);
+        }
         (self.has_rested() || !self.is_activated)
             && self.instance.mailbox.is_untouched().unwrap_or(false)
     }

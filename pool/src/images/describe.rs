@@ -2,10 +2,10 @@
 
 use std::io;
 
-use faasw_seedtree::image::{Anatomy, Content, Image, ImageError, Use};
+use faasw_seedtree::Content;
+use faasw_seedtree::image::{Anatomy, Image, ImageError, Use};
 use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 
-use super::travel::open_to_look;
 use super::{ImageOf, Images};
 use crate::snapshots::Frozen;
 
@@ -22,7 +22,7 @@ impl Images {
         parent: Option<Content>,
         frozen: Option<&Frozen>,
     ) -> Result<Option<ImageInfo>, ImageError> {
-        let file = match open_to_look(&self.path(&of.what)) {
+        let file = match self.disk.open(&self.path(&of.what)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),

@@ -1,5 +1,12 @@
 //! Which files there are of seeds, and what is taken for one.
 
+mod faults;
+mod folder;
+mod many;
+
+use std::fs;
+
+use faasw_abi::pages::GuestAddress;
 use faasw_seedtree::LayerBuilder;
 use faasw_seedtree::image::ParcelError;
 use zerocopy::FromZeros;
@@ -32,10 +39,30 @@ fn images(folder: &tempfile::TempDir, budget: u64) -> Images {
 
 /// A root with one page of its own.
 fn frozen() -> Frozen {
+    frozen_with(b"here")
+}
+
+/// The same with these bytes in that page.
+fn frozen_with(bytes: &[u8]) -> Frozen {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
-    layer.write(RODATA_END, b"here").unwrap();
+    layer.write(RODATA_END, bytes).unwrap();
     let layer = layer.freeze(1).unwrap();
-    Frozen::new(None, layer, Box::new(VcpuState::new_zeroed()), 5).unwrap()
+    Frozen::new(None, layer, Beside::of(&VcpuState::new_zeroed()), 5).unwrap()
+}
+
+fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
+    let restored = images.restore(of, "test", None, Owner::Shared, false)?;
+    assert!(restored.filling.is_none());
+    Some(restored.frozen)
+}
+
+/// What is in that page.
+fn text(frozen: &Frozen) -> String {
+    let mut bytes = [0; 32];
+    let address = GuestAddress::new(RODATA_END);
+    frozen.view().read(address, &mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    text.trim_end_matches('\0').to_owned()
 }
 
 fn names(folder: &tempfile::TempDir) -> usize {
@@ -57,14 +84,10 @@ fn what_is_gone_meanwhile_is_not_written() {
     // It was rolled back to.
     images.serve(Some(id), &[[2; 32]]);
     assert!(images.keep(&of, &frozen).is_some());
-    let again = images.restore(&of, "test", None, Owner::Shared).unwrap();
+    let again = restored(&images, &of).unwrap();
     assert_eq!(again.content(), frozen.content());
     let other = ImageOf::function(&id, &[b"other code"]);
-    assert!(
-        images
-            .restore(&other, "test", None, Owner::Shared)
-            .is_none()
-    );
+    assert!(restored(&images, &other).is_none());
     assert_eq!(images.bytes_of(&id), None, "it will not be good again");
 }
 
@@ -99,15 +122,15 @@ fn what_is_no_file_is_not_waited_for() {
     };
     fifo(&path);
     fifo(&images.unfinished);
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_none());
+    assert!(restored(&images, &of).is_none());
     assert!(images.keep(&of, &frozen).is_some());
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_some());
+    assert!(restored(&images, &of).is_some());
     fs::remove_file(&path).unwrap();
     let aside = folder.path().join("aside");
     fs::write(&aside, "mine").unwrap();
     std::os::unix::fs::symlink(&aside, &path).unwrap();
     std::os::unix::fs::symlink(&aside, &images.unfinished).unwrap();
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_none());
+    assert!(restored(&images, &of).is_none());
     assert!(images.keep(&of, &frozen).is_some());
     assert_eq!(fs::read(aside).unwrap(), b"mine");
 }
@@ -127,18 +150,19 @@ fn sizes_are_known_without_a_look_at_the_disk() {
     fs::remove_file(&path).unwrap();
     assert_eq!(images.known_bytes_of(&id), bytes);
     // Until somebody wants it.
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_none());
+    assert!(restored(&images, &of).is_none());
     assert_eq!(images.known_bytes_of(&id), None);
     fs::write(&path, &content).unwrap();
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_some());
+    assert!(restored(&images, &of).is_some());
     assert_eq!(images.known_bytes_of(&id), bytes);
     fs::write(&path, &content[..5000]).unwrap();
-    assert!(images.restore(&of, "test", None, Owner::Shared).is_none());
+    assert!(restored(&images, &of).is_none());
     assert_eq!(images.known_bytes_of(&id), None);
     // What the next start finds.
     assert_eq!(images.keep(&of, &frozen), bytes);
     let next = self::images(&folder, 1 << 30);
     next.retain([&id]);
+    next.tidy();
     assert_eq!(next.known_bytes_of(&id), bytes);
     next.serve(None, &[id]);
     assert_eq!(next.known_bytes_of(&id), None);
@@ -173,7 +197,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     to.serve(None, &[id]);
     to.place(&id, &image).unwrap();
     assert_eq!(to.known_bytes_of(&id), Some(bytes));
-    let again = to.restore(&of, "test", None, Owner::Shared).unwrap();
+    let again = restored(&to, &of).unwrap();
     assert_eq!(again.content(), frozen.content());
     assert_eq!(to.keep(&of, &frozen), Some(bytes));
     assert_eq!(names(&here), 1);
@@ -207,7 +231,7 @@ fn an_image_is_good_over_its_own_parent_only() {
     let child = Frozen::new(
         Some(parent.clone()),
         layer,
-        Box::new(VcpuState::new_zeroed()),
+        Beside::of(&VcpuState::new_zeroed()),
         5,
     );
     let child = child.unwrap();

@@ -1,13 +1,15 @@
 //! Images that go to another node, and come from one.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::image::{Image, ImageError, Parcel, ParcelError, open_parcel, seal_parcel};
+use faasw_seedtree::image::{
+    Image, ImageError, Parcel, ParcelError, Sink as _, open_parcel, seal_parcel,
+};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -61,7 +63,7 @@ pub struct Exported {
 
 /// Opens an image to look at, and nothing else that may stand there: as other files are read, for
 /// whoever looks reads where it likes, and no request waits for it.
-pub(super) fn open_to_look(path: &Path) -> io::Result<File> {
+fn open_to_look(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options()
         .read(true)
@@ -134,36 +136,42 @@ impl Images {
     ///
     /// # Errors
     /// When there is no room for it; the disk's.
-    pub fn place(&self, id: &ImageId, image: &[u8]) -> io::Result<()> {
+    pub fn place(&self, id: &ImageId, image: &[u8]) -> Result<(), ImageError> {
         let _writing = lock(&self.writing);
-        if !self.has_room(image.len() as u64) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         let placed = self.put(id, image);
         if placed.is_err() {
-            let _ = fs::remove_file(&self.unfinished);
+            self.remove_unfinished();
         }
         placed
     }
 
-    fn put(&self, id: &ImageId, image: &[u8]) -> io::Result<()> {
-        // Whatever somebody has put there.
-        let _ = fs::remove_file(&self.unfinished);
-        let mut file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&self.unfinished)?;
-        file.write_all(image)?;
-        file.sync_all()?;
-        let name = self.file_name_of(id);
+    fn put(&self, id: &ImageId, image: &[u8]) -> Result<(), ImageError> {
+        self.tidy_up()?;
+        let (name, bytes) = (self.file_name_of(id), image.len() as u64);
+        if !self.make_room_for(&name, bytes)? {
+            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+        }
+        // What could not be removed when it was to be.
+        self.remove_unfinished();
+        let file = self.disk.create(&self.unfinished)?;
+        let (mut at, mut rest) = (0, image);
+        while !rest.is_empty() {
+            let written = file.write_at(rest, at)?;
+            if written == 0 {
+                return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+            }
+            at += written as u64;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        file.sync()?;
         {
             let mut gone = self.gone();
             gone.remove(id);
-            fs::rename(&self.unfinished, self.folder.join(&name))?;
-            self.sizes.note(&name, image.len() as u64);
+            let path = self.folder.join(&name);
+            self.disk.replace(&self.unfinished, &path)?;
+            lock(&self.account).note(&name, bytes);
         }
-        File::open(&self.folder)?.sync_all()
+        Ok(self.disk.sync_folder(&self.folder)?)
     }
 
     /// Whether there is an image that is good for this over this parent: all of it is read, and
@@ -172,7 +180,7 @@ impl Images {
     /// # Errors
     /// Why it is not.
     pub(crate) fn check(&self, of: &ImageOf, parent: &Arc<Frozen>) -> Result<(), ImageError> {
-        let image = Image::open(open_to_look(&self.path(&of.what))?, &self.key)?;
+        let image = Image::open(self.disk.open(&self.path(&of.what))?, &self.key)?;
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);
         }
@@ -180,7 +188,7 @@ impl Images {
             return Err(ImageError::Parent);
         }
         let state = VcpuState::read_from_bytes(image.state());
-        if !state.is_ok_and(|state| is_next(parent.state(), &state)) {
+        if !state.is_ok_and(|state| is_next(parent.state().vcpu(), &state)) {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
         image.verify()

@@ -7,11 +7,11 @@
 use std::fmt;
 
 use bytes::Bytes;
-use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
+use faasw_abi::channel::{Channel, ChannelKind, ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::mailbox::GuestWords;
 
 use super::file::{Mailbox, in_ring, lie};
-use crate::error::{InvokeError, PlatformError};
+use crate::error::{InvokeError, PlatformError, RequestPart};
 
 /// What is left of a message that is whole.
 #[derive(Debug)]
@@ -32,11 +32,13 @@ struct Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.channel.number();
-        match (self.channel, self.to_host) {
-            (Channel::INVOCATION, false) => f.write_str("request"),
-            (Channel::INVOCATION, true) => f.write_str("response"),
-            (_, false) => write!(f, "message on channel {number}"),
-            (_, true) => write!(f, "answer on channel {number}"),
+        match (self.channel.kind(), self.to_host) {
+            (Some(ChannelKind::Invocation), false) => f.write_str("request"),
+            (Some(ChannelKind::Invocation), true) => f.write_str("response"),
+            (Some(ChannelKind::Script), false) => f.write_str("script"),
+            (Some(ChannelKind::Script), true) => f.write_str("answer to a script"),
+            (None, false) => write!(f, "message on channel {number}"),
+            (None, true) => write!(f, "answer on channel {number}"),
         }
     }
 }
@@ -55,7 +57,7 @@ fn to_host(channel: Channel) -> Name {
     }
 }
 
-fn too_large(part: &'static str, bytes: &[u8], limit: u64) -> InvokeError {
+fn too_large(part: RequestPart, bytes: &[u8], limit: u64) -> InvokeError {
     InvokeError::RequestTooLarge {
         part,
         size: bytes.len(),
@@ -77,13 +79,24 @@ impl Mailbox {
         &mut self.said.channels[channel]
     }
 
-    /// Opens a channel for a guest that is to be activated, with the head of a message for it.
-    /// The body is `is_whole` where there is none. With `tell_end` the guest rings at its end,
-    /// before it stops.
+    /// Opens the channel of this kind for a guest that is to be activated, with the head of a
+    /// message for it. The body is `is_whole` where there is none. With `tell_end` the guest
+    /// rings at its end, before it stops.
     ///
     /// # Errors
     /// [`InvokeError::RequestTooLarge`] when the head does not fit; the system's.
     pub fn open(
+        &mut self,
+        kind: ChannelKind,
+        head: &[u8],
+        is_whole: bool,
+        tell_end: bool,
+    ) -> Result<(), InvokeError> {
+        self.open_channel(kind.channel(), head, is_whole, tell_end)
+    }
+
+    /// As [`Mailbox::open`], of any channel: those that are for nothing yet are like others.
+    pub(crate) fn open_channel(
         &mut self,
         channel: Channel,
         head: &[u8],
@@ -91,7 +104,7 @@ impl Mailbox {
         tell_end: bool,
     ) -> Result<(), InvokeError> {
         if head.len() as u64 > HEAD_MAX {
-            return Err(too_large("head", head, HEAD_MAX));
+            return Err(too_large(RequestPart::Head, head, HEAD_MAX));
         }
         self.put_ring(channel.to_guest(), 0, head)?;
         *self.of_mut(channel) = ChannelWords {
@@ -155,7 +168,7 @@ impl Mailbox {
     /// [`InvokeError::RequestTooLarge`] when the tail does not fit; the system's.
     pub fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), InvokeError> {
         if tail.len() as u64 > TAIL_MAX {
-            return Err(too_large("trailers", tail, TAIL_MAX));
+            return Err(too_large(RequestPart::Trailers, tail, TAIL_MAX));
         }
         self.put_ring(channel.to_guest(), self.of(channel).written, tail)?;
         self.of_mut(channel).end = ChannelWords::end_with(tail.len() as u32);
@@ -171,6 +184,14 @@ impl Mailbox {
         let head = u64::from(said.head);
         let count = (said.written - head).min(channel.to_guest().size());
         self.copy_ring(channel.to_guest(), head, count as usize)
+    }
+
+    /// Whether all of the message to the guest can be told once more, to another one: nothing of it
+    /// was overwritten, and nothing of an answer was taken.
+    pub fn can_tell_again(&self, channel: Channel) -> bool {
+        let said = self.of(channel);
+        let told = said.written.saturating_sub(u64::from(said.head));
+        said.read == 0 && told <= channel.to_guest().size()
     }
 
     /// Takes the head of the message from the guest out, if it is there. A guest that is to

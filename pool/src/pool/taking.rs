@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_abi::channel::Channel;
+use faasw_abi::channel::ChannelKind;
 use faasw_text::Line;
 use tokio::time::timeout;
 
@@ -101,7 +101,15 @@ impl Pool {
         seed: &Seed,
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
-        let origin = self.origin(seed).await?;
+        // Its seed may have gone with the microVM.
+        let waited_for = match seed.is_script() {
+            true => seed.worth_waiting_for(Duration::ZERO).await?,
+            false => None,
+        };
+        let origin = match waited_for {
+            Some(frozen) => Origin::own(frozen),
+            None => self.origin(seed).await?,
+        };
         let served = match origin.is_own() {
             true => Served::Made,
             false => Served::Ancestor,
@@ -110,7 +118,7 @@ impl Pool {
         let quiet = self.is_quiet();
         ready
             .mailbox
-            .open(Channel::INVOCATION, head, false, quiet)?;
+            .open(ChannelKind::Invocation, head, false, quiet)?;
         exchange.go_over_to(Self::instance(ready, origin)?, served)?;
         exchange.start().await
     }

@@ -16,9 +16,9 @@ use faasw_seedtree::graph::Slot;
 use faasw_seedtree::image::ImageError;
 use faasw_words::ImageInfo;
 
-use super::engine::LanguageEngine;
 use super::graph::Seeds;
 use super::holding::Holding;
+use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
 use super::version::Version;
 use crate::error::PlatformError;
@@ -128,7 +128,8 @@ impl Function {
 
     /// Its seed, if that is in memory. It is not evicted while this is held.
     pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
-        self.slot.get()
+        let frozen = self.slot.get();
+        frozen.filter(|frozen| !frozen.layer().has_failed())
     }
 
     /// Its compiled code.

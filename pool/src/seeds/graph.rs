@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use faasw_seedtree::graph::{Asked, Defined, Job, OwnerEvictions, Resting, Ticket};
+use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Graph, Key, Owner};
 use faasw_text::Line;
 use tokio::runtime::Handle;
@@ -22,9 +23,9 @@ use super::recipe::Recipe;
 use super::turns::Makings;
 use super::version::Version;
 use crate::error::{PlatformError, SeedError};
-use crate::images::Images;
+use crate::images::{Images, Place, Restored};
 use crate::shells::Stock;
-use crate::snapshots::Frozen;
+use crate::snapshots::{Frozen, Outcome, Pager};
 
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
@@ -183,7 +184,12 @@ impl Seeds {
     }
 
     fn begin(self: &Arc<Self>, key: Key, whom: For, teller: Option<Waiter>) {
-        let asked = self.lock().ask(key, teller);
+        let (asked, failed) = {
+            let mut graph = self.lock();
+            let failed = discard_failed(&mut graph, key);
+            (graph.ask(key, teller), failed)
+        };
+        self.let_go(failed.into_iter().collect());
         match asked {
             Asked::InMemory(frozen, teller) => {
                 // Who asks listens.
@@ -198,10 +204,17 @@ impl Seeds {
     /// The nearest of a seed and its ancestors that is in memory, and the steps that are
     /// missing from there, in their order.
     pub fn nearest(&self, key: Key) -> Option<(Arc<Frozen>, Vec<Arc<Recipe>>)> {
-        self.lock().nearest(key)
+        let (nearest, failed) = {
+            let mut graph = self.lock();
+            let failed = discard_failed(&mut graph, key);
+            (graph.nearest(key), failed)
+        };
+        self.let_go(failed.into_iter().collect());
+        nearest
     }
 
     fn start(self: &Arc<Self>, job: Job<Frozen, Recipe>, whom: For) {
+        let key = job.ticket.key();
         let open = Open {
             seeds: self.clone(),
             ticket: Some(job.ticket),
@@ -220,14 +233,15 @@ impl Seeds {
             let making = async {
                 // Nobody else's initialisation is in its way.
                 let begun = Instant::now();
-                if let Some(frozen) = seeds.restored(&recipe, parent.as_ref(), owner).await {
-                    return Ok((Arc::new(frozen), begun.elapsed()));
+                let restored = seeds.restored(key, &recipe, parent.as_ref(), owner).await;
+                if let Some(frozen) = restored {
+                    return Ok((frozen, begun.elapsed()));
                 }
                 let _turn = match whom {
                     For::Requests => Some(seeds.makings.for_a_request().await),
                     For::Now => None,
                 };
-                let stock = seeds.stock.upgrade().ok_or_else(abandoned)?;
+                let stock = seeds.stock.upgrade().ok_or(PlatformError::SpawnerGone)?;
                 let started = Instant::now();
                 let made = recipe.make(&stock, parent.as_ref()).await?;
                 let frozen = Arc::new(made.owned_by(owner));
@@ -253,7 +267,7 @@ impl Seeds {
                 }
             }
             drop(parent);
-            open.end(made.unwrap_or_else(|| Err(abandoned())));
+            open.end(made.unwrap_or_else(|| Err(PlatformError::Abandoned.into())));
             let account = lock(&seeds.accounts).get(&owner).and_then(Weak::upgrade);
             match account {
                 Some(account) => account.fit(),
@@ -262,22 +276,65 @@ impl Seeds {
         });
     }
 
-    /// A seed as its image has it, if there is one.
+    /// A seed as its image has it, if there is one. Some of its memory may be on its way.
     async fn restored(
-        &self,
+        self: &Arc<Self>,
+        key: Key,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Option<Frozen> {
+    ) -> Option<Arc<Frozen>> {
         let library = self.images.as_ref()?;
-        let restored = library.restore(recipe, parent, owner).await;
+        let has_faults = self.stock.upgrade()?.tells_faults();
+        let restored = library.restore(recipe, parent, owner, has_faults).await;
         if let Some(version) = recipe.version() {
             match restored {
                 Some(_) => version.was_restored(),
                 None => version.note_image(None),
             }
         }
-        restored
+        let Restored { frozen, filling } = restored?;
+        let frozen = Arc::new(frozen);
+        if let Some((filling, place)) = filling {
+            let pager = Pager::new(filling);
+            frozen.state().is_brought_by(&pager);
+            let (wanted, told) = (Arc::downgrade(&frozen), Arc::downgrade(&frozen));
+            let seeds = Arc::downgrade(self);
+            let name = recipe.name().to_owned();
+            let started = pager.start(
+                move || wanted.strong_count() > 0,
+                move |outcome| match outcome {
+                    Outcome::Whole(late) => {
+                        tracing::debug!(seed = name, late, "a seed is whole");
+                        if let Some(frozen) = told.upgrade() {
+                            frozen.state().is_brought(late);
+                        }
+                    }
+                    Outcome::Unwanted => {}
+                    Outcome::Failed(error) => {
+                        if let (Some(seeds), Some(frozen)) = (seeds.upgrade(), told.upgrade()) {
+                            seeds.fail(key, &frozen, &place, &error);
+                        }
+                    }
+                },
+            );
+            if let Err(error) = started {
+                tracing::warn!(%error, "no thread for the rest of a seed");
+                return None;
+            }
+        }
+        Some(frozen)
+    }
+
+    /// A seed's memory will never be whole: nothing is forked from it any more, and it is made anew,
+    /// without its image.
+    fn fail(self: &Arc<Self>, key: Key, frozen: &Arc<Frozen>, place: &Place, error: &ImageError) {
+        if let Some(library) = &self.images {
+            library.refuse(place, error);
+        }
+        let gone = self.lock().discard(key, frozen);
+        self.let_go(gone.into_iter().collect());
+        self.make(key, For::Requests);
     }
 
     /// Where seeds are when they are not in memory, if anywhere.
@@ -387,12 +444,14 @@ impl Seeds {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes a seed away whose memory will never be whole: who reads it may not have said so yet.
+fn discard_failed(graph: &mut Graph<Frozen, Recipe, Waiter>, key: Key) -> Option<Arc<Frozen>> {
+    let failed = graph.get(key).filter(|frozen| frozen.layer().has_failed());
+    failed.and_then(|failed| graph.discard(key, &failed))
 }
 
-fn abandoned() -> SeedError {
-    PlatformError::Protocol("nobody waited for it any more".to_owned()).into()
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A job whose end the graph has to be told, whatever becomes of the task.
@@ -434,7 +493,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         // The runtime ends, or a step panicked.
         if self.ticket.is_some() {
-            self.tell(Err(abandoned()));
+            self.tell(Err(PlatformError::RuntimeEnds.into()));
         }
     }
 }

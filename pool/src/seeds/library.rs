@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use faasw_seedtree::Owner;
-use faasw_seedtree::image::{Content, ImageError};
+use faasw_seedtree::image::ImageError;
+use faasw_seedtree::{Content, Owner};
 use faasw_words::ImageInfo;
 use tokio::sync::Semaphore;
 
 use super::recipe::Recipe;
-use crate::images::{ImageId, Images};
+use crate::images::{ImageId, Images, Place, Restored};
 use crate::snapshots::Frozen;
 
 /// A seed whose image is to be written, unless it leaves memory before.
@@ -52,13 +52,15 @@ impl Library {
         }
     }
 
-    /// A seed as its image has it, if there is one that is good.
+    /// A seed as its image has it, if there is one that is good. Where shells' page faults can be
+    /// answered (`has_faults`), some of its memory may come later.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Option<Frozen> {
+        has_faults: bool,
+    ) -> Option<Restored> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
         let turn = self.turns.clone().acquire_owned().await.ok()?;
         let restoring = tokio::task::spawn_blocking(move || {
@@ -74,7 +76,10 @@ impl Library {
             let of = recipe.image().ok()??;
             let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
             let layer = format!("faasw-level-{depth}");
-            images.restore(&of, &layer, parent.as_ref(), owner)
+            // What others descend from is compared with them, and mapped by shells that are made
+            // ahead: all of it has to be there.
+            let may_be_filled = recipe.version().is_some() && has_faults;
+            images.restore(&of, &layer, parent.as_ref(), owner, may_be_filled)
         });
         restoring.await.ok()?
     }
@@ -133,11 +138,16 @@ impl Library {
         checking.await.map_err(interrupted)?
     }
 
+    /// An image turned out to be of no use after its seed was told.
+    pub fn refuse(&self, place: &Place, error: &ImageError) {
+        self.images.refuse(place, error);
+    }
+
     /// Has a seed's image written, in place of the one that there is.
     pub fn keep(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if recipe
             .version()
-            .is_some_and(|version| !version.may_write_image())
+            .is_some_and(|version| !version.take_writing())
         {
             return;
         }
@@ -147,11 +157,15 @@ impl Library {
 }
 
 fn write_all(images: &Images, orders: &Receiver<Order>) {
+    // Nobody waits for this, however much there is.
+    images.tidy();
     while let Ok((recipe, frozen)) = orders.recv() {
         if let Some(frozen) = frozen.upgrade()
+            && frozen.layer().is_whole()
             && let Ok(Some(of)) = recipe.image()
         {
             let bytes = images.keep(&of, &frozen);
+            tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
             if let Some(version) = recipe.version() {
                 version.note_image(bytes);
             }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
-use faasw_abi::channel::{Channel, Waits};
+use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, GuestWords};
@@ -20,7 +20,7 @@ use super::boot_image;
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
 use crate::shells::{Event, Ready, Shell, Stock};
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Beside, Code, Frozen};
 
 /// What an instantiation did.
 pub struct Instantiated {
@@ -64,7 +64,7 @@ impl Feed {
     /// The system's.
     pub fn open(script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
         let head = (script.len() as u64).to_le_bytes();
-        mailbox.open(Channel::SCRIPT, &head, false, false)?;
+        mailbox.open(ChannelKind::Script, &head, false, false)?;
         let mut feed = Self {
             rest: script,
             is_whole: false,
@@ -374,7 +374,7 @@ impl Making {
                 (layer, state, Some(parent))
             }
         };
-        let frozen = Frozen::new(parent, layer, state, monotonic_nanoseconds);
+        let frozen = Frozen::new(parent, layer, Beside::of(&state), monotonic_nanoseconds);
         Ok(frozen.map_err(system)?)
     }
 }

@@ -17,10 +17,11 @@ use faasw_seedtree::Owner;
 use faasw_seedtree::graph::Defined;
 use faasw_seedtree::image::ImageError;
 
-use super::engine::{EngineVersion, LanguageEngine};
+use super::engine::EngineVersion;
 use super::function::{Function, Seed};
 use super::graph::{For, Made, Seeds};
 use super::holding::Holding;
+use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
 use super::spec::{FreezeReport, FunctionSpec, Known};
 use super::turns::Makings;
@@ -56,7 +57,7 @@ pub struct Tree {
 pub(super) async fn made(made: Made) -> Result<Arc<Frozen>, SeedError> {
     match made.await {
         Ok(made) => made,
-        Err(_) => Err(PlatformError::Protocol("the runtime ends".to_owned()).into()),
+        Err(_) => Err(PlatformError::RuntimeEnds.into()),
     }
 }
 

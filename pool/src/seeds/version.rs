@@ -15,10 +15,10 @@ use faasw_text::Line;
 use rustix::io::Errno;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::engine::ENGINE_MEMORY;
 use super::making::{Feed, Instantiated, Making};
-use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
+use super::spec::{ENGINE_MEMORY, FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
 use crate::error::{InvokeError, SeedError};
+use crate::fault::Fault;
 use crate::images::{ImageId, ImageOf, Images};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
@@ -246,9 +246,9 @@ impl Version {
             .store(bytes.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Whether its image may be written once more: it has been a few times only, whatever it goes
-    /// on using.
-    pub fn may_write_image(&self) -> bool {
+    /// Takes one of the few times that its image may be written, whatever it goes on using;
+    /// `false` where none is left.
+    pub fn take_writing(&self) -> bool {
         let once_less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
         self.writings.fetch_update(order, order, once_less).is_ok()
@@ -327,7 +327,7 @@ impl Version {
             };
             match self.warm_up(&mut making, limit).await {
                 Ok(()) => {}
-                Err(error) if !was_made || error.is_platform() => return Err(error),
+                Err(error) if !was_made || error.fault().0 == Fault::Platform => return Err(error),
                 Err(error) => {
                     let (function, error) = (self.name(), Line(&error));
                     tracing::warn!(function, %error, "its seeds are not warmed up any more");

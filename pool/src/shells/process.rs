@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::account::Account;
 use crate::error::PlatformError;
+use crate::snapshots::Ending;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,16 @@ pub trait Made: fmt::Debug + Send + Sync {
     fn birth(&self) -> Birth;
 }
 
+/// Ends what somebody made.
+#[derive(Debug)]
+struct Killed(Arc<dyn Made>);
+
+impl Ending for Killed {
+    fn end(&self) {
+        self.0.kill();
+    }
+}
+
 /// A process that the spawner made, or a thread in its place. Dropping it ends it.
 #[derive(Debug)]
 pub struct Process {
@@ -113,6 +124,11 @@ impl Process {
     /// The spawner could not make it.
     pub fn never_was(&mut self) {
         self.exit = Some(None);
+    }
+
+    /// What asks for its end, whoever has it.
+    pub fn ending(&self) -> Box<dyn Ending> {
+        Box::new(Killed(self.made.clone()))
     }
 
     /// Asks for its end; [`Process::ended`] says when it has come.

@@ -58,16 +58,17 @@ impl<T: Resident, R, W> Graph<T, R, W> {
     /// were in use before, only those of the owner are looked at, and a few others in turn:
     /// a budget that cannot be met costs each request little.
     pub fn fit_after(&mut self, owner: Owner, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
-        match self.bytes() > budget && self.is_stuck(owner) {
+        match self.bytes() > budget && !self.search_on(owner) {
             true => Vec::new(),
             false => self.fit(budget, now),
         }
     }
 
-    /// Whether nothing was found before that can go, and nothing is now.
-    fn is_stuck(&mut self, owner: Owner) -> bool {
+    /// Where nothing was found before that can go, looks at the owner's, and at those that are
+    /// next in turn; whether it is worth while to look at all.
+    fn search_on(&mut self, owner: Owner) -> bool {
         let Some(Search { at }) = self.stuck else {
-            return false;
+            return true;
         };
         // What can go first is nobody's, not even a child's.
         let is_free = |key: &Key| {
@@ -85,7 +86,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             let at = others.last().copied();
             self.stuck = Some(Search { at });
         }
-        !is_one_free
+        is_one_free
     }
 
     /// What has to go so that an owner's snapshots and its `resting` instances, those first
@@ -137,6 +138,16 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             }
         }
         gone
+    }
+
+    /// A node's snapshot is of no use, whoever has it: it is not given to anybody any more, and is
+    /// memory until all who have it have let it go. Nothing where the node has another by now.
+    pub fn discard(&mut self, key: Key, snapshot: &Arc<T>) -> Option<Arc<T>> {
+        let node = self.nodes.get(&key)?;
+        let gone = node.slot.discard(snapshot)?;
+        self.accounts.remove(node.owner, key);
+        self.stuck = None;
+        Some(gone)
     }
 
     /// What is in memory and not pinned, of `owner` if one is named. What only as many

@@ -74,6 +74,13 @@ impl<T> Slot<T> {
             .take_if(|snapshot| Arc::strong_count(snapshot) == 1 + others(snapshot))
     }
 
+    /// Takes this snapshot away, if it is the one.
+    pub(super) fn discard(&self, snapshot: &Arc<T>) -> Option<Arc<T>> {
+        self.lock()
+            .snapshot
+            .take_if(|own| Arc::ptr_eq(own, snapshot))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Contents<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

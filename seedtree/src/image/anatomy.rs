@@ -6,9 +6,10 @@
 use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::PageSet;
 
-use super::error::{ImageError, Part};
-use super::header::{CHUNK, Content, FORMAT};
-use super::read::{Image, Source, read};
+use super::error::ImageError;
+use super::header::{CHUNK, FORMAT};
+use super::read::{Image, Source};
+use crate::content::Content;
 
 /// What an image has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +89,8 @@ impl<F: Source> Image<F> {
             format: FORMAT,
             content: header.content,
             parent: header.parent,
-            file_bytes: self.chunks_at + stored.bytes(),
-            header_bytes: self.chunks_at,
+            file_bytes: self.pages.at() + stored.bytes(),
+            header_bytes: self.pages.at(),
             chunks: header.tags.len() as u64,
             chunk_bytes: CHUNK as u64,
             ram_bytes: header.ram_bytes,
@@ -107,19 +108,7 @@ impl<F: Source> Image<F> {
     /// [`ImageError::Damaged`] when a part is not what was sealed, [`ImageError::CutOff`] when it
     /// is not there; the disk's.
     pub fn verify(&self) -> Result<(), ImageError> {
-        let mut buffer = vec![0; CHUNK];
-        let (mut at, mut left) = (self.chunks_at, self.stored_bytes());
-        for (number, tag) in (0..).zip(&self.header.tags) {
-            let length = left.min(CHUNK as u64);
-            let part = buffer.get_mut(..length as usize).unwrap_or_default();
-            read(&self.source, part, at)?;
-            if !self.key.open(number, b"", *tag, part) {
-                return Err(ImageError::Damaged(Part::Chunk(number)));
-            }
-            at += length;
-            left -= length;
-        }
-        Ok(())
+        self.pages.verify()
     }
 }
 
@@ -135,7 +124,7 @@ mod tests {
     use faasw_abi::pages::PageRange;
 
     use super::*;
-    use crate::image::{ImageKey, Purpose};
+    use crate::image::{ImageKey, Part, Purpose};
     use crate::key::Owner;
     use crate::layer::LayerBuilder;
     use crate::snapshot::Snapshot;

@@ -118,9 +118,9 @@ impl ImageKey {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Wrapped {
-    nonce: [u8; NONCE],
-    key: [u8; KEY],
-    tag: [u8; TAG],
+    pub(super) nonce: [u8; NONCE],
+    pub(super) key: [u8; KEY],
+    pub(super) tag: [u8; TAG],
 }
 
 impl Wrapped {

@@ -5,6 +5,8 @@ use std::io;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::header::FORMAT;
+
 /// Why there is no image, or none that can be used.
 #[derive(Debug, Error)]
 pub enum ImageError {
@@ -21,7 +23,7 @@ pub enum ImageError {
     #[error("a file is no image")]
     Foreign,
     /// It was made by another faasw.
-    #[error("an image is of format {0}")]
+    #[error("an image is of format {0}, and this faasw reads format {ours}", ours = FORMAT)]
     Format(u32),
     /// It was sealed with another key, or its beginning is damaged.
     #[error("an image was sealed with another key, or is damaged")]

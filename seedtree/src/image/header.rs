@@ -9,13 +9,16 @@
 //!
 //! All numbers are little-endian.
 
-use faasw_abi::memory_map::{PAGE, RAM_MAX};
+mod pinned;
+
+use faasw_abi::memory_map::{PAGE, RAM_MAX, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
 use sha2::{Digest as _, Sha256};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::crypt::{TAG, Wrapped};
 use super::error::ImageError;
+use crate::content::Content;
 use crate::difference::Difference;
 use crate::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, ROOT_MAX, SET_MAX, SET_PAGES_MAX};
 use crate::working_set::PageSets;
@@ -43,8 +46,6 @@ pub(super) struct Prefix {
     pub header_tag: [u8; TAG],
     pub zeroes: [u8; PREFIX - 92],
 }
-
-const _: () = assert!(size_of::<Prefix>() == PREFIX);
 
 impl Prefix {
     /// Whether it is that of an image which this reads.
@@ -100,17 +101,6 @@ struct Fixed {
     read: u32,
     chunks: u32,
     unused: u32,
-}
-
-/// What a snapshot's memory is, by digest: of what a child was frozen over, and what no other
-/// has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Content(pub(super) [u8; 32]);
-
-impl std::fmt::Display for Content {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
 }
 
 /// What a snapshot is good for, by digest: what made it and what runs it, as far as its memory
@@ -217,6 +207,9 @@ impl Header {
         if fixed.state_bytes > STATE_MAX {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
+        if fixed.forgets_tables > 1 || fixed.unused != 0 {
+            return Err(ImageError::Senseless("what it says of its page tables"));
+        }
         let state = rest.take(fixed.state_bytes, 1)?.to_vec();
         let mut list = |count| rest.ranges(count);
         let own = list(fixed.own)?;
@@ -240,7 +233,7 @@ impl Header {
         let header = Self {
             content: Content(fixed.content),
             parent: match (fixed.has_parent, fixed.parent) {
-                (0, [0, ..]) => None,
+                (0, parent) if parent == [0; 32] => None,
                 (1, parent) => Some(Content(parent)),
                 _ => return Err(ImageError::Senseless("its parent")),
             },
@@ -313,6 +306,13 @@ impl Header {
         }
     }
 
+    /// What has to be there before the first instance runs: what requests use, what a fork copies,
+    /// and what the CPU itself looks at.
+    pub fn needed_first(&self) -> PageSet {
+        let Difference { filled, .. } = &self.difference;
+        needed_first(&self.own, &self.sets, filled)
+    }
+
     /// Offset of the first chunk, which follows a header of this length.
     pub fn chunks_at(header_bytes: usize) -> u64 {
         (PREFIX as u64 + header_bytes as u64).next_multiple_of(PREFIX as u64)
@@ -322,6 +322,14 @@ impl Header {
     pub fn stored_bytes(&self) -> u64 {
         self.stored.iter().map(|range| range.bytes()).sum()
     }
+}
+
+/// What of `own` has to be there first, of a snapshot whose requests use `sets`, and of which forks
+/// copy `filled`.
+pub(super) fn needed_first(own: &PageSet, sets: &PageSets, filled: &PageSet) -> PageSet {
+    let tables = own.intersection(&PageRange::of_bytes(0, TEXT).into());
+    let used = sets.written.union(&sets.read);
+    used.intersection(own).union(filled).union(&tables)
 }
 
 struct Told {

@@ -4,14 +4,20 @@
 //! not in it, names its parent by [`Content`], and is believed in nothing that was not checked:
 //! each part's tag first, then what it says.
 //!
+//! [`Content`]: crate::Content
 //! [`Snapshot::write_image`]: crate::Snapshot::write_image
 
 mod anatomy;
 mod crypt;
 mod error;
+mod filling;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod header;
+mod pages;
 mod parcel;
 mod read;
+mod sink;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -19,9 +25,11 @@ mod write;
 pub use self::anatomy::{Anatomy, Use};
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
-pub use self::header::{Content, Purpose};
+pub use self::filling::Filling;
+pub use self::header::Purpose;
 pub use self::parcel::{Parcel, ParcelError, open_parcel, seal_parcel};
 pub use self::read::{Image, Source};
+pub use self::sink::Sink;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::PageRange;

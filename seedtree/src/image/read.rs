@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use faasw_abi::memory_map;
 use faasw_abi::pages::{PageRange, PageSet};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromBytes;
 
-use super::crypt::{DataKey, ImageKey};
+use super::crypt::ImageKey;
 use super::error::{ImageError, Part};
-use super::header::{CHUNK, Content, Header, PREFIX, Prefix, Purpose};
+use super::filling::Filling;
+use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
+use super::pages::{Pages, Room, chunks_with};
 use super::{HEADER_PART, pieces};
+use crate::content::Content;
 use crate::key::Owner;
-use crate::layer::LayerBuilder;
+use crate::layer::{Layer, LayerBuilder, Progress};
 use crate::limits::WINDOWS_MAX;
 use crate::overlay::laid_over;
 use crate::snapshot::Snapshot;
-
-/// Bytes that are read at once.
-const READ: usize = 1 << 20;
 
 /// Where an image is read from.
 pub trait Source {
@@ -37,15 +37,26 @@ impl Source for File {
     }
 }
 
+impl<S: Source + ?Sized> Source for &S {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(out, offset)
+    }
+}
+
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(out, offset)
+    }
+}
+
 /// An image whose header was read, and is what was sealed.
 #[derive(Debug)]
 pub struct Image<F> {
-    pub(super) source: F,
-    pub(super) key: DataKey,
     pub(super) header: Header,
-    pub(super) chunks_at: u64,
+    pub(super) pages: Pages<F>,
 }
 
+/// Fills `out` from an offset on; whole pages, if both ends are.
 pub(super) fn read(source: &impl Source, out: &mut [u8], offset: u64) -> Result<(), ImageError> {
     match source.read_exact_at(out, offset) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ImageError::CutOff),
@@ -60,21 +71,32 @@ impl<F: Source> Image<F> {
     /// When it is no image, was sealed with another key, is damaged or makes no sense; the
     /// disk's.
     pub fn open(source: F, key: &ImageKey) -> Result<Self, ImageError> {
-        let mut prefix = Prefix::new_zeroed();
-        read(&source, prefix.as_mut_bytes(), 0)?;
+        let mut room = Room::of(PREFIX);
+        read(&source, room.bytes(), 0)?;
+        let (prefix, _) = Prefix::read_from_prefix(room.bytes()).map_err(|_| ImageError::CutOff)?;
         prefix.check()?;
         let key = key.unwrap(prefix.bound_to_key(), prefix.key)?;
-        let mut header = vec![0; prefix.header_bytes as usize];
-        read(&source, &mut header, PREFIX as u64)?;
-        let bound = prefix.bound_to_header();
-        if !key.open(HEADER_PART, &bound, prefix.header_tag, &mut header) {
+        let length = prefix.header_bytes as usize;
+        // What follows it begins at a page, too.
+        let mut room = Room::of(length);
+        read(&source, room.bytes(), PREFIX as u64)?;
+        let (header, between) = room
+            .bytes()
+            .split_at_mut_checked(length)
+            .ok_or(ImageError::CutOff)?;
+        if between.iter().any(|byte| *byte != 0) {
             return Err(ImageError::Damaged(Part::Header));
         }
+        let bound = prefix.bound_to_header();
+        if !key.open(HEADER_PART, &bound, prefix.header_tag, header) {
+            return Err(ImageError::Damaged(Part::Header));
+        }
+        let header = Header::decode(header)?;
+        let pieces = pieces(&header.stored).collect();
+        let at = Header::chunks_at(length);
         Ok(Self {
-            source,
-            key,
-            chunks_at: Header::chunks_at(header.len()),
-            header: Header::decode(&header)?,
+            pages: Pages::new(source, key, at, header.tags.clone(), pieces),
+            header,
         })
     }
 
@@ -114,7 +136,7 @@ impl<F: Source> Image<F> {
         &self.header.own
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn header(&self) -> &Header {
         &self.header
     }
@@ -131,6 +153,14 @@ impl<F: Source> Image<F> {
         self.header.stored_bytes()
     }
 
+    /// Bytes of the pages that need not be there before the first guest runs.
+    #[must_use]
+    pub fn later_bytes(&self) -> u64 {
+        let first = chunks_with(self.pages.pieces(), &self.header.needed_first());
+        let bytes = (first.len() * CHUNK) as u64;
+        self.stored_bytes().saturating_sub(bytes)
+    }
+
     /// Reads all of its pages into a layer of this name that nobody has sealed yet; those that
     /// are its parent's come from there.
     ///
@@ -140,46 +170,32 @@ impl<F: Source> Image<F> {
         &self,
         name: &str,
         parent: Option<&Snapshot<S>>,
-    ) -> Result<LayerBuilder, ImageError> {
+    ) -> Result<LayerBuilder, ImageError>
+    where
+        F: Sync,
+    {
+        let all: Vec<usize> = (0..self.pages.pieces().len()).collect();
+        self.read_chunks(&all, name, parent)
+    }
+
+    fn read_chunks<S>(
+        &self,
+        chunks: &[usize],
+        name: &str,
+        parent: Option<&Snapshot<S>>,
+    ) -> Result<LayerBuilder, ImageError>
+    where
+        F: Sync,
+    {
         let layer = LayerBuilder::new(name, self.header.ram_bytes).map_err(ImageError::Layer)?;
-        self.read_stored(&layer)?;
+        self.pages.fill_all(chunks, &layer)?;
         if let Some(parent) = parent {
+            if parent.content() != self.header.parent {
+                return Err(ImageError::Parent);
+            }
             copy_inherited(&self.header.inherited, parent, &layer)?;
         }
         Ok(layer)
-    }
-
-    fn read_stored(&self, layer: &LayerBuilder) -> Result<(), ImageError> {
-        let stored = usize::try_from(self.stored_bytes()).map_err(|_| ImageError::TooLarge)?;
-        let mut buffer = vec![0; READ.min(stored)];
-        let mut at = 0;
-        let mut chunks = (0..).zip(self.header.tags.iter().zip(pieces(&self.header.stored)));
-        while at < stored {
-            let length = READ.min(stored - at);
-            let part = buffer.get_mut(..length).unwrap_or_default();
-            read(&self.source, part, self.chunks_at + at as u64)?;
-            for chunk in part.chunks_mut(CHUNK) {
-                let Some((number, (tag, piece))) = chunks.next() else {
-                    return Err(ImageError::Senseless("how many chunks it has"));
-                };
-                if !self.key.open(number, b"", *tag, chunk) {
-                    return Err(ImageError::Damaged(Part::Chunk(number)));
-                }
-                let mut rest = &*chunk;
-                for range in piece {
-                    let Some((pages, behind)) = rest.split_at_checked(range.bytes() as usize)
-                    else {
-                        return Err(ImageError::Senseless("how long a chunk is"));
-                    };
-                    layer
-                        .write(range.start.address().get(), pages)
-                        .map_err(ImageError::Layer)?;
-                    rest = behind;
-                }
-            }
-            at += length;
-        }
-        Ok(())
     }
 
     /// The snapshot that it is an image of: of the layer that was [read](Self::read_layer), over
@@ -195,42 +211,85 @@ impl<F: Source> Image<F> {
         state: S,
         owner: Owner,
     ) -> Result<Snapshot<S>, ImageError> {
-        let content = parent.as_ref().map(|parent| parent.content());
-        if content != self.header.parent.map(Some) {
-            return Err(ImageError::Parent);
-        }
-        let own = self.header.own;
-        let windows = match &parent {
-            None => laid_over(&[], &own, 0),
-            Some(parent) => laid_over(parent.windows(), &own, parent.depth() + 1),
-        };
-        if windows.len() > WINDOWS_MAX {
-            return Err(ImageError::Senseless("in how many pieces it is"));
-        }
+        let own = self.header.own.clone();
         let layer = layer.freeze_at(own).map_err(ImageError::Layer)?;
-        let snapshot = Snapshot::restored(
-            parent,
-            layer,
-            windows,
-            state,
-            self.header.monotonic_nanoseconds,
-            self.header.difference,
-            self.header.content,
-        );
-        let snapshot = snapshot.map_err(ImageError::Layer)?.owned_by(owner);
-        snapshot
-            .working_set()
-            .restore(self.header.sets, self.header.changed);
-        Ok(snapshot)
+        restored(self.header, layer, parent, state, owner)
+    }
+
+    /// The same, of a layer of this name in which only those pages are that requests use, and what
+    /// brings the others: instances that touch one before it is there have to wait for it.
+    ///
+    /// # Errors
+    /// As [`Image::read_layer`] and [`Image::restore`].
+    pub fn restore_first<S>(
+        self,
+        name: &str,
+        parent: Option<Arc<Snapshot<S>>>,
+        state: S,
+        owner: Owner,
+    ) -> Result<(Snapshot<S>, Filling), ImageError>
+    where
+        F: std::fmt::Debug + Send + Sync + 'static,
+    {
+        let first = chunks_with(self.pages.pieces(), &self.header.needed_first());
+        let builder = self.read_chunks(&first, name, parent.as_deref())?;
+        let progress = Arc::new(Progress::default());
+        let pages = self.header.stored_bytes() + self.header.inherited.bytes();
+        let layer = builder.lend(self.header.own.clone(), pages, progress.clone());
+        let layer = layer.map_err(ImageError::Layer)?;
+        let filling = Filling::new(self.pages, builder, &first, progress);
+        let snapshot = restored(self.header, layer, parent, state, owner)?;
+        Ok((snapshot, filling))
     }
 }
 
-/// Copies pages of a parent.
+fn restored<S>(
+    header: Header,
+    layer: Layer,
+    parent: Option<Arc<Snapshot<S>>>,
+    state: S,
+    owner: Owner,
+) -> Result<Snapshot<S>, ImageError> {
+    let content = parent.as_ref().map(|parent| parent.content());
+    if content != header.parent.map(Some) {
+        return Err(ImageError::Parent);
+    }
+    let windows = match &parent {
+        None => laid_over(&[], &header.own, 0),
+        Some(parent) => laid_over(parent.windows(), &header.own, parent.depth() + 1),
+    };
+    if windows.len() > WINDOWS_MAX {
+        return Err(ImageError::Senseless("in how many pieces it is"));
+    }
+    let ram = PageRange::around(0, header.ram_bytes);
+    if windows.iter().any(|window| !ram.holds(window.range)) {
+        return Err(ImageError::Senseless("it has less memory than its parent"));
+    }
+    let snapshot = Snapshot::restored(
+        parent,
+        layer,
+        windows,
+        state,
+        header.monotonic_nanoseconds,
+        header.difference,
+        header.content,
+    );
+    let snapshot = snapshot.map_err(ImageError::Layer)?.owned_by(owner);
+    snapshot.working_set().restore(header.sets, header.changed);
+    Ok(snapshot)
+}
+
+/// Copies pages of a parent, which has something in each.
 fn copy_inherited<S>(
     inherited: &PageSet,
     parent: &Snapshot<S>,
     layer: &LayerBuilder,
 ) -> Result<(), ImageError> {
+    let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
+    let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
+    if !inherited.without(&theirs).is_empty() {
+        return Err(senseless());
+    }
     let view = parent.view();
     let most = (CHUNK as u64 / memory_map::PAGE) as u32;
     let mut buffer = vec![0; CHUNK];
@@ -241,6 +300,11 @@ fn copy_inherited<S>(
             let part = buffer.get_mut(..piece.bytes() as usize).unwrap_or_default();
             let address = piece.start.address();
             view.read(address, part).map_err(ImageError::Layer)?;
+            // A hole that is copied is memory for nothing: no image asks for that.
+            let mut pages = part.chunks(memory_map::PAGE as usize);
+            if pages.any(|page| page.iter().all(|byte| *byte == 0)) {
+                return Err(senseless());
+            }
             layer
                 .write(address.get(), part)
                 .map_err(ImageError::Layer)?;

@@ -1,5 +1,8 @@
 //! Any snapshot comes back as it was, or not at all.
 
+mod faults;
+mod golden;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -397,4 +400,118 @@ fn a_disk_that_fails_is_not_the_files_fault() {
     let (snapshot, _) = sample(&mut fastrand::Rng::with_seed(3));
     let error = snapshot.write_image(&[], Purpose::of(&[]), &key(), &full);
     assert!(matches!(error, Err(ImageError::Io(_))), "{error:?}");
+}
+
+/// Which chunks were read, in their order, of those behind the header.
+#[derive(Clone, Debug)]
+struct Watched(
+    std::sync::Arc<File>,
+    std::sync::Arc<std::sync::Mutex<Vec<u64>>>,
+);
+
+impl Source for Watched {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        self.1.lock().unwrap().push(offset);
+        FileExt::read_exact_at(&*self.0, out, offset)
+    }
+}
+
+/// A snapshot of 100 chunks of the heap, of which requests use some pages.
+fn large() -> (Node, UsedPages) {
+    let layer = LayerBuilder::new("test", RAM).unwrap();
+    let pages = 100 * CHUNK as u64 / PAGE;
+    for number in 0..pages {
+        let address = HEAP + number * PAGE;
+        layer.write(address, &[number as u8 | 1; 4096]).unwrap();
+    }
+    let own = PageRange::of_bytes(HEAP, HEAP + pages * PAGE);
+    let layer = layer.freeze_at(own.into()).unwrap();
+    let snapshot = Snapshot::new(None, layer, vec![], 0).unwrap();
+    let snapshot = Arc::new(snapshot.owned_by(OWNER));
+    let at = HEAP / PAGE;
+    let told = UsedPages {
+        written: vec![page(at + 700)],
+        changed: 1,
+        read: vec![page(at + 20), page(at + 1500)],
+    };
+    snapshot.working_set().learn(0, &told, RAM);
+    (snapshot, told)
+}
+
+#[test]
+fn what_requests_use_is_there_before_the_rest() {
+    let (snapshot, told) = large();
+    let read = std::sync::Arc::default();
+    let source = Watched(std::sync::Arc::new(image_of(&snapshot)), read);
+    let image = Image::open(source.clone(), &key()).unwrap();
+    assert_eq!(image.later_bytes(), 99 * CHUNK as u64);
+    let headers = source.1.lock().unwrap().len();
+    let (again, filling) = image
+        .restore_first::<Vec<u8>>("first", None, vec![], OWNER)
+        .unwrap();
+    let again = Arc::new(again);
+    assert_eq!(source.1.lock().unwrap().len(), headers + 1, "one chunk");
+    assert!(!again.layer().is_whole() && !again.layer().has_failed());
+    let missing = filling.missing();
+    assert_eq!(missing.bytes(), 99 * CHUNK as u64);
+    for used in told.written.iter().chain(&told.read) {
+        assert!(missing.first_in(*used).is_none(), "{used:?}");
+    }
+    let (teller, whole) = std::sync::mpsc::channel();
+    let tell = teller.clone();
+    again
+        .layer()
+        .when_whole(move |is_whole| tell.send(is_whole).unwrap());
+    // What is asked for is read next, once, with what is beside it in the image.
+    let asked = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 + 1200);
+    for _ in 0..3 {
+        assert!(filling.fill_page(asked).unwrap());
+    }
+    assert_eq!(source.1.lock().unwrap().len(), headers + 2);
+    assert!(!filling.missing().contains(asked));
+    assert_eq!(filling.asked(), 1);
+    let foreign = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 - 1);
+    assert!(!filling.fill_page(foreign).unwrap());
+    assert!(matches!(filling.finish(), Err(ImageError::CutOff)));
+    while filling.fill_next().unwrap() {}
+    assert!(filling.missing().is_empty() && !again.layer().is_whole());
+    assert!(whole.try_recv().is_err());
+    filling.finish().unwrap();
+    assert!(again.layer().is_whole());
+    assert_eq!(whole.try_recv(), Ok(true));
+    drop(filling);
+    again
+        .layer()
+        .when_whole(move |is_whole| teller.send(is_whole).unwrap());
+    assert_eq!(whole.try_recv(), Ok(true));
+    assert!(memory_of(&snapshot) == memory_of(&again));
+    let offsets = source.1.lock().unwrap();
+    assert_eq!(offsets.len(), headers + 2 + 98_usize.div_ceil(4));
+}
+
+#[test]
+fn a_layer_that_will_never_be_whole_says_so() {
+    let (snapshot, _) = large();
+    let file = image_of(&snapshot);
+    let image = Image::open(file.try_clone().unwrap(), &key()).unwrap();
+    let (again, filling) = image
+        .restore_first::<Vec<u8>>("first", None, vec![], OWNER)
+        .unwrap();
+    let end = file.metadata().unwrap().len();
+    file.write_all_at(&[1; 7], end - 100).unwrap();
+    let error = loop {
+        match filling.fill_next() {
+            Ok(true) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(error, Err(ImageError::Damaged(Part::Chunk(99)))));
+    assert!(filling.finish().is_err());
+    let (teller, whole) = std::sync::mpsc::channel();
+    again
+        .layer()
+        .when_whole(move |is_whole| teller.send(is_whole).unwrap());
+    drop(filling);
+    assert!(again.layer().has_failed() && !again.layer().is_whole());
+    assert_eq!(whole.try_recv(), Ok(false));
 }

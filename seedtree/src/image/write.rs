@@ -1,8 +1,5 @@
 //! Making an image of a snapshot.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use faasw_abi::memory_map;
 use faasw_abi::pages::{PageRange, PageSet};
 use sha2::{Digest as _, Sha256};
@@ -10,8 +7,10 @@ use zerocopy::IntoBytes;
 
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
-use super::header::{CHUNK, Content, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose};
+use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, needed_first};
+use super::sink::{Sink, write_all_at};
 use super::{HEADER_PART, pieces};
+use crate::content::Content;
 use crate::snapshot::Snapshot;
 
 const PAGE: usize = memory_map::PAGE as usize;
@@ -27,8 +26,8 @@ impl<S> Snapshot<S> {
     /// what it is good for. What comes back is its content, once the file is where it should be
     /// ([`Snapshot::has_content`]).
     ///
-    /// The pages that requests write come first, then those that they read, then the rest
-    /// (Spice §4). Pages of zeroes, and those that are as the parent has them, are not in it.
+    /// The pages that requests write come first, then those that they read, what else a first
+    /// instance needs, and the rest (Spice §4). Pages of zeroes, and those that are as the parent has them, are not in it.
     ///
     /// # Errors
     /// [`ImageError::Parent`] when its parent has no image; the disk's; the system's, where its
@@ -38,7 +37,7 @@ impl<S> Snapshot<S> {
         state: &[u8],
         purpose: Purpose,
         key: &ImageKey,
-        file: &File,
+        file: &(impl Sink + ?Sized),
     ) -> Result<Content, ImageError> {
         let parent = match self.parent() {
             Some(parent) => Some(parent.content().ok_or(ImageError::Parent)?),
@@ -50,7 +49,10 @@ impl<S> Snapshot<S> {
         let written = stored.intersection(&sets.written);
         let read = stored.without(&written).intersection(&sets.read);
         let rest = stored.without(&written).without(&read);
-        let order = [&written, &read, &rest];
+        let filled = &self.difference().filled;
+        let first = rest.intersection(&needed_first(self.layer().own(), sets, filled));
+        let later = rest.without(&first);
+        let order = [&written, &read, &first, &later];
         let mut header = Header {
             content: Content([0; 32]),
             parent,
@@ -96,7 +98,7 @@ impl<S> Snapshot<S> {
                 content.update(&*part);
             }
             let tag = data_key.seal(number, b"", part)?;
-            file.write_all_at(part, at)?;
+            write_all_at(file, part, at)?;
             at += length as u64;
             if let Some(place) = header.tags.get_mut(number as usize) {
                 *place = tag;
@@ -108,8 +110,8 @@ impl<S> Snapshot<S> {
         };
         let mut sealed = header.encode()?;
         prefix.header_tag = data_key.seal(HEADER_PART, &prefix.bound_to_header(), &mut sealed)?;
-        file.write_all_at(prefix.as_bytes(), 0)?;
-        file.write_all_at(&sealed, PREFIX as u64)?;
+        write_all_at(file, prefix.as_bytes(), 0)?;
+        write_all_at(file, &sealed, PREFIX as u64)?;
         // Whole pages to the end, where there are no chunks.
         file.set_len(at)?;
         Ok(header.content)

@@ -5,15 +5,12 @@
 //! any would get ([`refused`]).
 
 mod clock;
-mod descriptors;
 mod errno;
 mod memory;
 mod poll;
 mod process;
 mod refused;
 mod stdio;
-
-pub(crate) use descriptors::Descriptors;
 
 use faasw_abi::entry::{ENTRY_MODULE, ENTRY_NAME};
 use wasmtime::{Caller, Engine, Linker, Result};

@@ -8,9 +8,9 @@ use wasmtime::{Caller, Linker, Result};
 
 use super::MODULE;
 use super::clock::Clock;
-use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
 use super::memory::{Memory, call, item, unsigned};
+use crate::descriptors::Stream;
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
@@ -65,9 +65,9 @@ impl Subscription {
                 }
             }
             FD_READ | FD_WRITE => match (state.descriptors.get(id), kind) {
-                (Ok(Stream::Stdin), FD_READ) => Until::Request,
-                (Ok(Stream::Stdout), FD_WRITE) => Until::Room,
-                (Ok(Stream::Stderr), FD_WRITE) => Until::Now(0),
+                (Some(Stream::Stdin), FD_READ) => Until::Request,
+                (Some(Stream::Stdout), FD_WRITE) => Until::Room,
+                (Some(Stream::Stderr), FD_WRITE) => Until::Now(0),
                 _ => Until::Now(Errno::Badf as u16),
             },
             _ => return Err(Errno::Inval),

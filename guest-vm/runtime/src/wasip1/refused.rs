@@ -75,11 +75,10 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         linker.func_new(MODULE, refused.name, ty, |caller, arguments, results| {
             let descriptor = arguments.get(refused.descriptor).and_then(Val::i32);
             let errno = match descriptor.map(unsigned) {
-                Some(descriptor) => match caller.data().descriptors.get(descriptor) {
-                    Ok(_) => refused.errno,
-                    Err(errno) => errno,
-                },
-                None => refused.errno,
+                Some(descriptor) if caller.data().descriptors.get(descriptor).is_none() => {
+                    Errno::Badf
+                }
+                _ => refused.errno,
             };
             if let Some(result) = results.first_mut() {
                 *result = Val::I32(errno as i32);

@@ -4,9 +4,9 @@ use faasw_abi::channel::Channel;
 use wasmtime::{Caller, Linker, Result};
 
 use super::MODULE;
-use super::descriptors::Stream;
 use super::errno::{Errno, Halt};
 use super::memory::{Memory, call, item, unsigned};
+use crate::descriptors::Stream;
 use crate::platform::{Platform, read_some};
 use crate::state::State;
 
@@ -53,7 +53,7 @@ fn read<P: Platform>(
     count: u32,
     read_at: u32,
 ) -> Result<(), Halt> {
-    if state.descriptors.get(descriptor)? != Stream::Stdin {
+    if state.descriptors.get(descriptor).ok_or(Errno::Badf)? != Stream::Stdin {
         return Err(Errno::Badf.into());
     }
     // Gathered first: reading writes to the memory that the array is in.
@@ -86,7 +86,7 @@ fn write<P: Platform>(
     count: u32,
     written_at: u32,
 ) -> Result<(), Halt> {
-    let stream = state.descriptors.get(descriptor)?;
+    let stream = state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
     let mut total = 0;
     for buffer in buffers(memory, array, count)? {
         let (pointer, length) = buffer?;
@@ -162,7 +162,8 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         "fd_close",
         |caller: Caller<'_, State<P>>, descriptor: i32| {
             call(caller, |_, state| {
-                state.descriptors.close(unsigned(descriptor))?;
+                let closed = state.descriptors.close(unsigned(descriptor));
+                closed.ok_or(Errno::Badf)?;
                 Ok(())
             })
         },
@@ -172,7 +173,9 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         "fd_renumber",
         |caller: Caller<'_, State<P>>, from: i32, to: i32| {
             call(caller, |_, state| {
-                Ok(state.descriptors.renumber(unsigned(from), unsigned(to))?)
+                let moved = state.descriptors.renumber(unsigned(from), unsigned(to));
+                moved.ok_or(Errno::Badf)?;
+                Ok(())
             })
         },
     )?;
@@ -181,7 +184,8 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         "fd_fdstat_get",
         |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
             call(caller, |memory, state| {
-                let stream = state.descriptors.get(unsigned(descriptor))?;
+                let stream = state.descriptors.get(unsigned(descriptor));
+                let stream = stream.ok_or(Errno::Badf)?;
                 Ok(memory.write(unsigned(stat), &fdstat(stream))?)
             })
         },
@@ -192,7 +196,8 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         |caller: Caller<'_, State<P>>, descriptor: i32, _flags: i32| {
             call(caller, |_, state| {
                 // Non-blocking is what the streams are anyway.
-                state.descriptors.get(unsigned(descriptor))?;
+                let stream = state.descriptors.get(unsigned(descriptor));
+                stream.ok_or(Errno::Badf)?;
                 Ok(())
             })
         },
@@ -202,7 +207,8 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         "fd_filestat_get",
         |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
             call(caller, |memory, state| {
-                state.descriptors.get(unsigned(descriptor))?;
+                let stream = state.descriptors.get(unsigned(descriptor));
+                stream.ok_or(Errno::Badf)?;
                 Ok(memory.write(unsigned(stat), &FILESTAT)?)
             })
         },

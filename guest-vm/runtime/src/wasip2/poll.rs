@@ -10,7 +10,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::bindings::wasi::io::poll;
-use crate::http::{BodyId, ExchangeNumber};
+use crate::exchange::{BodyId, ExchangeNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
@@ -38,7 +38,17 @@ const NEVER: &str = "the function waits for something that can never happen: \
                      the body it writes is full until its response is set";
 
 impl<P: Platform> State<P> {
-    fn is_ready(&mut self, pollable: Pollable, now: u64) -> bool {
+    /// Throws away what is there of a body whose trailers are waited for: they come behind it,
+    /// and nobody reads it any more.
+    fn discard_before(&mut self, pollable: Pollable) {
+        if let Pollable::Trailers(exchange) = pollable
+            && exchange == self.exchange.number
+        {
+            self.rest_of_request();
+        }
+    }
+
+    fn is_ready(&self, pollable: Pollable, now: u64) -> bool {
         match pollable {
             Pollable::Ready => true,
             Pollable::At(deadline) => deadline <= now,
@@ -47,10 +57,9 @@ impl<P: Platform> State<P> {
             {
                 true
             }
-            Pollable::Request(_) | Pollable::Stdin => {
+            Pollable::Request(_) | Pollable::Trailers(_) | Pollable::Stdin => {
                 self.platform.incoming(Channel::INVOCATION) != Incoming::Pending
             }
-            Pollable::Trailers(_) => self.rest_of_request() != Incoming::Pending,
             Pollable::Writable(body) => self.exchange.bodies.room(body, &self.platform) > 0,
             Pollable::Stdout => self.stdout_room() > 0,
         }
@@ -73,6 +82,9 @@ impl<P: Platform> State<P> {
     /// Waits until at least one of `pollables` is ready; the indices of those that are.
     pub(super) fn wait_any(&mut self, pollables: &[Pollable]) -> Result<Vec<u32>> {
         loop {
+            for pollable in pollables {
+                self.discard_before(*pollable);
+            }
             let now = self.platform.monotonic();
             let ready: Vec<u32> = (0u32..)
                 .zip(pollables)
@@ -114,6 +126,7 @@ impl<P: Platform> poll::Host for State<P> {
 impl<P: Platform> poll::HostPollable for State<P> {
     fn ready(&mut self, pollable: Resource<Pollable>) -> Result<bool> {
         let pollable = *self.table.get(&pollable)?;
+        self.discard_before(pollable);
         Ok(self.is_ready(pollable, self.platform.monotonic()))
     }
 

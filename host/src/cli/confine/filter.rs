@@ -8,6 +8,7 @@
 use faasw_cell::dangerous::{DANGEROUS, MAKERS};
 use faasw_cell::filter::{Filter, Must, Rule, rule};
 use faasw_cell::ordinary::ORDINARY;
+use faasw_pool::PAGE_FAULT_CALLS;
 
 /// What is let through whatever its arguments beside [`ORDINARY`].
 const FREE: &[libc::c_long] = &[
@@ -103,6 +104,12 @@ fn rules() -> Vec<Rule> {
                 Have(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
             ],
         ),
+        rule(
+            "note when an image was used",
+            libc::SYS_utimensat,
+            // Of a file that is open: by name it could be anybody's.
+            &[Have(1, u64::MAX, 0)],
+        ),
         rule("abort", libc::SYS_tgkill, &[Be(0, own)]),
         rule("ask for its limits", libc::SYS_prlimit64, &[Be(0, 0)]),
         rule(
@@ -140,6 +147,11 @@ fn rules() -> Vec<Rule> {
         ]
         .map(device),
     );
+    // Of shells whose seeds are on their way from disk.
+    rules.extend(PAGE_FAULT_CALLS.map(|request| {
+        let must = [Be(1, request)];
+        rule("answer a page fault", libc::SYS_ioctl, &must)
+    }));
     rules
 }
 

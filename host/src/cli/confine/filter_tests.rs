@@ -121,6 +121,8 @@ fn what_it_has_no_use_for_fails() {
         (libc::SYS_prctl, with(&[libc::PR_SET_SECCOMP.into(), 0])),
         (libc::SYS_fcntl, with(&[0, libc::F_SETOWN.into(), 1])),
         (libc::SYS_chown, NONE),
+        // By a name.
+        (libc::SYS_utimensat, with(&[-1, 1 << 40])),
         (libc::SYS_link, NONE),
         (libc::SYS_symlink, NONE),
         (libc::SYS_shmget, NONE),
@@ -160,6 +162,8 @@ fn what_serving_takes_is_let_through() {
         with(&[unix, libc::SOCK_SEQPACKET.into(), 0, 0]),
     );
     assert_eq!(pair, Outcome::Gave(-libc::EFAULT));
-    let closed = call(&filter, libc::SYS_close, with(&[-1]));
-    assert_eq!(closed, Outcome::Gave(-libc::EBADF));
+    for number in [libc::SYS_close, libc::SYS_utimensat] {
+        let closed = call(&filter, number, with(&[-1]));
+        assert_eq!(closed, Outcome::Gave(-libc::EBADF), "{number}");
+    }
 }

@@ -8,7 +8,7 @@
 //! was there. [`kept`] makes versions ready again that went this way before;
 //! [`import`] goes it with what another node has made.
 
-mod code;
+pub(super) mod code;
 mod commit;
 mod compile;
 mod detect;

@@ -7,61 +7,67 @@ use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, SET_MAX};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x03");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x04");
 
-/// What a packet holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(u32)]
-pub enum Kind {
-    /// [`SpawnShell`].
-    SpawnShell = 1,
-    /// [`SpawnHelper`].
-    SpawnHelper = 2,
-    /// [`Kill`].
-    Kill = 3,
-    /// [`Spawned`].
-    Spawned = 4,
-    /// [`Limit`].
-    Limit = 7,
-    /// [`Introduced`].
-    Introduced = 8,
-    /// [`SpawnFailed`].
-    SpawnFailed = 5,
-    /// [`Ended`].
-    Ended = 6,
-    /// [`KeepGroups`].
-    KeepGroups = 9,
-    /// [`Launch`].
-    Launch = 10,
-    /// [`Fork`].
-    Fork = 16,
-    /// [`Activate`].
-    Activate = 17,
-    /// [`Resume`].
-    Resume = 18,
-    /// [`Seal`].
-    Seal = 19,
-    /// [`Wake`].
-    Wake = 20,
-    /// [`Survey`].
-    Survey = 21,
-    /// [`Reset`].
-    Reset = 22,
-    /// [`Preset`].
-    Preset = 23,
-    /// [`Prepared`].
-    Prepared = 32,
-    /// [`Rang`].
-    Rang = 33,
-    /// [`Sealed`].
-    Sealed = 34,
-    /// [`Failed`].
-    Failed = 35,
-    /// [`Used`].
-    Used = 36,
-    /// [`Parked`].
-    Parked = 37,
+/// Does something with all messages there are: `$does` is a macro that takes
+/// `Name = number, …`, the name of a message and of its [`Kind`] and the number that it travels
+/// as. So nobody who has to know all of them can forget one.
+#[macro_export]
+macro_rules! each_message {
+    ($does:ident) => {
+        $does! {
+            SpawnShell = 1,
+            SpawnHelper = 2,
+            Kill = 3,
+            Spawned = 4,
+            Limit = 7,
+            Introduced = 8,
+            SpawnFailed = 5,
+            Ended = 6,
+            KeepGroups = 9,
+            Launch = 10,
+            Fork = 16,
+            Activate = 17,
+            Resume = 18,
+            Seal = 19,
+            Wake = 20,
+            Survey = 21,
+            Reset = 22,
+            Preset = 23,
+            Prepared = 32,
+            Rang = 33,
+            Sealed = 34,
+            Failed = 35,
+            Used = 36,
+            Parked = 37,
+            Born = 38,
+            Forked = 39,
+        }
+    };
 }
+
+macro_rules! kinds {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        /// What a packet holds.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
+        )]
+        #[repr(u32)]
+        pub enum Kind {
+            $(
+                #[doc = concat!("[`", stringify!($name), "`].")]
+                $name = $number,
+            )*
+        }
+
+        impl Kind {
+            /// All there are.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+each_message!(kinds);
 
 /// A message of the interface.
 pub trait Message: IntoBytes + TryFromBytes + Immutable + KnownLayout {
@@ -171,6 +177,8 @@ message! {
         /// Whether translations that the preset's page tables have are others in the
         /// seed's, and not only more: KVM and the CPU are to forget them.
         forgets_tables: Answer,
+        /// Whether to answer with [`Forked`]: pages of its seed are not there yet.
+        tells_addresses: Answer,
     }
 }
 
@@ -230,6 +238,26 @@ message! {
     Seal {
         /// Nothing; a message has a body.
         reserved: u64,
+    }
+}
+
+message! {
+    /// Shell to node, before anything else, from one that is new and has seen nothing of anybody:
+    /// its page faults can be answered. Attached: what they are told by
+    /// ([`Faults`](crate::userfault::Faults)), of which the shell keeps none. Not sent where the
+    /// system does not tell.
+    Born {
+        /// Nothing; a message has a body.
+        reserved: u64,
+    }
+}
+
+message! {
+    /// Shell to node: it is an instance, whose memory nobody has touched but for the write set and
+    /// what was copied. It goes on with [`Activate`].
+    Forked {
+        /// Where its RAM begins in its address space.
+        ram: u64,
     }
 }
 
@@ -296,16 +324,12 @@ message! {
     Parked {
         /// Pages filled again from the seed.
         filled: u64,
-        /// Private pages given back to the system.
-        let_go: u64,
         /// Private pages that were not in the write set.
         outside: u64,
         /// Whether `unused` was counted.
         counted: Answer,
         /// Private pages of the write set that were as the seed has them.
         unused: u64,
-        /// Whether page tables of the guest had changed.
-        tables_changed: Answer,
         /// Exits from the VM to the shell for the request.
         exits: u64,
         /// Page faults that KVM fixed for the request.

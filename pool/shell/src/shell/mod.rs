@@ -9,7 +9,7 @@ mod running;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use faasw_fri::messages::{Activate, Failed, Failure, Prepared};
+use faasw_fri::messages::{Activate, Born, Failed, Failure, Prepared};
 use faasw_fri::{FriError, Kind, Message, receive, send};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -57,6 +57,21 @@ pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instructi
     };
     // A node that is gone needs no report.
     let _ = send(socket, &message, &[], SendFlags::empty());
+}
+
+/// Has the node answer this process's page faults, and keeps nothing of that: whoever can have a
+/// process wait in the middle of a system call is not to be under attack. To be done before
+/// anything of anybody's comes.
+pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
+    if let Some(faults) = template.faults() {
+        // A node that is gone is noticed later.
+        let _ = send(
+            socket,
+            &Born { reserved: 0 },
+            &[faults.as_fd()],
+            SendFlags::empty(),
+        );
+    }
 }
 
 impl<'a> Shell<'a> {

@@ -3,7 +3,7 @@
 use faasw_abi::pages::{PageSet, Ranges};
 use faasw_fri::Packet;
 use faasw_fri::messages::{
-    Failure, Fork, Origin, Parked, Prepared, Preset as PresetOrder, Reset, Sealed, Used,
+    Failure, Fork, Forked, Origin, Parked, Prepared, Preset as PresetOrder, Reset, Sealed, Used,
 };
 use faasw_seedtree::limits::SET_PAGES_MAX;
 use rustix::io::Errno;
@@ -92,11 +92,9 @@ impl Shell<'_> {
         self.fork_nanoseconds = 0;
         self.tell(&Parked {
             filled: restored.filled,
-            let_go: restored.let_go,
             outside: restored.outside,
             counted: order.count_unused,
             unused: restored.unused,
-            tables_changed: restored.tables.have_changed().into(),
             exits: self.exits,
             page_faults,
             nanoseconds: clock::monotonic() - started,
@@ -161,9 +159,14 @@ impl Shell<'_> {
                 Err(Errno::INVAL)
             }
         };
-        self.instance = Some(forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?);
+        let forked = forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?;
+        let ram = forked.ram.address();
+        self.instance = Some(forked);
         self.fork_nanoseconds = clock::monotonic() - started;
-        Ok(())
+        match order.tells_addresses.is_yes() {
+            true => self.tell(&Forked { ram }),
+            false => Ok(()),
+        }
     }
 }
 

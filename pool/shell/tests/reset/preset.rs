@@ -45,6 +45,7 @@ fn order(source: &Source, state: VcpuState) -> Fork {
         filled: ranges(&filled),
         mapped: ranges(&mapped),
         forgets_tables: Answer::No,
+        tells_addresses: Answer::No,
     }
 }
 

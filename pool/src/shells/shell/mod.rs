@@ -6,14 +6,16 @@ mod told;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_abi::pages::PageRange;
+use faasw_abi::pages::{PageRange, PageSet};
 use faasw_cell::group::VM_OVERHEAD;
 use faasw_fri::messages::{
-    Activate, Image, Origin, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed, Survey,
-    Used, VcpuState,
+    Activate, Forked, Image, Origin, Parked, Prepared, Preset, Rang, Reset, Resume, Seal, Sealed,
+    Survey, Used, VcpuState,
 };
+use faasw_fri::userfault::Faults;
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
 use faasw_seedtree::{LayerBuilder, PageSets, UsedPages};
 use rustix::event::{EventfdFlags, eventfd};
@@ -35,7 +37,7 @@ use super::watch::{into_io, send_when_there_is_room, watch};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
 use crate::sink::Effort;
-use crate::snapshots::{Code, Frozen, Parent, Template};
+use crate::snapshots::{Code, Frozen, Paged, Pager, Parent, Template, whole};
 
 /// A shell, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
@@ -47,6 +49,11 @@ pub struct Shell {
     /// The seed that it is an image of, from when it was preset until it is forked.
     image: Option<Parent>,
     parts: Parts,
+    /// Its page faults, where they can be answered. After the process: whoever closes them lets
+    /// it go on without what it waits for.
+    faults: Option<Arc<Faults>>,
+    /// It waits for pages of its seed, as long as some are missing.
+    paged: Option<Paged>,
 }
 
 impl Shell {
@@ -106,12 +113,17 @@ impl Shell {
             wall_clock,
             image: None,
             parts: Parts::default(),
+            faults: None,
+            paged: None,
         })
     }
 
     /// Waits until the shell has made its VM and closed its cell.
     async fn wait_made(&mut self) -> Result<(), PlatformError> {
-        let prepared = self.prepared().await??;
+        let prepared = match self.born().await? {
+            Some(packet) => told_ready(&packet)??,
+            None => self.prepared().await??,
+        };
         self.parts = Parts::of(self.process.birth(), &prepared);
         let Parts {
             group,
@@ -125,14 +137,25 @@ impl Shell {
         Ok(())
     }
 
+    /// The first word of a shell, unless that hands over its page faults. It has seen nothing of
+    /// anybody yet, so it may send a descriptor; later it may not.
+    async fn born(&mut self) -> Result<Option<Packet>, PlatformError> {
+        let mut packet = receive_by(&self.socket, &mut self.process, |socket, flags| {
+            faasw_fri::receive(socket, flags)
+        })
+        .await?;
+        if packet.kind() != Some(Kind::Born) {
+            return Ok(Some(packet));
+        }
+        let [faults, ..] = packet.take_fds();
+        self.faults = faults.map(|faults| Arc::new(Faults::from(faults)));
+        Ok(None)
+    }
+
     /// Waits until the shell is ready for what comes next; the inner error says why it
     /// will not be.
     async fn prepared(&mut self) -> Result<Result<Prepared, PlatformError>, PlatformError> {
-        let packet = self.receive().await?;
-        match packet.kind() {
-            Some(Kind::Failed) => Ok(Err(not_prepared(&packet))),
-            _ => packet.message().map(Ok).map_err(protocol),
-        }
+        told_ready(&self.receive().await?)
     }
 
     /// Makes the shell an image of a seed that others descend from, and has its guest run
@@ -219,7 +242,16 @@ impl Shell {
         mailbox: &Mailbox,
         code: Option<&Code>,
     ) -> Result<(), PlatformError> {
+        let pager = match frozen.layer().is_whole() {
+            true => None,
+            false => self.pager(frozen).await?,
+        };
+        let sets = pager
+            .as_ref()
+            .map(|pager| present(working_set, &pager.missing()));
+        let working_set = sets.as_ref().unwrap_or(working_set);
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
+        order.tells_addresses = pager.is_some().into();
         order.code_bytes = code.map_or(0, Code::mapped_bytes);
         let (attached, layers) = match self.image.take() {
             None => (Some(mailbox.as_fd()), frozen.layers()),
@@ -240,7 +272,61 @@ impl Shell {
         let fds: Vec<_> = fds
             .chain(layers.iter().map(|layer| layer.as_fd()))
             .collect();
-        self.tell(&*order, &fds).await
+        self.tell(&*order, &fds).await?;
+        match pager {
+            Some(pager) => self.wait_for_pages(&pager).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Who brings what is missing of a seed's memory, for this shell to wait for; nobody where all
+    /// of it is there by now.
+    async fn pager(&self, frozen: &Frozen) -> Result<Option<Arc<Pager>>, PlatformError> {
+        let pager = frozen.state().pager().filter(|pager| {
+            // What is copied is read from the layer itself.
+            let steps = self.image.as_ref().and_then(|image| image.steps_to(frozen));
+            let copied = steps.map(|steps| frozen.difference_below(steps));
+            let is_there = |copied: &PageSet| copied.intersection(&pager.missing()).is_empty();
+            self.faults.is_some() && copied.is_none_or(|copied| is_there(&copied.filled))
+        });
+        if pager.is_some() {
+            return Ok(pager);
+        }
+        match whole(frozen).await {
+            true => Ok(None),
+            false => Err(never_whole()),
+        }
+    }
+
+    /// Has the guest wait for what is not there, once the shell is an instance.
+    async fn wait_for_pages(&mut self, pager: &Arc<Pager>) -> Result<(), PlatformError> {
+        let packet = self.receive().await?;
+        if packet.kind() == Some(Kind::Failed) {
+            return Err(PlatformError::ShellEnded(failure(&packet)));
+        }
+        let Forked { ram } = packet.message().map_err(protocol)?;
+        let Some(faults) = self.faults.clone() else {
+            return Err(never_whole());
+        };
+        let attached = pager.attach(faults, ram, self.process.ending());
+        self.paged = attached.map_err(|error| match error {
+            Errno::CANCELED => never_whole(),
+            error => PlatformError::System {
+                what: "an instance could not be had to wait for its memory",
+                error,
+            },
+        })?;
+        Ok(())
+    }
+
+    /// Whether its guest may have had to wait for memory: it began before all of that was there.
+    pub fn was_paged(&self) -> bool {
+        self.paged.is_some()
+    }
+
+    /// Whether its page faults can be answered.
+    pub fn tells_faults(&self) -> bool {
+        self.faults.is_some()
     }
 
     /// Lets the guest run as instance number `instance`; its monotonic time continues
@@ -472,19 +558,50 @@ async fn receive(
     socket: &AsyncFd<OwnedFd>,
     process: &mut Process,
 ) -> Result<Packet, PlatformError> {
-    {
-        let received = socket
-            .async_io(Interest::READABLE, |socket| {
-                match receive_from_untrusted(socket, RecvFlags::DONTWAIT) {
-                    Err(FriError::Malformed) => Ok(None),
-                    received => received.map(Some).map_err(into_io),
-                }
-            })
-            .await;
-        match received {
-            Ok(Some(packet)) => Ok(packet),
-            Ok(None) => Err(protocol("the shell sent what is no packet")),
-            Err(_) => Err(process.ended().await?.into()),
-        }
+    receive_by(socket, process, |socket, flags| {
+        receive_from_untrusted(socket, flags)
+    })
+    .await
+}
+
+/// A packet from the shell, as `receive` takes it.
+async fn receive_by(
+    socket: &AsyncFd<OwnedFd>,
+    process: &mut Process,
+    receive: fn(&OwnedFd, RecvFlags) -> Result<Packet, FriError>,
+) -> Result<Packet, PlatformError> {
+    let received = socket
+        .async_io(Interest::READABLE, |socket| {
+            match receive(socket, RecvFlags::DONTWAIT) {
+                Err(FriError::Malformed) => Ok(None),
+                received => received.map(Some).map_err(into_io),
+            }
+        })
+        .await;
+    match received {
+        Ok(Some(packet)) => Ok(packet),
+        Ok(None) => Err(protocol("the shell sent what is no packet")),
+        Err(_) => Err(process.ended().await?.into()),
     }
+}
+
+/// What a shell says that is to be ready; the inner error says why it will not be.
+fn told_ready(packet: &Packet) -> Result<Result<Prepared, PlatformError>, PlatformError> {
+    match packet.kind() {
+        Some(Kind::Failed) => Ok(Err(not_prepared(packet))),
+        _ => packet.message().map(Ok).map_err(protocol),
+    }
+}
+
+/// Of a working set what is there: what is missing is not to be touched before it is waited for.
+fn present(working_set: &PageSets, missing: &PageSet) -> PageSets {
+    PageSets {
+        written: working_set.written.without(missing),
+        read: working_set.read.without(missing),
+        generation: working_set.generation,
+    }
+}
+
+fn never_whole() -> PlatformError {
+    PlatformError::ShellEnded("its seed could not be read to its end".to_owned())
 }

@@ -17,6 +17,7 @@ pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
         filled: Ranges::default(),
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
+        tells_addresses: Answer::No,
     })
 }
 
@@ -29,7 +30,7 @@ pub fn image(
     ram_bytes: u64,
     working_set: &PageSets,
 ) -> Result<Image, PlatformError> {
-    let mut image = Image::empty(ram_bytes, frozen.state());
+    let mut image = Image::empty(ram_bytes, frozen.state().vcpu());
     image.windows = Windows::of(frozen.windows()).ok_or_else(too_many)?;
     image.write_set = Ranges::covering(&working_set.written);
     image.read_set = Ranges::covering(&working_set.read);

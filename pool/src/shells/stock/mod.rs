@@ -29,7 +29,7 @@ use super::spawner::Spawner;
 use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
-use crate::snapshots::{Frozen, Parent};
+use crate::snapshots::{Frozen, Parent, has_small_pages};
 use crate::stats::{GroupStats, MemoryStats, StockStats};
 
 /// What a stock is told when it starts.
@@ -69,6 +69,8 @@ pub struct Stock {
     /// Instances that had one made.
     misses: AtomicU64,
     stopped: AtomicBool,
+    /// Whether page faults of shells can be answered here, as the first one says.
+    tells_faults: AtomicBool,
     changed: Arc<Notify>,
     /// Nothing is being made.
     #[cfg(feature = "measuring")]
@@ -119,18 +121,27 @@ impl Stock {
             near: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            tells_faults: AtomicBool::new(false),
             changed: Arc::new(Notify::new()),
             #[cfg(feature = "measuring")]
             filled: Notify::new(),
             runtime: Handle::current(),
         });
         let first = stock.make_bare().await.map_err(StartError::Shell)?;
+        let tells = first.shell.tells_faults() && has_small_pages();
+        stock.tells_faults.store(tells, Ordering::Relaxed);
         match low {
             0 => first.shell.destroy().await,
             _ => lock(&stock.kept).put(first),
         }
         tokio::spawn(Self::refill(Arc::downgrade(&stock)));
         Ok(stock)
+    }
+
+    /// Whether guests may begin before all of their memory is there: their shells' page faults can
+    /// be answered, and the system makes no more of a layer than what is asked for.
+    pub fn tells_faults(&self) -> bool {
+        self.tells_faults.load(Ordering::Relaxed)
     }
 
     /// The spawner; another one when the last has ended.

@@ -1,0 +1,87 @@
+"""Functions whose seeds are on disk alone, and what is known of their memory."""
+
+import disk
+from disk import PAGE
+from node import Node, until
+
+# Has every seed leave memory that no request uses.
+NOTHING_STAYS = ("--seed-memory", "0", "--max-parked", "0")
+# A request that pins an engine waits for as long as a part takes.
+PATIENT = ("--body-rate", "0", "--idle-client", "1h")
+
+
+class Cold:
+    """A node in which nothing stays in memory but what is pinned, and what it is asked."""
+
+    def __init__(self, bench, data, function, *options):
+        self.bench, self.function = bench, function
+        self.node = Node(bench, data, *NOTHING_STAYS, *PATIENT, *options)
+        self.is_pinned = False
+
+    def pin(self):
+        if self.function.pin:
+            self.node.pin(self.function.pin)
+            self.is_pinned = True
+
+    def must_go(self, chain):
+        """What is to be on disk alone: the function's seed, and its engine's unless that is pinned."""
+        return [seed for seed in chain if seed["level"] >= 2 and not (self.is_pinned and seed["is_shared"])]
+
+    def evict(self):
+        """Has it leave memory; gives back what it is made of."""
+
+        def is_gone():
+            chain = self.node.chain(self.function.name)
+            if not any(seed["is_in_memory"] for seed in self.must_go(chain)):
+                return chain
+            # Whose turn it is to go is looked at when another one has come.
+            self.node.ask(self.bench.other)
+            return None
+
+        chain = until(f"{self.function.name} is evicted", is_gone, pause=0.01)
+        self.node.settle()
+        return chain
+
+    def ask(self, drop=True):
+        """The first answer of a seed that is not in memory."""
+        before = self.evict()
+        stayed = self.node.drop_images() if drop else 0
+        read = disk.bytes_read(self.node.data)
+        answer = self.node.ask(self.function.name)
+        answer.read = disk.bytes_read(self.node.data) - read
+        answer.stayed = stayed
+        after = self.node.chain(self.function.name)
+        answer.is_restored = answer.served != "ancestor" and not has_forked(before[:-1], after[:-1])
+        return answer
+
+
+def has_forked(before, after):
+    """Whether one of these seeds was forked: making one below it does that, and doing without one."""
+    return any(seed["forks"] > before[place]["forks"] for place, seed in enumerate(after))
+
+
+class WorkingSet:
+    """Pages that a request uses of the layers of some levels, as far as it is known."""
+
+    def __init__(self, bench, node, function, chain, cold_levels):
+        is_deep = len(cold_levels) > 1
+        image = bench.images[function.name]
+        self.pages_of_layers = sum(seed["layer_bytes"] for seed in chain if seed["level"] in cold_levels) // PAGE
+        told, small = node.working_set(chain[-1]["name"]), node.working_set(bench.other)
+        if told and small:
+            # Of what all share any function uses what a small one does; the rest is the engine's.
+            of_engine = min(image["engine"] // PAGE, max(0, told["ancestors"] - small["ancestors"]))
+            self.pages = max(1, told["stored"] + (of_engine if is_deep else 0))
+            self.together = told["used"] / max(1, told["runs"])
+            self.is_exact = not is_deep
+            return
+        # What the tree has is of the whole guest: it is this at most, and no more than there is.
+
+        def recorded(seed):
+            return seed["written_pages"] + seed["read_pages"]
+
+        small = node.chain(bench.other)[-1]
+        shared = max(0, recorded(small) - small["layer_bytes"] // PAGE)
+        stored = image["own"] + (image["engine"] if is_deep else 0)
+        self.pages = max(1, min(self.pages_of_layers, stored // PAGE, recorded(chain[-1]) - shared))
+        self.together, self.is_exact = disk.TOGETHER, False

@@ -1,0 +1,223 @@
+//! Which images there are, how large they are, and which of them goes first: a folder may have
+//! 10,000, and nobody is to look through it for each that is written.
+//!
+//! It is what this node has done since it has read the folder. What others do there it does not
+//! know: what is gone without a word counts until its turn comes to go.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::ENGINE;
+
+/// When an image goes: those of functions before those of engines, which they are made over; then
+/// those that were used longest ago. By the order of uses, as clocks jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    is_engine: bool,
+    used: u64,
+}
+
+/// The first use that this node knows of; those before it are older.
+const FIRST_USE: u64 = 1 << 32;
+
+#[derive(Debug)]
+struct Entry {
+    bytes: u64,
+    /// Nothing where it stays.
+    turn: Option<Turn>,
+}
+
+#[derive(Debug)]
+pub(super) struct Account {
+    /// Without these those of functions are nothing.
+    shared: [String; 2],
+    entries: HashMap<Arc<str>, Entry>,
+    turns: BTreeMap<Turn, Arc<str>>,
+    bytes: u64,
+    evictable: u64,
+    uses: u64,
+    /// Whether the folder was read.
+    is_complete: bool,
+    /// What went before that.
+    gone: HashSet<Arc<str>>,
+}
+
+impl Account {
+    /// Without any.
+    pub fn new(shared: [String; 2]) -> Self {
+        Self {
+            shared,
+            entries: HashMap::new(),
+            turns: BTreeMap::new(),
+            bytes: 0,
+            evictable: 0,
+            uses: FIRST_USE,
+            is_complete: false,
+            gone: HashSet::new(),
+        }
+    }
+
+    /// Whether it has all that the folder had when it was read.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// What was found in the folder, that used longest ago first; and what is known meanwhile is
+    /// newer.
+    pub fn complete(&mut self, found: impl Iterator<Item = (String, u64)>) {
+        self.is_complete = true;
+        let gone = std::mem::take(&mut self.gone);
+        for (used, (name, bytes)) in (0..).zip(found) {
+            if !gone.contains(name.as_str()) && !self.entries.contains_key(name.as_str()) {
+                self.put(&name, bytes, used);
+            }
+        }
+    }
+
+    /// There is an image of this name and size, which was used now.
+    pub fn note(&mut self, name: &str, bytes: u64) {
+        self.take(name);
+        self.gone.remove(name);
+        self.uses += 1;
+        self.put(name, bytes, self.uses);
+    }
+
+    /// There is none any more.
+    pub fn forget(&mut self, name: &str) {
+        self.take(name);
+        if !self.is_complete {
+            self.gone.insert(name.into());
+        }
+    }
+
+    /// There are none any more: their folder is gone.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.turns.clear();
+        (self.bytes, self.evictable) = (0, 0);
+    }
+
+    /// Bytes of the one of this name, if there is one.
+    pub fn bytes_of(&self, name: &str) -> Option<u64> {
+        self.entries.get(name).map(|entry| entry.bytes)
+    }
+
+    /// Bytes of all but the one of this name.
+    pub fn bytes_beside(&self, name: &str) -> u64 {
+        let own = self.entries.get(name).map_or(0, |entry| entry.bytes);
+        self.bytes.saturating_sub(own)
+    }
+
+    /// Bytes of those that may go, but for the one of this name.
+    pub fn evictable_beside(&self, name: &str) -> u64 {
+        let own = self.entries.get(name).filter(|entry| entry.turn.is_some());
+        self.evictable
+            .saturating_sub(own.map_or(0, |own| own.bytes))
+    }
+
+    /// The one that goes next, behind the one with this turn, but for the one of this name.
+    pub fn next(&self, behind: Option<Turn>, beside: &str) -> Option<(Turn, Arc<str>)> {
+        let behind = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut ahead = self.turns.range((behind, Bound::Unbounded));
+        let next = ahead.find(|(_, name)| &***name != beside);
+        next.map(|(turn, name)| (*turn, name.clone()))
+    }
+
+    fn put(&mut self, name: &str, bytes: u64, used: u64) {
+        let name: Arc<str> = name.into();
+        let is_shared = self.shared.iter().any(|shared| **shared == *name);
+        let is_engine = name.starts_with(ENGINE);
+        let turn = (!is_shared).then_some(Turn { is_engine, used });
+        self.bytes = self.bytes.saturating_add(bytes);
+        if let Some(turn) = turn {
+            self.evictable = self.evictable.saturating_add(bytes);
+            self.turns.insert(turn, name.clone());
+        }
+        self.entries.insert(name, Entry { bytes, turn });
+    }
+
+    fn take(&mut self, name: &str) {
+        let Some(Entry { bytes, turn }) = self.entries.remove(name) else {
+            return;
+        };
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(turn) = turn {
+            self.evictable = self.evictable.saturating_sub(bytes);
+            self.turns.remove(&turn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account() -> Account {
+        Account::new(["guest".to_owned(), "linkers".to_owned()])
+    }
+
+    fn order(account: &Account, beside: &str) -> Vec<String> {
+        let mut behind = None;
+        std::iter::from_fn(|| {
+            let (turn, name) = account.next(behind, beside)?;
+            behind = Some(turn);
+            Some(name.to_string())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn functions_go_before_engines_those_used_longest_ago_first_and_what_all_share_never() {
+        let mut account = account();
+        let found = ["engine-a", "f", "guest", "g", "linkers", "h"];
+        account.complete(found.into_iter().map(|name| (name.to_owned(), 10)));
+        assert_eq!(order(&account, ""), ["f", "g", "h", "engine-a"]);
+        account.note("f", 30);
+        account.note("engine-b", 10);
+        assert_eq!(order(&account, ""), ["g", "h", "f", "engine-a", "engine-b"]);
+        assert_eq!(order(&account, "g"), ["h", "f", "engine-a", "engine-b"]);
+        assert_eq!(
+            (account.bytes_beside(""), account.evictable_beside("")),
+            (90, 70)
+        );
+        assert_eq!(account.bytes_beside("f"), 60);
+        assert_eq!(account.evictable_beside("f"), 40);
+        assert_eq!(account.evictable_beside("guest"), 70);
+        account.forget("h");
+        account.forget("h");
+        assert_eq!(order(&account, ""), ["g", "f", "engine-a", "engine-b"]);
+        assert_eq!(account.bytes_beside(""), 80);
+        account.clear();
+        assert_eq!(
+            (account.bytes_beside(""), order(&account, "").len()),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn what_happens_while_the_folder_is_read_is_newer_than_what_was_found() {
+        let mut account = account();
+        account.note("written", 5);
+        account.forget("gone");
+        account.forget("back");
+        account.note("back", 7);
+        assert!(!account.is_complete());
+        let found = ["back", "gone", "old", "written"];
+        account.complete(found.into_iter().map(|name| (name.to_owned(), 100)));
+        assert!(account.is_complete());
+        assert_eq!(order(&account, ""), ["old", "written", "back"]);
+        assert_eq!(account.bytes_beside(""), 112);
+    }
+
+    #[test]
+    fn sizes_that_no_disk_has_do_no_harm() {
+        let mut account = account();
+        account.note("a", u64::MAX);
+        account.note("b", u64::MAX);
+        assert_eq!(account.bytes_beside(""), u64::MAX);
+        account.forget("a");
+        account.forget("b");
+        assert_eq!(account.bytes_beside(""), 0);
+    }
+}

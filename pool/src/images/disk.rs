@@ -1,0 +1,144 @@
+//! What images need of a disk, and the one that there is: tests have others, which fail.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use faasw_seedtree::image::{Sink, Source};
+
+/// What a folder says of something in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Status {
+    /// Whether it is a file, and nothing else that may stand there.
+    pub is_file: bool,
+    pub bytes: u64,
+    /// When it was used last, as far as whoever can write there says so.
+    pub used: SystemTime,
+    /// What no other file has while this one exists.
+    pub identity: (u64, u64),
+}
+
+impl From<fs::Metadata> for Status {
+    fn from(told: fs::Metadata) -> Self {
+        Self {
+            is_file: told.is_file(),
+            bytes: told.len(),
+            used: told.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            identity: (told.dev(), told.ino()),
+        }
+    }
+}
+
+/// Bytes of a disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub free: u64,
+    pub all: u64,
+}
+
+/// Names in a folder, in no order.
+pub(super) type Names = Box<dyn Iterator<Item = io::Result<OsString>>>;
+
+/// An open file.
+pub(super) trait DiskFile: Source + Sink + Debug + Send + Sync {
+    fn status(&self) -> io::Result<Status>;
+    /// It was used at this time.
+    fn note_use(&self, now: SystemTime) -> io::Result<()>;
+    /// Waits until what was written outlives a power failure.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A disk. Each of these may fail.
+pub(super) trait Disk: Debug + Send + Sync {
+    /// Opens a file to be read, and nothing else.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    /// A new file, which its owner alone may read; an error where there is something.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    /// Of what stands there, not of what it leads to.
+    fn status(&self, path: &Path) -> io::Result<Status>;
+    /// Removes a name that is no folder's.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file another one's name, at once.
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn names(&self, folder: &Path) -> io::Result<Names>;
+    /// Waits until the names in a folder outlive a power failure.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+    /// A folder that its owner alone may read.
+    fn make_folder(&self, folder: &Path) -> io::Result<()>;
+    fn room(&self, folder: &Path) -> io::Result<Room>;
+}
+
+/// The system's.
+#[derive(Debug)]
+pub(super) struct Real;
+
+impl DiskFile for File {
+    fn status(&self) -> io::Result<Status> {
+        Ok(self.metadata()?.into())
+    }
+
+    fn note_use(&self, now: SystemTime) -> io::Result<()> {
+        self.set_modified(now)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+impl Disk for Real {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(super::open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(0o600);
+        Ok(Arc::new(options.open(path)?))
+    }
+
+    fn status(&self, path: &Path) -> io::Result<Status> {
+        Ok(fs::symlink_metadata(path)?.into())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::rename(from, to) {
+            // An empty folder is nobody's; one with anything in it stays.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                fs::remove_dir(to)?;
+                fs::rename(from, to)
+            }
+            renamed => renamed,
+        }
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Names> {
+        let entries = fs::read_dir(folder)?;
+        Ok(Box::new(entries.map(|entry| Ok(entry?.file_name()))))
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        File::open(folder)?.sync_all()
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(folder)
+    }
+
+    fn room(&self, folder: &Path) -> io::Result<Room> {
+        let told = rustix::fs::statvfs(folder)?;
+        Ok(Room {
+            free: told.f_bavail.saturating_mul(told.f_frsize),
+            all: told.f_blocks.saturating_mul(told.f_frsize),
+        })
+    }
+}

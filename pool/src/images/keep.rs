@@ -1,0 +1,163 @@
+//! Writing images: whole or not at all, durable before they have their name, and within what
+//! they may take.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use faasw_seedtree::image::ImageError;
+use faasw_text::Line;
+use zerocopy::IntoBytes as _;
+
+use super::disk::Room;
+use super::{ImageOf, Images, LEFT_FREE, SHARE, What, lock};
+use crate::snapshots::Frozen;
+
+impl Images {
+    /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
+    /// many bytes it has. One whose parent has none has none, and neither has one for which there
+    /// is no room.
+    pub(crate) fn keep(&self, of: &ImageOf, frozen: &Frozen) -> Option<u64> {
+        let _writing = lock(&self.writing);
+        let has_image = |parent: &Frozen| parent.content().is_some();
+        if frozen.parent().is_some_and(|parent| !has_image(parent)) {
+            return None;
+        }
+        match self.write(of, frozen) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // On a full disk a half file would stay in its own way.
+                self.remove_unfinished();
+                tracing::warn!(error = %Line(&error), "a func-image was not written");
+                None
+            }
+        }
+    }
+
+    fn write(&self, of: &ImageOf, frozen: &Frozen) -> Result<Option<u64>, ImageError> {
+        self.tidy_up()?;
+        let (name, most) = (self.name(&of.what), frozen.layer().data_bytes());
+        if self.is_gone(of) {
+            return Ok(None);
+        }
+        if !self.make_room_for(&name, most)? {
+            tracing::debug!(bytes = most, "there is no room for a func-image");
+            return Ok(None);
+        }
+        // What could not be removed when it was to be.
+        self.remove_unfinished();
+        let file = self.disk.create(&self.unfinished)?;
+        let state = frozen.state().vcpu().as_bytes();
+        let content = frozen.write_image(state, self.purpose(of), &self.key, &*file)?;
+        file.sync()?;
+        let bytes = file.status()?.bytes;
+        // Its header takes some, too.
+        if !self.evict_to(self.budget.saturating_sub(bytes), &name) {
+            self.remove_unfinished();
+            tracing::debug!(bytes, "there is no room for a func-image");
+            return Ok(None);
+        }
+        {
+            let gone = self.gone();
+            if matches!(&of.what, What::Function(id) if gone.contains(id)) {
+                self.remove_unfinished();
+                return Ok(None);
+            }
+            self.disk.replace(&self.unfinished, &self.path(&of.what))?;
+            lock(&self.account).note(&name, bytes);
+        }
+        // It is there: what a power failure might bring back instead is older, and as good.
+        frozen.has_content(content);
+        if let Err(error) = self.disk.sync_folder(&self.folder) {
+            let error = Line(&error);
+            tracing::warn!(%error, "a func-image may not outlive a power failure");
+        }
+        Ok(Some(bytes))
+    }
+
+    fn is_gone(&self, of: &ImageOf) -> bool {
+        matches!(&of.what, What::Function(id) if self.gone().contains(id))
+    }
+
+    pub(super) fn remove_unfinished(&self) {
+        // It is tried again before the next one, and at the next start.
+        let _ = self.disk.remove(&self.unfinished);
+    }
+
+    /// Has others go that so many bytes take the place of, under this name; says whether there is
+    /// room for them now. Nothing goes where there would not be.
+    pub(super) fn make_room_for(&self, name: &str, bytes: u64) -> Result<bool, ImageError> {
+        if bytes > self.budget / SHARE {
+            return Ok(false);
+        }
+        let Room { free, all } = self.room()?;
+        let (beside, evictable) = {
+            let account = lock(&self.account);
+            (account.bytes_beside(name), account.evictable_beside(name))
+        };
+        let over = beside.saturating_add(bytes).saturating_sub(self.budget);
+        let left = free.saturating_add(over).saturating_sub(bytes);
+        if over > evictable || left <= all / LEFT_FREE {
+            return Ok(false);
+        }
+        Ok(self.evict_to(self.budget - bytes, name))
+    }
+
+    /// What the disk has of room. The folder is made again where somebody has removed it.
+    fn room(&self) -> Result<Room, ImageError> {
+        match self.disk.room(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.disk.make_folder(&self.folder)?;
+                tracing::warn!("the folder of func-images was gone, and is there again");
+                lock(&self.account).clear();
+                Ok(self.disk.room(&self.folder)?)
+            }
+            room => Ok(room?),
+        }
+    }
+
+    /// Has all images but the one of this name take so many bytes at most, if they can.
+    pub(super) fn evict_to(&self, budget: u64, beside: &str) -> bool {
+        let mut behind = None;
+        loop {
+            let next = {
+                let account = lock(&self.account);
+                if account.bytes_beside(beside) <= budget {
+                    return true;
+                }
+                account.next(behind, beside)
+            };
+            let Some((turn, name)) = next else {
+                return false;
+            };
+            // One that cannot be removed is not to keep the others.
+            behind = Some(turn);
+            self.remove(&name);
+        }
+    }
+
+    /// Removes the file of this name; says whether there is none now.
+    pub(super) fn remove(&self, name: &str) -> bool {
+        let _gone = self.gone();
+        self.remove_named(name)
+    }
+
+    /// The same, while names do not change.
+    pub(super) fn remove_named(&self, name: &str) -> bool {
+        match self.disk.remove(&self.folder.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                let error = Line(&error);
+                tracing::warn!(%error, "a func-image that is not needed cannot be removed");
+                false
+            }
+            _ => {
+                lock(&self.account).forget(name);
+                true
+            }
+        }
+    }
+
+    /// Where the image of this is, or would be.
+    pub(super) fn path(&self, what: &What) -> PathBuf {
+        self.folder.join(self.name(what))
+    }
+}

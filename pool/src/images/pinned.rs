@@ -1,0 +1,37 @@
+//! What a vCPU's state is in an image: KVM's own structures, one behind the other.
+
+use std::mem::offset_of;
+
+use faasw_fri::messages::VcpuState;
+use kvm_bindings::{kvm_regs, kvm_sregs, kvm_xcrs, kvm_xsave};
+
+/// Offset and length of CR2, where the CPU notes page faults, in `struct kvm_sregs`.
+pub(super) const CR2: std::ops::Range<usize> = 232..240;
+
+/// Stops the build when the state in an image would come to mean something else.
+macro_rules! pinned {
+    ($($is:expr => $was:expr),* $(,)?) => {
+        $(const _: () = assert!(
+            $is == $was,
+            concat!(
+                stringify!($is),
+                " is not what it is in func-images: raise FORMAT in seedtree/src/image/header.rs, \
+                 and pin what it is now"
+            )
+        );)*
+    };
+}
+
+pinned! {
+    size_of::<VcpuState>() => 4944,
+    offset_of!(VcpuState, regs) => 0,
+    offset_of!(VcpuState, sregs) => 144,
+    offset_of!(VcpuState, xcrs) => 456,
+    offset_of!(VcpuState, xsave) => 848,
+    size_of::<kvm_regs>() => 144,
+    size_of::<kvm_sregs>() => 312,
+    size_of::<kvm_xcrs>() => 392,
+    size_of::<kvm_xsave>() => 4096,
+    offset_of!(kvm_sregs, cr2) => CR2.start,
+    CR2.end - CR2.start => size_of::<u64>(),
+}

@@ -1,0 +1,245 @@
+//! A folder in which others do what they like.
+
+use std::os::unix::fs::symlink;
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+
+const ID: ImageId = [1; 32];
+
+fn of(number: u8) -> ImageOf {
+    ImageOf::function(&[number; 32], &[])
+}
+
+fn restored(images: &Images, of: &ImageOf) -> Option<String> {
+    let frozen = super::restored(images, of);
+    frozen.map(|frozen| text(&frozen))
+}
+
+#[test]
+fn a_folder_that_is_gone_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("images");
+    fs::create_dir(&path).unwrap();
+    let images = Images::new(path.clone(), &[3; Images::SECRET], 1 << 30);
+    let bytes = images.keep(&of(1), &frozen()).unwrap();
+    fs::remove_dir_all(&path).unwrap();
+    assert_eq!(restored(&images, &of(1)), None);
+    assert_eq!(images.keep(&of(2), &frozen()), Some(bytes));
+    assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
+    assert_eq!(lock(&images.account).bytes_beside(""), bytes);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o700);
+    // Another one in its place, or a link to one.
+    let aside = folder.path().join("aside");
+    fs::rename(&path, &aside).unwrap();
+    symlink(&aside, &path).unwrap();
+    assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
+    assert!(images.keep(&of(3), &frozen()).is_some());
+    // A file: nothing can be there, and nothing else is touched.
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "mine").unwrap();
+    assert_eq!(images.keep(&of(4), &frozen()), None);
+    assert_eq!(restored(&images, &of(2)), None);
+    images.serve(None, &[ID]);
+    assert!(!images.clear());
+    assert_eq!(fs::read(&path).unwrap(), b"mine");
+    // With all that it stood in: told, and no more.
+    fs::remove_file(&path).unwrap();
+    let nowhere = folder.path().join("nowhere/images");
+    let images = Images::new(nowhere, &[3; Images::SECRET], 1 << 30);
+    assert_eq!(images.keep(&of(4), &frozen()), None);
+}
+
+#[test]
+fn what_others_keep_there_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let theirs = ["README", "notes.txt", "0123", "x.image"].map(|name| folder.path().join(name));
+    for path in &theirs {
+        fs::write(path, "theirs").unwrap();
+    }
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().join("target");
+    fs::write(&target, "theirs").unwrap();
+    let strays = ["a", "b", "c", "d"].map(|digit| folder.path().join(digit.repeat(64)));
+    fs::write(&strays[0], "of nobody").unwrap();
+    symlink(&target, &strays[1]).unwrap();
+    fs::hard_link(&target, &strays[2]).unwrap();
+    fs::create_dir(&strays[3]).unwrap();
+    fs::write(folder.path().join(".unfinished-1-2"), "half").unwrap();
+    let images = images(&folder, 1 << 30);
+    images.retain([]);
+    images.tidy();
+    images.remove_all();
+    assert!(!images.clear());
+    assert!(
+        theirs
+            .iter()
+            .all(|path| fs::read(path).unwrap() == b"theirs")
+    );
+    assert_eq!(fs::read(&target).unwrap(), b"theirs");
+    // The folder of that name is not ours to empty.
+    assert_eq!(names(&folder), theirs.len() + 1);
+}
+
+#[test]
+fn a_folder_in_an_images_place_is_no_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = images(&folder, 1 << 30);
+    let path = images.path(&of(1).what);
+    fs::create_dir(&path).unwrap();
+    assert_eq!(images.bytes_of(&[1; 32]), None);
+    assert_eq!(restored(&images, &of(1)), None);
+    fs::write(path.join("mine"), "mine").unwrap();
+    assert_eq!(images.keep(&of(1), &frozen()), None);
+    assert_eq!(
+        (names(&folder), fs::read(path.join("mine")).unwrap()),
+        (1, b"mine".to_vec())
+    );
+    fs::remove_file(path.join("mine")).unwrap();
+    assert!(images.keep(&of(1), &frozen()).is_some());
+    assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
+}
+
+/// The same file by two names is one image, that of its own name.
+#[test]
+fn another_name_for_an_image_is_refused_and_its_own_stays_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = images(&folder, 1 << 30);
+    assert!(images.keep(&of(1), &frozen()).is_some());
+    let [own, other] = [1, 2].map(|number| images.path(&of(number).what));
+    fs::hard_link(&own, &other).unwrap();
+    assert_eq!(restored(&images, &of(2)), None);
+    assert!(!other.exists());
+    assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
+    // Nor does a new one write into the file of the old name.
+    fs::hard_link(&own, &other).unwrap();
+    assert!(images.keep(&of(2), &frozen_with(b"another")).is_some());
+    assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
+    assert_eq!(restored(&images, &of(2)).as_deref(), Some("another"));
+}
+
+#[test]
+fn two_nodes_in_one_folder_have_each_others_images_whole_or_not_at_all() {
+    const TIMES: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = [images(&folder, 1 << 30), images(&folder, 1 << 30)];
+    assert_ne!(nodes[0].unfinished, nodes[1].unfinished);
+    let read = thread::scope(|scope| {
+        let writers: Vec<_> = nodes
+            .iter()
+            .zip(["one", "other"])
+            .map(|(node, text)| {
+                scope.spawn(move || {
+                    let frozen = frozen_with(text.as_bytes());
+                    (0..TIMES)
+                        .filter(|_| node.keep(&of(1), &frozen).is_some())
+                        .count()
+                })
+            })
+            .collect();
+        let third = images(&folder, 1 << 30);
+        let mut read = 0;
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            if let Some(text) = restored(&third, &of(1)) {
+                assert!(text == "one" || text == "other", "{text:?}");
+                read += 1;
+            }
+        }
+        // Neither takes away what the other is writing.
+        let kept: Vec<usize> = writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap())
+            .collect();
+        assert_eq!(kept, [TIMES, TIMES]);
+        read
+    });
+    println!("{read} read meanwhile");
+    assert_eq!(names(&folder), 1);
+    assert!(restored(&nodes[0], &of(1)).is_some());
+}
+
+#[test]
+fn another_key_finds_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = images(&folder, 1 << 30);
+    assert!(before.keep(&of(1), &frozen()).is_some());
+    let after = Images::new(folder.path().into(), &[4; Images::SECRET], 1 << 30);
+    assert_eq!(
+        (after.bytes_of(&[1; 32]), restored(&after, &of(1))),
+        (None, None)
+    );
+    // Under the name that it would have there.
+    fs::rename(before.path(&of(1).what), after.path(&of(1).what)).unwrap();
+    assert!(after.bytes_of(&[1; 32]).is_some());
+    assert_eq!(restored(&after, &of(1)), None);
+    assert_eq!(names(&folder), 0);
+    assert!(before.keep(&of(1), &frozen()).is_some());
+    after.retain([&ID]);
+    after.tidy();
+    assert_eq!(names(&folder), 0);
+}
+
+#[test]
+fn what_is_written_for_nothing_costs_no_other_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let frozen = frozen();
+    let images = images(&folder, SHARE * frozen.layer().data_bytes());
+    assert!(images.keep(&of(1), &frozen).is_some());
+    // What all functions share takes all that there may be.
+    let shared = images.name(&What::Shared(SHARED[0].to_owned()));
+    lock(&images.account).note(&shared, images.budget);
+    assert_eq!(images.keep(&of(2), &frozen), None);
+    assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
+    // Nor does one that has no parent on the disk, or is gone.
+    let child = LayerBuilder::new("child", 64 << 20).unwrap();
+    let child = child.freeze(1).unwrap();
+    let parent = Some(Arc::new(frozen_with(b"without an image")));
+    let child = Frozen::new(parent, child, Beside::of(&VcpuState::new_zeroed()), 5).unwrap();
+    lock(&images.account).forget(&shared);
+    assert_eq!(images.keep(&of(3), &child), None);
+    images.serve(None, &[[4; 32]]);
+    lock(&images.account).note("of another", images.budget - 1);
+    assert_eq!(images.keep(&of(4), &frozen), None);
+    assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
+}
+
+#[test]
+fn clocks_that_jump_change_neither_what_is_kept_nor_whose_turn_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let years = |count: u64| Duration::from_secs(count * 365 * 24 * 3600);
+    let now = SystemTime::now();
+    let first = images(&folder, 1 << 30);
+    let used = |of: &ImageOf, when| {
+        let file = File::options()
+            .write(true)
+            .open(first.path(&of.what))
+            .unwrap();
+        file.set_modified(when).unwrap();
+    };
+    let engines = [1, 2, 3].map(|code| ImageOf::engine(&[code; 32], b"commands"));
+    let times = [now + years(20), now, now - years(1)];
+    for (engine, when) in engines.iter().zip(times) {
+        assert!(first.keep(engine, &frozen()).is_some());
+        used(engine, when);
+    }
+    let bytes = first.keep(&of(1), &frozen()).unwrap();
+    assert!(first.keep(&of(2), &frozen()).is_some());
+    used(&of(1), now + years(20));
+    used(&of(2), now - years(1));
+    let images = images(&folder, 4 * bytes);
+    images.retain([&[1; 32], &[2; 32]]);
+    images.tidy();
+    // The engine that was used a year ago is gone; all others fit.
+    assert_eq!(names(&folder), 4);
+    assert!(images.path(&engines[0].what).exists());
+    assert!(!images.path(&engines[2].what).exists());
+    // What was used here was used later than whatever another clock says.
+    assert!(restored(&images, &of(2)).is_some());
+    assert!(images.evict_to(3 * bytes, ""));
+    assert_eq!(
+        (images.bytes_of(&[1; 32]), images.bytes_of(&[2; 32])),
+        (None, Some(bytes))
+    );
+}

@@ -1,0 +1,244 @@
+//! The pages of an image: read in large pieces, opened, and put where they belong.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use faasw_abi::pages::{PageRange, PageSet};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::crypt::{DataKey, TAG};
+use super::error::{ImageError, Part};
+use super::header::CHUNK;
+use super::read::{Source, read};
+use crate::layer::LayerBuilder;
+
+/// Bytes that are read at once. With more a disk is no quicker, and a part of them is
+/// deciphered while the other is read.
+const READ: usize = 1 << 20;
+
+/// Chunks that are read at once.
+pub(super) const CHUNKS_AT_ONCE: usize = READ / CHUNK;
+
+/// Where so much is read, two threads take turns in waiting for the disk and in deciphering.
+const SHARED: usize = 2 * READ;
+
+/// A page that is where a disk can write to it without a copy.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Aligned([u8; 4096]);
+
+/// Room that a disk can write to without a copy (open(2), `O_DIRECT`): both ends of all that is
+/// read are multiples of a page, in the file and here.
+pub(super) struct Room(Vec<Aligned>);
+
+impl Room {
+    /// Room for so many bytes, in whole pages.
+    pub fn of(bytes: usize) -> Self {
+        let pages = bytes.div_ceil(size_of::<Aligned>());
+        Self(vec![Aligned([0; _]); pages])
+    }
+
+    /// Room for what is read at once.
+    pub fn for_chunks() -> Self {
+        Self::of(READ)
+    }
+
+    /// All of it.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice().as_mut_bytes()
+    }
+
+    /// The first bytes of it.
+    pub fn first(&mut self, bytes: usize) -> Result<&mut [u8], ImageError> {
+        self.bytes().get_mut(..bytes).ok_or(ImageError::TooLarge)
+    }
+}
+
+/// Pages in chunks, each sealed for itself.
+#[derive(Debug)]
+pub(super) struct Pages<F> {
+    source: F,
+    key: DataKey,
+    tags: Vec<[u8; TAG]>,
+    /// What is in each chunk.
+    pieces: Vec<Vec<PageRange>>,
+    /// Where the first chunk is.
+    at: u64,
+}
+
+impl<F: Source> Pages<F> {
+    /// Those that begin at `at`, of chunks with these tags and pages.
+    pub fn new(
+        source: F,
+        key: DataKey,
+        at: u64,
+        tags: Vec<[u8; TAG]>,
+        pieces: Vec<Vec<PageRange>>,
+    ) -> Self {
+        Self {
+            source,
+            key,
+            tags,
+            pieces,
+            at,
+        }
+    }
+
+    /// What is in each chunk.
+    pub fn pieces(&self) -> &[Vec<PageRange>] {
+        &self.pieces
+    }
+
+    /// Where the first chunk is.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Puts the pages of these chunks, which are read at once, into a layer.
+    ///
+    /// # Errors
+    /// When a chunk is not what was sealed; the disk's and the system's. Chunks before that
+    /// one may be in the layer.
+    pub fn fill(
+        &self,
+        chunks: Range<usize>,
+        layer: &LayerBuilder,
+        room: &mut Room,
+    ) -> Result<(), ImageError> {
+        self.open(chunks, room, |piece, chunk| {
+            let mut rest = chunk;
+            for range in piece {
+                let (pages, behind) = rest
+                    .split_at_checked(range.bytes() as usize)
+                    .ok_or(ImageError::Senseless("how long a chunk is"))?;
+                layer
+                    .write(range.start.address().get(), pages)
+                    .map_err(ImageError::Layer)?;
+                rest = behind;
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads all chunks, and keeps nothing.
+    ///
+    /// # Errors
+    /// When one is not what was sealed; the disk's.
+    pub fn verify(&self) -> Result<(), ImageError> {
+        let mut room = Room::for_chunks();
+        let count = self.pieces.len();
+        (0..count).step_by(CHUNKS_AT_ONCE).try_for_each(|first| {
+            let chunks = first..count.min(first + CHUNKS_AT_ONCE);
+            self.open(chunks, &mut room, |_, _| Ok(()))
+        })
+    }
+
+    /// Reads these chunks at once, and gives each, once it was checked.
+    fn open(
+        &self,
+        chunks: Range<usize>,
+        room: &mut Room,
+        mut take: impl FnMut(&[PageRange], &[u8]) -> Result<(), ImageError>,
+    ) -> Result<(), ImageError> {
+        let pieces = self.pieces.get(chunks.clone()).unwrap_or_default();
+        let tags = self.tags.get(chunks.clone()).unwrap_or_default();
+        let bytes = |piece: &Vec<PageRange>| piece.iter().map(|range| range.bytes()).sum::<u64>();
+        let length = pieces.iter().map(bytes).sum::<u64>();
+        let length = usize::try_from(length).map_err(|_| ImageError::TooLarge)?;
+        let part = room.first(length)?;
+        // All chunks but the last are whole.
+        read(
+            &self.source,
+            &mut *part,
+            self.at + (chunks.start * CHUNK) as u64,
+        )?;
+        let parts = part.chunks_mut(CHUNK).zip(pieces).zip(tags);
+        for (number, ((chunk, piece), tag)) in (chunks.start as u64..).zip(parts) {
+            if !self.key.open(number, b"", *tag, chunk) {
+                return Err(ImageError::Damaged(Part::Chunk(number)));
+            }
+            take(piece, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the pages of all these chunks, which are in order, into a layer.
+    ///
+    /// # Errors
+    /// As [`Pages::fill`].
+    pub fn fill_all(&self, chunks: &[usize], layer: &LayerBuilder) -> Result<(), ImageError>
+    where
+        F: Sync,
+    {
+        let runs = runs(chunks, CHUNKS_AT_ONCE);
+        let next = AtomicUsize::new(0);
+        let failed = Mutex::new(None);
+        let work = || {
+            let mut room = Room::for_chunks();
+            while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = self.fill(run.clone(), layer, &mut room) {
+                    // Nobody goes on.
+                    next.store(runs.len(), Ordering::Relaxed);
+                    return fail(&failed, error);
+                }
+            }
+        };
+        if chunks.len() * CHUNK < SHARED {
+            work();
+        } else {
+            std::thread::scope(|scope| {
+                // Where there can be no other thread, this one does all of it.
+                let _other = std::thread::Builder::new().spawn_scoped(scope, work);
+                work();
+            });
+        }
+        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+fn fail(failed: &Mutex<Option<ImageError>>, error: ImageError) {
+    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+}
+
+/// Numbers in order as runs of those that follow each other, `most` at once.
+fn runs(numbers: &[usize], most: usize) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(run) if run.end == *number && run.len() < most => run.end += 1,
+            _ => runs.push(*number..*number + 1),
+        }
+    }
+    runs
+}
+
+/// The chunks that have any of these pages, in order.
+pub(super) fn chunks_with(pieces: &[Vec<PageRange>], wanted: &PageSet) -> Vec<usize> {
+    let has = |piece: &[PageRange]| piece.iter().any(|range| wanted.first_in(*range).is_some());
+    let numbered = pieces.iter().enumerate();
+    let with = numbered.filter(|(_, piece)| has(piece));
+    with.map(|(number, _)| number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_each_other_is_read_at_once_up_to_a_bound() {
+        assert_eq!(runs(&[], 3), Vec::<Range<usize>>::new());
+        assert_eq!(runs(&[0, 1, 2, 3, 7, 8, 10], 3), [0..3, 3..4, 7..9, 10..11]);
+    }
+
+    #[test]
+    fn what_is_read_lies_where_a_disk_can_write_to_it() {
+        let mut room = Room::of(5000);
+        assert_eq!(room.bytes().as_ptr().addr() % 4096, 0);
+        assert_eq!(room.bytes().len(), 8192);
+        assert_eq!(room.first(4096).unwrap().len(), 4096);
+        assert!(room.first(8193).is_err());
+    }
+}

@@ -1,0 +1,259 @@
+//! A disk that fails, at each of its calls in turn: what comes back is what was written, or nothing.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+/// What a disk does with one call instead of what it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// It says so: `ENOSPC`, `EIO`.
+    Fails(i32),
+    /// It fails from then on: the process or the machine has stopped.
+    Stops,
+    /// It writes, or reads, a part, and says so.
+    Short,
+    /// It was interrupted.
+    Interrupted,
+    /// It takes nothing, or has nothing more.
+    Nothing,
+    /// It says that it is done, and nothing is.
+    Lies,
+    /// It says that it is done, and a part is.
+    Torn,
+    /// It does so elsewhere: a page further.
+    Elsewhere,
+    /// It reads what it had there before: of another image, from now on.
+    Changes,
+    /// One bit is another.
+    Flips,
+}
+
+const ENOSPC: i32 = 28;
+const EIO: i32 = 5;
+
+fn os(error: i32) -> io::Error {
+    io::Error::from_raw_os_error(error)
+}
+
+/// Counts calls; does something else at one of them.
+#[derive(Debug)]
+struct Faulty<'a> {
+    file: File,
+    fault: Fault,
+    at: usize,
+    calls: AtomicUsize,
+    /// Another image.
+    other: &'a File,
+}
+
+impl<'a> Faulty<'a> {
+    fn new(file: File, fault: Fault, at: usize, other: &'a File) -> Self {
+        Self {
+            file,
+            fault,
+            at,
+            calls: AtomicUsize::new(0),
+            other,
+        }
+    }
+
+    /// The fault of this call.
+    fn next(&self) -> Option<Fault> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let lasts = matches!(self.fault, Fault::Stops | Fault::Changes);
+        (call == self.at || (lasts && call > self.at)).then_some(self.fault)
+    }
+
+    fn has_happened(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > self.at
+    }
+}
+
+impl Sink for Faulty<'_> {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let part = &bytes[..bytes.len().div_ceil(2)];
+        match self.next() {
+            None => FileExt::write_at(&self.file, bytes, offset),
+            Some(Fault::Fails(error)) => Err(os(error)),
+            Some(Fault::Stops) => Err(os(EIO)),
+            Some(Fault::Short) => FileExt::write_at(&self.file, part, offset),
+            Some(Fault::Interrupted) => Err(ErrorKind::Interrupted.into()),
+            Some(Fault::Nothing) => Ok(0),
+            Some(Fault::Lies) => Ok(bytes.len()),
+            Some(Fault::Torn) => FileExt::write_at(&self.file, part, offset).map(|_| bytes.len()),
+            Some(Fault::Elsewhere) => FileExt::write_at(&self.file, bytes, offset + PAGE),
+            Some(Fault::Changes) => FileExt::write_at(&self.file, &vec![0; bytes.len()], offset),
+            Some(Fault::Flips) => {
+                let mut bytes = bytes.to_vec();
+                bytes[0] ^= 1;
+                FileExt::write_at(&self.file, &bytes, offset)
+            }
+        }
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        match self.next() {
+            Some(Fault::Fails(error)) => Err(os(error)),
+            Some(Fault::Stops) => Err(os(EIO)),
+            Some(Fault::Lies) => Ok(()),
+            Some(Fault::Torn) => self.file.set_len(bytes / 2),
+            _ => self.file.set_len(bytes),
+        }
+    }
+}
+
+impl Source for Faulty<'_> {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = |file: &File, out: &mut [u8], offset| FileExt::read_exact_at(file, out, offset);
+        let half = out.len() / 2;
+        match self.next() {
+            None | Some(Fault::Interrupted) => read(&self.file, out, offset),
+            Some(Fault::Fails(error)) => Err(os(error)),
+            Some(Fault::Stops) => Err(os(EIO)),
+            Some(Fault::Short) => {
+                read(&self.file, &mut out[..half], offset)?;
+                Err(ErrorKind::UnexpectedEof.into())
+            }
+            Some(Fault::Nothing) => Err(ErrorKind::UnexpectedEof.into()),
+            Some(Fault::Lies) => Ok(()),
+            Some(Fault::Torn) => {
+                out[half..].fill(0xaa);
+                read(&self.file, &mut out[..half], offset)
+            }
+            Some(Fault::Elsewhere) => {
+                // As much as there is there.
+                let _ = FileExt::read_at(&self.file, out, offset + PAGE)?;
+                Ok(())
+            }
+            Some(Fault::Changes) => {
+                let _ = FileExt::read_at(self.other, out, offset)?;
+                Ok(())
+            }
+            Some(Fault::Flips) => {
+                read(&self.file, out, offset)?;
+                out[half] ^= 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A snapshot of some chunks, and another one.
+fn two() -> [Node; 2] {
+    [3, 4].map(|byte: u8| {
+        let layer = LayerBuilder::new("test", RAM).unwrap();
+        // More than is read at once.
+        for number in 0..300 {
+            let content = [byte.wrapping_add(number as u8) | 1; PAGE as usize];
+            layer.write(HEAP + number * PAGE, &content).unwrap();
+        }
+        let own = PageRange::of_bytes(HEAP, HEAP + 300 * PAGE);
+        let layer = layer.freeze_at(own.into()).unwrap();
+        let snapshot = Snapshot::new(None, layer, vec![byte; 100], 9).unwrap();
+        Arc::new(snapshot.owned_by(OWNER))
+    })
+}
+
+#[test]
+fn whatever_fails_while_it_is_written_no_wrong_image_is_taken() {
+    let [snapshot, other] = two();
+    let other = image_of(&other);
+    let mut told = [0; 2];
+    for fault in [
+        Fault::Fails(ENOSPC),
+        Fault::Fails(EIO),
+        Fault::Stops,
+        Fault::Short,
+        Fault::Interrupted,
+        Fault::Nothing,
+        Fault::Lies,
+        Fault::Torn,
+        Fault::Elsewhere,
+        Fault::Changes,
+        Fault::Flips,
+    ] {
+        let mut at = 0;
+        loop {
+            let disk = Faulty::new(tempfile(), fault, at, &other);
+            let purpose = Purpose::of(&[b"a", b"b"]);
+            let written = snapshot.write_image(snapshot.state(), purpose, &key(), &disk);
+            if !disk.has_happened() {
+                assert!(written.is_ok());
+                break;
+            }
+            // Where one call does not say that it failed, another one has done its work.
+            let is_told = matches!(fault, Fault::Fails(_) | Fault::Stops)
+                || (fault == Fault::Nothing && written.is_err());
+            assert_eq!(written.is_err(), is_told, "{fault:?} {at}: {written:?}");
+            if let Err(error) = &written {
+                assert!(matches!(error, ImageError::Io(_)), "{error}");
+                told[0] += 1;
+            }
+            match reads(disk.file) {
+                Ok(again) => assert_same(&snapshot, &again),
+                Err(error) => {
+                    assert!(error.is_of_the_file(), "{fault:?} {at}: {error}");
+                    let is_harmless = matches!(fault, Fault::Short | Fault::Interrupted);
+                    assert!(!is_harmless, "{fault:?} {at}: {error}");
+                    told[1] += 1;
+                }
+            }
+            at += 1;
+        }
+        // Prefix, header, length, and chunks.
+        assert!(at >= 3 + 300 / 16, "{fault:?}: {at}");
+    }
+    assert!(told[0] > 60 && told[1] > 100, "{told:?}");
+}
+
+#[test]
+fn whatever_fails_while_it_is_read_it_comes_back_as_it_was_or_not_at_all() {
+    let [snapshot, other] = two();
+    let (file, other) = (image_of(&snapshot), image_of(&other));
+    for fault in [
+        Fault::Fails(EIO),
+        Fault::Stops,
+        Fault::Short,
+        Fault::Interrupted,
+        Fault::Nothing,
+        Fault::Lies,
+        Fault::Torn,
+        Fault::Elsewhere,
+        Fault::Changes,
+        Fault::Flips,
+    ] {
+        let mut at = 0;
+        loop {
+            let disk = Faulty::new(file.try_clone().unwrap(), fault, at, &other);
+            let image = Image::open(&disk, &key());
+            let read = image.and_then(|image| {
+                let layer = image.read_layer::<Vec<u8>>("restored", None)?;
+                let state = image.state().to_vec();
+                image.restore(layer, None, state, OWNER)
+            });
+            if !disk.has_happened() {
+                assert_same(&snapshot, &Arc::new(read.unwrap()));
+                break;
+            }
+            match read {
+                Ok(again) if fault == Fault::Interrupted => {
+                    assert_same(&snapshot, &Arc::new(again));
+                }
+                // All of it is the other one.
+                Ok(again) if fault == Fault::Changes && at == 0 => {
+                    assert_eq!(again.state(), &[4; 100]);
+                }
+                Ok(_) => panic!("{fault:?} {at}"),
+                Err(error) => {
+                    let is_disk = matches!(fault, Fault::Fails(_) | Fault::Stops);
+                    assert_eq!(!error.is_of_the_file(), is_disk, "{fault:?} {at}: {error}");
+                }
+            }
+            at += 1;
+        }
+        // Prefix, header, and MiB of pages.
+        assert_eq!(at, 4, "{fault:?}");
+    }
+}
