@@ -253,7 +253,7 @@ impl Images {
         let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.remove(&self.name(&of.what));
+                self.note_gone(&self.name(&of.what), &path);
                 return None;
             }
             Err(error) => {
@@ -350,6 +350,15 @@ impl Images {
             && self.is_still(place)
         {
             lock(&self.account).note(&place.name, known.bytes);
+        }
+    }
+
+    /// Somebody else has removed an image, unless it was written again by now.
+    fn note_gone(&self, name: &str, path: &Path) {
+        let _gone = self.gone();
+        let status = self.disk.status(path);
+        if status.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            lock(&self.account).forget(name);
         }
     }
 
