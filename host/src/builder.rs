@@ -1,6 +1,6 @@
 //! Starting a node.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use faasw_control::{HostName, admin_socket};
 use faasw_pool::{Confinement, Images, Isa, Launcher, Pool, PoolOptions};
@@ -21,6 +21,16 @@ use crate::{
     server::{Pair, Servers, Tls},
 };
 
+/// What images are sealed with; whoever prints a builder is not to see it.
+#[derive(Clone, Copy)]
+struct ImageSecret([u8; Images::SECRET]);
+
+impl fmt::Debug for ImageSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ImageSecret")
+    }
+}
+
 /// Options of a node that is about to start.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a node runs only after `start`"]
@@ -37,6 +47,7 @@ pub struct NodeBuilder {
     limits: Limits,
     pool: PoolOptions,
     image_disk: Option<u64>,
+    image_key: Option<ImageSecret>,
     observer: Observer,
     proxies: Vec<IpNet>,
 }
@@ -197,6 +208,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Seals func-images with this secret, of 32 random bytes that nobody else has, instead of the
+    /// one in `image.key` of the data directory. Nodes that have the same open each other's exports
+    /// ([`Node::export`]). Images that were sealed with another one are made again.
+    pub fn image_key(mut self, secret: [u8; 32]) -> Self {
+        self.image_key = Some(ImageSecret(secret));
+        self
+    }
+
     /// Sets how many bytes one function may hold between requests, all its versions
     /// together: 1 GiB, unless set. Its seeds count, and the private pages of its
     /// instances that wait, as they are told: what the kernel has for each microVM comes
@@ -320,7 +339,11 @@ impl NodeBuilder {
         let images = match &directory {
             Some(directory) => {
                 let budget = self.image_disk.unwrap_or(IMAGE_DISK);
-                images(directory, &registry, budget)?
+                let secret = match self.image_key {
+                    Some(ImageSecret(secret)) => secret,
+                    None => directory.image_secret()?,
+                };
+                images(directory, &registry, &secret, budget)?
             }
             None => None,
         };
@@ -351,9 +374,10 @@ const IMAGE_DISK: u64 = 8 << 30;
 fn images(
     directory: &DataDir,
     registry: &Registry,
+    secret: &[u8; Images::SECRET],
     budget: u64,
 ) -> Result<Option<Arc<Images>>, StartError> {
-    let images = Images::new(directory.images(), &directory.image_secret()?, budget);
+    let images = Images::new(directory.images(), secret, budget);
     if budget == 0 {
         images.remove_all();
         return Ok(None);

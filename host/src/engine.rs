@@ -16,9 +16,9 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, Compilation, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec,
-    InitialiseError, Initialising, InvokeError, Known, LanguageEngine, PlatformError, Pool, Reply,
-    SeedError, SeedInfo,
+    Call, Compilation, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, ImageError,
+    ImageInfo, InitialiseError, Initialising, InvokeError, Known, LanguageEngine, PlatformError,
+    Pool, Reply, SeedError, SeedInfo,
 };
 
 /// A boxed future: what an engine's calls return.
@@ -26,6 +26,9 @@ pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What making a seed comes to.
 pub type SeedResult = Result<(Arc<dyn Seed>, FreezeReport), SeedError>;
+
+/// What reading a seed from an image comes to: why it was not read, where that is not good.
+pub type RestoreResult = Result<Result<Arc<dyn Seed>, ImageError>, SeedError>;
 
 /// What compiling comes to.
 pub type CompileResult = Result<(Arc<dyn Code>, Bytes), CompileError>;
@@ -136,6 +139,13 @@ pub trait Code: fmt::Debug + Send + Sync {
         let _ = known;
         Box::pin(async move { Ok(self.seed(spec).await?.0) })
     }
+
+    /// Takes the code up as ready by the image that was put in its seed's place, from elsewhere,
+    /// without initialising anything; why not, where that is not good here.
+    fn restore<'a>(&'a self, spec: &'a FunctionSpec, known: Known) -> Running<'a, RestoreResult> {
+        let _ = (spec, known);
+        Box::pin(async { Ok(Err(ImageError::Foreign)) })
+    }
 }
 
 /// A function that is ready to serve requests.
@@ -146,6 +156,17 @@ pub trait Seed: fmt::Debug + Send + Sync {
     /// Whether it is in memory. It may not be made yet, or have been evicted.
     fn is_in_memory(&self) -> bool {
         true
+    }
+
+    /// Bytes of its image on disk, as they were noted when it was written or read; nothing where
+    /// there is none.
+    fn image_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// What its image has, if there is one.
+    fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// Whether a request would have a place now.
@@ -299,6 +320,16 @@ impl Code for PoolCode {
             Ok(self.ready(seed))
         })
     }
+
+    fn restore<'a>(&'a self, spec: &'a FunctionSpec, known: Known) -> Running<'a, RestoreResult> {
+        Box::pin(async move {
+            if let Some(script) = &spec.script {
+                self.warm(&script.engine).await?;
+            }
+            let restored = self.pool.restore(spec, &self.compiled, known).await?;
+            Ok(restored.map(|seed| self.ready(seed)))
+        })
+    }
 }
 
 impl fmt::Debug for PoolCode {
@@ -319,6 +350,14 @@ impl Seed for PoolSeed {
 
     fn is_in_memory(&self) -> bool {
         self.pool.has_frozen(&self.seed)
+    }
+
+    fn image_bytes(&self) -> Option<u64> {
+        self.pool.image_bytes(&self.seed)
+    }
+
+    fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
+        Box::pin(self.pool.describe_image(&self.seed))
     }
 
     fn has_room(&self) -> bool {

@@ -7,7 +7,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 use faasw_abi::script::{ENGINE_VERSION, ScriptError};
 use faasw_control::{EXTENSIONS_MAX, Extension, FunctionName, HostName, NameError, OptionsError};
-use faasw_pool::{CompileError, SeedError};
+use faasw_pool::{CompileError, ExportError, ImageError, ParcelError, SeedError};
 use thiserror::Error;
 
 use crate::{data_dir::DataDirError, registry::RegistryError, server::TlsError};
@@ -142,16 +142,91 @@ pub enum DeployError {
     ShuttingDown,
 }
 
-/// Why a function was not removed or inspected, or its log not read.
+/// Why a function was not removed or inspected, or its log or its image not read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FunctionError {
     /// There is none of that name.
     #[error("there is no function named {0:?}")]
     Unknown(String),
+    /// There is no image of its seed.
+    #[error("there is no image of {name}: {why}")]
+    NoImage {
+        /// The function.
+        name: FunctionName,
+        /// Why that may be, and what can be done.
+        why: &'static str,
+    },
+    /// The image of its seed cannot be read.
+    #[error(
+        "the image of {name} is not used: {error}; its seed is made anew when it is next needed"
+    )]
+    BadImage {
+        /// The function.
+        name: FunctionName,
+        /// What is wrong with it.
+        error: ImageError,
+    },
+    /// It cannot be exported.
+    #[error("{name} was not exported: {error}")]
+    NotExported {
+        /// The function.
+        name: FunctionName,
+        /// Why.
+        error: ExportError,
+    },
+    /// It could not be made ready.
+    #[error(transparent)]
+    NotReady(#[from] DeployError),
     /// The registry failed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+}
+
+/// Why what another node has exported was not taken in. What was deployed under the name before
+/// stays.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The node has no key.
+    #[error(
+        "this node keeps no images, and so has no key that opens the export: give it a data directory, and an --image-disk that is not 0"
+    )]
+    NoKey,
+    /// It cannot be opened.
+    #[error("the export was not opened: {0}{cure}", cure = cure(.0))]
+    Parcel(#[from] ParcelError),
+    /// It was made by somebody who has the key, and makes no sense.
+    #[error("the export makes no sense: {0}; was it made by another version of faasw?")]
+    Manifest(#[from] serde_json::Error),
+    /// The module in it is another one.
+    #[error("the export makes no sense: the module in it is not the one that it names")]
+    Module,
+    /// What is in it was not deployed.
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
+}
+
+impl From<RegistryError> for ImportError {
+    fn from(error: RegistryError) -> Self {
+        Self::Deploy(error.into())
+    }
+}
+
+/// What can be done about an export that is not opened.
+fn cure(error: &ParcelError) -> &'static str {
+    match error {
+        ParcelError::Key => {
+            "; both nodes need the same key: copy image.key from the other node's data directory, \
+             or name it with --image-key"
+        }
+        ParcelError::CutOff | ParcelError::TooLong | ParcelError::Damaged => {
+            "; copy the file once more"
+        }
+        ParcelError::Format(_) => "; export it once more by this version of faasw",
+        ParcelError::Foreign => "; `faasw image export` makes one",
+        ParcelError::Io(_) | ParcelError::TooLarge | ParcelError::Random => "",
+    }
 }
 
 /// Why a language engine was not added, warmed or removed.

@@ -5,7 +5,7 @@
 use faasw_pool::{Fault, Manner};
 
 use crate::{
-    error::{DeployError, EngineError, FunctionError, RollbackError},
+    error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     registry::RegistryError,
 };
 
@@ -84,8 +84,25 @@ impl FunctionError {
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
-            Self::Unknown(_) => (Fault::Caller, Manner::Failed),
+            Self::Unknown(_) | Self::NoImage { .. } | Self::NotExported { .. } => {
+                (Fault::Caller, Manner::Failed)
+            }
+            Self::BadImage { .. } => (Fault::Platform, Manner::Failed),
+            Self::NotReady(error) => error.fault(),
             Self::Registry(error) => error.fault(),
+        }
+    }
+}
+
+impl ImportError {
+    /// Whose doing it is, and in which manner it failed.
+    #[must_use]
+    pub fn fault(&self) -> (Fault, Manner) {
+        match self {
+            Self::NoKey => (Fault::Caller, Manner::Failed),
+            // Of what was sent.
+            Self::Parcel(_) | Self::Manifest(_) | Self::Module => (Fault::Function, Manner::Failed),
+            Self::Deploy(error) => error.fault(),
         }
     }
 }

@@ -81,7 +81,7 @@ mod server;
 pub use ipnet::IpNet;
 
 pub use builder::NodeBuilder;
-pub use error::{DeployError, EngineError, FunctionError, RollbackError, StartError};
+pub use error::{DeployError, EngineError, FunctionError, ImportError, RollbackError, StartError};
 pub use limits::Limits;
 pub use log::Event;
 pub use message::{Body, BodyError, RemoteAddress};
@@ -92,10 +92,12 @@ pub use server::TlsError;
 pub use faasw_control::{
     Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy,
     FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName,
-    HostNameError, Initialised, LogLine, LogPage, LogStream, NameError, OptionsError,
-    RequestLimits, SeedInfo, WarmUpError, WarmUpRequest, spelling,
+    HostNameError, ImageInfo, ImagePages, ImageWorkingSet, Imported, Initialised, LogLine, LogPage,
+    LogStream, NameError, OptionsError, RequestLimits, SeedInfo, SetReuse, WarmUpError,
+    WarmUpRequest, spelling,
 };
 pub use faasw_pool::{
-    CompileError, Confinement, Fault, InvokeError, Isa, Launcher, Manner, PlatformError,
-    RequestPart, SeedError, Served, StartError as PoolStartError, Timing, TrapKind,
+    CompileError, Confinement, ExportError, Fault, ImageError, InvokeError, Isa, Launcher, Manner,
+    ParcelError, PlatformError, RequestPart, SeedError, Served, StartError as PoolStartError,
+    Timing, TrapKind,
 };

@@ -235,6 +235,44 @@ async fn a_module_that_is_refused_is_named_with_its_reason() {
     node.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_to_be_moved_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let run = |words: &[&str]| faasw(words, folder.path());
+    let export = folder.path().join("f.faasw");
+    let export = export.to_str().unwrap();
+    for words in [
+        &["image", "inspect", "f"][..],
+        &["image", "export", "f", "-o", export],
+    ] {
+        let output = run(words);
+        assert_eq!(code(&output), 1, "{output:?}");
+        let said = stderr(&output);
+        assert!(said.contains("there is no image of f"), "{said}");
+        assert!(said.contains("in a moment"), "{said}");
+        assert!(!Path::new(export).exists());
+    }
+    std::fs::write(export, "no export").unwrap();
+    let refused = run(&["image", "import", export]);
+    assert_eq!(code(&refused), 1);
+    assert!(
+        stderr(&refused).contains("no export of faasw; `faasw image export` makes one"),
+        "{refused:?}"
+    );
+    let missing = run(&["image", "import", "/nonexistent/f.faasw"]);
+    assert!(
+        stderr(&missing).contains("/nonexistent/f.faasw cannot be read"),
+        "{missing:?}"
+    );
+    let inspected = stdout(&run(&["inspect", "f"]));
+    assert!(
+        inspected.contains("in memory; there is no image of it"),
+        "{inspected}"
+    );
+    node.shutdown().await;
+}
+
 #[test]
 fn without_a_node_clients_say_how_to_start_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -246,6 +284,9 @@ fn without_a_node_clients_say_how_to_start_one() {
         &["stats"],
         &["inspect", "f"],
         &["rollback", "f"],
+        &["image", "inspect", "f"],
+        &["image", "export", "f", "-o", "/nonexistent/f"],
+        &["image", "import", "/dev/null"],
     ] {
         let output = faasw(words, folder.path());
         assert_eq!(code(&output), 3, "{output:?}");

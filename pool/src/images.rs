@@ -5,6 +5,7 @@
 //! cannot be read or written is not there; seeds are made without.
 
 mod account;
+mod describe;
 mod disk;
 mod host;
 mod keep;
@@ -12,6 +13,7 @@ mod pinned;
 #[cfg(test)]
 mod tests;
 mod tidy;
+mod travel;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -30,6 +32,8 @@ use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
 use faasw_text::Line;
 use rustix::fs::OFlags;
 use zerocopy::FromBytes;
+
+pub use self::travel::{ExportError, Exported, Origin};
 
 use self::account::Account;
 use self::disk::{Disk, DiskFile, Real, Status};
@@ -204,6 +208,28 @@ impl Images {
         }
     }
 
+    /// What the file of a seed's image is called.
+    pub(crate) fn file_name(&self, of: &ImageOf) -> String {
+        self.name(&of.what)
+    }
+
+    /// What that of a function version's is called.
+    pub(crate) fn file_name_of(&self, id: &ImageId) -> String {
+        self.name(&What::Function(*id))
+    }
+
+    /// Bytes of the image that is in the file of this name, as they were noted last; nothing
+    /// where there is none. No file is looked at.
+    pub(crate) fn known_bytes(&self, file_name: &str) -> Option<u64> {
+        lock(&self.account).bytes_of(file_name)
+    }
+
+    /// The same of a function version's image.
+    #[must_use]
+    pub fn known_bytes_of(&self, id: &ImageId) -> Option<u64> {
+        self.known_bytes(&self.file_name_of(id))
+    }
+
     fn purpose(&self, of: &ImageOf) -> Purpose {
         // Its name, too: whoever renames files brings nothing into another's place.
         let name = self.name(&of.what);
@@ -226,7 +252,10 @@ impl Images {
         let path = self.path(&of.what);
         let file = match self.disk.open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.note_gone(&self.name(&of.what), &path);
+                return None;
+            }
             Err(error) => {
                 tracing::warn!(layer, %error, "a func-image cannot be read");
                 return None;
@@ -321,6 +350,15 @@ impl Images {
             && self.is_still(place)
         {
             lock(&self.account).note(&place.name, known.bytes);
+        }
+    }
+
+    /// Somebody else has removed an image, unless it was written again by now.
+    fn note_gone(&self, name: &str, path: &Path) {
+        let _gone = self.gone();
+        let status = self.disk.status(path);
+        if status.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            lock(&self.account).forget(name);
         }
     }
 

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use faasw_abi::channel::ChannelKind;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
+use faasw_seedtree::image::ImageError;
 use faasw_text::Line;
+use faasw_words::ImageInfo;
 use tokio::sync::Semaphore;
 
 pub use self::initialise::Initialising;
@@ -281,10 +283,47 @@ impl Pool {
         )
     }
 
+    /// Takes up a function whose image was put in its place from elsewhere
+    /// ([`Images::place`](crate::Images::place)), if that is good here: its seed is in memory
+    /// then, and nothing was initialised. Why it is not, where it is not: then nothing was made.
+    ///
+    /// # Errors
+    /// When its memory or configuration is more than a guest can have; platform errors.
+    pub async fn restore(
+        &self,
+        spec: &FunctionSpec,
+        function: &Compiled,
+        known: Known,
+    ) -> Result<Result<Seed, ImageError>, SeedError> {
+        let time_limit = self.inner.options.instantiation_time;
+        let tree = &self.inner.tree;
+        let restoring = tree.restore(spec, function.kind, &function.code, time_limit, known);
+        let restored = restoring.await?;
+        if let Ok(seed) = &restored {
+            seed.holding().fit();
+        }
+        Ok(restored)
+    }
+
     /// Whether a function's seed is in memory.
     #[must_use]
     pub fn has_frozen(&self, seed: &Seed) -> bool {
         seed.frozen().is_some()
+    }
+
+    /// Bytes of the image of a function's seed on disk, as they were noted when it was written
+    /// or read; nothing where there is none. No file is looked at.
+    #[must_use]
+    pub fn image_bytes(&self, seed: &Seed) -> Option<u64> {
+        seed.image_bytes()
+    }
+
+    /// What the image of a function's seed has, if there is one. All of it is read.
+    ///
+    /// # Errors
+    /// When it cannot be read, or believed.
+    pub async fn describe_image(&self, seed: &Seed) -> Result<Option<ImageInfo>, ImageError> {
+        seed.describe_image().await
     }
 
     /// Runs one request in an instance that is exactly as its seed: one that is

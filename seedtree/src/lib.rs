@@ -41,4 +41,4 @@ pub use overlay::{Window, Windows, laid_over, overlay};
 pub use snapshot::Snapshot;
 pub use use_rate::{HALF_LIFE, UseRate};
 pub use view::View;
-pub use working_set::{Misses, PageSets, UsedPages, WorkingSet};
+pub use working_set::{Misses, PageSets, Reuse, UsedPages, WorkingSet};

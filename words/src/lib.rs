@@ -73,4 +73,91 @@ pub struct SeedInfo {
     pub hits: u64,
     /// Page faults that KVM fixed for its instances while they served.
     pub page_faults: u64,
+    /// Bytes of its image on disk, as they were noted when that was written or read; nothing
+    /// where there is none.
+    #[serde(default)]
+    pub image_bytes: Option<u64>,
+}
+
+/// What a func-image has, in numbers: nothing of what its pages hold.
+///
+/// Pages have 4096 bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageInfo {
+    /// Version of its format.
+    pub format: u32,
+    /// Digest of what is in it.
+    pub content: String,
+    /// That of the snapshot that it was made over; nothing for the first of all.
+    pub parent: Option<String>,
+    /// Bytes of its file.
+    pub file_bytes: u64,
+    /// Bytes of that before the first page.
+    pub header_bytes: u64,
+    /// Parts that are sealed by themselves, beside the header.
+    pub chunks: u64,
+    /// Bytes of each of them, but for the last one.
+    pub chunk_bytes: u64,
+    /// Bytes of the guest's memory: what a plain dump of it would have.
+    pub dump_bytes: u64,
+    /// Its pages by where they come from.
+    pub pages: ImagePages,
+    /// The pages that requests use, where that was known when it was written.
+    pub working_set: Option<ImageWorkingSet>,
+    /// How requests have used them since its seed came into memory, where any was looked at.
+    pub reuse: Option<SetReuse>,
+    /// Which part of it is not what was sealed; nothing where all of it is.
+    pub damage: Option<String>,
+    /// Why this node would make the seed anew instead of reading it, as far as that can be
+    /// told; nothing where it would read it.
+    pub unfit: Option<String>,
+}
+
+/// Pages of a func-image by where a restore has them from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImagePages {
+    /// Those that an instance maps of it: all that follow.
+    pub own: u64,
+    /// Those that are in the file.
+    pub stored: u64,
+    /// Those that are empty.
+    pub zero: u64,
+    /// Those that are as its parent has them, and come from there.
+    pub inherited: u64,
+}
+
+/// The pages that requests use, as an image was written with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageWorkingSet {
+    /// Those that are written.
+    pub written: u64,
+    /// Those of them that differed afterwards; the others lie between.
+    pub changed: u64,
+    /// Those that are read.
+    pub read: u64,
+    /// Those that are written or read.
+    pub used: u64,
+    /// Runs of neighbours that these are in memory (REAP, fig. 3).
+    pub runs: u64,
+    /// Pages of the longest of them.
+    pub longest_run: u64,
+    /// Those that are in the file.
+    pub stored: u64,
+    /// Those that are its own and empty.
+    pub zero: u64,
+    /// Those that come from its ancestors.
+    pub ancestors: u64,
+}
+
+/// How many of the pages that one request writes the next one writes, too (REAP, fig. 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetReuse {
+    /// Requests whose pages outside of the set were counted.
+    pub requests: u64,
+    /// Pages outside, of all of them.
+    pub outside: u64,
+    /// Requests whose use of the set was counted, too: few.
+    pub compared: u64,
+    /// Pages of the set that those had written.
+    pub inside: u64,
 }

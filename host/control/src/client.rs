@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_words::SeedInfo;
+use faasw_words::{ImageInfo, SeedInfo};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 use crate::{
     Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
-    LogPage, NodeInfo, ProblemBody, Summary,
+    Imported, LogPage, NodeInfo, ProblemBody, Summary,
     query::{self, Invocation},
 };
 
@@ -199,6 +199,53 @@ impl Client {
     /// When no node answers, or there is none of that name.
     pub async fn inspect(&self, name: &FunctionName) -> Result<FunctionDetails, ClientError> {
         self.ask(Method::GET, format!("functions/{name}"), Bytes::new())
+            .await
+    }
+
+    /// What the image of a function's seed has.
+    ///
+    /// # Errors
+    /// When no node answers, or there is no function of that name, or no image of it.
+    pub async fn image(&self, name: &FunctionName) -> Result<ImageInfo, ClientError> {
+        let path = format!("functions/{name}/image");
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// A function's current version for another node that has the same image key: module,
+    /// options and image, sealed.
+    ///
+    /// # Errors
+    /// When no node answers, or there is no function of that name, or no image of it.
+    pub async fn export(&self, name: &FunctionName) -> Result<Bytes, ClientError> {
+        let path = format!("functions/{name}/export");
+        accepted(
+            self.send(request(Method::GET, &path, Bytes::new())?)
+                .await?,
+        )
+    }
+
+    /// Makes a function of what another node has exported, under the name that it had unless
+    /// another one is given.
+    ///
+    /// # Errors
+    /// When no node answers, or it refuses the export or what is in it.
+    pub async fn import(
+        &self,
+        export: Bytes,
+        name: Option<&FunctionName>,
+    ) -> Result<Imported, ClientError> {
+        let limit = self.node().await?.export_limit;
+        if export.len() > limit {
+            return Err(ClientError::Refused {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                detail: format!(
+                    "the export is {} bytes; at most {limit} are taken",
+                    export.len()
+                ),
+            });
+        }
+        let query = name.map_or_else(String::new, |name| format!("?name={name}"));
+        self.ask(Method::POST, format!("import{query}"), export)
             .await
     }
 

@@ -63,9 +63,13 @@ pub struct FunctionInfo {
     pub instantiation: Duration,
     /// Size of its seed's memory layer in bytes.
     pub layer_bytes: u64,
-    /// Whether its seed exists now. After a restart it is made in the background, or
-    /// when a request comes, which is served from what all functions share meanwhile.
+    /// Whether its seed is in memory now. After a restart it is read from its image, or made in
+    /// the background, or when a request comes, which is served from what all functions share
+    /// meanwhile.
     pub ready: bool,
+    /// Bytes of its seed's image on disk; nothing where there is none.
+    #[serde(default)]
+    pub image_bytes: Option<u64>,
 }
 
 /// How a function was initialised when it was deployed.
@@ -123,4 +127,13 @@ pub struct Deployed {
     pub seed_time: Duration,
     /// What its owner should know about the freeze, if anything.
     pub notice: Option<String>,
+}
+
+/// What another node has exported is a function here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// The function.
+    pub deployed: Deployed,
+    /// Why its image is not used, so that it was initialised anew; nothing where it is.
+    pub rebuilt: Option<String>,
 }

@@ -10,6 +10,9 @@
 //! | `PUT /v1/functions/NAME?…` | deploys the body: [`Deployed`] |
 //! | `GET /v1/functions/NAME` | one with its versions: [`FunctionDetails`] |
 //! | `POST /v1/functions/NAME/rollback?version=…` | goes back to a version, or the one before: [`FunctionInfo`] |
+//! | `GET /v1/functions/NAME/image` | what the image of its seed has, all of which is read: [`ImageInfo`] |
+//! | `GET /v1/functions/NAME/export` | module, options and image, sealed for nodes with the same key |
+//! | `POST /v1/import?name=…` | makes a function of the body, which is such an export: [`Imported`] |
 //! | `DELETE /v1/functions/NAME` | removes a function |
 //! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes it: its response |
 //! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: a [`LogPage`] |
@@ -48,8 +51,10 @@ pub use client::{Client, ClientError, admin_socket};
 pub use digest::{Digest, DigestError};
 pub use engine::{EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, ExtensionError};
 pub use faasw_abi::wire::FunctionKind;
-pub use faasw_words::{FreezePolicy, LogStream, SeedInfo};
-pub use function::{Deployed, FunctionDetails, FunctionInfo, Initialised};
+pub use faasw_words::{
+    FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, LogStream, SeedInfo, SetReuse,
+};
+pub use function::{Deployed, FunctionDetails, FunctionInfo, Imported, Initialised};
 pub use host_name::{HostName, HostNameError};
 pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};

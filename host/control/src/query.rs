@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use form_urlencoded::Serializer;
 
 use crate::{
-    EXTENSIONS_MAX, Extension, FunctionOptions, HostName, TimeLimit, WarmUpRequest, spelling,
+    EXTENSIONS_MAX, Extension, FunctionName, FunctionOptions, HostName, TimeLimit, WarmUpRequest,
+    spelling,
 };
 
 /// Lines of a log that are given unless a number is asked for.
@@ -204,6 +205,24 @@ pub fn read_version(query: Option<&str>) -> Result<Option<u64>, String> {
     Ok(version)
 }
 
+/// Reads which name an import is to have: its own, unless named.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn read_name(query: Option<&str>) -> Result<Option<FunctionName>, String> {
+    let mut name = None;
+    for (parameter, value) in pairs(query) {
+        match &*parameter {
+            "name" => {
+                let read = FunctionName::new(&value);
+                name = Some(read.map_err(|error| format!("name={value}: {error}"))?);
+            }
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(name)
+}
+
 fn number<T: std::str::FromStr>(parameter: &str, value: &str) -> Result<T, String> {
     value
         .parse()
@@ -294,5 +313,9 @@ mod tests {
         assert_eq!(read_version(Some("version=3")), Ok(Some(3)));
         assert_eq!(read_version(None), Ok(None));
         assert!(read_version(Some("version=last")).is_err());
+        let name = read_name(Some("name=f")).unwrap().unwrap();
+        assert_eq!((name.as_str(), read_name(None)), ("f", Ok(None)));
+        assert!(read_name(Some("name=F")).unwrap_err().contains("name=F"));
+        assert!(read_name(Some("nam=f")).is_err());
     }
 }

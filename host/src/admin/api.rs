@@ -77,13 +77,23 @@ impl Api {
                 let engine = self.node.warm_engine(name).await;
                 json(&engine.map_err(|error| error.problem())?)
             }
+            (&Method::GET, ["functions", name, "image"]) => {
+                let image = self.node.image(name).await;
+                json(&image.map_err(|error| error.problem().of_function(name))?)
+            }
+            (&Method::GET, ["functions", name, "export"]) => self.export(name).await,
+            (&Method::POST, ["import"]) => self.import(&parts.uri, body).await,
             (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri).await,
             (
                 _,
-                ["node" | "functions" | "engines" | "stats" | "tree"]
+                ["node" | "functions" | "engines" | "stats" | "tree" | "import"]
                 | ["functions" | "engines", _]
                 | ["engines", _, "warm"]
-                | ["functions", _, "invoke" | "logs" | "rollback"],
+                | [
+                    "functions",
+                    _,
+                    "export" | "image" | "invoke" | "logs" | "rollback",
+                ],
             ) => Err(Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "wrong-method",
@@ -107,6 +117,7 @@ impl Api {
             data_dir: self.node.data_dir().unwrap_or(".".as_ref()).into(),
             functions: self.node.list().len(),
             module_limit: self.node.limits().module,
+            export_limit: self.node.export_limit(),
         })
     }
 
@@ -127,17 +138,25 @@ impl Api {
     /// The module that a client sends.
     async fn module(&self, body: Received) -> Result<Bytes, Problem> {
         let limit = self.node.limits().module;
-        message::collect(body, limit, MODULE_TIME, false)
-            .await
-            .map_err(|unfit| match unfit {
-                Unfit::BodyTooLarge(limit) => Problem::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "module-too-large",
-                    "The module is too large",
-                    format!("the module is larger than the {limit} bytes that are taken"),
-                ),
-                other => Failure::from(other).problem(),
-            })
+        upload(body, limit, ["module-too-large", "The module is too large"]).await
+    }
+
+    async fn export(&self, name: &str) -> Answer {
+        let export = self.node.export(name).await;
+        let export = export.map_err(|error| error.problem().of_function(name))?;
+        let mut response = Response::new(Body::whole(export, None));
+        let bytes = HeaderValue::from_static("application/octet-stream");
+        response.headers_mut().insert(header::CONTENT_TYPE, bytes);
+        Ok(response)
+    }
+
+    async fn import(&self, uri: &Uri, body: Received) -> Answer {
+        let name = query::read_name(uri.query()).map_err(bad_query)?;
+        let limit = self.node.export_limit();
+        let refusal = ["export-too-large", "The export is too large"];
+        let export = upload(body, limit, refusal).await?;
+        let imported = self.node.import(export, name).await;
+        json(&imported.map_err(|error| error.problem())?)
     }
 
     async fn remove(&self, name: &str) -> Answer {
@@ -181,6 +200,25 @@ impl Api {
         };
         json(&page)
     }
+}
+
+/// What a client sends, of at most so many bytes; slug and title of the refusal where it is more.
+async fn upload(
+    body: Received,
+    limit: usize,
+    [slug, title]: [&'static str; 2],
+) -> Result<Bytes, Problem> {
+    message::collect(body, limit, MODULE_TIME, false)
+        .await
+        .map_err(|unfit| match unfit {
+            Unfit::BodyTooLarge(limit) => Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                slug,
+                title,
+                format!("it is larger than the {limit} bytes that are taken"),
+            ),
+            other => Failure::from(other).problem(),
+        })
 }
 
 fn no_content() -> Response<Body> {

@@ -73,10 +73,14 @@ seed.")]
     /// Draw the running node's tree of seeds: sizes, working sets, instances
     #[command(after_help = "\
 Level 0 is the booted guest, level 1 the engine with everything linked, level 2 a
-function version. OWN is what a seed takes beside its parents, HOLDS that and the
-private pages of its parked instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a parked instance served. A seed
-that is not in memory was evicted for others and is made again when it is used.")]
+function version. OWN is what a seed takes beside its parents, DISK its image, HOLDS
+OWN and the private pages of its parked instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a parked instance served. A seed
+that is not in memory was evicted for others; when it is used it is read from its
+image, or made again where it has none.")]
     Tree(Tree),
+    /// Look at a function's image, its seed on disk, and take it to another node
+    #[command(subcommand)]
+    Image(Image),
     /// Add, list, warm and remove language engines, which run scripts
     #[command(subcommand)]
     Engine(Engine),
@@ -225,6 +229,58 @@ pub struct EngineName {
     pub name: FunctionName,
     #[command(flatten)]
     pub node: DataDir,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Image {
+    /// Show what the image of a function has: pages, working set, whether it is sound
+    #[command(after_help = "\
+All of it is read to see whether it is what was sealed. A restore reads the pages in
+the file; those that are empty or its ancestors' cost nothing. RUNS are neighbours in
+memory; in the file all that requests use is one run, in front. docs/func-image.md")]
+    Inspect(Inspect),
+    /// Write a function with its image to a file, for a node with the same image key
+    #[command(after_help = "\
+The file has the module, the options with the values of --env, and the image, sealed
+with the node's image key (DATA_DIR/image.key, or serve --image-key): who has not that
+can do nothing with it.
+
+Examples:
+  faasw image export shop -o shop.faasw               then, on the other node:
+  faasw image import shop.faasw")]
+    Export(ImageExport),
+    /// Make a function, or a new version of one, of a file that `export` wrote
+    #[command(after_help = "\
+Where the image is good on this node it is read, and nothing is initialised. Else the
+function is deployed from the module inside, and the output says why.
+docs/func-image.md says when an image is good on another node.")]
+    Import(ImageImport),
+}
+
+#[derive(Debug, Args)]
+pub struct ImageExport {
+    /// Name of the function
+    #[arg(value_parser = name)]
+    pub name: FunctionName,
+    /// Write it to this file
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub node: DataDir,
+}
+
+#[derive(Debug, Args)]
+pub struct ImageImport {
+    /// What `faasw image export` has written
+    pub file: PathBuf,
+    /// Name of the function; under another one than its own its image is not used
+    /// [default: its own]
+    #[arg(long, value_parser = name)]
+    pub name: Option<FunctionName>,
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 /// A language that `new` knows.
@@ -541,6 +597,10 @@ mod tests {
             "deploy f --memory 0",
             "engine",
             "engine add lua.wasm",
+            "image",
+            "image export f",
+            "image import",
+            "image import f --name Upper",
             "engine add lua.wasm --extension .wasm",
             "up a.lua --engine lua.wasm",
             "up a.lua --engine .LUA=lua.wasm",

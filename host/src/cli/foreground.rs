@@ -17,6 +17,7 @@ use super::{
     confine::{Confinement, Needs},
     events::start_tracing,
     exit::Exit,
+    image_key::ImageSecret,
     output::{data_dir, deployed, print, print_json, read_module, say, size, with_progress},
     script,
     serving::{LogFormat, Serving},
@@ -42,6 +43,7 @@ struct Ready<'a> {
 pub struct Prepared {
     modules: Vec<Module>,
     engines: Vec<NewEngine>,
+    image_key: Option<ImageSecret>,
     /// Where its admin socket is to be, without a data directory; until the node has ended.
     folder: Option<AdminFolder>,
 }
@@ -55,6 +57,7 @@ impl Prepared {
         Ok(Self {
             modules: modules(args)?,
             engines: engines(args)?,
+            image_key: image_key(&args.serving, args.data_dir.as_deref())?,
             folder: match args.data_dir {
                 Some(_) => None,
                 None => Some(AdminFolder::new()?),
@@ -100,11 +103,12 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     let Prepared {
         modules,
         engines,
+        image_key,
         folder,
     } = prepared;
     let log = args.serving.log_format;
     start_tracing(log, "warn,faasw::progress=info");
-    let mut builder = builder(&args.serving, Limits::default())?
+    let mut builder = builder(&args.serving, Limits::default(), image_key)?
         .timing(true)
         .launcher(confinement.launcher.clone())
         .observe(move |event| log.show(event));
@@ -171,12 +175,16 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
 }
 
 /// Runs a node with the functions that its data directory has.
-pub async fn serve(args: Serve, confinement: Confinement) -> Result<(), Exit> {
+pub async fn serve(
+    args: Serve,
+    image_key: Option<ImageSecret>,
+    confinement: Confinement,
+) -> Result<(), Exit> {
     let log = args.serving.log_format;
     start_tracing(log, "info");
     let mut stop = Stop::new()?;
     let hangup = hangup(&args.serving)?;
-    let builder = builder(&args.serving, Limits::from(args.own))?
+    let builder = builder(&args.serving, Limits::from(args.own), image_key)?
         .timing(args.timing)
         .launcher(confinement.launcher.clone())
         .data_dir(data_dir(args.node)?)
@@ -215,7 +223,25 @@ fn raise_descriptors() {
     }
 }
 
-fn builder(serving: &Serving, limits: Limits) -> Result<NodeBuilder, Exit> {
+/// The image key of `serve`, read while the file can be.
+///
+/// # Errors
+/// When it is none, or others may read it.
+pub fn key_of_serve(args: &Serve) -> Result<Option<ImageSecret>, Exit> {
+    let data_dir = data_dir(args.node.clone())?;
+    image_key(&args.serving, Some(&data_dir))
+}
+
+fn image_key(serving: &Serving, data_dir: Option<&Path>) -> Result<Option<ImageSecret>, Exit> {
+    let read = |path: &PathBuf| ImageSecret::read(path, data_dir);
+    serving.image_key.as_ref().map(read).transpose()
+}
+
+fn builder(
+    serving: &Serving,
+    limits: Limits,
+    image_key: Option<ImageSecret>,
+) -> Result<NodeBuilder, Exit> {
     let (certificates, keys) = (&serving.tls_cert, &serving.tls_key);
     if certificates.len() != keys.len() {
         return Err(Exit::usage(format_args!(
@@ -247,6 +273,10 @@ fn builder(serving: &Serving, limits: Limits) -> Result<NodeBuilder, Exit> {
         });
     let builder = match serving.redirect_http {
         Some(address) => builder.redirect_http(address),
+        None => builder,
+    };
+    let builder = match image_key {
+        Some(secret) => builder.image_key(secret.bytes()),
         None => builder,
     };
     let builder = match serving.instance_memory {

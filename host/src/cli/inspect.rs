@@ -54,15 +54,7 @@ fn text(details: &FunctionDetails) -> String {
     }
     line(
         "seed",
-        format!(
-            "{}, {}",
-            size(function.layer_bytes),
-            if function.ready {
-                "ready"
-            } else {
-                "made in the background or with the first request"
-            }
-        ),
+        format!("{}, {}", size(function.layer_bytes), whereabouts(function)),
     );
     line(
         "frozen",
@@ -135,6 +127,18 @@ fn text(details: &FunctionDetails) -> String {
         );
     }
     text
+}
+
+/// Where its seed is.
+fn whereabouts(function: &FunctionInfo) -> String {
+    match (function.ready, function.image_bytes.map(size)) {
+        (true, Some(image)) => format!("in memory, and in an image of {image} on disk"),
+        (true, None) => "in memory; there is no image of it".into(),
+        (false, Some(image)) => {
+            format!("not in memory; in an image of {image}, to be read when it is needed")
+        }
+        (false, None) => "made in the background or with the first request".into(),
+    }
 }
 
 fn time(function: &FunctionInfo) -> String {

@@ -14,6 +14,8 @@ mod events;
 mod exit;
 mod foreground;
 mod functions;
+mod image;
+mod image_key;
 mod inspect;
 mod invoke;
 mod logs;
@@ -38,6 +40,7 @@ use args::{Cli, Command, Serve, Up};
 use confine::Confinement;
 use exit::Exit;
 use foreground::Prepared;
+use image_key::ImageSecret;
 
 /// Runs the command line that this process was given.
 pub fn run() -> ExitCode {
@@ -65,7 +68,7 @@ pub fn run() -> ExitCode {
 /// What is to be done.
 enum Task {
     Up(Box<Up>, Prepared, Confinement),
-    Serve(Serve, Confinement),
+    Serve(Serve, Option<ImageSecret>, Confinement),
     Other(Command),
 }
 
@@ -78,8 +81,9 @@ fn begin(command: Command) -> Result<Task, Exit> {
             Task::Up(args, prepared, Confinement::begin(&needs)?)
         }
         Command::Serve(args) => {
+            let key = foreground::key_of_serve(&args)?;
             let confinement = Confinement::begin(&foreground::needs_of_serve(&args)?)?;
-            Task::Serve(args, confinement)
+            Task::Serve(args, key, confinement)
         }
         other => Task::Other(other),
     })
@@ -90,7 +94,9 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Task::Up(args, prepared, confinement) => {
             return foreground::up(*args, prepared, confinement).await;
         }
-        Task::Serve(args, confinement) => return foreground::serve(args, confinement).await,
+        Task::Serve(args, key, confinement) => {
+            return foreground::serve(args, key, confinement).await;
+        }
         Task::Other(command) => command,
     };
     match command {
@@ -105,6 +111,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Command::Logs(args) => logs::logs(args).await,
         Command::Stats(args) => stats::stats(args).await,
         Command::Tree(args) => tree::tree(args).await,
+        Command::Image(command) => image::image(command).await,
         Command::Engine(command) => engines::engine(command).await,
         Command::Wizen(args) => wizen::wizen(args).await,
         Command::New(args) => new::new(&args),

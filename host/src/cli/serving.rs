@@ -65,6 +65,10 @@ pub struct Serving {
     /// used longest ago going first; 0 for none
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     pub image_disk: u64,
+    /// Seal images with the 32 bytes of this file, which only its user may read, instead
+    /// of the data directory's image.key: nodes with the same open each other's exports
+    #[arg(long, value_name = "FILE")]
+    pub image_key: Option<PathBuf>,
     /// Let one function hold this many MiB between requests, in seeds and pages of
     /// waiting instances; over it instances end, then seeds are evicted
     #[arg(long, value_name = "MIB", default_value_t = 1024)]

@@ -31,9 +31,10 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         .max()
         .unwrap_or(0);
     let mut text = format!(
-        "{:width$}  {:>9}  {:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}\n",
+        "{:width$}  {:>9}  {:>9}  {:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}\n",
         "SEED",
         "OWN",
+        "DISK",
         "HOLDS",
         "CHANGED",
         "WRITE",
@@ -51,6 +52,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         } else {
             "evicted".into()
         };
+        let disk = seed.image_bytes.map_or("-".into(), size);
         // Of what all share nothing is any function's account.
         let holds = match seed.is_shared {
             true => "-".into(),
@@ -61,7 +63,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{label:width$}  {own:>9}  {holds:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}",
+            "{label:width$}  {own:>9}  {disk:>9}  {holds:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}",
             seed.changed_pages,
             seed.written_pages,
             seed.read_pages,
@@ -115,14 +117,16 @@ mod tests {
             seed(
                 serde_json::json!({"name": "guest", "is_shared": true, "is_in_memory": true, "layer_bytes": 3 << 20, "parked_bytes": 5}),
             ),
-            seed(serde_json::json!({"name": "linkers", "level": 1, "is_in_memory": true})),
+            seed(
+                serde_json::json!({"name": "linkers", "level": 1, "is_in_memory": true, "image_bytes": 70 << 10}),
+            ),
             seed(
                 serde_json::json!({"name": "a", "level": 2, "is_in_memory": true, "layer_bytes": 1 << 20, "parked_bytes": 1 << 19, "requests": 8, "hits": 6, "page_faults": 4}),
             ),
             seed(serde_json::json!({"name": "lua", "level": 2, "is_shared": true})),
             seed(serde_json::json!({"name": "c", "level": 3})),
             seed(serde_json::json!({"name": "d", "level": 3})),
-            seed(serde_json::json!({"name": "b", "level": 2})),
+            seed(serde_json::json!({"name": "b", "level": 2, "image_bytes": 9 << 20})),
         ];
         let text = drawn(&seeds);
         let lines: Vec<_> = text.lines().collect();
@@ -148,5 +152,9 @@ mod tests {
             lines[7].starts_with("   └─ b ") && lines[7].contains("evicted"),
             "{text}"
         );
+        // In memory, on disk, or both.
+        assert!(lines[2].contains("70 KiB"), "{text}");
+        assert!(lines[3].contains("1.0 MiB          -    1.5 MiB"), "{text}");
+        assert!(lines[7].contains("evicted    9.0 MiB"), "{text}");
     }
 }

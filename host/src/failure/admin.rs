@@ -14,7 +14,7 @@ use super::{
     words::{self, Words},
 };
 use crate::{
-    error::{DeployError, EngineError, FunctionError, RollbackError},
+    error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     registry::RegistryError,
 };
 
@@ -125,13 +125,45 @@ impl RollbackError {
 impl FunctionError {
     /// What a client of the admin API sees.
     pub(crate) fn problem(&self) -> Problem {
-        match self {
-            Self::Unknown(name) => Failure::UnknownFunction(name.clone()).problem(),
-            Self::Registry(error) => {
-                let fault = self.fault();
-                let status = error.own_status().unwrap_or_else(|| status_of(fault));
-                problem(status, error.words(), self.to_string(), fault)
-            }
-        }
+        let (own_status, words) = match self {
+            Self::Unknown(name) => return Failure::UnknownFunction(name.clone()).problem(),
+            Self::NotReady(error) => return error.problem(),
+            Self::NoImage { .. } => (
+                Some(StatusCode::CONFLICT),
+                ("no-image", "There is no image"),
+            ),
+            Self::NotExported { .. } => (
+                Some(StatusCode::CONFLICT),
+                ("not-exported", "The function was not exported"),
+            ),
+            Self::BadImage { .. } => (
+                Some(StatusCode::CONFLICT),
+                ("bad-image", "The image cannot be used"),
+            ),
+            Self::Registry(error) => (error.own_status(), error.words()),
+        };
+        let fault = self.fault();
+        let status = own_status.unwrap_or_else(|| status_of(fault));
+        problem(status, words, self.to_string(), fault)
+    }
+}
+
+impl ImportError {
+    /// What a client of the admin API sees.
+    pub(crate) fn problem(&self) -> Problem {
+        let (own_status, words) = match self {
+            Self::Deploy(error) => return error.problem(),
+            Self::NoKey => (
+                Some(StatusCode::CONFLICT),
+                ("no-images", "The node keeps no images"),
+            ),
+            Self::Parcel(_) | Self::Manifest(_) | Self::Module => (
+                None,
+                ("bad-export", "Not an export that this node can open"),
+            ),
+        };
+        let fault = self.fault();
+        let status = own_status.unwrap_or_else(|| status_of(fault));
+        problem(status, words, self.to_string(), fault)
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 use super::{
     engine_table::Engines,
     function::{Function, UnderWay},
-    info::function_info,
+    info::{SeedState, function_info},
     table::Table,
     warm_up::warm_ups,
 };
@@ -193,9 +193,29 @@ impl Core {
     }
 
     pub(super) fn info(&self, function: &Function) -> FunctionInfo {
-        let ready = function.is_ready();
         let (name, version) = (&function.name, function.version);
-        function_info(name, version, &function.record, &self.limits, ready)
+        let state = self.state_of(function);
+        function_info(name, version, &function.record, &self.limits, state)
+    }
+
+    /// Where a function's seed is.
+    fn state_of(&self, function: &Function) -> SeedState {
+        match function.seed.get() {
+            Some(seed) => SeedState {
+                is_in_memory: seed.is_in_memory(),
+                image_bytes: seed.image_bytes(),
+            },
+            None => self.state_on_disk(&function.name, &function.record),
+        }
+    }
+
+    /// Where the seed of a version is that is in no memory.
+    fn state_on_disk(&self, name: &FunctionName, record: &VersionRecord) -> SeedState {
+        let images = self.storage.images.as_ref();
+        SeedState {
+            is_in_memory: false,
+            image_bytes: images.and_then(|images| images.known_bytes_of(&record.image(name))),
+        }
     }
 
     /// A function and the versions of it that are kept.
@@ -211,8 +231,11 @@ impl Core {
         // Looked up again: the registry was read at a later moment.
         let function = self.function(name.as_str()).ok_or_else(unknown)?;
         let of = |(number, record): (&u64, &VersionRecord)| {
-            let ready = *number == function.version && function.is_ready();
-            function_info(&name, *number, record, &self.limits, ready)
+            let state = match *number == function.version {
+                true => self.state_of(&function),
+                false => self.state_on_disk(&name, record),
+            };
+            function_info(&name, *number, record, &self.limits, state)
         };
         Ok(FunctionDetails {
             function: self.info(&function),
@@ -244,7 +267,7 @@ impl Core {
         }
     }
 
-    fn known(&self, name: &str) -> Result<Arc<Function>, FunctionError> {
+    pub(super) fn known(&self, name: &str) -> Result<Arc<Function>, FunctionError> {
         self.function(name)
             .ok_or_else(|| FunctionError::Unknown(name.into()))
     }
@@ -407,6 +430,15 @@ impl Core {
             Ok(())
         })
         .await;
+    }
+
+    /// No version has this image, unless the one that serves has.
+    pub(super) async fn forget_image(&self, name: &FunctionName, image: ImageId) {
+        let serving = self.function(name.as_str());
+        let is_its = |serving: Arc<Function>| serving.record.image(name) == image;
+        if !serving.is_some_and(is_its) {
+            self.images_serve(None, vec![image]).await;
+        }
     }
 
     /// From now on requests and deployments are refused.

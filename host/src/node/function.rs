@@ -37,11 +37,6 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Whether its seed exists now.
-    pub(super) fn is_ready(&self) -> bool {
-        self.seed.get().is_some_and(|seed| seed.is_in_memory())
-    }
-
     /// Takes one of the places that the function's concurrency has; it is
     /// given back when dropped, which is when the request's instance has ended.
     ///

@@ -5,14 +5,14 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 use bytes::Bytes;
 use faasw_control::{
     Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
-    LogLine, LogPage, Summary,
+    ImageInfo, Imported, LogLine, LogPage, Summary,
 };
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
 use super::core::Core;
 use crate::{
-    error::{DeployError, EngineError, FunctionError, RollbackError},
+    error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
     message::Body,
     server::{Servers, TlsError},
@@ -168,6 +168,44 @@ impl Node {
     /// When there is none of that name, or the registry fails.
     pub async fn inspect(&self, name: &str) -> Result<FunctionDetails, FunctionError> {
         self.core.inspect(name).await
+    }
+
+    /// What the func-image of a function's current version has: its pages by where they come
+    /// from, how those that requests use lie in it, whether it is sound. All of it is read.
+    ///
+    /// # Errors
+    /// When there is no function of that name, or no image of it that can be read.
+    pub async fn image(&self, name: &str) -> Result<ImageInfo, FunctionError> {
+        self.core.image(name).await
+    }
+
+    /// A function's current version for another node that has the same image key
+    /// ([`NodeBuilder::image_key`](crate::NodeBuilder::image_key)): its module or script, its
+    /// options, environment included, and its func-image, sealed with that key.
+    ///
+    /// # Errors
+    /// When there is no function of that name, or no image of it that is sound.
+    pub async fn export(&self, name: &str) -> Result<Bytes, FunctionError> {
+        self.core.export(name).await
+    }
+
+    /// Makes a version of what [`Node::export`] gave, of the name that it had there unless
+    /// another one is given. Where the image is good here it is read instead of initialising
+    /// anything; [`Imported::rebuilt`] says why, where it is not.
+    ///
+    /// # Errors
+    /// When the export cannot be opened, or what is in it cannot be deployed. A function that
+    /// was there before stays.
+    pub async fn import(
+        &self,
+        export: impl Into<Bytes>,
+        name: Option<FunctionName>,
+    ) -> Result<Imported, ImportError> {
+        self.core.import(export.into(), name).await
+    }
+
+    pub(crate) fn export_limit(&self) -> usize {
+        self.core.export_limit()
     }
 
     /// Removes a function with all its versions and its log. Requests under

@@ -5,13 +5,21 @@ use faasw_control::{FreezePolicy, FunctionInfo, FunctionName, Initialised};
 
 use crate::{limits::Limits, registry::VersionRecord};
 
+/// Where the seed of a version is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SeedState {
+    pub(super) is_in_memory: bool,
+    /// Of its image on disk, where there is one.
+    pub(super) image_bytes: Option<u64>,
+}
+
 /// A version of a function, as the node tells of it.
 pub(super) fn function_info(
     name: &FunctionName,
     version: u64,
     record: &VersionRecord,
     limits: &Limits,
-    ready: bool,
+    state: SeedState,
 ) -> FunctionInfo {
     let options = &record.options;
     FunctionInfo {
@@ -41,7 +49,8 @@ pub(super) fn function_info(
         drawn: record.freeze.drawn.clone(),
         instantiation: record.freeze.instantiation,
         layer_bytes: record.freeze.layer_bytes,
-        ready,
+        ready: state.is_in_memory,
+        image_bytes: state.image_bytes,
     }
 }
 
@@ -113,6 +122,7 @@ mod tests {
             kind: FunctionKind::HttpComponent,
             options: FunctionOptions::default().env("SECRET", "x").freeze(policy),
             deployed: SystemTime::UNIX_EPOCH,
+            imaged: None,
             freeze: FreezeRecord {
                 after_init,
                 at_entry: false,
@@ -157,7 +167,12 @@ mod tests {
     fn values_of_the_environment_are_not_told() {
         let record = record(FreezePolicy::Auto, true, false);
         let name = FunctionName::new("f").unwrap();
-        let info = function_info(&name, 3, &record, &Limits::default(), true);
+        let state = SeedState {
+            is_in_memory: true,
+            image_bytes: Some(5),
+        };
+        let info = function_info(&name, 3, &record, &Limits::default(), state);
+        assert!(info.ready && info.image_bytes == Some(5));
         assert_eq!(info.environment, ["SECRET"]);
         let json = serde_json::to_value(&info).unwrap();
         assert_eq!(json["limits"]["first_byte_us"], 10_000_000);

@@ -3,7 +3,7 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! `engines` has what runs scripts, by its `engine_table`.
+//! `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk.
 
 mod carried;
 mod core;
@@ -12,6 +12,7 @@ mod engine_table;
 mod engines;
 mod function;
 mod handle;
+mod images;
 mod info;
 mod invoke;
 mod rollback;

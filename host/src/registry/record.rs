@@ -38,6 +38,10 @@ pub(crate) struct VersionRecord {
     pub(crate) kind: FunctionKind,
     pub(crate) options: FunctionOptions,
     pub(crate) deployed: SystemTime,
+    /// When what its seed was made of first was deployed, where that was on another node and its
+    /// image came from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) imaged: Option<SystemTime>,
     pub(crate) freeze: FreezeRecord,
     /// Full names of the module's imports.
     pub(crate) imports: Vec<String>,
@@ -88,15 +92,21 @@ pub(super) struct ArtifactRecord {
 }
 
 impl VersionRecord {
-    /// What its func-image is named by: no other version's, of whatever function.
+    /// What its func-image is named by: no other version's, of whatever function, unless the
+    /// image of that is its own.
     pub(crate) fn image(&self, name: &FunctionName) -> ImageId {
-        let since = self.deployed.duration_since(SystemTime::UNIX_EPOCH);
+        let since = self.made().duration_since(SystemTime::UNIX_EPOCH);
         let deployed = since.unwrap_or_default().as_nanos();
         let told = format!(
             "func-image of {name} deployed {deployed} with {}",
             self.digest
         );
         Digest::of(told.as_bytes()).bytes()
+    }
+
+    /// When what its seed was made of first was deployed.
+    pub(crate) fn made(&self) -> SystemTime {
+        self.imaged.unwrap_or(self.deployed)
     }
 
     /// The digests of what its files are named by.

@@ -47,6 +47,7 @@ fn record(module: &[u8]) -> VersionRecord {
         kind: FunctionKind::HttpComponent,
         options: FunctionOptions::default().env("A", "b"),
         deployed: SystemTime::now(),
+        imaged: None,
         freeze: FreezeRecord {
             at_entry: false,
             after_init: true,

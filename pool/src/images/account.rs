@@ -98,6 +98,11 @@ impl Account {
         (self.bytes, self.evictable) = (0, 0);
     }
 
+    /// Bytes of the one of this name, if there is one.
+    pub fn bytes_of(&self, name: &str) -> Option<u64> {
+        self.entries.get(name).map(|entry| entry.bytes)
+    }
+
     /// Bytes of all but the one of this name.
     pub fn bytes_beside(&self, name: &str) -> u64 {
         let own = self.entries.get(name).map_or(0, |entry| entry.bytes);

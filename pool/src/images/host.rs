@@ -3,6 +3,8 @@
 
 use std::arch::x86_64::__cpuid_count;
 
+use sha2::{Digest as _, Sha256};
+
 /// Leaves of CPUID that say what a processor is and has, and whose words say so: vendor, family,
 /// model and stepping, features. What is left out differs between a processor's cores.
 const LEAVES: [(u32, u32, [bool; 4]); 6] = [
@@ -16,8 +18,24 @@ const LEAVES: [(u32, u32, [bool; 4]); 6] = [
 
 /// All of it, as bytes that are compared. A guest may have looked, and remembers.
 pub fn describe() -> Vec<u8> {
-    let mut described = faasw_parts::DIGEST.as_bytes().to_vec();
-    described.extend(env!("FAASW_SOURCES_DIGEST").as_bytes());
+    [build(), machine()].concat()
+}
+
+/// The digest of a part of it, as text.
+pub fn digest(described: &[u8]) -> String {
+    let digest = Sha256::digest(described);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The build alone.
+pub fn build() -> Vec<u8> {
+    let digests = [faasw_parts::DIGEST, env!("FAASW_SOURCES_DIGEST")];
+    digests.concat().into_bytes()
+}
+
+/// Processor and system.
+pub fn machine() -> Vec<u8> {
+    let mut described = Vec::new();
     let system = rustix::system::uname();
     for part in [system.release(), system.version()] {
         described.extend(part.to_bytes_with_nul());

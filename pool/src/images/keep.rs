@@ -78,14 +78,14 @@ impl Images {
         matches!(&of.what, What::Function(id) if self.gone().contains(id))
     }
 
-    fn remove_unfinished(&self) {
+    pub(super) fn remove_unfinished(&self) {
         // It is tried again before the next one, and at the next start.
         let _ = self.disk.remove(&self.unfinished);
     }
 
     /// Has others go that so many bytes take the place of, under this name; says whether there is
     /// room for them now. Nothing goes where there would not be.
-    fn make_room_for(&self, name: &str, bytes: u64) -> Result<bool, ImageError> {
+    pub(super) fn make_room_for(&self, name: &str, bytes: u64) -> Result<bool, ImageError> {
         if bytes > self.budget / SHARE {
             return Ok(false);
         }

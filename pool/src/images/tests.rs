@@ -8,6 +8,7 @@ use std::fs;
 
 use faasw_abi::pages::GuestAddress;
 use faasw_seedtree::LayerBuilder;
+use faasw_seedtree::image::ParcelError;
 use zerocopy::FromZeros;
 
 use super::*;
@@ -132,4 +133,133 @@ fn what_is_no_file_is_not_waited_for() {
     assert!(restored(&images, &of).is_none());
     assert!(images.keep(&of, &frozen).is_some());
     assert_eq!(fs::read(aside).unwrap(), b"mine");
+}
+
+#[test]
+fn sizes_are_known_without_a_look_at_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = images(&folder, 1 << 30);
+    let (id, frozen) = ([1; 32], frozen());
+    let of = ImageOf::function(&id, &[]);
+    assert_eq!(images.known_bytes_of(&id), None);
+    let bytes = images.keep(&of, &frozen);
+    assert!(bytes.is_some());
+    assert_eq!(images.known_bytes_of(&id), bytes);
+    let path = images.path(&of.what);
+    let content = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(images.known_bytes_of(&id), bytes);
+    // Until somebody wants it.
+    assert!(restored(&images, &of).is_none());
+    assert_eq!(images.known_bytes_of(&id), None);
+    fs::write(&path, &content).unwrap();
+    assert!(restored(&images, &of).is_some());
+    assert_eq!(images.known_bytes_of(&id), bytes);
+    fs::write(&path, &content[..5000]).unwrap();
+    assert!(restored(&images, &of).is_none());
+    assert_eq!(images.known_bytes_of(&id), None);
+    // What the next start finds.
+    assert_eq!(images.keep(&of, &frozen), bytes);
+    let next = self::images(&folder, 1 << 30);
+    next.retain([&id]);
+    next.tidy();
+    assert_eq!(next.known_bytes_of(&id), bytes);
+    next.serve(None, &[id]);
+    assert_eq!(next.known_bytes_of(&id), None);
+    let of = ImageOf::function(&[2; 32], &[]);
+    assert!(next.keep(&of, &frozen).is_some());
+    next.clear();
+    assert_eq!(next.known_bytes_of(&[2; 32]), None);
+}
+
+#[test]
+fn an_export_is_opened_where_the_key_is_the_same() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let from = images(&there, 1 << 30);
+    let (id, frozen) = ([1; 32], frozen());
+    let of = ImageOf::function(&id, &[]);
+    let export = |most| from.export(&id, b"note", b"module", most);
+    assert!(matches!(export(1 << 20), Err(ExportError::NoImage)));
+    let bytes = from.keep(&of, &frozen).unwrap();
+    let error = export(bytes - 1).unwrap_err();
+    assert!(matches!(error, ExportError::TooLarge { .. }), "{error}");
+    let export = export(bytes).unwrap();
+    let to = images(&here, 1 << 30);
+    assert_eq!(to.origin(), from.origin());
+    let Exported {
+        note,
+        module,
+        image,
+    } = to.open_export(&export).unwrap();
+    assert_eq!((&*note, &*module), (&b"note"[..], &b"module"[..]));
+    assert_eq!(image.len() as u64, bytes);
+    // Whatever was gone before.
+    to.serve(None, &[id]);
+    to.place(&id, &image).unwrap();
+    assert_eq!(to.known_bytes_of(&id), Some(bytes));
+    let again = restored(&to, &of).unwrap();
+    assert_eq!(again.content(), frozen.content());
+    assert_eq!(to.keep(&of, &frozen), Some(bytes));
+    assert_eq!(names(&here), 1);
+    let stranger = Images::new(here.path().into(), &[4; Images::SECRET], 1 << 30);
+    assert!(matches!(
+        stranger.open_export(&export),
+        Err(ParcelError::Key)
+    ));
+    // Nothing that is damaged is sent on its way.
+    let path = from.path(&of.what);
+    let mut damaged = fs::read(&path).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    let error = from.export(&id, b"", b"", bytes).unwrap_err();
+    assert!(matches!(error, ExportError::Image(_)), "{error}");
+    let small = images(&here, bytes);
+    assert!(small.place(&[2; 32], &image).is_err());
+    assert_eq!(names(&here), 1);
+}
+
+#[test]
+fn an_image_is_good_over_its_own_parent_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = images(&folder, 1 << 30);
+    let (parent, other) = (Arc::new(frozen()), Arc::new(frozen()));
+    let shared = ImageOf::shared("linkers");
+    images.keep(&shared, &parent).unwrap();
+    let layer = LayerBuilder::new("test", 64 << 20).unwrap();
+    layer.write(RODATA_END + 4096, b"more").unwrap();
+    let layer = layer.freeze(1).unwrap();
+    let child = Frozen::new(
+        Some(parent.clone()),
+        layer,
+        Beside::of(&VcpuState::new_zeroed()),
+        5,
+    );
+    let child = child.unwrap();
+    let id = [1; 32];
+    let of = ImageOf::function(&id, &[b"code"]);
+    assert!(matches!(images.check(&of, &parent), Err(ImageError::Io(_))));
+    images.keep(&of, &child).unwrap();
+    images.check(&of, &parent).unwrap();
+    assert!(matches!(images.check(&of, &other), Err(ImageError::Parent)));
+    let changed = ImageOf::function(&id, &[b"other code"]);
+    assert!(matches!(
+        images.check(&changed, &parent),
+        Err(ImageError::Purpose)
+    ));
+    let told = images.describe(&of, parent.content(), Some(&child));
+    let told = told.unwrap().unwrap();
+    assert_eq!(
+        (&told.damage, &told.unfit, &told.reuse),
+        (&None, &None, &None)
+    );
+    assert_eq!((told.pages.stored, told.pages.inherited), (1, 0));
+    let told = images.describe(&changed, None, None).unwrap().unwrap();
+    assert!(told.unfit.unwrap().contains("something else"));
+    // What has no parent is no function.
+    assert!(matches!(
+        images.check(&shared, &parent),
+        Err(ImageError::Parent)
+    ));
+    // A look is no use: nothing of it was removed.
+    assert_eq!(names(&folder), 2);
 }

@@ -1,6 +1,6 @@
 //! A language engine, and how its seed is made.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
@@ -29,6 +29,8 @@ pub struct EngineVersion {
     ram_bytes: u64,
     commands: Commands,
     time_limit: Duration,
+    /// Once it was asked for.
+    image: OnceLock<ImageOf>,
 }
 
 impl EngineVersion {
@@ -63,6 +65,7 @@ impl EngineVersion {
                 Command::Instantiate,
             ]),
             time_limit,
+            image: OnceLock::new(),
         })
     }
 
@@ -77,7 +80,16 @@ impl EngineVersion {
     /// # Errors
     /// The system's.
     pub fn image(&self) -> Result<ImageOf, Errno> {
-        Ok(ImageOf::engine(&self.code.digest()?, self.commands.bytes()))
+        if let Some(known) = self.image.get() {
+            return Ok(known.clone());
+        }
+        let of = ImageOf::engine(&self.code.digest()?, self.commands.bytes());
+        Ok(self.image.get_or_init(|| of).clone())
+    }
+
+    /// The same, if that was asked for before: it takes a look at all of its code.
+    pub fn known_image(&self) -> Option<&ImageOf> {
+        self.image.get()
     }
 
     /// What it is called among seeds.

@@ -13,6 +13,8 @@ use std::time::Instant;
 
 use faasw_seedtree::Key;
 use faasw_seedtree::graph::Slot;
+use faasw_seedtree::image::ImageError;
+use faasw_words::ImageInfo;
 
 use super::graph::Seeds;
 use super::holding::Holding;
@@ -195,6 +197,47 @@ impl Function {
         self.seeds.keep_image(&self.recipe, frozen);
     }
 
+    /// Bytes of its image on disk, as they were noted last.
+    pub(crate) fn image_bytes(&self) -> Option<u64> {
+        self.seeds.image_bytes(&self.recipe)
+    }
+
+    /// What its image has, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn describe_image(&self) -> Result<Option<ImageInfo>, ImageError> {
+        let Some(library) = self.seeds.library() else {
+            return Ok(None);
+        };
+        let frozen = self.frozen();
+        let parent = match &frozen {
+            Some(frozen) => frozen.parent().cloned(),
+            None => self.nearest().ok().and_then(|origin| {
+                let is_parent = origin.missing.len() == 1;
+                is_parent.then_some(origin.from)
+            }),
+        };
+        let parent = parent.and_then(|parent| parent.content());
+        library.describe(&self.recipe, parent, frozen).await
+    }
+
+    /// Whether its image is good over this parent.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) async fn check_image(&self, parent: &Arc<Frozen>) -> Result<(), ImageError> {
+        match self.seeds.library() {
+            Some(library) => library.check(&self.recipe, parent).await,
+            None => Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()),
+        }
+    }
+
+    /// The engine that it is a script of, if it is one.
+    pub(super) fn engine(&self) -> Option<&Arc<LanguageEngine>> {
+        self.engine.as_ref()
+    }
+
     /// Its instances at work, being reset or being ended.
     pub(crate) fn busy(&self) -> usize {
         self.busy.load(Ordering::Relaxed)
@@ -234,6 +277,7 @@ impl Function {
             requests: all,
             hits: count(Served::Parked),
             page_faults: self.page_faults.load(Ordering::Relaxed),
+            image_bytes: self.image_bytes(),
             ..frozen.map_or_else(SeedInfo::default, |frozen| describe("", &frozen))
         }
     }

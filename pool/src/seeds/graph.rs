@@ -343,6 +343,16 @@ impl Seeds {
         self.make(key, For::Requests);
     }
 
+    /// Where seeds are when they are not in memory, if anywhere.
+    pub fn library(&self) -> Option<&Library> {
+        self.images.as_ref()
+    }
+
+    /// Bytes of a seed's image, as they were noted last.
+    pub fn image_bytes(&self, recipe: &Recipe) -> Option<u64> {
+        self.images.as_ref()?.known_bytes(recipe)
+    }
+
     /// Finds out whether there is an image of a function version.
     pub fn look_for_image(&self, version: &Version) {
         if let (Some(library), Some(id)) = (&self.images, version.image_id()) {

@@ -22,6 +22,7 @@ const LEVEL: u8 = 2;
 #[derive(Debug)]
 pub struct LanguageEngine {
     version: Arc<EngineVersion>,
+    recipe: Arc<Recipe>,
     key: Key,
     slot: Slot<Frozen>,
     seeds: Arc<Seeds>,
@@ -48,6 +49,7 @@ impl LanguageEngine {
         let defined = seeds.define(Some(parent), Owner::Shared, recipe)?;
         Ok(Self {
             version,
+            recipe: defined.recipe,
             key: defined.key,
             slot: defined.slot,
             seeds: seeds.clone(),
@@ -78,6 +80,7 @@ impl LanguageEngine {
             name: self.version.name().to_owned(),
             level: LEVEL,
             is_shared: true,
+            image_bytes: self.seeds.image_bytes(&self.recipe),
             ..described.unwrap_or_default()
         }
     }

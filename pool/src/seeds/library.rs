@@ -1,11 +1,13 @@
 //! Seeds that come from images, and images that are made of seeds, beside the runtime.
 
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use faasw_seedtree::Owner;
 use faasw_seedtree::image::ImageError;
+use faasw_seedtree::{Content, Owner};
+use faasw_words::ImageInfo;
 use tokio::sync::Semaphore;
 
 use super::recipe::Recipe;
@@ -23,6 +25,8 @@ pub struct Library {
     orders: Sender<Order>,
     /// Seeds that are read at once.
     turns: Arc<Semaphore>,
+    /// Images that are looked at by who wants to know, at once.
+    looks: Arc<Semaphore>,
 }
 
 /// How many seeds are read at once: more would each take longer.
@@ -44,6 +48,7 @@ impl Library {
             images,
             orders,
             turns: Arc::new(Semaphore::new(TURNS)),
+            looks: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -82,6 +87,55 @@ impl Library {
     /// Bytes of the image of this function version, of whatever use it may be, if there is one.
     pub fn bytes_of(&self, id: &ImageId) -> Option<u64> {
         self.images.bytes_of(id)
+    }
+
+    /// Bytes of a seed's image, as they were noted last. No file is looked at.
+    pub fn known_bytes(&self, recipe: &Recipe) -> Option<u64> {
+        let name = recipe.image_file(&self.images)?;
+        self.images.known_bytes(&name)
+    }
+
+    /// What the image of a seed has, if there is one ([`Images::describe`]).
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn describe(
+        &self,
+        recipe: &Arc<Recipe>,
+        parent: Option<Content>,
+        frozen: Option<Arc<Frozen>>,
+    ) -> Result<Option<ImageInfo>, ImageError> {
+        // Somebody looks; nobody's request is to wait for that.
+        let turn = self.looks.clone().acquire_owned().await;
+        let (images, recipe) = (self.images.clone(), recipe.clone());
+        let looking = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            match recipe.image().map_err(ImageError::Layer)? {
+                Some(of) => images.describe(&of, parent, frozen.as_deref()),
+                None => Ok(None),
+            }
+        });
+        let interrupted = |_| io::Error::from(io::ErrorKind::Interrupted);
+        looking.await.map_err(interrupted)?
+    }
+
+    /// Whether there is an image of a seed that is good over this parent ([`Images::check`]).
+    ///
+    /// # Errors
+    /// Why there is not.
+    pub async fn check(
+        &self,
+        recipe: &Arc<Recipe>,
+        parent: &Arc<Frozen>,
+    ) -> Result<(), ImageError> {
+        let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.clone());
+        let checking = tokio::task::spawn_blocking(move || {
+            let of = recipe.image().map_err(ImageError::Layer)?;
+            let of = of.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            images.check(&of, &parent)
+        });
+        let interrupted = |_| io::Error::from(io::ErrorKind::Interrupted);
+        checking.await.map_err(interrupted)?
     }
 
     /// An image turned out to be of no use after its seed was told.

@@ -3,6 +3,7 @@
 //! A recipe is a step of the tree: booting a guest, linking all imports, loading and
 //! instantiating a language engine (`engine`) or a function version (`version`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use super::own_log::own_log;
 use super::spec::{FunctionSpec, Known};
 use super::version::Version;
 use crate::error::{PlatformError, SeedError};
-use crate::images::ImageOf;
+use crate::images::{ImageOf, Images};
 use crate::mailbox::Mailbox;
 use crate::shells::Stock;
 use crate::snapshots::{Code, Frozen};
@@ -89,6 +90,23 @@ impl Recipe {
             Self::Function(version) => version.image(),
             #[cfg(feature = "trial")]
             Self::Commands(_) => Ok(None),
+        }
+    }
+
+    /// What the file of its image is called, as far as that is known without a look at any code.
+    pub fn image_file<'a>(&'a self, images: &Images) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Boot | Self::Link => {
+                let of = ImageOf::shared(self.name());
+                Some(images.file_name(&of).into())
+            }
+            Self::Engine(engine) => {
+                let of = engine.known_image()?;
+                Some(images.file_name(of).into())
+            }
+            Self::Function(version) => version.image_file(images).map(Cow::Borrowed),
+            #[cfg(feature = "trial")]
+            Self::Commands(_) => None,
         }
     }
 

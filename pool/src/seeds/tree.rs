@@ -15,6 +15,7 @@ use std::time::Duration;
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::Owner;
 use faasw_seedtree::graph::Defined;
+use faasw_seedtree::image::ImageError;
 
 use super::engine::EngineVersion;
 use super::function::{Function, Seed};
@@ -194,6 +195,38 @@ impl Tree {
         Ok((Seed::new(function), report, frozen))
     }
 
+    /// Takes up a function whose image was put in its place from elsewhere, if that is good here:
+    /// its seed is in memory then, and nothing was initialised. Why it is not, where it is not:
+    /// then nothing was made.
+    ///
+    /// # Errors
+    /// When its memory or configuration is more than a guest can have, or what it descends from
+    /// cannot be made; platform errors.
+    pub async fn restore(
+        &self,
+        spec: &FunctionSpec,
+        kind: FunctionKind,
+        code: &Arc<Code>,
+        time_limit: Duration,
+        known: Known,
+    ) -> Result<Result<Seed, ImageError>, SeedError> {
+        let function = self.new_function(spec, kind, code, time_limit, Some(known))?;
+        let parent = match function.engine() {
+            Some(engine) => made(self.seeds.ask(engine.key(), For::Now)).await?,
+            None => self.linked().await?,
+        };
+        if let Err(error) = function.check_image(&parent).await {
+            return Ok(Err(error));
+        }
+        made(self.seeds.ask(function.key(), For::Now)).await?;
+        if !function.version().is_restored() {
+            // It went, or was spoilt, since it was looked at.
+            return Ok(Err(ImageError::CutOff));
+        }
+        self.add(&function);
+        Ok(Ok(Seed::new(function)))
+    }
+
     /// The account of the versions of one function.
     fn holding(&self, name: &str) -> Arc<Holding> {
         let mut holdings = lock(&self.holdings);
@@ -228,7 +261,10 @@ impl Tree {
         let mut all: Vec<SeedInfo> = shared
             .filter_map(|seed| {
                 let frozen = seed.slot.get()?;
-                Some(describe(seed.recipe.name(), &frozen))
+                Some(SeedInfo {
+                    image_bytes: self.seeds.image_bytes(&seed.recipe),
+                    ..describe(seed.recipe.name(), &frozen)
+                })
             })
             .collect();
         // Before engines: whose engine has come since is not to be missing.

@@ -2,7 +2,7 @@
 
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
@@ -19,7 +19,7 @@ use super::making::{Feed, Instantiated, Making};
 use super::spec::{ENGINE_MEMORY, FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
 use crate::error::{InvokeError, SeedError};
 use crate::fault::Fault;
-use crate::images::{ImageId, ImageOf};
+use crate::images::{ImageId, ImageOf, Images};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
 use crate::snapshots::{Code, Frozen};
@@ -55,6 +55,8 @@ pub struct Version {
     /// Bytes of the image that its seed is read from when it is not in memory, as far as that is
     /// known; 0 where there is none.
     image_bytes: AtomicU64,
+    /// What the file of its image is called, once it was asked for.
+    image_file: OnceLock<String>,
     /// How often its image may still be written.
     writings: AtomicU32,
     learnt: Mutex<Learnt>,
@@ -70,6 +72,8 @@ struct Learnt {
     has_entered: bool,
     /// Whether it was made, now or before.
     was_made: bool,
+    /// Whether it was read from its image when it came into memory last.
+    is_restored: bool,
     /// Where it is frozen: decided when it is made first, or known from before.
     after_init: Option<bool>,
     /// What instantiating it takes.
@@ -179,6 +183,7 @@ impl Version {
             warm_ups: warm_ups(spec)?,
             time_limit,
             image_bytes: AtomicU64::new(0),
+            image_file: OnceLock::new(),
             writings: AtomicU32::new(WRITINGS),
             learnt: Mutex::new(learnt),
         })
@@ -210,9 +215,23 @@ impl Version {
         self.spec.image.as_ref()
     }
 
+    /// What the file of its image is called, if it is to have one.
+    pub fn image_file(&self, images: &Images) -> Option<&str> {
+        let id = self.image_id()?;
+        let name = self.image_file.get_or_init(|| images.file_name_of(id));
+        Some(name)
+    }
+
     /// Its seed is in memory again, as it was when its image was made.
     pub fn was_restored(&self) {
-        self.learnt().was_made = true;
+        let mut learnt = self.learnt();
+        learnt.was_made = true;
+        learnt.is_restored = true;
+    }
+
+    /// Whether its seed was read from its image when it came into memory last.
+    pub fn is_restored(&self) -> bool {
+        self.learnt().is_restored
     }
 
     /// Whether its seed is read from an image when it is not in memory, as far as that is known.
@@ -322,7 +341,9 @@ impl Version {
             }
         }
         let frozen = self.in_time(making.freeze()).await?;
-        self.learnt().was_made = true;
+        let mut learnt = self.learnt();
+        learnt.was_made = true;
+        learnt.is_restored = false;
         Ok(frozen)
     }
 

@@ -7,6 +7,7 @@
 //! [`Content`]: crate::Content
 //! [`Snapshot::write_image`]: crate::Snapshot::write_image
 
+mod anatomy;
 mod crypt;
 mod error;
 mod filling;
@@ -14,16 +15,19 @@ mod filling;
 pub mod fuzzing;
 mod header;
 mod pages;
+mod parcel;
 mod read;
 mod sink;
 #[cfg(test)]
 mod tests;
 mod write;
 
+pub use self::anatomy::{Anatomy, Use};
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
 pub use self::filling::Filling;
 pub use self::header::Purpose;
+pub use self::parcel::{Parcel, ParcelError, open_parcel, seal_parcel};
 pub use self::read::{Image, Source};
 pub use self::sink::Sink;
 

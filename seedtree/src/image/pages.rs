@@ -91,6 +91,11 @@ impl<F: Source> Pages<F> {
         &self.pieces
     }
 
+    /// Where the first chunk is.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
     /// Puts the pages of these chunks, which are read at once, into a layer.
     ///
     /// # Errors
@@ -101,6 +106,41 @@ impl<F: Source> Pages<F> {
         chunks: Range<usize>,
         layer: &LayerBuilder,
         room: &mut Room,
+    ) -> Result<(), ImageError> {
+        self.open(chunks, room, |piece, chunk| {
+            let mut rest = chunk;
+            for range in piece {
+                let (pages, behind) = rest
+                    .split_at_checked(range.bytes() as usize)
+                    .ok_or(ImageError::Senseless("how long a chunk is"))?;
+                layer
+                    .write(range.start.address().get(), pages)
+                    .map_err(ImageError::Layer)?;
+                rest = behind;
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads all chunks, and keeps nothing.
+    ///
+    /// # Errors
+    /// When one is not what was sealed; the disk's.
+    pub fn verify(&self) -> Result<(), ImageError> {
+        let mut room = Room::for_chunks();
+        let count = self.pieces.len();
+        (0..count).step_by(CHUNKS_AT_ONCE).try_for_each(|first| {
+            let chunks = first..count.min(first + CHUNKS_AT_ONCE);
+            self.open(chunks, &mut room, |_, _| Ok(()))
+        })
+    }
+
+    /// Reads these chunks at once, and gives each, once it was checked.
+    fn open(
+        &self,
+        chunks: Range<usize>,
+        room: &mut Room,
+        mut take: impl FnMut(&[PageRange], &[u8]) -> Result<(), ImageError>,
     ) -> Result<(), ImageError> {
         let pieces = self.pieces.get(chunks.clone()).unwrap_or_default();
         let tags = self.tags.get(chunks.clone()).unwrap_or_default();
@@ -119,16 +159,7 @@ impl<F: Source> Pages<F> {
             if !self.key.open(number, b"", *tag, chunk) {
                 return Err(ImageError::Damaged(Part::Chunk(number)));
             }
-            let mut rest = &*chunk;
-            for range in piece {
-                let (pages, behind) = rest
-                    .split_at_checked(range.bytes() as usize)
-                    .ok_or(ImageError::Senseless("how long a chunk is"))?;
-                layer
-                    .write(range.start.address().get(), pages)
-                    .map_err(ImageError::Layer)?;
-                rest = behind;
-            }
+            take(piece, chunk)?;
         }
         Ok(())
     }

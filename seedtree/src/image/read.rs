@@ -52,8 +52,8 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 /// An image whose header was read, and is what was sealed.
 #[derive(Debug)]
 pub struct Image<F> {
-    header: Header,
-    pages: Pages<F>,
+    pub(super) header: Header,
+    pub(super) pages: Pages<F>,
 }
 
 /// Fills `out` from an offset on; whole pages, if both ends are.

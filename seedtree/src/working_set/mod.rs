@@ -72,6 +72,19 @@ pub struct Misses {
     pub unused: Option<u64>,
 }
 
+/// How the instances that were forked with a set have used it, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reuse {
+    /// Resets that told how many pages were outside.
+    pub resets: u64,
+    /// Private pages that were not in the set.
+    pub outside: u64,
+    /// Resets that told how many were not used, too.
+    pub counted: u64,
+    /// Pages of the write set that those had used.
+    pub inside: u64,
+}
+
 /// What is known of a seed's working set.
 ///
 /// Of a seed that all share nothing ever is: its instances run one function's code or
@@ -93,6 +106,8 @@ struct Known {
     resets: u32,
     misses: Habit,
     idle: Habit,
+    /// Since the set was replaced.
+    reuse: Reuse,
 }
 
 impl WorkingSet {
@@ -163,8 +178,12 @@ impl WorkingSet {
         }
         let pages = known.sets.written.count();
         known.misses.note(reset.outside > FEW.max(pages / 4));
+        known.reuse.resets += 1;
+        known.reuse.outside = known.reuse.outside.saturating_add(reset.outside);
         if let Some(unused) = reset.unused {
             let used = pages.saturating_sub(unused);
+            known.reuse.counted += 1;
+            known.reuse.inside = known.reuse.inside.saturating_add(used);
             let is_idle = known.changed.saturating_sub(used) > FEW.max(known.changed / 2);
             known.idle.note(is_idle);
         }
@@ -205,6 +224,12 @@ impl WorkingSet {
         true
     }
 
+    /// How the set of now has been used.
+    #[must_use]
+    pub fn reuse(&self) -> Reuse {
+        self.known().reuse
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,6 +243,7 @@ impl Known {
             ..sets
         });
         self.resets = 0;
+        self.reuse = Reuse::default();
         self.misses.begin_anew();
         self.idle.begin_anew();
     }

@@ -200,3 +200,31 @@ fn instances_of_older_sets_are_not_heard() {
     assert_eq!(set.current().written.ranges(), [pages(0, 1000)]);
     assert_eq!(set.current().generation, 1);
 }
+
+#[test]
+fn how_a_set_is_used_is_counted_until_it_is_another() {
+    let set = recorded(&[pages(0, 100)]);
+    assert_eq!(set.reuse(), Reuse::default());
+    for _ in 0..COUNT_EVERY {
+        reset(&set, 3, 40);
+    }
+    let expected = Reuse {
+        resets: COUNT_EVERY.into(),
+        outside: 3 * u64::from(COUNT_EVERY),
+        counted: 1,
+        inside: 60,
+    };
+    assert_eq!(set.reuse(), expected);
+    // What an instance of an earlier set says is of that.
+    set.note(0, Misses::default());
+    assert_eq!(set.reuse(), expected);
+    while !set.is_wanted() {
+        reset(&set, 99, 0);
+    }
+    set.learn(
+        set.current().generation,
+        &written(&[pages(0, 50)]),
+        100_000 * PAGE,
+    );
+    assert_eq!(set.reuse(), Reuse::default());
+}

@@ -81,7 +81,7 @@ impl Core {
         function.version = match stored.await {
             Ok(version) => version,
             Err(error) => {
-                self.images_serve(None, vec![image]).await;
+                self.forget_image(&function.name, image).await;
                 return Err(error.into());
             }
         };

@@ -5,18 +5,20 @@
 //! where it is not, [`initialise`] does what it does before its first request,
 //! [`seed`] has a seed made of it, [`commit`] stores it and lets it
 //! serve. Until the commit nothing has changed, so a deployment that fails leaves what
-//! was there. [`kept`] makes versions ready again that went this way before.
+//! was there. [`kept`] makes versions ready again that went this way before;
+//! [`import`] goes it with what another node has made.
 
 pub(super) mod code;
 mod commit;
 mod compile;
 mod detect;
+mod import;
 mod initialise;
 mod kept;
 mod prepare;
 mod seed;
 
-pub(super) use self::code::Ready;
+pub(super) use self::{code::Ready, import::Manifest};
 
 use std::sync::Arc;
 
@@ -52,8 +54,19 @@ impl Core {
         let name = FunctionName::new(name)?;
         let log = self.log_of(&name);
         let deployed = self.run_stages(&name, module, options, log.clone()).await;
+        self.conclude(&name, &log, deployed.as_ref()).await;
+        deployed
+    }
+
+    /// Counts and tells what became of a deployment.
+    async fn conclude(
+        &self,
+        name: &FunctionName,
+        log: &FunctionLog,
+        deployed: Result<&Deployed, &DeployError>,
+    ) {
         self.metrics.deployed(deployed.is_ok());
-        match &deployed {
+        match deployed {
             Ok(Deployed { function, .. }) => {
                 let (version, digest) = (function.version, function.digest);
                 tracing::info!(function = %name, version, %digest, "deployed");
@@ -61,14 +74,13 @@ impl Core {
             Err(error) => {
                 tracing::warn!(function = %name, error = %Line(error), "deployment failed");
                 if may_come_from_a_cache(error) {
-                    self.forget_compile_cache(&name).await;
+                    self.forget_compile_cache(name).await;
                 }
                 if self.function(name.as_str()).is_none() {
                     log.delete_files();
                 }
             }
         }
-        deployed
     }
 
     async fn run_stages(

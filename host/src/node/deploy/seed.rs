@@ -6,10 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use faasw_control::FunctionName;
 use tokio::sync::OnceCell;
 
 use super::{code::Ready, compile::Compiled, detect::Detected};
 use crate::{
+    engine::Seed,
     error::DeployError,
     log::{Event, FunctionLog},
     node::{core::Core, function::Function},
@@ -26,6 +28,32 @@ pub(super) struct Seeded {
     pub(super) seed_time: Duration,
 }
 
+impl Compiled {
+    /// What is recorded of it, but for how it is frozen.
+    pub(super) fn record(&self) -> VersionRecord {
+        let Self {
+            detected,
+            digest,
+            ready,
+            initialised,
+            ..
+        } = self;
+        VersionRecord {
+            digest: *digest,
+            engine: detected.engine.clone(),
+            initialised: initialised.clone(),
+            kind: ready.code.kind(),
+            options: detected.options.clone(),
+            deployed: SystemTime::now(),
+            imaged: None,
+            freeze: FreezeRecord::default(),
+            imports: ready.artifact.imports.clone(),
+            module_bytes: detected.module.len() as u64,
+            code_bytes: ready.code_bytes,
+        }
+    }
+}
+
 impl Core {
     /// Makes the seed.
     pub(super) async fn seed(
@@ -33,33 +61,15 @@ impl Core {
         compiled: Compiled,
         log: Arc<FunctionLog>,
     ) -> Result<Seeded, DeployError> {
-        let Compiled {
-            detected,
-            digest,
-            ready,
-            initialised,
-            drew,
-        } = compiled;
-        let Detected {
-            name,
-            module,
-            engine,
-            options,
-        } = detected;
         let begun = Instant::now();
+        let mut record = compiled.record();
+        let Compiled {
+            detected: Detected { name, module, .. },
+            ready,
+            drew,
+            ..
+        } = compiled;
         self.observer.tell(Event::MakingSeed { function: &name });
-        let mut record = VersionRecord {
-            digest,
-            engine,
-            initialised,
-            kind: ready.code.kind(),
-            options,
-            deployed: SystemTime::now(),
-            freeze: FreezeRecord::default(),
-            imports: ready.artifact.imports.clone(),
-            module_bytes: module.len() as u64,
-            code_bytes: ready.code_bytes,
-        };
         let script = record.engine.is_some().then(|| module.clone());
         let spec = self.spec(&name, &record, script, &log);
         let (seed, report) = ready.code.seed(&spec).await?;
@@ -69,20 +79,30 @@ impl Core {
             record.freeze.drawn.insert_str(0, &drew.drawn);
         }
         let seed_time = begun.elapsed();
-        let function = Function {
-            name,
-            version: 0,
-            record,
-            log,
-            under_way: Arc::default(),
-            backlog: self.backlog.function(),
-            seed: OnceCell::new_with(Some(seed)),
-        };
         Ok(Seeded {
-            function,
+            function: self.unnumbered(&name, record, &log, seed),
             module,
             ready,
             seed_time,
         })
+    }
+
+    /// A version that could serve, without its number, which the registry gives.
+    pub(super) fn unnumbered(
+        &self,
+        name: &FunctionName,
+        record: VersionRecord,
+        log: &Arc<FunctionLog>,
+        seed: Arc<dyn Seed>,
+    ) -> Function {
+        Function {
+            name: name.clone(),
+            version: 0,
+            record,
+            log: log.clone(),
+            under_way: Arc::default(),
+            backlog: self.backlog.function(),
+            seed: OnceCell::new_with(Some(seed)),
+        }
     }
 }

@@ -1,0 +1,332 @@
+//! `image`: what there is of functions' seeds on disk.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use faasw_control::{Client, ImageInfo, ImageWorkingSet, Imported, SetReuse};
+use faasw_text::Line;
+
+use super::{
+    args::{Image, ImageExport, ImageImport, Inspect},
+    exit::Exit,
+    output::{self, data_dir, duration, print, print_json, say, size, with_progress},
+};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// Does what is asked about images.
+pub async fn image(command: Image) -> Result<(), Exit> {
+    match command {
+        Image::Inspect(args) => inspect(args).await,
+        Image::Export(args) => export(args).await,
+        Image::Import(args) => import(args).await,
+    }
+}
+
+async fn inspect(args: Inspect) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let image = client.image(&args.name).await?;
+    if args.format.json {
+        return print_json(&image);
+    }
+    print(format!("{}\n{}", args.name, text(&image)))
+}
+
+async fn export(args: ImageExport) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let (name, file) = (&args.name, &args.output);
+    let export = with_progress(name, client.export(name))
+        .await
+        .map_err(|error| Exit::from(error).of(name, "was not exported"))?;
+    write_whole(file, &export).map_err(|error| {
+        Exit::failure(format_args!(
+            "{} cannot be written: {error}",
+            file.display()
+        ))
+    })?;
+    let size = size(export.len() as u64);
+    say(format_args!("{name}: {size} written to {}", file.display()));
+    Ok(())
+}
+
+/// Writes a file that is for its user alone, whole or not at all.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    let unfinished = Path::new(&name);
+    let written = (|| {
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(unfinished, path)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(unfinished);
+    }
+    written
+}
+
+async fn import(args: ImageImport) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let file = args.file.display();
+    let export = fs::read(&args.file)
+        .map_err(|error| Exit::failure(format_args!("{file} cannot be read: {error}")))?;
+    say(format_args!(
+        "{file}: importing {}…",
+        size(export.len() as u64)
+    ));
+    let importing = client.import(export.into(), args.name.as_ref());
+    let imported = with_progress(&file, importing).await?;
+    if args.format.json {
+        return print_json(&imported);
+    }
+    print(format!("{}\n", whence(&imported)))
+}
+
+/// An import, and where its seed came from.
+fn whence(imported: &Imported) -> String {
+    let deployed = &imported.deployed;
+    let (name, version) = (&deployed.function.name, deployed.function.version);
+    match &imported.rebuilt {
+        None => format!(
+            "{name}: version {version}, its seed read from the image in {}; nothing was initialised",
+            duration(deployed.seed_time)
+        ),
+        Some(why) => format!(
+            "{}\n{name}: note: deployed from the module inside, not from the image: {}",
+            output::deployed(deployed),
+            Line(why)
+        ),
+    }
+}
+
+fn text(image: &ImageInfo) -> String {
+    let mut text = String::new();
+    let mut line = |what: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {what:12} {value}");
+    };
+    line(
+        "file",
+        format!(
+            "{}, of which {} header; format {}, {} chunks of {}",
+            size(image.file_bytes),
+            size(image.header_bytes),
+            image.format,
+            image.chunks,
+            size(image.chunk_bytes)
+        ),
+    );
+    line(
+        "dump",
+        format!(
+            "{} would be a plain dump of its memory: {}",
+            size(image.dump_bytes),
+            times(image.dump_bytes, image.file_bytes, "as much")
+        ),
+    );
+    line("content", image.content.clone());
+    let parent = image.parent.clone();
+    line("over", parent.unwrap_or_else(|| "nothing".into()));
+    let pages = &image.pages;
+    line(
+        "pages",
+        format!(
+            "{} own: {} in the file, {} empty, {} as its parent has them",
+            pages.own, pages.stored, pages.zero, pages.inherited
+        ),
+    );
+    match &image.working_set {
+        Some(set) => working_set(set, pages.stored, &mut line),
+        None => line(
+            "working set",
+            "not known yet: requests tell it, and the image is written again".into(),
+        ),
+    }
+    if let Some(reuse) = &image.reuse {
+        line("reuse", told(reuse));
+    }
+    line(
+        "seals",
+        match &image.damage {
+            None => "all parts are what was sealed".into(),
+            Some(damage) => format!("DAMAGED: {}", Line(damage)),
+        },
+    );
+    if let Some(unfit) = &image.unfit {
+        line(
+            "not used",
+            format!(
+                "{}; its seed is made anew when it is next needed",
+                Line(unfit)
+            ),
+        );
+    }
+    text
+}
+
+fn working_set(set: &ImageWorkingSet, stored: u64, line: &mut impl FnMut(&str, String)) {
+    line(
+        "working set",
+        format!(
+            "{} pages, {}: {} written, of which {} changed, {} read",
+            set.used,
+            size(set.used * PAGE),
+            set.written,
+            set.changed,
+            set.read
+        ),
+    );
+    line(
+        "",
+        format!(
+            "{} in the file, {} empty, {} its ancestors'",
+            set.stored, set.zero, set.ancestors
+        ),
+    );
+    line(
+        "runs",
+        format!(
+            "{} in memory, of {:.1} pages each, {} the longest; in the file one",
+            set.runs,
+            set.used as f64 / set.runs.max(1) as f64,
+            set.longest_run
+        ),
+    );
+    line(
+        "restore",
+        format!(
+            "reads {stored} pages of which requests use {}: {}",
+            set.stored,
+            times(stored, set.stored, "as many")
+        ),
+    );
+}
+
+/// How many times the one is the other.
+fn times(one: u64, other: u64, what: &str) -> String {
+    match other {
+        0 => format!("none is {what}"),
+        _ => format!("{:.2} times {what}", one as f64 / other as f64),
+    }
+}
+
+/// How requests have used the set, each on average.
+fn told(reuse: &SetReuse) -> String {
+    let mean = |pages: u64, requests: u64| pages as f64 / requests.max(1) as f64;
+    let outside = format!(
+        "{} requests wrote {:.1} pages outside of it each",
+        reuse.requests,
+        mean(reuse.outside, reuse.requests)
+    );
+    match reuse.compared {
+        0 => outside,
+        compared => format!(
+            "{outside}, and {compared} of them that were looked at {:.1} of it",
+            mean(reuse.inside, compared)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use faasw_control::ImagePages;
+
+    use super::*;
+
+    fn image() -> ImageInfo {
+        ImageInfo {
+            format: 1,
+            content: "c0".repeat(32),
+            parent: Some("d1".repeat(32)),
+            file_bytes: 2 << 20,
+            header_bytes: 8 << 10,
+            chunks: 32,
+            chunk_bytes: 64 << 10,
+            dump_bytes: 140 << 20,
+            pages: ImagePages {
+                own: 900,
+                stored: 510,
+                zero: 300,
+                inherited: 90,
+            },
+            working_set: Some(ImageWorkingSet {
+                written: 60,
+                changed: 40,
+                read: 300,
+                used: 360,
+                runs: 36,
+                longest_run: 70,
+                stored: 255,
+                zero: 5,
+                ancestors: 100,
+            }),
+            reuse: None,
+            damage: None,
+            unfit: None,
+        }
+    }
+
+    #[test]
+    fn what_an_image_has_is_told_in_lines() {
+        let text = text(&image());
+        for part in [
+            "2.0 MiB, of which 8 KiB header; format 1, 32 chunks of 64 KiB",
+            "70.00 times as much",
+            "900 own: 510 in the file, 300 empty, 90 as its parent has them",
+            "360 pages, 1.4 MiB: 60 written, of which 40 changed, 300 read",
+            "255 in the file, 5 empty, 100 its ancestors'",
+            "36 in memory, of 10.0 pages each, 70 the longest",
+            "reads 510 pages of which requests use 255: 2.00 times as many",
+            "all parts are what was sealed",
+        ] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert!(
+            !text.contains("not used") && !text.contains("reuse"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_or_not_known_is_told() {
+        let reuse = SetReuse {
+            requests: 10,
+            outside: 25,
+            compared: 0,
+            inside: 0,
+        };
+        let told = text(&ImageInfo {
+            working_set: None,
+            reuse: Some(reuse),
+            damage: Some("chunk 3 of an image is damaged".into()),
+            unfit: Some("an image was made over another parent".into()),
+            ..image()
+        });
+        for part in [
+            "not known yet",
+            "10 requests wrote 2.5 pages outside of it each\n",
+            "DAMAGED: chunk 3",
+            "not used     an image was made over another parent",
+        ] {
+            assert!(told.contains(part), "no {part:?} in {told}");
+        }
+        let compared = SetReuse {
+            compared: 2,
+            inside: 61,
+            ..reuse
+        };
+        assert!(super::told(&compared).ends_with("2 of them that were looked at 30.5 of it"));
+    }
+}

@@ -1,0 +1,318 @@
+//! Versions that come from another node: a deployment of what is inside, with its image instead
+//! of an initialisation where that is good here.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use faasw_control::{Digest, FunctionName, Imported, Initialised};
+use faasw_pool::{Exported, FreezeReport, ImageError, Images, Known, Origin};
+use faasw_text::Line;
+use serde::{Deserialize, Serialize};
+
+use super::{compile::Compiled, seed::Seeded};
+use crate::{
+    error::{DeployError, ImportError},
+    log::{Event, FunctionLog},
+    node::core::{Core, blocking},
+    registry::{FreezeRecord, RegistryError, VersionRecord},
+};
+
+/// What an export says of what is in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::node) struct Manifest {
+    /// What it was called. Its memory has that, too.
+    pub(in crate::node) name: FunctionName,
+    pub(in crate::node) record: VersionRecord,
+    /// Where its image was made.
+    pub(in crate::node) origin: Origin,
+}
+
+/// What to do where a node's shared seeds are not those that an image was made over.
+const SHARED: &str = "what all functions share was made apart on this node; docs/func-image.md says how \
+     nodes come to have the same";
+
+impl Core {
+    /// Makes a version of what another node has exported.
+    pub(in crate::node) async fn import(
+        self: &Arc<Self>,
+        export: Bytes,
+        name: Option<FunctionName>,
+    ) -> Result<Imported, ImportError> {
+        let Some(images) = self.storage.images.clone() else {
+            return Err(ImportError::NoKey);
+        };
+        let opened = {
+            let images = images.clone();
+            let opening = tokio::task::spawn_blocking(move || images.open_export(&export));
+            opening.await.map_err(|_| RegistryError::Interrupted)??
+        };
+        let Exported {
+            note,
+            module,
+            image,
+        } = opened;
+        let manifest: Manifest = serde_json::from_slice(&note)?;
+        let module = Bytes::from(module);
+        let digest = {
+            let module = module.clone();
+            blocking(move || Ok(Digest::of(&module))).await?
+        };
+        if digest != manifest.record.digest {
+            return Err(ImportError::Module);
+        }
+        let name = name.unwrap_or_else(|| manifest.name.clone());
+        let log = self.log_of(&name);
+        let imported = self
+            .take_in(&name, &images, &manifest, module, image, &log)
+            .await;
+        let deployed = imported.as_ref().map(|imported| &imported.deployed);
+        self.conclude(&name, &log, deployed).await;
+        Ok(imported?)
+    }
+
+    async fn take_in(
+        self: &Arc<Self>,
+        name: &FunctionName,
+        images: &Arc<Images>,
+        manifest: &Manifest,
+        module: Bytes,
+        image: Vec<u8>,
+        log: &Arc<FunctionLog>,
+    ) -> Result<Imported, DeployError> {
+        self.bring_engine_for(&module).await?;
+        let options = manifest.record.options.clone();
+        let mut detected = self.detect(name, module, options)?;
+        let _turn = self.deployments.acquire().await;
+        if self.has_ended() {
+            return Err(DeployError::ShuttingDown);
+        }
+        let digest = manifest.record.digest;
+        let ready = match detected.engine {
+            Some(_) => {
+                // Another may have taken its place while this waited for its turn.
+                detected.engine = self.engine_of(&detected.module, &detected.options)?;
+                match &detected.engine {
+                    Some(engine) => Some(self.engine_code(engine).await?),
+                    None => None,
+                }
+            }
+            // The module is as its initialisation has left it, if it had one.
+            None => self.stored_code(digest, Some(name)).await?,
+        };
+        let ready = match ready {
+            Some(ready) => ready,
+            None => {
+                let module = detected.module.clone();
+                self.compile_module(name, module, None, None).await?
+            }
+        };
+        let compiled = Compiled {
+            detected,
+            digest,
+            ready,
+            initialised: manifest.record.initialised.clone(),
+            drew: drew(&manifest.record),
+        };
+        let (seeded, rebuilt) = match self
+            .restored(&compiled, images, manifest, image, log)
+            .await?
+        {
+            Ok(seeded) => (seeded, None),
+            Err(why) => (self.seed(compiled, log.clone()).await?, Some(why)),
+        };
+        if let Some(why) = &rebuilt {
+            tracing::info!(function = %name, why = %Line(why), "an image was not used");
+        }
+        Ok(Imported {
+            deployed: self.commit(seeded).await?,
+            rebuilt,
+        })
+    }
+
+    /// A function whose seed came from the image; why not, where it did not.
+    async fn restored(
+        &self,
+        compiled: &Compiled,
+        images: &Arc<Images>,
+        manifest: &Manifest,
+        image: Vec<u8>,
+        log: &Arc<FunctionLog>,
+    ) -> Result<Result<Seeded, String>, DeployError> {
+        let name = &compiled.detected.name;
+        if let Some(why) = unfit(manifest, name, &images.origin()) {
+            return Ok(Err(why));
+        }
+        let begun = Instant::now();
+        let mut record = compiled.record();
+        record.imaged = Some(manifest.record.made());
+        record.freeze = manifest.record.freeze.clone();
+        let id = record.image(name);
+        let placing = {
+            let images = images.clone();
+            tokio::task::spawn_blocking(move || images.place(&id, &image))
+        };
+        if let Err(error) = placing.await.map_err(|_| RegistryError::Interrupted)? {
+            return Ok(Err(format!(
+                "it was not written to this node's disk: {error}"
+            )));
+        }
+        self.observer.tell(Event::MakingSeed { function: name });
+        let script = record.engine.is_some();
+        let files = script.then(|| compiled.detected.module.clone());
+        let spec = self.spec(name, &record, files, log);
+        let known = Known {
+            after_init: record.freeze.after_init,
+            instantiation: record.freeze.instantiation,
+        };
+        let seed = match compiled.ready.code.restore(&spec, known).await {
+            Ok(Ok(seed)) => seed,
+            Ok(Err(error)) => {
+                self.forget_image(name, id).await;
+                return Ok(Err(told(&error, script)));
+            }
+            Err(error) => {
+                self.forget_image(name, id).await;
+                return Err(error.into());
+            }
+        };
+        Ok(Ok(Seeded {
+            function: self.unnumbered(name, record, log, seed),
+            module: compiled.detected.module.clone(),
+            ready: compiled.ready.clone(),
+            seed_time: begun.elapsed(),
+        }))
+    }
+}
+
+/// Why an image of this manifest cannot be good here under this name, if that can be told without
+/// a look at it.
+fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> Option<String> {
+    let there = &manifest.origin;
+    if manifest.name != *name {
+        let theirs = &manifest.name;
+        return Some(format!("it is of {theirs}, and its memory knows that name"));
+    }
+    if there.build != here.build {
+        return Some("another build of faasw has made it".to_owned());
+    }
+    (there.machine != here.machine)
+        .then(|| "it was made on another processor, or by another kernel".to_owned())
+}
+
+/// The same, once it was looked at.
+fn told(error: &ImageError, is_script: bool) -> String {
+    match error {
+        ImageError::Purpose => {
+            "it was made of other code, or under other limits of the node".to_owned()
+        }
+        ImageError::Parent if is_script => {
+            format!("its language engine's seed is another here: {SHARED}")
+        }
+        ImageError::Parent => SHARED.to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// What initialising a module once and for all drew: it is part of that.
+fn drew(record: &VersionRecord) -> Option<FreezeReport> {
+    let FreezeRecord {
+        after_init,
+        at_entry,
+        drew_entropy,
+        drawn,
+        instantiation,
+        layer_bytes,
+    } = record.freeze.clone();
+    let is_part = matches!(record.initialised, Some(Initialised::AsModule { .. }));
+    is_part.then_some(FreezeReport {
+        after_init,
+        at_entry,
+        drew_entropy,
+        drawn,
+        instantiation,
+        layer_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use faasw_control::{FunctionKind, FunctionOptions};
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest {
+            name: FunctionName::new("f").unwrap(),
+            record: VersionRecord {
+                digest: Digest::of(b"module"),
+                engine: None,
+                initialised: None,
+                kind: FunctionKind::HttpComponent,
+                options: FunctionOptions::default().env("A", "b"),
+                deployed: SystemTime::UNIX_EPOCH,
+                imaged: None,
+                freeze: FreezeRecord::default(),
+                imports: Vec::new(),
+                module_bytes: 6,
+                code_bytes: 9,
+            },
+            origin: Origin {
+                build: "b".into(),
+                machine: "m".into(),
+            },
+        }
+    }
+
+    #[test]
+    fn what_it_says_survives_the_way() {
+        let note = serde_json::to_vec(&manifest()).unwrap();
+        let read: Manifest = serde_json::from_slice(&note).unwrap();
+        assert_eq!(
+            (&read.record, &read.origin),
+            (&manifest().record, &manifest().origin)
+        );
+        // A version that came from elsewhere is the same image when it goes on.
+        let name = &read.name;
+        let moved = VersionRecord {
+            deployed: SystemTime::now(),
+            imaged: Some(read.record.made()),
+            ..read.record.clone()
+        };
+        assert_eq!(moved.image(name), read.record.image(name));
+        assert_ne!(
+            moved.image(name),
+            moved.image(&FunctionName::new("g").unwrap())
+        );
+    }
+
+    #[test]
+    fn what_makes_it_good_for_nothing_here_is_named() {
+        let manifest = manifest();
+        let (name, here) = (&manifest.name, &manifest.origin);
+        assert_eq!(unfit(&manifest, name, here), None);
+        let other = FunctionName::new("g").unwrap();
+        assert!(unfit(&manifest, &other, here).unwrap().contains("is of f"));
+        let mut build = here.clone();
+        build.build.clear();
+        assert!(unfit(&manifest, name, &build).unwrap().contains("build"));
+        let mut machine = here.clone();
+        machine.machine.clear();
+        let why = unfit(&manifest, name, &machine).unwrap();
+        assert!(why.contains("processor"), "{why}");
+        assert!(told(&ImageError::Parent, true).contains("language engine"));
+        assert!(told(&ImageError::Parent, false).contains("docs/func-image.md"));
+    }
+
+    #[test]
+    fn what_is_part_of_a_module_is_told_on() {
+        let mut record = manifest().record;
+        record.freeze.drawn = "a clock".into();
+        assert!(drew(&record).is_none());
+        record.initialised = Some(Initialised::AsModule {
+            export: "init".into(),
+            upload: Digest::of(b""),
+        });
+        assert_eq!(drew(&record).unwrap().drawn, "a clock");
+    }
+}

@@ -1,0 +1,91 @@
+//! Func-images of functions, to be looked at and to be taken along.
+
+use bytes::Bytes;
+use faasw_control::ImageInfo;
+use faasw_pool::ExportError;
+
+use super::{
+    core::{Core, blocking},
+    deploy::Manifest,
+};
+use crate::{error::FunctionError, registry::RegistryError};
+
+/// Bytes of an image that is exported or imported at most: it passes the node's memory.
+const IMAGE_MAX: u64 = 512 << 20;
+
+/// Bytes that an export has at most beside module and image.
+const BESIDE: usize = 8 << 20;
+
+/// What can be done where there is no image because this node has none at all.
+const NONE_KEPT: &str =
+    "this node keeps none; it takes a data directory and an --image-disk that is not 0";
+
+/// What can be done where there is none of a function.
+const NONE_OF_IT: &str = "it is written behind the making of its seed: look again in a moment, or after a \
+     request. What takes more than an eighth of --image-disk has none, nor what was not warmed up as \
+     it was asked for; and none is written where less than a twentieth of the disk would stay free";
+
+impl Core {
+    /// What the image of a function's current version has.
+    pub(super) async fn image(&self, name: &str) -> Result<ImageInfo, FunctionError> {
+        let function = self.known(name)?;
+        let no_image = |why| FunctionError::NoImage {
+            name: function.name.clone(),
+            why,
+        };
+        if self.storage.images.is_none() {
+            return Err(no_image(NONE_KEPT));
+        }
+        // What it is good for depends on its code.
+        let waking = function.seed.get_or_try_init(|| self.wake(&function));
+        let seed = waking.await?;
+        match seed.describe_image().await {
+            Ok(Some(image)) => Ok(image),
+            Ok(None) => Err(no_image(NONE_OF_IT)),
+            Err(error) => Err(FunctionError::BadImage {
+                name: function.name.clone(),
+                error,
+            }),
+        }
+    }
+
+    /// A function's current version for another node that has the same key.
+    pub(super) async fn export(&self, name: &str) -> Result<Bytes, FunctionError> {
+        let function = self.known(name)?;
+        let name = function.name.clone();
+        let Some(images) = self.storage.images.clone() else {
+            let why = NONE_KEPT;
+            return Err(FunctionError::NoImage { name, why });
+        };
+        let manifest = Manifest {
+            name: name.clone(),
+            record: function.record.clone(),
+            origin: images.origin(),
+        };
+        let (storage, digest) = (self.storage.clone(), function.record.digest);
+        let id = function.record.image(&name);
+        let exported = blocking(move || {
+            let module = storage.registry.module(digest)?;
+            let note = serde_json::to_vec(&manifest).map_err(std::io::Error::other);
+            let note = note.map_err(|error| RegistryError::file("its options".as_ref(), error))?;
+            Ok(images.export(&id, &note, &module, IMAGE_MAX))
+        });
+        match exported.await? {
+            Ok(export) => Ok(export.into()),
+            Err(ExportError::NoImage) => {
+                let why = NONE_OF_IT;
+                Err(FunctionError::NoImage { name, why })
+            }
+            Err(ExportError::Image(error)) => Err(FunctionError::BadImage { name, error }),
+            Err(error) => Err(FunctionError::NotExported { name, error }),
+        }
+    }
+
+    /// Bytes of an export that is taken.
+    pub(super) fn export_limit(&self) -> usize {
+        let image = usize::try_from(IMAGE_MAX).unwrap_or(usize::MAX);
+        image
+            .saturating_add(self.limits.module)
+            .saturating_add(BESIDE)
+    }
+}

@@ -1,0 +1,91 @@
+//! What there is to say of an image.
+
+use std::io;
+
+use faasw_seedtree::Content;
+use faasw_seedtree::image::{Anatomy, Image, ImageError, Use};
+use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
+
+use super::{ImageOf, Images};
+use crate::snapshots::Frozen;
+
+impl Images {
+    /// What the image of a seed has, if there is one, and whether it is sound: all of it is read.
+    /// What its parent's memory is here is `parent`, where that is known; the seed itself, where
+    /// that is in memory, says how it is used.
+    ///
+    /// # Errors
+    /// When its header cannot be read, or believed.
+    pub(crate) fn describe(
+        &self,
+        of: &ImageOf,
+        parent: Option<Content>,
+        frozen: Option<&Frozen>,
+    ) -> Result<Option<ImageInfo>, ImageError> {
+        let file = match self.disk.open(&self.path(&of.what)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let image = Image::open(file, &self.key)?;
+        let unfit = match (image.parent(), parent) {
+            _ if image.purpose() != self.purpose(of) => Some(ImageError::Purpose),
+            (Some(made_over), Some(parent)) if made_over != parent => Some(ImageError::Parent),
+            _ => None,
+        };
+        let told = ImageInfo {
+            damage: image.verify().err().map(|error| error.to_string()),
+            unfit: unfit.map(|error| error.to_string()),
+            reuse: frozen.and_then(reuse),
+            ..info(&image.anatomy())
+        };
+        Ok(Some(told))
+    }
+}
+
+/// An anatomy in the words of the admin API.
+fn info(anatomy: &Anatomy) -> ImageInfo {
+    ImageInfo {
+        format: anatomy.format,
+        content: anatomy.content.to_string(),
+        parent: anatomy.parent.map(|parent| parent.to_string()),
+        file_bytes: anatomy.file_bytes,
+        header_bytes: anatomy.header_bytes,
+        chunks: anatomy.chunks,
+        chunk_bytes: anatomy.chunk_bytes,
+        dump_bytes: anatomy.ram_bytes,
+        pages: ImagePages {
+            own: anatomy.own,
+            stored: anatomy.stored,
+            zero: anatomy.zero,
+            inherited: anatomy.inherited,
+        },
+        working_set: anatomy.used.as_ref().map(working_set),
+        ..ImageInfo::default()
+    }
+}
+
+fn working_set(used: &Use) -> ImageWorkingSet {
+    ImageWorkingSet {
+        written: used.written,
+        changed: used.changed,
+        read: used.read,
+        used: used.all,
+        runs: used.runs,
+        longest_run: used.longest_run,
+        stored: used.stored,
+        zero: used.zero,
+        ancestors: used.ancestors,
+    }
+}
+
+/// How requests have used a seed's working set, if any was looked at.
+fn reuse(frozen: &Frozen) -> Option<SetReuse> {
+    let reuse = frozen.working_set().reuse();
+    (reuse.resets > 0).then_some(SetReuse {
+        requests: reuse.resets,
+        outside: reuse.outside,
+        compared: reuse.counted,
+        inside: reuse.inside,
+    })
+}
