@@ -84,15 +84,11 @@ pub struct Effort {
 pub struct ResetEffort {
     /// Pages filled again from the seed.
     pub filled: u64,
-    /// Private pages given back to the system.
-    pub let_go: u64,
     /// Private pages that were not in the write set.
     pub outside: u64,
     /// Private pages of the write set that were as the seed has them; counted now and
     /// then.
     pub unused: Option<u64>,
-    /// Page tables of the guest had changed.
-    pub tables_changed: bool,
     /// Time it took.
     pub took: Duration,
 }

@@ -103,12 +103,6 @@ pub struct GuestWords {
     pub exec_nanoseconds: u64,
     /// Monotonic time when it rang, in nanoseconds; what a seed continues from.
     pub monotonic_nanoseconds: u64,
-    /// The largest linear memory total, in bytes.
-    pub memory_peak: u64,
-    /// Bytes of entropy drawn before the freeze.
-    pub entropy_drawn: u32,
-    /// 1 when a memory was refused to grow beyond the limit.
-    pub memory_denied: u32,
     /// First byte of the RAM that [`crate::doorbell::Ring::Populate`] is about.
     pub populate_start: u64,
     /// How many bytes of it, whole pages.
@@ -128,13 +122,11 @@ pub const DRAW_ENTROPY: u32 = 1;
 pub const DRAW_INSECURE: u32 = 1 << 1;
 /// [`GuestWords::draws`]: a clock was read.
 pub const DRAW_CLOCK: u32 = 1 << 2;
-/// [`GuestWords::draws`]: environment or arguments were read.
-pub const DRAW_ENVIRONMENT: u32 = 1 << 3;
 
 const _: () = assert!(
     size_of::<ChannelWords>() == 24
         && size_of::<HostWords>() == 416
-        && size_of::<GuestWords>() == 488,
+        && size_of::<GuestWords>() == 472,
     "the mailbox changed: raise ABI_VERSION"
 );
 const _: () = assert!(MAILBOX_BYTES == 0x60_2000);

@@ -124,9 +124,7 @@ impl Instance {
     /// Says what the function has drawn so far, and how long this step took.
     pub fn tell_draws(&self, draws: &Draws) {
         let drawn = host::write_report(format_args!("{draws}"));
-        let (bits, entropy) = (draws.bits(), draws.entropy_bytes());
-        publish!(draws, bits);
-        publish!(entropy_drawn, u32::try_from(entropy).unwrap_or(u32::MAX));
+        publish!(draws, draws.bits());
         publish!(report_len, drawn);
         let took = self.age().saturating_sub(self.step_begun);
         publish!(init_nanoseconds, took);

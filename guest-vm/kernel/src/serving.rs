@@ -44,8 +44,6 @@ fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
         }
     };
     publish!(exec_nanoseconds, took);
-    publish!(memory_peak, ready.memory_peak());
-    publish!(memory_denied, u32::from(ready.memory_denied()));
     publish!(outcome, outcome as u32);
     if host_says!(tell_end) != 0 {
         host::ring_progress();

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_ENVIRONMENT, DRAW_INSECURE};
+use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE};
 
 /// The kind of thing that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,8 @@ impl Kind {
             Self::Entropy => DRAW_ENTROPY,
             Self::Insecure => DRAW_INSECURE,
             Self::Clock => DRAW_CLOCK,
-            Self::Environment => DRAW_ENVIRONMENT,
+            // A version has one, which its requests share anyway.
+            Self::Environment => 0,
         }
     }
 }
@@ -49,21 +50,12 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The kinds of reads, as `DRAW_*` bits of [`faasw_abi::mailbox`].
+    /// The kinds of reads that a freeze depends on, as `DRAW_*` bits of [`faasw_abi::mailbox`].
     #[must_use]
     pub fn bits(&self) -> u32 {
         self.draws
             .iter()
             .fold(0, |bits, draw| bits | draw.kind.bit())
-    }
-
-    /// Bytes of entropy drawn, the cryptographic kind only.
-    #[must_use]
-    pub fn entropy_bytes(&self) -> u64 {
-        self.draws
-            .iter()
-            .filter(|draw| draw.kind == Kind::Entropy)
-            .fold(0, |sum, draw| sum.saturating_add(draw.bytes))
     }
 
     /// Whether nothing was read.
@@ -132,6 +124,5 @@ mod tests {
         draws.record(Kind::Environment, "c#get", 0);
         assert_eq!(draws.to_string(), "a#bytes: 40 bytes\nb#now: 2 reads");
         assert_eq!(draws.bits(), DRAW_ENTROPY | DRAW_CLOCK);
-        assert_eq!(draws.entropy_bytes(), 40);
     }
 }

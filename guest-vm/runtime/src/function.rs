@@ -457,16 +457,6 @@ impl<P: Platform> Ready<P> {
         &self.store.data().draws
     }
 
-    /// The largest sum of all linear memories and tables so far, in bytes.
-    pub fn memory_peak(&self) -> u64 {
-        self.store.data().memory.peak()
-    }
-
-    /// Whether a memory was refused to grow beyond the limit.
-    pub fn memory_denied(&self) -> bool {
-        self.store.data().memory.denied()
-    }
-
     /// The platform.
     pub fn platform(&self) -> &P {
         &self.store.data().platform.inner

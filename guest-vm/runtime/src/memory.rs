@@ -24,7 +24,6 @@ pub(crate) struct MemoryLimit {
     used: usize,
     /// What the last permitted growth added, in case it then fails.
     added: usize,
-    peak: usize,
     denied: bool,
     starting: bool,
 }
@@ -56,7 +55,6 @@ impl MemoryLimit {
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             used: 0,
             added: 0,
-            peak: 0,
             denied: false,
             starting: true,
         }
@@ -84,11 +82,6 @@ impl MemoryLimit {
         }
         self.limit = limit;
         Ok(())
-    }
-
-    /// The largest sum so far, in bytes.
-    pub(crate) fn peak(&self) -> u64 {
-        self.peak as u64
     }
 
     /// Whether a growth was refused.
@@ -122,7 +115,6 @@ impl MemoryLimit {
         }
         self.used = total;
         self.added = added;
-        self.peak = self.peak.max(total);
         Ok(true)
     }
 
@@ -206,7 +198,6 @@ mod tests {
         assert!(!limit.denied());
         assert!(!limit.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
         assert!(limit.denied());
-        assert_eq!(limit.peak(), 4 * PAGE as u64);
     }
 
     #[test]

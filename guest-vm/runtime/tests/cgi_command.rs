@@ -190,8 +190,6 @@ fn traps_name_their_function() {
 #[test]
 fn a_refused_growth_is_told_with_the_limit() {
     let answer = wat("grow-forever");
-    assert!(answer.memory_denied);
-    assert_eq!(answer.memory_peak, 128 << 20);
     let report = answer.failure(Outcome::Trap);
     assert!(
         report.contains("memory limit of 128 MiB was reached"),

@@ -34,7 +34,6 @@ fn line<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 fn a_hello_is_answered() {
     let answer = probe("/hello");
     assert_eq!(answer.text(), "hello\n");
-    assert!(answer.memory_peak > 0 && !answer.memory_denied);
 }
 
 #[test]
@@ -314,8 +313,6 @@ fn memory_ends_at_the_limit_and_the_report_says_so() {
         report.starts_with("memory limit of 16 MiB was reached\n"),
         "{report}"
     );
-    assert!(answer.memory_denied);
-    assert!(answer.memory_peak <= 16 << 20);
 }
 
 #[test]

@@ -68,13 +68,6 @@ pub enum Tables {
     Many,
 }
 
-impl Tables {
-    /// Whether shadows of them are stale.
-    pub fn have_changed(&self) -> bool {
-        matches!(self, Self::Entries(_) | Self::Many)
-    }
-}
-
 /// What was done.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {

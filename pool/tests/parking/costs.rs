@@ -64,8 +64,7 @@ pub async fn memory_comes_back_after_a_large_request(bench: &Bench) {
         assert!(text.starts_with(b"kernel touch"), "{text:?}");
         assert_eq!(timing.served, Served::Parked);
         assert_eq!(shells(), [instance]);
-        let let_go = effort.reset.unwrap().let_go * 4;
-        assert!(let_go >= LARGE - 1024, "{effort:?}");
+        assert!(effort.reset.is_some(), "{effort:?}");
         // It was large, for this shows it only the first time.
         assert!(peak_memory(instance) >= (small + LARGE - 1024).max(before));
         let after = memory(instance, &KINDS);

@@ -106,8 +106,6 @@ pub struct Answer {
     pub out: Vec<u8>,
     pub err: Vec<u8>,
     pub waits: usize,
-    pub memory_denied: bool,
-    pub memory_peak: u64,
     /// Trailers, once the body was finished.
     pub finished: Option<Vec<Pair>>,
 }
@@ -214,8 +212,6 @@ impl Call {
             out: platform.logged(LogStream::Out),
             err: platform.logged(LogStream::Err),
             waits: platform.waits.len(),
-            memory_denied: ready.memory_denied(),
-            memory_peak: ready.memory_peak(),
         }
     }
 }

@@ -7,7 +7,7 @@ use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, SET_MAX};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x03");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x04");
 
 /// Does something with all messages there are: `$does` is a macro that takes
 /// `Name = number, …`, the name of a message and of its [`Kind`] and the number that it travels
@@ -300,16 +300,12 @@ message! {
     Parked {
         /// Pages filled again from the seed.
         filled: u64,
-        /// Private pages given back to the system.
-        let_go: u64,
         /// Private pages that were not in the write set.
         outside: u64,
         /// Whether `unused` was counted.
         counted: Answer,
         /// Private pages of the write set that were as the seed has them.
         unused: u64,
-        /// Whether page tables of the guest had changed.
-        tables_changed: Answer,
         /// Exits from the VM to the shell for the request.
         exits: u64,
         /// Page faults that KVM fixed for the request.

@@ -92,11 +92,9 @@ impl Shell<'_> {
         self.fork_nanoseconds = 0;
         self.tell(&Parked {
             filled: restored.filled,
-            let_go: restored.let_go,
             outside: restored.outside,
             counted: order.count_unused,
             unused: restored.unused,
-            tables_changed: restored.tables.have_changed().into(),
             exits: self.exits,
             page_faults,
             nanoseconds: clock::monotonic() - started,

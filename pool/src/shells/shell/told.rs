@@ -90,10 +90,8 @@ impl From<Parked> for Effort {
             page_faults: parked.page_faults,
             reset: Some(ResetEffort {
                 filled: parked.filled,
-                let_go: parked.let_go,
                 outside: parked.outside,
                 unused: parked.counted.is_yes().then_some(parked.unused),
-                tables_changed: parked.tables_changed.is_yes(),
                 took: Duration::from_nanos(parked.nanoseconds),
             }),
         }
