@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use faasw_abi::channel::Channel;
+use faasw_abi::channel::ChannelKind;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
 use faasw_text::Line;
@@ -319,7 +319,7 @@ impl Pool {
         let is_whole = incoming.has_ended();
         instance
             .mailbox
-            .open(Channel::INVOCATION, &head, is_whole, self.is_quiet())?;
+            .open(ChannelKind::Invocation, &head, is_whole, self.is_quiet())?;
         let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,

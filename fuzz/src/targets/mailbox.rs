@@ -6,7 +6,7 @@
 use std::mem::offset_of;
 use std::os::fd::AsFd as _;
 
-use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
+use faasw_abi::channel::{Channel, ChannelKind, ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::mailbox::{Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG, REPORT};
 use faasw_abi::ring::RingBuffer;
 use faasw_pool::InvokeError;
@@ -52,7 +52,7 @@ fn read(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
     let mut mailbox = Mailbox::new().unwrap_or_else(|error| panic!("{error}"));
     let head = b"a head";
-    let opened = mailbox.open(Channel::INVOCATION, head, false, true);
+    let opened = mailbox.open(ChannelKind::Invocation, head, false, true);
     opened.unwrap_or_else(|error| panic!("{error}"));
     let mut exchange = Exchange {
         mailbox,

@@ -4,7 +4,7 @@
 //! through one of them is a *message*: a head, a body and a tail, one behind the other as
 //! bytes of one count. How long the head is, how far the body has come and how long the
 //! tail is are words of whoever writes them ([`ChannelWords`]); where the rings lie and
-//! what a channel is for are constants of this module. Which channels are open is the
+//! what a channel is for ([`ChannelKind`]) are constants of this module. Which channels are open is the
 //! node's to say, and it keeps that in its own memory. So a guest can lie about counters
 //! and nothing else. See `docs/decisions/0019-calls-are-channels.md`.
 //!
@@ -44,16 +44,41 @@ const OTHER_RING: u64 = 128 << 10;
 /// begins there, and goes on at its area's start.
 const FIRST_TO_GUEST: u64 = 4 << 10;
 
+/// What a channel is for: what its messages are, and who speaks first. Like the places of its
+/// rings it is a constant: nothing in a mailbox says it, so nothing can lie about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ChannelKind {
+    /// A request to the guest, then the response to the host. Their heads are
+    /// [`RequestHead`](crate::wire::RequestHead) and
+    /// [`ResponseHead`](crate::wire::ResponseHead), their tails trailers.
+    Invocation = 0,
+    /// A script to its engine, before any request. The head is its length, as a little-endian
+    /// `u64`; nothing comes back.
+    Script = 1,
+}
+
+impl ChannelKind {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Invocation, Self::Script];
+
+    /// The one channel of this kind.
+    #[must_use]
+    pub const fn channel(self) -> Channel {
+        Channel(self as u8)
+    }
+}
+
 /// A channel, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel(u8);
 
 impl Channel {
-    /// The request and its response.
-    pub const INVOCATION: Self = Self(0);
+    /// That of the invocation.
+    pub const INVOCATION: Self = ChannelKind::Invocation.channel();
 
-    /// A script on its way to its engine, before any request.
-    pub const SCRIPT: Self = Self(1);
+    /// That of a script.
+    pub const SCRIPT: Self = ChannelKind::Script.channel();
 
     /// The channel of that number, if there is one.
     #[must_use]
@@ -63,6 +88,13 @@ impl Channel {
         } else {
             None
         }
+    }
+
+    /// What it is for; none where nothing is yet. Such a channel is never open.
+    #[must_use]
+    pub fn kind(self) -> Option<ChannelKind> {
+        let mut kinds = ChannelKind::ALL.into_iter();
+        kinds.find(|kind| kind.channel() == self)
     }
 
     /// Its number, below [`CHANNELS`].
@@ -260,6 +292,16 @@ mod tests {
         }
         assert_eq!(at, MAILBOX_BYTES);
         assert_eq!(Channel::new(CHANNELS), None);
+    }
+
+    #[test]
+    fn each_kind_has_a_channel_of_its_own() {
+        for kind in ChannelKind::ALL {
+            assert_eq!(kind.channel().kind(), Some(kind));
+        }
+        let with_kind = channels().filter(|channel| channel.kind().is_some());
+        assert_eq!(with_kind.count(), ChannelKind::ALL.len());
+        assert_eq!(Channel::INVOCATION.number(), 0);
     }
 
     #[test]

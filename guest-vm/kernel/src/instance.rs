@@ -155,7 +155,7 @@ impl Instance {
     }
 
     fn is_open(&self, channel: Channel) -> bool {
-        self.open & channel.bit() != 0
+        channel.kind().is_some() && self.open & channel.bit() != 0
     }
 
     /// Appends to what goes on a channel, where there is room for it.

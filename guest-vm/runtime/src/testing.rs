@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::time::Duration;
 
-use faasw_abi::channel::{Channel, Waits};
+use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead, decode_trailers, encode_trailers};
 
 use crate::draws::Draws;
@@ -137,11 +137,11 @@ impl Platform for MemoryPlatform {
     }
 
     fn head(&mut self, channel: Channel) -> Vec<u8> {
-        match &self.script {
-            Some((script, _)) if channel == Channel::SCRIPT => {
+        match (channel.kind(), &self.script) {
+            (Some(ChannelKind::Script), Some((script, _))) => {
                 (script.len() as u64).to_le_bytes().to_vec()
             }
-            _ if channel == Channel::INVOCATION => self.request_head.encode(),
+            (Some(ChannelKind::Invocation), _) => self.request_head.encode(),
             _ => Vec::new(),
         }
     }

@@ -181,7 +181,9 @@ mod tests {
 
     fn opened() -> Mailbox {
         let mut mailbox = Mailbox::new().unwrap();
-        mailbox.open(channel(), b"head", false, false).unwrap();
+        mailbox
+            .open_channel(channel(), b"head", false, false)
+            .unwrap();
         mailbox
     }
 

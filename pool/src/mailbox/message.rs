@@ -7,7 +7,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
+use faasw_abi::channel::{Channel, ChannelKind, ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::mailbox::GuestWords;
 
 use super::file::{Mailbox, in_ring, lie};
@@ -32,11 +32,13 @@ struct Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.channel.number();
-        match (self.channel, self.to_host) {
-            (Channel::INVOCATION, false) => f.write_str("request"),
-            (Channel::INVOCATION, true) => f.write_str("response"),
-            (_, false) => write!(f, "message on channel {number}"),
-            (_, true) => write!(f, "answer on channel {number}"),
+        match (self.channel.kind(), self.to_host) {
+            (Some(ChannelKind::Invocation), false) => f.write_str("request"),
+            (Some(ChannelKind::Invocation), true) => f.write_str("response"),
+            (Some(ChannelKind::Script), false) => f.write_str("script"),
+            (Some(ChannelKind::Script), true) => f.write_str("answer to a script"),
+            (None, false) => write!(f, "message on channel {number}"),
+            (None, true) => write!(f, "answer on channel {number}"),
         }
     }
 }
@@ -77,13 +79,24 @@ impl Mailbox {
         &mut self.said.channels[channel]
     }
 
-    /// Opens a channel for a guest that is to be activated, with the head of a message for it.
-    /// The body is `is_whole` where there is none. With `tell_end` the guest rings at its end,
-    /// before it stops.
+    /// Opens the channel of this kind for a guest that is to be activated, with the head of a
+    /// message for it. The body is `is_whole` where there is none. With `tell_end` the guest
+    /// rings at its end, before it stops.
     ///
     /// # Errors
     /// [`InvokeError::RequestTooLarge`] when the head does not fit; the system's.
     pub fn open(
+        &mut self,
+        kind: ChannelKind,
+        head: &[u8],
+        is_whole: bool,
+        tell_end: bool,
+    ) -> Result<(), InvokeError> {
+        self.open_channel(kind.channel(), head, is_whole, tell_end)
+    }
+
+    /// As [`Mailbox::open`], of any channel: those that are for nothing yet are like others.
+    pub(crate) fn open_channel(
         &mut self,
         channel: Channel,
         head: &[u8],

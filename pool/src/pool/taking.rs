@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_abi::channel::Channel;
+use faasw_abi::channel::ChannelKind;
 use faasw_text::Line;
 use tokio::time::timeout;
 
@@ -110,7 +110,7 @@ impl Pool {
         let quiet = self.is_quiet();
         ready
             .mailbox
-            .open(Channel::INVOCATION, head, false, quiet)?;
+            .open(ChannelKind::Invocation, head, false, quiet)?;
         exchange.go_over_to(Self::instance(ready, origin)?, served)?;
         exchange.start().await
     }

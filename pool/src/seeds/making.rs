@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
-use faasw_abi::channel::{Channel, Waits};
+use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Ring;
 use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, GuestWords};
@@ -64,7 +64,7 @@ impl Feed {
     /// The system's.
     pub fn open(script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
         let head = (script.len() as u64).to_le_bytes();
-        mailbox.open(Channel::SCRIPT, &head, false, false)?;
+        mailbox.open(ChannelKind::Script, &head, false, false)?;
         let mut feed = Self {
             rest: script,
             is_whole: false,

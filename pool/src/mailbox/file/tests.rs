@@ -37,7 +37,7 @@ fn channels() -> [Channel; 3] {
 
 fn opened(channel: Channel, head: &[u8]) -> Mailbox {
     let mut mailbox = Mailbox::new().unwrap();
-    mailbox.open(channel, head, false, false).unwrap();
+    mailbox.open_channel(channel, head, false, false).unwrap();
     mailbox
 }
 
@@ -47,14 +47,16 @@ fn what_does_not_fit_is_refused_by_name() {
     let channel = Channel::INVOCATION;
     let large = vec![0; (64 << 10) + 1];
     assert!(matches!(
-        mailbox.open(channel, &large, false, false),
+        mailbox.open_channel(channel, &large, false, false),
         Err(InvokeError::RequestTooLarge {
             part: RequestPart::Head,
             ..
         })
     ));
     assert_eq!(host(&mailbox).open, 0);
-    mailbox.open(channel, &large[1..], false, true).unwrap();
+    mailbox
+        .open_channel(channel, &large[1..], false, true)
+        .unwrap();
     assert!(matches!(
         mailbox.finish(channel, &large),
         Err(InvokeError::RequestTooLarge {
@@ -181,7 +183,7 @@ fn a_channel_that_is_not_open_is_not_read_and_takes_no_page() {
     let blocks = |mailbox: &Mailbox| rustix::fs::fstat(mailbox).unwrap().st_blocks;
     // The request's page, and the words'.
     assert_eq!(blocks(&mailbox), 2 * 8);
-    mailbox.open(other, b"head", true, false).unwrap();
+    mailbox.open_channel(other, b"head", true, false).unwrap();
     assert_eq!(blocks(&mailbox), 3 * 8);
     assert_eq!(mailbox.guest().unwrap().channels[other].written, u64::MAX);
 }
