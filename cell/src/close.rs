@@ -12,7 +12,7 @@ use rustix::process::{
     Resource, Rlimit, SpeculationFeature, SpeculationFeatureControl, SpeculationFeatureState,
 };
 use rustix::thread::UnshareFlags;
-use zerocopy::{IntoBytes, TryFromBytes};
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::filter::Filter;
 use crate::group::Group;
@@ -22,10 +22,12 @@ use crate::privileges::{self, Identities};
 /// and its children see. Any folder would do that every system has.
 pub(crate) const EMPTY: &CStr = c"/sys";
 
-/// What is done to close a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
+/// What is done to make a cell and to close it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Step {
+    /// The process is forked.
+    Fork = 0,
     /// Namespaces are made.
     Namespaces = 1,
     /// The empty root is mounted and entered.
@@ -64,6 +66,7 @@ impl Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Fork => "making its process",
             Self::Namespaces => "making its namespaces",
             Self::Root => "entering its empty root",
             Self::Maker => "watching the process that made it",

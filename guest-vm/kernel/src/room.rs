@@ -6,71 +6,65 @@
 //! [`crate::frames`] makes frames of them.
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
+use faasw_abi::pages::{GuestAddress, Page, PageRange};
 
 /// Most ranges that are kept apart: how often RAM can be added behind large frames.
 const RANGES: usize = 8;
 
-/// Guest-physical addresses, in whole large pages.
-#[derive(Clone, Copy)]
-struct Range {
-    start: u64,
-    end: u64,
-}
+/// Pages of a large one.
+const LARGE: u32 = (LARGE_PAGE / PAGE) as u32;
 
-impl Range {
-    const NONE: Self = Self { start: 0, end: 0 };
-
-    fn bytes(self) -> u64 {
-        self.end - self.start
-    }
-}
+const NO_PAGES: PageRange = PageRange::new(Page::new(0), Page::new(0));
 
 /// RAM that was never handed out.
 pub struct Room {
-    next_small: u64,
+    /// The next small frame.
+    next_small: Page,
     /// End of the 2 MiB page that small frames are being cut from.
-    small_end: u64,
-    /// Upwards. Empty ones are room for more.
-    ranges: [Range; RANGES],
+    small_end: Page,
+    /// In whole large pages, upwards. Empty ones are room for more.
+    ranges: [PageRange; RANGES],
     /// End of all RAM.
-    end: u64,
+    end: Page,
 }
 
 impl Room {
     /// None at all.
     pub const fn none() -> Self {
         Self {
-            next_small: 0,
-            small_end: 0,
-            ranges: [Range::NONE; RANGES],
-            end: 0,
+            next_small: NO_PAGES.start,
+            small_end: NO_PAGES.start,
+            ranges: [NO_PAGES; RANGES],
+            end: NO_PAGES.end,
         }
     }
 
-    /// All from `start` to `end`.
+    /// All from `start` to `end`, in whole large pages.
     pub const fn of(start: u64, end: u64) -> Self {
+        let all = PageRange::of_bytes(start, end);
         let mut room = Self::none();
-        room.next_small = start;
-        room.small_end = start;
-        room.ranges[0] = Range { start, end };
-        room.end = end;
+        room.next_small = all.start;
+        room.small_end = all.start;
+        room.ranges[0] = all;
+        room.end = all.end;
         room
     }
 
     /// Adds what is between the end so far and `end`. `false` when that is less, is no
     /// whole large page, or when there are too many ranges already.
     pub fn extend(&mut self, end: u64) -> bool {
-        let start = self.end;
-        if end < start || !end.is_multiple_of(LARGE_PAGE) {
+        let page = GuestAddress::new(end).page();
+        let Some(end) = page.filter(|_| end.is_multiple_of(LARGE_PAGE)) else {
             return false;
+        };
+        let added = PageRange::new(self.end, end);
+        if added.is_empty() {
+            return end == self.end;
         }
-        if end == start {
-            return true;
-        }
-        let ends_there = |range: &&mut Range| range.bytes() > 0 && range.end == start;
+        let ends_there = |range: &&mut PageRange| !range.is_empty() && range.end == added.start;
         if let Some(last) = self.ranges.iter_mut().find(ends_there) {
             last.end = end;
-        } else if !self.add(Range { start, end }) {
+        } else if !self.add(added) {
             return false;
         }
         self.end = end;
@@ -78,9 +72,9 @@ impl Room {
     }
 
     /// Puts a range behind all others.
-    fn add(&mut self, new: Range) -> bool {
-        let mut kept = self.ranges.into_iter().filter(|range| range.bytes() > 0);
-        let mut ranges = [Range::NONE; RANGES];
+    fn add(&mut self, new: PageRange) -> bool {
+        let mut kept = self.ranges.into_iter().filter(|range| !range.is_empty());
+        let mut ranges = [NO_PAGES; RANGES];
         for place in &mut ranges {
             match kept.next() {
                 Some(range) => *place = range,
@@ -97,37 +91,37 @@ impl Room {
     /// The next small frame; `None` when RAM is used up.
     pub fn small(&mut self) -> Option<u64> {
         if self.next_small == self.small_end {
-            let free = |range: &&mut Range| range.bytes() >= LARGE_PAGE;
+            let free = |range: &&mut PageRange| !range.is_empty();
             let lowest = self.ranges.iter_mut().find(free)?;
-            self.next_small = lowest.start;
-            lowest.start += LARGE_PAGE;
-            self.small_end = lowest.start;
+            let (cut, rest) = lowest.split_at(LARGE);
+            (self.next_small, self.small_end) = (cut.start, cut.end);
+            *lowest = rest;
         }
         let frame = self.next_small;
-        self.next_small += PAGE;
-        Some(frame)
+        self.next_small = frame.next();
+        Some(frame.address().get())
     }
 
     /// `count` large frames in a row; `None` when there are not.
     pub fn large(&mut self, count: u64) -> Option<u64> {
-        let bytes = count.checked_mul(LARGE_PAGE)?;
-        let fits = |range: &&mut Range| range.bytes() >= bytes;
+        let pages = count.checked_mul(u64::from(LARGE))?;
+        let fits = |range: &&mut PageRange| range.count() >= pages;
         let highest = self.ranges.iter_mut().rev().find(fits)?;
-        highest.end -= bytes;
-        Some(highest.end)
+        highest.end = Page::new(highest.end.number() - pages as u32);
+        Some(highest.end.address().get())
     }
 
     /// Where the next `count` small frames will lie, if next to each other.
     pub fn next_small(&self, count: u64) -> Option<u64> {
-        let bytes = count.checked_mul(PAGE)?;
-        if self.next_small == self.small_end {
-            let mut free = self.ranges.iter().filter(|range| range.bytes() > 0);
-            let lowest = free.next()?;
-            return (bytes <= lowest.bytes()).then_some(lowest.start);
-        }
-        let behind = |range: &&Range| range.start == self.small_end;
-        let behind = self.ranges.iter().find(behind);
-        let end = behind.map_or(self.small_end, |range| range.end);
-        (self.next_small.checked_add(bytes)? <= end).then_some(self.next_small)
+        let there = match self.next_small == self.small_end {
+            true => *self.ranges.iter().find(|range| !range.is_empty())?,
+            false => {
+                let behind = |range: &&PageRange| range.start == self.small_end;
+                let behind = self.ranges.iter().find(behind);
+                let end = behind.map_or(self.small_end, |range| range.end);
+                PageRange::new(self.next_small, end)
+            }
+        };
+        (count <= there.count()).then_some(there.start.address().get())
     }
 }

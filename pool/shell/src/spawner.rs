@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use faasw_cell::filter::Rule;
 use faasw_cell::group::{Group, Groups, Version};
-use faasw_cell::{Born, Site, out_of_the_way};
+use faasw_cell::{Born, Site, Step, out_of_the_way};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
     SpawnShell, Spawned,
@@ -187,7 +187,7 @@ impl Spawner {
         match &self.maker.site {
             Ok(site) => Some(site),
             Err(error) => {
-                self.tell_failed(token, error.errno.into(), error.step as u64);
+                self.tell_failed(token, error.errno.into(), error.step);
                 None
             }
         }
@@ -291,7 +291,7 @@ impl Spawner {
                     groups: self.groups(),
                 });
             }
-            Err(error) => self.tell_failed(token, error, 0),
+            Err(error) => self.tell_failed(token, error, Step::Fork),
         }
     }
 
@@ -308,7 +308,7 @@ impl Spawner {
         }
     }
 
-    fn tell_failed(&self, token: u64, error: io::Error, step: u64) {
+    fn tell_failed(&self, token: u64, error: io::Error, step: Step) {
         self.tell(&SpawnFailed {
             token,
             errno: error.raw_os_error().unwrap_or(0) as u64,

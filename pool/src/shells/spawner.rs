@@ -305,12 +305,12 @@ impl Spawner {
                 let SpawnFailed { token, errno, step } = packet.message()?;
                 if let Some(waiting) = self.spawned_sender(token) {
                     let errno = errno_told(errno);
-                    let _ = waiting.send(Err(match Step::from_u64(step) {
-                        Some(step) => PlatformError::Cell(step.failed()(errno)),
-                        None => PlatformError::System {
+                    let _ = waiting.send(Err(match step {
+                        Step::Fork => PlatformError::System {
                             what: "a process could not be made",
                             error: errno,
                         },
+                        step => PlatformError::Cell(step.failed()(errno)),
                     }));
                 }
                 self.expected().remove(&token);

@@ -1,6 +1,7 @@
 //! Between node and spawner.
 
 use faasw_abi::isa::Isa;
+use faasw_cell::Step;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use super::{Answer, Kind, Message};
@@ -135,9 +136,8 @@ message! {
         token: u64,
         /// The system's error number.
         errno: u64,
-        /// The step of making cells that this host does not allow, or 0 if the process
-        /// could not be forked.
-        step: u64,
+        /// What failed of making it.
+        step: Step,
     }
 }
 
