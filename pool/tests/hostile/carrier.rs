@@ -75,6 +75,8 @@ hostile_begin:
     je 48f
     cmp rax, {breakpoint}
     je 49f
+    cmp rax, {until}
+    je 50f
     ud2
 41: mov [rdi], rdx
     jmp 30b
@@ -119,6 +121,10 @@ hostile_begin:
     jmp 44b
 49: int3
     jmp 30b
+50: pause
+    cmp [rdi], rdx
+    jne 50b
+    jmp 30b
     .globl hostile_ring_0
 hostile_ring_0:
     push rax
@@ -157,6 +163,7 @@ hostile_end:
     race = const Op::Race as u64,
     again = const Op::Again as u64,
     breakpoint = const Op::Breakpoint as u64,
+    until = const Op::Until as u64,
 );
 
 unsafe extern "C" {

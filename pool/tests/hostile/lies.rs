@@ -204,14 +204,9 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
 
 pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    for (head, waits) in [(0, false), (0, true), (7, true)] {
-        // The node has seen it, and perhaps passed it on.
-        let mut script = Script::new().head().progress();
-        if waits {
-            script = script
-                .store(word!(wait_nanoseconds), 20_000_000)
-                .ring(Ring::Wait);
-        }
+    for head in [0, 7] {
+        // The node has taken it, and perhaps passed it on.
+        let script = Script::new().head().progress().until_head_is_taken();
         let script = script
             .store_pair(word!(response_head), head, 0)
             .progress()
@@ -229,20 +224,12 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
             Ok(_) => log.stream_result().await,
             Err(error) => Err(error),
         };
-        let took_back =
-            matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("took the head"));
-        // Without a wait the node may not have seen the first.
-        let was_never_there = !waits && matches!(&ended, Err(error) if is_timeout(error));
-        assert!(took_back || was_never_there, "{head} {waits}: {ended:?}");
+        assert!(
+            matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("took the head")),
+            "{head}: {ended:?}"
+        );
         field.nobody_else_notices().await;
         assert!(!field.is_parked());
     }
     field.nothing_is_left().await;
-}
-
-fn is_timeout(error: &InvokeError) -> bool {
-    matches!(
-        error,
-        InvokeError::TimedOut(_) | InvokeError::TotalTime(_) | InvokeError::CpuLimit(_)
-    )
 }

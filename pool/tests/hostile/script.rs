@@ -4,7 +4,9 @@ use std::mem::offset_of;
 
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::{PORT, PROGRESS, Ring};
-use faasw_abi::mailbox::{Area, COMMANDS, GUEST_WORDS, GuestWords, LOG, LOG_RECORD_HEADER, REPORT};
+use faasw_abi::mailbox::{
+    Area, COMMANDS, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG, LOG_RECORD_HEADER, REPORT,
+};
 use faasw_abi::memory_map::{IDT, MAILBOX};
 use faasw_abi::outcome::Outcome;
 use faasw_pool::ResponseHead;
@@ -31,6 +33,8 @@ pub enum Op {
     Again = 8,
     /// Runs the gate of vector 3.
     Breakpoint = 9,
+    /// Goes on when the word at `a` is `b`.
+    Until = 10,
 }
 
 /// The areas that a guest writes: its response, beginning with the head, and the others.
@@ -68,6 +72,18 @@ pub(crate) use word;
 /// Where an area is in the guest.
 pub fn place(area: Area) -> u64 {
     MAILBOX + area.offset
+}
+
+/// Where the node says how much of the response it has taken.
+const RESPONSE_TAKEN: u64 = MAILBOX
+    + HOST_WORDS.offset
+    + (offset_of!(HostWords, channels) + offset_of!(ChannelWords, read)) as u64;
+
+fn good_head() -> ResponseHead {
+    ResponseHead {
+        status: 200,
+        headers: Vec::new(),
+    }
 }
 
 /// Steps, and data that they use.
@@ -128,11 +144,7 @@ impl Script {
 
     /// A good response's head, which is announced.
     pub fn head(self) -> Self {
-        let head = ResponseHead {
-            status: 200,
-            headers: Vec::new(),
-        }
-        .encode();
+        let head = good_head().encode();
         let length = head.len() as u32;
         self.write(place(RESPONSE), &head)
             .store(word!(response_written), length.into())
@@ -156,6 +168,12 @@ impl Script {
             Outcome::Response as u32,
             0,
         )
+    }
+
+    /// Runs on until the node has taken the head that [`Script::head`] announces.
+    pub fn until_head_is_taken(self) -> Self {
+        let length = good_head().encode().len() as u64;
+        self.step(Op::Until, RESPONSE_TAKEN, length, 0)
     }
 
     /// The end of a good response without a body.

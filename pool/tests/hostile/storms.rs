@@ -1,6 +1,7 @@
 //! Doorbells rung as fast as it goes: what that costs the node.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use faasw_abi::channel::Waits;
@@ -9,25 +10,40 @@ use faasw_abi::mailbox::LOG;
 use faasw_pool::{Call, CallLimits, InvokeError, LogSink, LogStream};
 
 use crate::script::{Op, Script, word};
-use crate::support::processes::cpu_time;
+use crate::support::processes::{cpu_time, reads};
 use crate::support::{Bench, call, slowness, whole};
 use crate::{Battlefield, short_limits};
 
-/// Takes lines and keeps none.
-#[derive(Debug)]
-struct Deaf;
+/// Counts lines and keeps none.
+#[derive(Debug, Default)]
+struct Counted(AtomicU64);
 
-impl LogSink for Deaf {
-    fn line(&self, _: u64, _: LogStream, _: &[u8]) {}
+impl LogSink for Counted {
+    fn line(&self, _: u64, _: LogStream, _: &[u8]) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
+/// Times a second that the node looks at a guest at most, and what it may look at once.
+const LOOKS: u64 = 5_000;
+const LOOKS_AT_ONCE: u64 = 410;
+/// Lines of log a second that it takes of one at most, and how many at once: all of the ring
+/// that it finds when it may look.
+const LINES: u64 = 100_000;
+const LINES_AT_ONCE: u64 = (8 << 10) + LOG.size();
+/// Reads that a look takes: of the doorbell, and of the guest's words. And twice as many, for
+/// what else there is.
+const READS_A_LOOK: u64 = 4;
+
 /// Lets a guest do something again and again for a while, in which this process, the
-/// node, is to use less than a third of a processor.
-async fn costs_little(bench: &Bench, before: Script, again: Script) {
+/// node, is to use less than a third of a processor, and to look no more often than it allows
+/// one guest. How many lines it took.
+async fn costs_little(bench: &Bench, before: Script, again: Script) -> u64 {
     let field = Battlefield::new(bench).await;
     let from = before.here();
     let script = before.then(again).for_ever_from(from);
     let long = Duration::from_secs(2) * slowness();
+    let log = Arc::new(Counted::default());
     let order = Call {
         body: whole(&script.bytes()),
         limits: CallLimits {
@@ -37,13 +53,16 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) {
             total: Some(long),
             ..short_limits()
         },
-        log: Arc::new(Deaf),
+        log: log.clone(),
         ..call("/")
     };
     let own = std::process::id();
-    let (used, began) = (cpu_time(own), Instant::now());
+    let (used, looked, began) = (cpu_time(own), reads(own), Instant::now());
     let answered = field.send(order).await;
     let (used, took) = (cpu_time(own) - used, began.elapsed());
+    // Where the system counts that.
+    let looked = reads(own).unwrap_or(0) - looked.unwrap_or(0);
+    let lines = log.0.load(Ordering::Relaxed);
     assert!(
         matches!(
             answered,
@@ -52,14 +71,27 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) {
         "{answered:?}"
     );
     assert!(took >= long, "it went on until its time was up: {took:?}");
-    println!("{used:?} of the node's time in {took:?}");
+    println!("{used:?} of the node's time in {took:?}, {looked} reads, {lines} lines");
+    let at_most = |a_second: u64, at_once: u64| at_once + took.as_millis() as u64 * a_second / 1000;
+    assert!(
+        looked <= READS_A_LOOK * at_most(LOOKS, LOOKS_AT_ONCE),
+        "{looked} in {took:?}"
+    );
+    assert!(
+        lines <= at_most(LINES, LINES_AT_ONCE),
+        "{lines} in {took:?}"
+    );
     // On an emulated processor each look takes as many times longer.
-    assert!(slowness() > 1 || used < took / 3, "{used:?} in {took:?}");
+    if slowness() == 1 {
+        assert!(used < took / 3, "{used:?} in {took:?}");
+    }
     field.nothing_is_left().await;
+    lines
 }
 
 pub async fn a_storm_of_progress_costs_the_node_little(bench: &Bench) {
-    costs_little(bench, Script::new().head(), Script::new().progress()).await;
+    let lines = costs_little(bench, Script::new().head(), Script::new().progress()).await;
+    assert_eq!(lines, 0);
 }
 
 /// The log is there once; the guest only says each time that it is new, which costs it
@@ -74,5 +106,6 @@ pub async fn a_storm_of_log_costs_the_node_little(bench: &Bench) {
         .step(Op::Add, word!(log_written), LOG.size() / 2, 0)
         .progress()
         .ring(Ring::Wait);
-    costs_little(bench, before, again).await;
+    let lines = costs_little(bench, before, again).await;
+    assert!(lines > LOG.size() / 2, "it was heard: {lines}");
 }

@@ -96,6 +96,14 @@ pub fn cpu_time(pid: u32) -> Duration {
     }
 }
 
+/// How often a process has read anything, by the system's count; nothing where it counts none.
+pub fn reads(pid: u32) -> Option<u64> {
+    let told = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let mut lines = told.lines();
+    let reads = lines.find_map(|line| line.strip_prefix("syscr:"))?;
+    reads.trim().parse().ok()
+}
+
 /// A process's memory of the kinds given, in KiB: fields of `smaps_rollup`.
 pub fn memory(pid: u32, kinds: &[&str]) -> u64 {
     field_sum(&format!("/proc/{pid}/smaps_rollup"), kinds)
