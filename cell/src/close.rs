@@ -285,7 +285,7 @@ fn check_lives(maker: &OwnedFd) -> Result<(), CellError> {
 }
 
 /// Closes every descriptor from `first` on.
-fn close_from(first: u64) -> Result<(), Errno> {
+pub(crate) fn close_from(first: u64) -> Result<(), Errno> {
     let first = libc::c_uint::try_from(first).map_err(|_| Errno::INVAL)?;
     // SAFETY: nothing uses a descriptor there any more: whoever owned one is in the
     // maker's part of this process, which never runs again.

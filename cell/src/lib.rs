@@ -9,6 +9,7 @@
 //!   and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
+//! - [`helper`]: the compile helper, which is another program, in a cell that it closes itself.
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
 //!   which is no cell.
@@ -22,8 +23,10 @@ pub mod dangerous;
 mod descriptors;
 pub mod filter;
 pub mod group;
+pub mod helper;
 pub mod ordinary;
 mod privileges;
+mod signals;
 mod site;
 
 /// What has the spawner make shells without a cell.
@@ -34,4 +37,5 @@ pub use close::{Cell, CellError, Limits, Step};
 pub use descriptors::out_of_the_way;
 pub use privileges::{confine_daemon, without_privilege};
 pub use rustix::thread::CapabilitySet;
+pub use signals::unblock_signals;
 pub use site::{Born, Site, has_privilege};

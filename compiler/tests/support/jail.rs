@@ -15,11 +15,10 @@ use faasw_abi::isa::Isa;
 use faasw_cell::{
     Site,
     group::{Groups, Place, Share},
+    helper::{self, Program},
     out_of_the_way,
 };
 use faasw_compile_report::contract::CELL_FLAG;
-use faasw_fri::messages::SpawnHelper;
-use faasw_shell::helper::{self, Program};
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid},
@@ -104,11 +103,10 @@ impl Jail {
             file: self.program.as_fd(),
             variables: &variables,
         };
-        let order = SpawnHelper {
-            token: 0,
+        let order = helper::Order {
+            isa: Isa::V3.name(),
             cpu_seconds,
             memory_bytes: MEMORY,
-            isa: Isa::V3,
         };
         let files = [
             inmate.input.as_fd(),

@@ -8,7 +8,7 @@
 //! - [`arena`], [`guest_memory`], [`page_map`]: its memory as this process maps it.
 //! - [`fork`], [`preset`]: becoming an instance of a seed, at once or in two steps.
 //! - [`reset`]: giving an instance its seed's exact state back.
-//! - [`shell`], [`spawner`], [`helper`]: the processes.
+//! - [`shell`], [`spawner`]: the processes.
 //! - [`cell`]: what is round a shell. [`thread`]: a shell with nothing round it;
 //!   `signals`: how that is ended. [`ending`]: how a shell ends that has no memory left.
 
@@ -20,7 +20,6 @@ pub mod ending;
 pub mod fork;
 mod fresh;
 pub mod guest_memory;
-pub mod helper;
 mod ioctls;
 mod keys;
 pub mod launcher;

@@ -34,16 +34,6 @@ pub fn child_signal() -> io::Result<OwnedFd> {
     }
 }
 
-/// Lets signals through again in a child.
-pub fn unblock_signals() {
-    // SAFETY: as above.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-    }
-}
-
 /// Takes what such a descriptor has.
 pub fn drain_signal(ended: impl AsFd) {
     let mut record = [0; size_of::<libc::signalfd_siginfo>()];

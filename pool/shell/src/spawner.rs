@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use faasw_cell::filter::Rule;
 use faasw_cell::group::{Group, Groups, Version};
-use faasw_cell::{Born, Site, Step, out_of_the_way};
+use faasw_cell::{Born, Site, Step, helper, out_of_the_way};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
     SpawnShell, Spawned,
@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use crate::maker::Maker;
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
-use crate::{HELPER_FD, NODE_FD, cell, clock, helper, priority, shell};
+use crate::{HELPER_FD, NODE_FD, cell, clock, priority, shell};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
@@ -202,8 +202,13 @@ impl Spawner {
             file: self.helper_program.as_fd(),
             variables: &[],
         };
+        let limits = helper::Order {
+            isa: order.isa.name(),
+            cpu_seconds: order.cpu_seconds,
+            memory_bytes: order.memory_bytes,
+        };
         let made = self.make(number, Self::group, |group| {
-            helper::spawn(site, (number, group), program, order, fds)
+            helper::spawn(site, (number, group), program, &limits, fds)
         });
         self.note(order.token, number, made);
     }

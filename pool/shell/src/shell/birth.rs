@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use faasw_cell::filter::Filter;
-use faasw_cell::{Cell, Step, without_privilege};
+use faasw_cell::{Cell, Step, unblock_signals, without_privilege};
 use faasw_fri::messages::{Failure, Prepared};
 use rustix::io::Errno;
 
@@ -12,7 +12,7 @@ use super::{FAILED, PANICKED, Shell, report};
 use crate::clock;
 use crate::page_map::PageMap;
 use crate::priority;
-use crate::process::{name_process, unblock_signals};
+use crate::process::name_process;
 use crate::vm::{Template, Vm};
 
 /// How a shell came to be.

@@ -1,15 +1,16 @@
-//! Starting the compile helper: limits, three descriptors, and exec.
+//! Starting the compile helper in a cell that it closes itself: limits, three descriptors, and
+//! exec.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use faasw_cell::group::{Group, Share};
-use faasw_cell::{Born, Cell, Site};
-use faasw_fri::messages::SpawnHelper;
 use rustix::process::{Pid, Resource, Rlimit};
 
-use crate::process::{close_from, unblock_signals};
+use crate::close::{Cell, close_from};
+use crate::group::{Group, Share};
+use crate::signals::unblock_signals;
+use crate::site::{Born, Site};
 
 /// First of the descriptors that the helper finds its input, output and report at.
 const FIRST_FD: i32 = 3;
@@ -24,6 +25,17 @@ pub struct Program<'a> {
     pub variables: &'a [CString],
 }
 
+/// What it is to do, and what it may take for that.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// Name of the instruction set to compile for.
+    pub isa: &'a str,
+    /// Seconds of processor time.
+    pub cpu_seconds: u64,
+    /// Bytes of address space.
+    pub memory_bytes: u64,
+}
+
 /// Starts the helper with input, output and report at descriptors 3, 4 and 5, in the
 /// open cell that it closes itself once its libraries are loaded.
 ///
@@ -33,7 +45,7 @@ pub fn spawn(
     site: &Site,
     (number, group): (u32, Option<&Group>),
     program: Program<'_>,
-    order: &SpawnHelper,
+    order: &Order<'_>,
     fds: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
     if let Some(group) = group {
@@ -51,7 +63,7 @@ pub fn spawn(
 
 /// What the kernel's group lets the helper have: files that it shares with the node
 /// come to its address space.
-fn share(order: &SpawnHelper) -> Share {
+fn share(order: &Order<'_>) -> Share {
     Share {
         memory: order.memory_bytes.saturating_mul(2),
         processes: 64,
@@ -73,7 +85,7 @@ fn environment() -> io::Result<Vec<CString>> {
 
 fn become_helper(
     Program { file, variables }: Program<'_>,
-    order: &SpawnHelper,
+    order: &Order<'_>,
     fds: [BorrowedFd<'_>; 3],
     cell: &Cell,
 ) -> io::Result<()> {
@@ -105,7 +117,7 @@ fn become_helper(
     let arguments = [
         c"faasw-compiler".to_owned(),
         c"--isa".to_owned(),
-        CString::new(order.isa.name())?,
+        CString::new(order.isa)?,
         c"--cell".to_owned(),
         CString::new(handed)?,
     ];
@@ -119,7 +131,7 @@ fn become_helper(
     program = {
         let fd = program.as_fd().as_raw_fd();
         std::mem::forget(program);
-        close_from(PROGRAM_FD + 1);
+        close_from((PROGRAM_FD + 1) as u64)?;
         debug_assert!(fd > PROGRAM_FD);
         // SAFETY: PROGRAM_FD was made above and has no other owner.
         unsafe { std::os::fd::FromRawFd::from_raw_fd(PROGRAM_FD) }
