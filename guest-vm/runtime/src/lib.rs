@@ -16,8 +16,9 @@
 //!
 //! Inside, one module a family of host functions: `wasip1` (core modules),
 //! `wasip2` (components), `http` (`wasi:http`), and `cgi` (how commands answer
-//! requests). `state` is what they all work on, `descriptors` those of a core module,
-//! `front` the platform as they see it; `memory` bounds what the function allocates.
+//! requests). `state` is what they all work on, with `descriptors` of a core module and the
+//! `exchange` of a component; `front` is the platform as they see it; `memory` bounds what the
+//! function allocates.
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -29,6 +30,7 @@ mod cgi;
 mod descriptors;
 pub mod draws;
 pub mod engine;
+mod exchange;
 pub mod failure;
 mod front;
 pub mod function;

@@ -11,9 +11,9 @@ use wasmtime::component::ResourceTable;
 use crate::cgi::{self, Output};
 use crate::descriptors::Descriptors;
 use crate::draws::{Draws, Kind};
+use crate::exchange::Exchange;
 use crate::failure::Ended;
 use crate::front::Front;
-use crate::http::Exchange;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
 

@@ -6,11 +6,11 @@ use alloc::string::String;
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
-use super::bodies::BodyId;
 use super::error::HttpFailure;
 use super::fields::Fields;
 use super::request::IncomingBody;
 use super::response::OutgoingBody;
+use crate::exchange::BodyId;
 use crate::headers;
 use crate::platform::Platform;
 use crate::state::State;

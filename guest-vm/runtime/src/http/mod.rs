@@ -1,23 +1,17 @@
 //! `wasi:http` for components: one incoming request, one response.
 //!
 //! The resources are plain data in the store's table; what they share (bodies,
-//! and the answer once it is given) is the [`Exchange`].
+//! and the answer once it is given) is the [`Exchange`](crate::exchange::Exchange).
 
-mod bodies;
 mod client;
 mod error;
-mod exchange;
 mod fields;
 mod request;
 mod response;
 
-pub(crate) use bodies::{BodyId, WriteFailure};
-pub(crate) use exchange::Exchange;
-
 // Public, within this private module, because the generated bindings want it.
 pub use client::{OutgoingRequest, RequestOptions};
 pub use error::HttpFailure;
-pub use exchange::ExchangeNumber;
 pub use fields::{Fields, HeaderFailure};
 pub use request::{FutureTrailers, IncomingBody, IncomingRequest};
 pub use response::{OutgoingBody, OutgoingResponse, ResponseOutparam};

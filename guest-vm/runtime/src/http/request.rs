@@ -8,8 +8,8 @@ use faasw_abi::wire::{RequestHead, decode_trailers};
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
-use super::exchange::ExchangeNumber;
 use super::fields::Fields;
+use crate::exchange::ExchangeNumber;
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme};

@@ -4,10 +4,9 @@ use faasw_abi::wire::ResponseHead;
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
-use super::bodies::{BodyId, FinishFailure};
 use super::error::{HttpFailure, spell};
-use super::exchange::Answer;
 use super::fields::Fields;
+use crate::exchange::{Answer, BodyId, FinishFailure};
 use crate::failure::Ended;
 use crate::platform::Platform;
 use crate::state::State;

@@ -10,7 +10,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::bindings::wasi::io::poll;
-use crate::http::{BodyId, ExchangeNumber};
+use crate::exchange::{BodyId, ExchangeNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 

@@ -14,9 +14,8 @@ use wasmtime::{Error, Result};
 use super::bindings::wasi::http::types::ErrorCode;
 use super::bindings::wasi::io::{error, streams};
 use super::poll::Pollable;
+use crate::exchange::{BodyId, ExchangeNumber, WriteFailure};
 use crate::failure::Ended;
-use crate::http::ExchangeNumber;
-use crate::http::{BodyId, WriteFailure};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 

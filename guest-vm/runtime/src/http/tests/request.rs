@@ -1,7 +1,7 @@
 //! The incoming request.
 
 use super::*;
-use crate::http::ExchangeNumber;
+use crate::exchange::ExchangeNumber;
 
 /// What is left of one is over when the next begins: it is not the next one's.
 #[test]

@@ -1,5 +1,9 @@
 //! One request and its answer, from the call of the handler to its end.
 
+mod bodies;
+
+pub(crate) use bodies::{BodyId, FinishFailure, WriteFailure};
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,13 +12,13 @@ use faasw_abi::channel::Channel;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::{RequestHead, ResponseHead};
 
-use super::bodies::{Bodies, BodyId, End, FinishFailure, Written};
+use self::bodies::{Bodies, End, Written};
 use crate::failure::Failure;
 use crate::platform::{Platform, SendError};
 
 /// What the function answered.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// An error code, spelt.
     Error(String),
     /// A response whose head is sent; its body may still be written.
@@ -30,11 +34,11 @@ pub(super) enum Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) bodies: Bodies,
-    pub(super) answer: Option<Answer>,
+    pub(crate) answer: Option<Answer>,
     /// The request's method is HEAD: its response declares a body it has not.
     pub(crate) is_head: bool,
     /// Bytes of header fields that the function made so far.
-    pub(super) field_bytes: usize,
+    pub(crate) field_bytes: usize,
     /// Which one it is: what belongs to another is over.
     pub(crate) number: ExchangeNumber,
 }
@@ -59,7 +63,7 @@ impl Exchange {
     ///
     /// # Errors
     /// When the platform does not take it.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         head: &ResponseHead,
         declared: Option<u64>,
