@@ -19,7 +19,7 @@ use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, ImageId, Images, Script, 
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 
 use super::{
-    engines::Engines,
+    engine_table::Engines,
     function::{Function, UnderWay},
     info::function_info,
     table::Table,

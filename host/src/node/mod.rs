@@ -3,11 +3,12 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! `engines` has what runs scripts.
+//! `engines` has what runs scripts, by its `engine_table`.
 
 mod carried;
 mod core;
 mod deploy;
+mod engine_table;
 mod engines;
 mod function;
 mod handle;

@@ -1,7 +1,4 @@
-//! Language engines: components that take scripts.
-//!
-//! An engine is instantiated once, and its seed is what the seeds of all its scripts are made
-//! of (AFaaS §4.3, Catalyzer §4.3). It has run nobody's script, so that all may share it.
+//! A language engine, and how its seed is made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +6,19 @@ use std::time::Duration;
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Ring;
 use faasw_abi::wire::{FunctionKind, SeedConfig};
-use faasw_seedtree::graph::Slot;
-use faasw_seedtree::{Key, Owner, StepDigest};
+use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
 use tokio::time::timeout;
 
-use super::graph::Seeds;
 use super::making::Making;
-use super::recipe::{Recipe, own_log};
+use super::own_log::own_log;
+use super::spec::ENGINE_MEMORY;
 use super::version::{ram_of, too_late};
 use crate::error::SeedError;
 use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen, describe};
-use crate::stats::SeedInfo;
-
-/// What the memories of an engine may have before it has a script.
-pub const ENGINE_MEMORY: u64 = 128 << 20;
-
-/// How many ancestors an engine has.
-const LEVEL: u8 = 2;
+use crate::snapshots::{Code, Frozen};
 
 /// An engine, and how its seed is made.
 #[derive(Debug)]
@@ -96,6 +85,11 @@ impl EngineVersion {
         &self.name
     }
 
+    /// Whether it is this code.
+    pub fn is_of(&self, code: &Arc<Code>) -> bool {
+        Arc::ptr_eq(&self.code, code)
+    }
+
     /// Makes its seed. What an engine draws, each request of any script would have.
     ///
     /// # Errors
@@ -115,70 +109,5 @@ impl EngineVersion {
         };
         let made = timeout(self.time_limit, making).await;
         made.unwrap_or_else(|_| Err(too_late(self.time_limit)))
-    }
-}
-
-/// An engine in the tree. Its seed may be evicted while none of its scripts has one.
-#[derive(Debug)]
-pub struct LanguageEngine {
-    version: Arc<EngineVersion>,
-    key: Key,
-    slot: Slot<Frozen>,
-    seeds: Arc<Seeds>,
-}
-
-impl Drop for LanguageEngine {
-    fn drop(&mut self) {
-        self.seeds.forget(self.key);
-    }
-}
-
-impl LanguageEngine {
-    /// An engine whose seed is made of `parent`.
-    ///
-    /// # Errors
-    /// When the graph does not take it.
-    pub(super) fn new(
-        seeds: &Arc<Seeds>,
-        parent: Key,
-        version: EngineVersion,
-    ) -> Result<Self, SeedError> {
-        let version = Arc::new(version);
-        let recipe = Recipe::Engine(version.clone());
-        let defined = seeds.define(Some(parent), Owner::Shared, recipe)?;
-        Ok(Self {
-            version,
-            key: defined.key,
-            slot: defined.slot,
-            seeds: seeds.clone(),
-        })
-    }
-
-    /// Its seed's name.
-    pub(super) fn key(&self) -> Key {
-        self.key
-    }
-
-    /// Whether it is this code.
-    pub(super) fn is_of(&self, code: &Arc<Code>) -> bool {
-        Arc::ptr_eq(&self.version.code, code)
-    }
-
-    /// Whether its seed is in memory. It may not be made yet, or have been evicted.
-    #[must_use]
-    pub fn is_in_memory(&self) -> bool {
-        self.slot.get().is_some()
-    }
-
-    /// What its seed says of itself.
-    pub(super) fn describe(&self) -> SeedInfo {
-        let frozen = self.slot.get();
-        let described = frozen.map(|frozen| describe("", &frozen));
-        SeedInfo {
-            name: self.version.name.clone(),
-            level: LEVEL,
-            is_shared: true,
-            ..described.unwrap_or_default()
-        }
     }
 }

@@ -14,9 +14,9 @@ use std::time::Instant;
 use faasw_seedtree::Key;
 use faasw_seedtree::graph::Slot;
 
-use super::engine::LanguageEngine;
 use super::graph::Seeds;
 use super::holding::Holding;
+use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
 use super::version::Version;
 use crate::error::PlatformError;

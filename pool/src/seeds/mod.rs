@@ -3,8 +3,8 @@
 //! `graph`: which seeds there are to be made, and which are in memory; it has each step
 //! (`recipe`) done once, however many wait. `making` runs a guest to a freeze point (the root's
 //! from `boot_image`), by way of `version` or `engine`. `function` is a version with a handle of its
-//! seed; `holding`: what
-//! a function has in memory, and what of it goes. `tree`: all of them; `later`, `turns`: seeds
+//! seed, `language_engine` an engine with one; `holding`: what a function has in memory, and what
+//! of it goes. `tree`: all of them; `later`, `turns`: seeds
 //! made behind requests.
 
 mod boot_image;
@@ -12,9 +12,11 @@ mod engine;
 mod function;
 mod graph;
 mod holding;
+mod language_engine;
 mod later;
 mod library;
 mod making;
+mod own_log;
 mod recipe;
 mod spec;
 #[cfg(feature = "trial")]
@@ -23,11 +25,11 @@ mod tree;
 mod turns;
 mod version;
 
-pub use self::engine::LanguageEngine;
 pub use self::function::{Busy, Origin, Seed};
 #[cfg(feature = "trial")]
 pub use self::graph::{For, Seeds};
 pub use self::holding::FunctionNumber;
+pub use self::language_engine::LanguageEngine;
 pub use self::later::adopt;
 #[cfg(feature = "trial")]
 pub use self::making::Making;

@@ -11,19 +11,18 @@ use faasw_abi::doorbell::Ring;
 use faasw_abi::memory_map::ram_bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::StepDigest;
-use faasw_text::Line;
 use rustix::io::Errno;
 use tokio::time::timeout;
 
 use super::engine::EngineVersion;
 use super::making::Making;
+use super::own_log::own_log;
 use super::spec::{FunctionSpec, Known};
 use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::images::ImageOf;
-use crate::mailbox::{LogLines, Mailbox};
+use crate::mailbox::Mailbox;
 use crate::shells::Stock;
-use crate::sink::{LogSink, LogStream};
 use crate::snapshots::{Code, Frozen};
 
 /// How long a step that runs no tenant's code may take.
@@ -43,20 +42,6 @@ pub enum Recipe {
     /// It does what a test says.
     #[cfg(feature = "trial")]
     Commands(Box<super::step::Step>),
-}
-
-/// Takes what a guest without a function says, which is nothing.
-#[derive(Debug)]
-struct OwnLog;
-
-impl LogSink for OwnLog {
-    fn line(&self, _: u64, _: LogStream, line: &[u8]) {
-        tracing::warn!(line = %Line(String::from_utf8_lossy(line)), "a guest without a function speaks");
-    }
-}
-
-pub(super) fn own_log() -> LogLines {
-    LogLines::new(Arc::new(OwnLog), 0)
 }
 
 /// RAM of a guest without a function.

@@ -11,6 +11,9 @@ pub use faasw_words::FreezePolicy;
 use crate::images::ImageId;
 use crate::sink::LogSink;
 
+/// What the memories of a language engine may have before it has a script.
+pub const ENGINE_MEMORY: u64 = 128 << 20;
+
 /// Everything that a function version is made of, but for its code.
 #[derive(Clone, Debug)]
 pub struct FunctionSpec {

@@ -16,10 +16,11 @@ use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::Owner;
 use faasw_seedtree::graph::Defined;
 
-use super::engine::{EngineVersion, LanguageEngine};
+use super::engine::EngineVersion;
 use super::function::{Function, Seed};
 use super::graph::{For, Made, Seeds};
 use super::holding::Holding;
+use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
 use super::spec::{FreezeReport, FunctionSpec, Known};
 use super::turns::Makings;

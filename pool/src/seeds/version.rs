@@ -15,9 +15,8 @@ use faasw_text::Line;
 use rustix::io::Errno;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::engine::ENGINE_MEMORY;
 use super::making::{Feed, Instantiated, Making};
-use super::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
+use super::spec::{ENGINE_MEMORY, FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
 use crate::error::{InvokeError, SeedError};
 use crate::fault::Fault;
 use crate::images::{ImageId, ImageOf};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use faasw_control::{Digest, FreezePolicy, FunctionName, FunctionOptions, Initialised};
+use faasw_control::{Digest, FunctionName, Initialised};
 use faasw_pool::{Compilation, FreezeReport, Initialiser};
 
 use super::{code::Ready, detect::Detected, prepare::Prepared};
@@ -25,16 +25,6 @@ pub(super) struct Compiled {
     pub(super) drew: Option<FreezeReport>,
 }
 
-/// What a function with these options is to be initialised by, if by anything.
-pub(super) fn initialiser_of(options: &FunctionOptions) -> Option<Initialiser> {
-    match (options.init_export(), options.freeze_policy()) {
-        (Some(export), _) => Some(Initialiser::Named(export.to_owned())),
-        // Nothing that it does before a request is to be shared.
-        (None, FreezePolicy::BeforeInit) => None,
-        (None, _) => Some(Initialiser::Found),
-    }
-}
-
 /// Bytes of a module from which on something is kept of its compilation: less compiles in
 /// less time than that takes to write.
 const INCREMENTAL_FROM: usize = 1 << 20;
@@ -51,7 +41,7 @@ impl Core {
             Some(ready) => ready,
             None => {
                 let module = detected.module.clone();
-                let initialiser = initialiser_of(&detected.options);
+                let initialiser = detected.initialiser();
                 let cache = self.compile_cache(&detected.name, &module).await;
                 self.compile_module(&detected.name, module, initialiser, cache)
                     .await?

@@ -1,7 +1,8 @@
 //! The first stage: whether what was sent can be a function here at all.
 
 use bytes::Bytes;
-use faasw_control::{EngineUse, FunctionName, FunctionOptions};
+use faasw_control::{EngineUse, FreezePolicy, FunctionName, FunctionOptions};
+use faasw_pool::Initialiser;
 
 use crate::{error::DeployError, node::core::Core};
 
@@ -14,6 +15,18 @@ pub(super) struct Detected {
     /// Of a script: the engine for it.
     pub(super) engine: Option<EngineUse>,
     pub(super) options: FunctionOptions,
+}
+
+impl Detected {
+    /// What it is to be initialised by, if by anything.
+    pub(super) fn initialiser(&self) -> Option<Initialiser> {
+        match (self.options.init_export(), self.options.freeze_policy()) {
+            (Some(export), _) => Some(Initialiser::Named(export.to_owned())),
+            // Nothing that it does before a request is to be shared.
+            (None, FreezePolicy::BeforeInit) => None,
+            (None, _) => Some(Initialiser::Found),
+        }
+    }
 }
 
 impl Core {

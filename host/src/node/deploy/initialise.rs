@@ -11,11 +11,7 @@ use faasw_abi::state::INITIALISER;
 use faasw_control::{Digest, FunctionName, FunctionOptions, Initialised};
 use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
 
-use super::{
-    code::Ready,
-    compile::{Compiled, initialiser_of},
-    detect::Detected,
-};
+use super::{code::Ready, compile::Compiled, detect::Detected};
 use crate::{
     error::DeployError,
     log::{Event, FunctionLog},
@@ -144,7 +140,7 @@ impl Core {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
-        let initialiser = initialiser_of(&detected.options);
+        let initialiser = detected.initialiser();
         let module = detected.module.clone();
         let ready = self
             .compile_module(&name, module, initialiser, None)

@@ -7,7 +7,7 @@
 //! serve. Until the commit nothing has changed, so a deployment that fails leaves what
 //! was there. [`kept`] makes versions ready again that went this way before.
 
-mod code;
+pub(super) mod code;
 mod commit;
 mod compile;
 mod detect;

@@ -4,7 +4,7 @@ use faasw_control::{Digest, FunctionName};
 use faasw_pool::Initialiser;
 use faasw_text::Line;
 
-use super::{code::Ready, compile::initialiser_of, detect::Detected};
+use super::{code::Ready, detect::Detected};
 use crate::{
     error::DeployError,
     node::core::{Core, blocking},
@@ -37,7 +37,7 @@ impl Core {
             });
         }
         // Code of what is to be initialised is made for that.
-        let stored = match initialiser_of(&detected.options) {
+        let stored = match detected.initialiser() {
             Some(Initialiser::Named(_)) => None,
             Some(Initialiser::Found) => {
                 let stored = self.stored_code(digest, Some(&detected.name)).await?;

@@ -1,0 +1,22 @@
+//! The log of guests that have no function.
+
+use std::sync::Arc;
+
+use faasw_text::Line;
+
+use crate::mailbox::LogLines;
+use crate::sink::{LogSink, LogStream};
+
+/// Takes what a guest without a function says, which is nothing.
+#[derive(Debug)]
+struct OwnLog;
+
+impl LogSink for OwnLog {
+    fn line(&self, _: u64, _: LogStream, line: &[u8]) {
+        tracing::warn!(line = %Line(String::from_utf8_lossy(line)), "a guest without a function speaks");
+    }
+}
+
+pub(super) fn own_log() -> LogLines {
+    LogLines::new(Arc::new(OwnLog), 0)
+}
