@@ -31,9 +31,9 @@ const LOOKS_AT_ONCE: u64 = 410;
 /// that it finds when it may look.
 const LINES: u64 = 100_000;
 const LINES_AT_ONCE: u64 = (8 << 10) + LOG.size();
-/// Reads that a look takes: of the doorbell, and of the guest's words. And twice as many, for
-/// what else there is.
-const READS_A_LOOK: u64 = 4;
+/// Reads that a look takes: of the doorbell until it is empty, of the guest's words, of what is
+/// to be told. And as many again, for what else the node does.
+const READS_A_LOOK: u64 = 8;
 
 /// Lets a guest do something again and again for a while, in which this process, the
 /// node, is to use less than a third of a processor, and to look no more often than it allows
