@@ -210,18 +210,18 @@ fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
     answers(address, "/one/", "one");
     answers(address, "/two/", "two");
     until("there is an image", || !host.images().0.is_empty());
-    // Gone, with what it is in.
-    fs::remove_dir_all(host.disk()).unwrap();
+    // Gone at once, as somebody may be writing there.
+    let aside = host.folder.path().join("aside");
+    fs::rename(host.disk(), &aside).unwrap();
     host.deploy("three", "three");
     answers(address, "/three/", "three");
     node.said("was gone, and is there again");
     until("there is an image", || !host.images().0.is_empty());
     // A file in its place.
-    until("it is a file", || {
-        // What was being written makes it anew.
-        let _ = fs::remove_dir_all(host.disk());
-        fs::write(host.disk(), "mine").is_ok()
-    });
+    let file = host.folder.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+    rustix::fs::renameat_with(here, &file, here, host.disk(), flags).unwrap();
     host.deploy("four", "four");
     answers(address, "/four/", "four");
     node.said("a func-image was not written");

@@ -45,7 +45,8 @@ fn made() -> [Node; 2] {
     // As the parent has it; emptied; changed; new.
     child.write(at * PAGE, &content(0)).unwrap();
     child.write((at + 2) * PAGE, &content(77)).unwrap();
-    for number in 20..40 {
+    // One chunk, and a page of the next.
+    for number in 20..35 {
         child
             .write((at + number) * PAGE, &content(number as u8))
             .unwrap();
