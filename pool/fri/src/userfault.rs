@@ -78,12 +78,7 @@ const WAKE: Opcode = opcode::read::<Addresses>(GROUP, 0x02);
 const ZEROPAGE: Opcode = opcode::read_write::<ZeroPage>(GROUP, 0x04);
 
 /// What whoever has [`Faults`] calls the system by, for its filter.
-pub const CALLS: [u32; 4] = [
-    REGISTER as u32,
-    UNREGISTER as u32,
-    WAKE as u32,
-    ZEROPAGE as u32,
-];
+pub const CALLS: [Opcode; 4] = [REGISTER, UNREGISTER, WAKE, ZEROPAGE];
 
 /// `USERFAULTFD_IOC_NEW`, whose argument are flags, and whose result is a descriptor.
 struct New(OFlags);
