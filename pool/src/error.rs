@@ -327,6 +327,9 @@ pub enum PlatformError {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// Code that had left memory was neither found undamaged nor compiled again.
+    #[error("the function's compiled code could not be brought back: {0}")]
+    CodeGone(String),
     /// The spawner is gone, or the pool was shut down.
     #[error("the spawner process has ended, or its pool was shut down")]
     SpawnerGone,

@@ -88,6 +88,7 @@ impl PlatformError {
             Self::ShellEnded(_)
             | Self::Protocol(_)
             | Self::Cell(_)
+            | Self::CodeGone(_)
             | Self::SpawnerGone
             | Self::System { .. } => Manner::Failed,
         }

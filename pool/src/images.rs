@@ -246,7 +246,7 @@ impl Images {
                 gather(&memory, range.start.address().get(), range.bytes());
             }
         }
-        image.restore(memory, parent.cloned(), Box::new(state), owner)
+        image.restore(memory, parent.cloned(), Box::new(state).into(), owner)
     }
 
     /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
@@ -350,6 +350,21 @@ impl Images {
     pub(crate) fn bytes_of(&self, id: &ImageId) -> Option<u64> {
         let file = fs::symlink_metadata(self.path(&What::Function(*id)));
         file.ok().map(|file| file.len())
+    }
+
+    /// When the image of a function version was used last, if there is one, of whatever use it
+    /// may be.
+    #[must_use]
+    pub fn used(&self, id: &ImageId) -> Option<SystemTime> {
+        let file = fs::symlink_metadata(self.path(&What::Function(*id)));
+        file.ok()?.modified().ok()
+    }
+
+    /// Bytes that images may take yet before others have to go.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        let all: u64 = self.files().iter().map(|image| image.bytes).sum();
+        self.budget.saturating_sub(all)
     }
 
     /// A version of a function serves from now on, and these do not: what is there of theirs

@@ -3,7 +3,7 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! `engines` has what runs scripts.
+//! `engines` has what runs scripts; `tend` is what nobody asks for.
 
 mod carried;
 mod core;
@@ -16,8 +16,9 @@ mod invoke;
 mod rollback;
 mod service;
 mod table;
+mod tend;
 mod warm_up;
 
-pub(crate) use self::core::{Core, Storage};
+pub(crate) use self::core::{Core, Registered, Storage};
 pub use handle::Node;
 pub use service::FunctionService;

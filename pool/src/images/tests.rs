@@ -34,7 +34,7 @@ fn frozen() -> Frozen {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END, b"here").unwrap();
     let layer = layer.freeze(1).unwrap();
-    Frozen::new(None, layer, Box::new(VcpuState::new_zeroed()), 5).unwrap()
+    Frozen::new(None, layer, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap()
 }
 
 fn names(folder: &tempfile::TempDir) -> usize {

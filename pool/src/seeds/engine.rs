@@ -22,7 +22,7 @@ use crate::error::SeedError;
 use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen, describe};
+use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
 
 /// What the memories of an engine may have before it has a script.
@@ -36,9 +36,9 @@ const LEVEL: u8 = 2;
 pub struct EngineVersion {
     name: String,
     number: u64,
-    code: Arc<Code>,
+    code: Arc<KeptCode>,
     ram_bytes: u64,
-    commands: Commands,
+    config: SeedConfig,
     time_limit: Duration,
 }
 
@@ -50,7 +50,7 @@ impl EngineVersion {
     pub fn new(
         name: &str,
         number: u64,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
     ) -> Result<Self, SeedError> {
         let ram_bytes = ram_of(ENGINE_MEMORY)?;
@@ -62,17 +62,12 @@ impl EngineVersion {
             arguments: vec![name.as_bytes().to_vec()],
             environment: Vec::new(),
         };
-        let code_bytes = code.bytes();
         Ok(Self {
             name: name.to_owned(),
             number,
             code: code.clone(),
             ram_bytes,
-            commands: Commands::of(&[
-                Command::Grow { ram_bytes },
-                Command::Load { code_bytes, config },
-                Command::Instantiate,
-            ]),
+            config,
             time_limit,
         })
     }
@@ -88,7 +83,24 @@ impl EngineVersion {
     /// # Errors
     /// The system's.
     pub fn image(&self) -> Result<ImageOf, Errno> {
-        Ok(ImageOf::engine(&self.code.digest()?, self.commands.bytes()))
+        let digest = self.code.digest()?;
+        let commands = self.commands(self.code.bytes());
+        Ok(ImageOf::engine(&digest, commands.bytes()))
+    }
+
+    /// What has a guest become it, whose code has so many bytes.
+    fn commands(&self, code_bytes: u64) -> Commands {
+        let (ram_bytes, config) = (self.ram_bytes, self.config.clone());
+        Commands::of(&[
+            Command::Grow { ram_bytes },
+            Command::Load { code_bytes, config },
+            Command::Instantiate,
+        ])
+    }
+
+    /// Its compiled code, wherever that is.
+    pub fn code(&self) -> &Arc<KeptCode> {
+        &self.code
     }
 
     /// What it is called among seeds.
@@ -103,8 +115,9 @@ impl EngineVersion {
     pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
         let making = async {
             let mut mailbox = Mailbox::new()?;
-            mailbox.put_commands(&self.commands)?;
-            let (ram, code) = (self.ram_bytes, Some(&*self.code));
+            let code = self.code.get().await?;
+            mailbox.put_commands(&self.commands(code.bytes()))?;
+            let (ram, code) = (self.ram_bytes, Some(&*code));
             let mut making = Making::fork(stock, parent, ram, mailbox, code, own_log()).await?;
             making.reach(Ring::Ready).await?;
             let did = making.drawn()?;
@@ -160,8 +173,18 @@ impl LanguageEngine {
     }
 
     /// Whether it is this code.
-    pub(super) fn is_of(&self, code: &Arc<Code>) -> bool {
-        Arc::ptr_eq(&self.version.code, code)
+    pub(super) fn is_of(&self, code: &Arc<KeptCode>) -> bool {
+        let own = self.code();
+        let known = || {
+            own.known_digest()
+                .filter(|_| own.may_leave() && code.may_leave())
+        };
+        Arc::ptr_eq(own, code) || known().is_some_and(|own| code.known_digest() == Some(own))
+    }
+
+    /// Its compiled code, which its scripts share.
+    pub(super) fn code(&self) -> &Arc<KeptCode> {
+        self.version.code()
     }
 
     /// Whether its seed is in memory. It may not be made yet, or have been evicted.

@@ -129,11 +129,6 @@ impl Function {
         self.slot.get()
     }
 
-    /// Its compiled code.
-    pub(crate) fn code(&self) -> &Code {
-        self.version.code()
-    }
-
     /// Bytes that its guests may come to have for it.
     pub(crate) fn memory_limit(&self) -> u64 {
         self.version.memory_limit()
@@ -179,14 +174,20 @@ impl Function {
     /// fork, AFaaS §4.1).
     ///
     /// # Errors
-    /// When nothing is, not even what all share.
-    pub(crate) fn nearest(&self) -> Result<Origin, PlatformError> {
+    /// When nothing is, not even what all share; when its code cannot be brought back.
+    pub(crate) async fn nearest(&self) -> Result<Origin, PlatformError> {
+        let code = self.version.code().get().await?;
         let nearest = self.seeds.nearest(self.key);
         let (from, missing) = nearest.ok_or_else(|| {
             let what = "there is no seed that a function descends from".to_owned();
             PlatformError::Protocol(what)
         })?;
-        Ok(Origin { from, missing })
+        let code = Some(code);
+        Ok(Origin {
+            from,
+            missing,
+            code,
+        })
     }
 
     /// Has its image written anew: more is known of its seed than when it was made.
@@ -245,12 +246,15 @@ pub struct Origin {
     pub from: Arc<Frozen>,
     /// The steps that are missing, in their order.
     pub missing: Vec<Arc<Recipe>>,
+    /// The function's code.
+    pub code: Option<Arc<Code>>,
 }
 
 impl Origin {
     /// The function's own seed.
     pub fn own(frozen: Arc<Frozen>) -> Self {
         Self {
+            code: frozen.state().code().cloned(),
             from: frozen,
             missing: Vec::new(),
         }

@@ -24,7 +24,7 @@ use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::shells::Stock;
-use crate::snapshots::Frozen;
+use crate::snapshots::{Code, Frozen};
 
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
@@ -220,7 +220,8 @@ impl Seeds {
             let making = async {
                 // Nobody else's initialisation is in its way.
                 let begun = Instant::now();
-                if let Some(frozen) = seeds.restored(&recipe, parent.as_ref(), owner).await {
+                let (restored, code) = seeds.restored(&recipe, parent.as_ref(), owner).await?;
+                if let Some(frozen) = restored {
                     return Ok((Arc::new(frozen), begun.elapsed()));
                 }
                 let _turn = match whom {
@@ -230,6 +231,9 @@ impl Seeds {
                 let stock = seeds.stock.upgrade().ok_or_else(abandoned)?;
                 let started = Instant::now();
                 let made = recipe.make(&stock, parent.as_ref()).await?;
+                if let Some(code) = code {
+                    recipe.gives_code(&made, code);
+                }
                 let frozen = Arc::new(made.owned_by(owner));
                 seeds.keep_image(&recipe, &frozen);
                 Ok((frozen, started.elapsed()))
@@ -262,22 +266,64 @@ impl Seeds {
         });
     }
 
-    /// A seed as its image has it, if there is one.
+    /// A seed as its image has it, if there is one, and its code, which is brought meanwhile.
     async fn restored(
         &self,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Option<Frozen> {
-        let library = self.images.as_ref()?;
-        let restored = library.restore(recipe, parent, owner).await;
-        if let Some(version) = recipe.version() {
+    ) -> Result<(Option<Frozen>, Option<Arc<Code>>), PlatformError> {
+        let begun = Instant::now();
+        let kept = recipe.code();
+        let known = kept.and_then(|kept| kept.known_digest());
+        let reading = async {
+            let library = self.images.as_ref()?;
+            let restored = library.restore(recipe, parent, owner).await;
+            Some((restored?, begun.elapsed()))
+        };
+        let bringing = async {
+            match kept {
+                Some(kept) => kept.get().await.map(|code| Some((code, begun.elapsed()))),
+                None => Ok(None),
+            }
+        };
+        let (restored, brought) = tokio::join!(reading, bringing);
+        let (code, code_took) = brought?.unzip();
+        // Where it was compiled again, the image may be another code's.
+        let is_its = known.is_none() || kept.and_then(|kept| kept.known_digest()) == known;
+        let (restored, image_took) = restored.filter(|_| is_its).unzip();
+        if let Some(version) = recipe.version().filter(|_| self.images.is_some()) {
             match restored {
                 Some(_) => version.was_restored(),
                 None => version.note_image(None),
             }
         }
-        restored
+        if let Some(frozen) = &restored {
+            let seed = recipe.name();
+            tracing::debug!(seed, ?image_took, ?code_took, "a seed was read");
+            if let Some(code) = &code {
+                recipe.gives_code(frozen, code.clone());
+            }
+        }
+        Ok((restored, code))
+    }
+
+    /// Waits until the images are written of all seeds that were made so far.
+    pub async fn images_are_written(&self) {
+        if let Some(library) = &self.images {
+            library.is_up_to_date().await;
+        }
+    }
+
+    /// Whether less than half of what seeds may take is taken.
+    pub fn is_half_empty(&self) -> bool {
+        self.bytes() <= self.budget / 2
+    }
+
+    /// Evicts a seed that nobody has: it was there to be looked at only.
+    pub fn let_rest(&self, key: Key) {
+        let gone = self.lock().evict(&[key]);
+        self.evicted(gone);
     }
 
     /// Finds out whether there is an image of a function version.

@@ -374,7 +374,7 @@ impl Making {
                 (layer, state, Some(parent))
             }
         };
-        let frozen = Frozen::new(parent, layer, state, monotonic_nanoseconds);
+        let frozen = Frozen::new(parent, layer, state.into(), monotonic_nanoseconds);
         Ok(frozen.map_err(system)?)
     }
 }

@@ -12,7 +12,7 @@ use faasw_control::{Digest, FunctionName, FunctionOptions, Initialised};
 use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
 
 use super::{
-    code::Ready,
+    code::{Ready, Whose},
     compile::{Compiled, initialiser_of},
     detect::Detected,
 };
@@ -108,7 +108,8 @@ impl Core {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
-        let stored = self.stored_code(digest, Some(&detected.name)).await?;
+        let whose = Whose::Function(detected.name.clone());
+        let stored = self.sound_code(digest, whose).await?;
         let ready = match stored {
             Some(ready) => ready,
             None => {

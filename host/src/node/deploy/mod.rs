@@ -16,7 +16,7 @@ mod kept;
 mod prepare;
 mod seed;
 
-pub(super) use self::code::Ready;
+pub(super) use self::code::{Ready, Whose};
 
 use std::sync::Arc;
 

@@ -6,13 +6,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::OnceCell;
+use faasw_pool::ScriptFiles;
 
 use super::{code::Ready, compile::Compiled, detect::Detected};
 use crate::{
     error::DeployError,
     log::{Event, FunctionLog},
-    node::{core::Core, function::Function},
+    node::{
+        core::Core,
+        function::{Function, SeedCell},
+    },
     registry::{FreezeRecord, VersionRecord},
 };
 
@@ -56,11 +59,14 @@ impl Core {
             options,
             deployed: SystemTime::now(),
             freeze: FreezeRecord::default(),
-            imports: ready.artifact.imports.clone(),
+            imports: ready.imports.clone(),
             module_bytes: module.len() as u64,
             code_bytes: ready.code_bytes,
         };
-        let script = record.engine.is_some().then(|| module.clone());
+        let script = record
+            .engine
+            .is_some()
+            .then(|| ScriptFiles::Here(module.clone()));
         let spec = self.spec(&name, &record, script, &log);
         let (seed, report) = ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
@@ -76,7 +82,7 @@ impl Core {
             log,
             under_way: Arc::default(),
             backlog: self.backlog.function(),
-            seed: OnceCell::new_with(Some(seed)),
+            seed: SeedCell::with(seed),
         };
         Ok(Seeded {
             function,
