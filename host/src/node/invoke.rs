@@ -59,7 +59,7 @@ impl Core {
             }
             // Its code was not in memory, and has gone with the function before it could be
             // brought back: it is as if the request had come later.
-            Err(failure) if failure.is_of_code() && self.function(name).is_none() => {
+            Err(failure) if failure.is_of_code() && !self.is_current(&function) => {
                 self.metrics.unknown();
                 Failure::UnknownFunction(name.into())
                     .problem()

@@ -174,7 +174,7 @@ impl Core {
     }
 
     /// Whether it is still what its name stands for.
-    fn is_current(&self, function: &Arc<Function>) -> bool {
+    pub(super) fn is_current(&self, function: &Arc<Function>) -> bool {
         let current = self.function(function.name.as_str());
         current.is_some_and(|current| Arc::ptr_eq(&current, function))
     }

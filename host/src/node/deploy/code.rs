@@ -31,7 +31,7 @@ pub(in crate::node) struct Ready {
     pub(super) compile_time: Option<Duration>,
     /// What is kept of that for the next one of the same function; empty where nothing is.
     pub(super) cache: Bytes,
-    /// Stored code that is in memory for as long as somebody has this.
+    /// Code that is in memory for as long as somebody has this.
     _held: Option<Arc<SealedCode>>,
 }
 
@@ -44,14 +44,14 @@ impl Ready {
         cache: Bytes,
     ) -> Self {
         Self {
-            code,
             imports: artifact.imports.clone(),
             has_initialiser: artifact.has_initialiser,
             code_bytes: artifact.code.len() as u64,
             artifact: Some(Arc::new(artifact)),
             compile_time: Some(compile_time),
             cache,
-            _held: None,
+            _held: code.sealed(),
+            code,
         }
     }
 
