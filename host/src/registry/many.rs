@@ -104,6 +104,7 @@ fn store(registry: &Registry, function: &str, module: &[u8]) {
         kind: code.kind,
         options: FunctionOptions::default(),
         deployed: std::time::SystemTime::now(),
+        imaged: None,
         freeze: FreezeRecord::default(),
         imports: ["fd_write", "proc_exit", "environ_get"]
             .map(|import| format!("wasi_snapshot_preview1::{import}"))

@@ -7,9 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::image::{
-    Image, ImageError, Parcel, ParcelError, Sink as _, open_parcel, seal_parcel,
-};
+use faasw_seedtree::image::{Image, ImageError, Parcel, ParcelError, open_parcel, seal_parcel};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
