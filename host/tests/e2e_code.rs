@@ -379,7 +379,7 @@ fn many() -> Disk {
     let disk = Disk::new();
     let bench = disk.start(|builder| builder.isa(Isa::V2));
     for number in 0..MANY {
-        let options = FunctionOptions::default().env("NUMBER", &number.to_string());
+        let options = FunctionOptions::default().env("NUMBER", number.to_string());
         bench.deploy(&format!("f{number:02}"), &numbered(number), options);
     }
     until("each has an image", || {
