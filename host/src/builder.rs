@@ -16,7 +16,7 @@ use crate::{
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
     log::{Event, Observer},
-    node::{Core, Node, Storage},
+    node::{Core, Node, Registered, Storage},
     registry::Registry,
     server::{Pair, Servers, Tls},
 };
@@ -191,8 +191,8 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets how many bytes the seeds of functions may take together: 4 GiB, unless
-    /// set. Those that are worth least are evicted, and are made again when they are
+    /// Sets how many bytes the seeds of functions and their compiled code may take together: 4
+    /// GiB, unless set. Those that are worth least are evicted, and are made again when they are
     /// used; a request that finds none in memory is served by doing the missing
     /// steps.
     pub fn seed_memory(mut self, bytes: u64) -> Self {
@@ -217,7 +217,7 @@ impl NodeBuilder {
     }
 
     /// Sets how many bytes one function may hold between requests, all its versions
-    /// together: 1 GiB, unless set. Its seeds count, and the private pages of its
+    /// together: 1 GiB, unless set. Its seeds and their code count, and the private pages of its
     /// instances that wait, as they are told: what the kernel has for each microVM comes
     /// on top. Over it, instances that wait longest end, then seeds are evicted.
     pub fn function_memory(mut self, bytes: u64) -> Self {
@@ -336,6 +336,8 @@ impl NodeBuilder {
             Some(directory) => Registry::open(directory)?,
             None => Registry::in_memory()?,
         };
+        // Read once: there may be many.
+        let functions = registry.functions()?;
         let images = match &directory {
             Some(directory) => {
                 let budget = self.image_disk.unwrap_or(IMAGE_DISK);
@@ -343,7 +345,7 @@ impl NodeBuilder {
                     Some(ImageSecret(secret)) => secret,
                     None => directory.image_secret()?,
                 };
-                images(directory, &registry, &secret, budget)?
+                images(directory, &functions, &secret, budget)?
             }
             None => None,
         };
@@ -360,6 +362,7 @@ impl NodeBuilder {
                 directory,
                 images,
             },
+            functions,
             limits: self.limits.clone(),
             observer: self.observer.clone(),
             proxies: self.proxies.clone(),
@@ -373,7 +376,7 @@ const IMAGE_DISK: u64 = 8 << 30;
 /// The func-images of a data directory, without those that nobody will ask for.
 fn images(
     directory: &DataDir,
-    registry: &Registry,
+    functions: &Registered,
     secret: &[u8; Images::SECRET],
     budget: u64,
 ) -> Result<Option<Arc<Images>>, StartError> {
@@ -382,7 +385,11 @@ fn images(
         images.remove_all();
         return Ok(None);
     }
-    images.retain(&registry.images()?);
+    let versions = functions.iter();
+    let versions: Vec<_> = versions
+        .map(|(name, _, record)| record.image(name))
+        .collect();
+    images.retain(&versions);
     Ok(Some(Arc::new(images)))
 }
 
@@ -420,6 +427,7 @@ struct WithoutEngine {
     metrics: Option<TcpListener>,
     admin: Option<UnixListener>,
     storage: Storage,
+    functions: Registered,
     limits: Limits,
     observer: Observer,
     proxies: Vec<IpNet>,
@@ -432,11 +440,12 @@ impl WithoutEngine {
             self.limits,
             self.observer,
             self.storage,
+            self.functions,
             self.sites.domain.clone(),
             self.timing,
         );
         let core = match core {
-            Ok(core) => Arc::new(core),
+            Ok(core) => core,
             Err(error) => {
                 engine.shutdown().await;
                 return Err(error.into());
@@ -472,7 +481,7 @@ impl WithoutEngine {
             );
         }
         let waking = core.clone();
-        servers.background(async move { waking.wake_all().await });
+        servers.background(async move { waking.tend().await });
         Ok(Node::of(core, servers))
     }
 }

@@ -16,9 +16,9 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, Compilation, CompileError, Compiled, EngineStats, FreezeReport, FunctionSpec, ImageError,
-    ImageInfo, InitialiseError, Initialising, InvokeError, Known, LanguageEngine, PlatformError,
-    Pool, Reply, SeedError, SeedInfo,
+    Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, EngineStats, FreezeReport,
+    FunctionSpec, ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known,
+    LanguageEngine, PlatformError, Pool, Reply, SealedCode, SeedError, SeedInfo,
 };
 
 /// A boxed future: what an engine's calls return.
@@ -44,12 +44,15 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// beside the code; empty where nothing is. Dropping the future ends the work.
     fn compile(&self, work: Compilation) -> Running<'_, CompileResult>;
 
-    /// Takes code that [`Code::bytes`] gave earlier.
-    fn load<'a>(
-        &'a self,
-        kind: FunctionKind,
-        code: &'a [u8],
-    ) -> Running<'a, Result<Arc<dyn Code>, PlatformError>>;
+    /// Takes code that is stored: it need not be read before it is needed. Nothing where it is
+    /// read now and is not there.
+    fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>>;
+
+    /// Waits until there is what all functions are made over, and tells it from any other:
+    /// their images are good with that only. Nothing where there are no images.
+    fn shared(&self) -> Running<'_, Option<String>> {
+        Box::pin(async { None })
+    }
 
     /// How many microVMs there are now, by what they do.
     fn stats(&self) -> EngineStats {
@@ -63,6 +66,21 @@ pub trait Engine: fmt::Debug + Send + Sync {
 
     /// Ends everything the engine started.
     fn shutdown(&self) -> Running<'_, ()>;
+}
+
+/// Code that is stored, and what is known of it.
+#[derive(Debug)]
+pub struct Stored {
+    /// What the function is.
+    pub kind: FunctionKind,
+    /// Size of the code.
+    pub bytes: u64,
+    /// What it is known by.
+    pub digest: CodeDigest,
+    /// Where it is.
+    pub source: Arc<dyn CodeSource>,
+    /// The code itself, where somebody has it in memory.
+    pub here: Option<Arc<SealedCode>>,
 }
 
 /// A compiled function.
@@ -123,14 +141,24 @@ pub trait Code: fmt::Debug + Send + Sync {
     /// The code as bytes, for storing.
     ///
     /// # Errors
-    /// When the memory that holds it cannot be read.
+    /// When the memory that holds it cannot be read, or it is not in memory.
     fn bytes(&self) -> io::Result<Vec<u8>>;
+
+    /// The code in memory, where it is code of the pool's.
+    fn sealed(&self) -> Option<Arc<SealedCode>> {
+        None
+    }
+
+    /// It is stored: from now on it may leave memory, and come back from there.
+    fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
+        let _ = (source, digest);
+    }
 
     /// Makes the code ready to serve requests.
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult>;
 
-    /// Takes the code up as ready, of which a seed was made before: this one's may be
-    /// made later, but a request can come at once.
+    /// Takes the code up as ready, of which a seed was made before: this one's is made when a
+    /// request comes, which may be at once, or by [`Seed::make_ahead`].
     fn adopt<'a>(
         &'a self,
         spec: &'a FunctionSpec,
@@ -169,6 +197,19 @@ pub trait Seed: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
+    /// Has it made when nothing else is, unless a request asks for it before, as far as there is
+    /// memory that nobody else wants.
+    fn make_ahead(&self) {}
+
+    /// Counts again what its function holds in memory, and has that fit what it may.
+    fn fit(&self) {}
+
+    /// Has an image of it written where there is none that is good, when nothing else is to be
+    /// done; it need not be in memory then.
+    fn have_image(&self) -> Running<'_, ()> {
+        Box::pin(async {})
+    }
+
     /// Whether a request would have a place now.
     fn has_room(&self) -> bool {
         true
@@ -193,15 +234,22 @@ impl Engine for Pool {
         })
     }
 
-    fn load<'a>(
-        &'a self,
-        kind: FunctionKind,
-        code: &'a [u8],
-    ) -> Running<'a, Result<Arc<dyn Code>, PlatformError>> {
-        Box::pin(async move {
-            let compiled = self.load_code(kind, code).await?;
-            Ok(code_of(self, compiled))
-        })
+    fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
+        let Stored {
+            kind,
+            bytes,
+            digest,
+            source,
+            here,
+        } = stored;
+        let compiled = Compiled::stored(kind, source, bytes, digest, here.as_ref());
+        let code = code_of(self, compiled);
+        Box::pin(async { Ok(Some(code)) })
+    }
+
+    fn shared(&self) -> Running<'_, Option<String>> {
+        // Why there is none is told where it was to be made.
+        Box::pin(async { self.shared_content().await.ok().flatten() })
     }
 
     fn stats(&self) -> EngineStats {
@@ -295,6 +343,14 @@ impl Code for PoolCode {
         self.compiled.bytes()
     }
 
+    fn sealed(&self) -> Option<Arc<SealedCode>> {
+        self.compiled.code()
+    }
+
+    fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
+        self.compiled.is_stored_at(source, digest);
+    }
+
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
@@ -358,6 +414,18 @@ impl Seed for PoolSeed {
 
     fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
         Box::pin(self.pool.describe_image(&self.seed))
+    }
+
+    fn make_ahead(&self) {
+        self.pool.make_in_the_background(&self.seed);
+    }
+
+    fn fit(&self) {
+        self.pool.fit(&self.seed);
+    }
+
+    fn have_image(&self) -> Running<'_, ()> {
+        Box::pin(self.pool.have_image(&self.seed))
     }
 
     fn has_room(&self) -> bool {

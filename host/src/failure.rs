@@ -65,6 +65,15 @@ impl Failure {
         }
     }
 
+    /// Whether a function's code could not be had: it may have gone with the function.
+    pub(crate) fn is_of_code(&self) -> bool {
+        let gone = matches!(
+            self,
+            Self::Invoke(InvokeError::Platform(PlatformError::CodeGone(_)))
+        );
+        gone || matches!(self, Self::NotReady(_))
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::UnknownFunction(_) => StatusCode::NOT_FOUND,

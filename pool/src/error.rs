@@ -343,6 +343,9 @@ pub enum PlatformError {
     /// The async runtime that the pool works in ends, or a task of the pool's panicked.
     #[error("the runtime that the pool works in ends")]
     RuntimeEnds,
+    /// Code that had left memory was neither found undamaged nor compiled again.
+    #[error("the function's compiled code could not be brought back: {0}")]
+    CodeGone(String),
     /// The spawner is gone, or the pool was shut down.
     #[error("the spawner process has ended, or its pool was shut down")]
     SpawnerGone,

@@ -92,6 +92,7 @@ impl PlatformError {
             | Self::Cell(_)
             | Self::Abandoned
             | Self::RuntimeEnds
+            | Self::CodeGone(_)
             | Self::SpawnerGone
             | Self::System { .. } => Manner::Failed,
         };

@@ -39,7 +39,7 @@ use self::account::Account;
 use self::disk::{Disk, DiskFile, Real, Status};
 use self::pinned::CR2;
 use self::tidy::Wanted;
-use crate::snapshots::{Beside, Frozen, gather};
+use crate::snapshots::{Frozen, gather};
 
 /// The seeds that all functions share, as their recipes call them.
 pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
@@ -327,7 +327,7 @@ impl Images {
         {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
-        let beside = Beside::of(&state);
+        let beside = Box::new(state).into();
         if may_be_filled && image.later_bytes() >= FILLED_LATER {
             let (frozen, filling) = image.restore_first(layer, parent.cloned(), beside, owner)?;
             return Ok((frozen, Some(filling)));
@@ -374,6 +374,21 @@ impl Images {
     pub(crate) fn bytes_of(&self, id: &ImageId) -> Option<u64> {
         let file = self.disk.status(&self.path(&What::Function(*id)));
         file.ok().filter(|file| file.is_file).map(|file| file.bytes)
+    }
+
+    /// When the image of a function version was used last, if there is one, of whatever use it
+    /// may be.
+    #[must_use]
+    pub fn used(&self, id: &ImageId) -> Option<SystemTime> {
+        let file = self.disk.status(&self.path(&What::Function(*id)));
+        file.ok().map(|file| file.used)
+    }
+
+    /// Bytes that images may take yet before others have to go, by what is known of them.
+    #[must_use]
+    pub fn bytes_left(&self) -> u64 {
+        let all = lock(&self.account).bytes_beside("");
+        self.budget.saturating_sub(all)
     }
 
     /// A version of a function serves from now on, and these do not: what is there of theirs

@@ -42,11 +42,11 @@ pub struct PoolOptions {
     pub min_parked: usize,
     /// Most instances parked at once, of all functions together.
     pub max_parked: usize,
-    /// Bytes that the seeds of functions may take together; those worth least
-    /// are evicted, and are made again when they are used.
+    /// Bytes that the seeds of functions may take together, and their code that is stored
+    /// somewhere; those worth least are evicted, and are made again when they are used.
     pub seed_memory: u64,
     /// Bytes that one function may hold in memory between requests, all its versions
-    /// together: its seeds, and the private pages of its parked instances. It is an
+    /// together: its seeds and their code, and the private pages of its parked instances. It is an
     /// account of what shells tell, not a measurement: what the kernel has for each VM
     /// and process comes on top. Over it parked instances end, then seeds are evicted.
     pub function_memory: u64,

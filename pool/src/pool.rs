@@ -29,7 +29,7 @@ use crate::options::PoolOptions;
 use crate::seeds::{FreezeReport, FunctionSpec, Known, LanguageEngine, Seed, Tree, adopt};
 use crate::shells::{Stock, StockRules};
 use crate::sink::Timing;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Code, CodeDigest, CodeSource, Frozen, KeptCode};
 use crate::stats::{EngineStats, SeedInfo};
 
 /// A compiled function.
@@ -47,16 +47,55 @@ pub struct Compiled {
     pub is_engine: bool,
     /// What came of having it made so that Wizer can initialise it, if it was.
     pub initialising: Option<Initialising>,
-    pub(crate) code: Arc<Code>,
+    pub(crate) code: Arc<KeptCode>,
 }
 
 impl Compiled {
+    /// Code of this size and digest that is stored, and that nobody reads before it is needed.
+    /// It leaves memory when nothing that is made of it is there any more. Where somebody has it
+    /// there, it need not be read.
+    #[must_use]
+    pub fn stored(
+        kind: FunctionKind,
+        source: Arc<dyn CodeSource>,
+        bytes: u64,
+        digest: CodeDigest,
+        here: Option<&Arc<Code>>,
+    ) -> Self {
+        Self::of(kind, KeptCode::stored(source, bytes, digest, here))
+    }
+
+    fn of(kind: FunctionKind, code: KeptCode) -> Self {
+        Self {
+            kind,
+            imports: Vec::new(),
+            cpu: Duration::ZERO,
+            has_initialiser: false,
+            is_engine: false,
+            initialising: None,
+            code: Arc::new(code),
+        }
+    }
+
+    /// It is stored by now, so that it may leave memory as [`Compiled::stored`] does.
+    pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
+        self.code.is_stored_at(source, digest);
+    }
+
+    /// The code, if it is in memory.
+    #[must_use]
+    pub fn code(&self) -> Option<Arc<Code>> {
+        self.code.in_memory()
+    }
+
     /// A copy of the artifact, for keeping.
     ///
     /// # Errors
-    /// The system's.
+    /// When it is not in memory; the system's.
     pub fn bytes(&self) -> std::io::Result<Vec<u8>> {
-        Ok(self.code.read()?)
+        let code = self.code.in_memory();
+        let code = code.ok_or_else(|| std::io::Error::other("the code is not in memory"))?;
+        Ok(code.read()?)
     }
 
     /// Size of the artifact in bytes.
@@ -193,21 +232,8 @@ impl Pool {
             what: "the artifact could not be loaded",
             error,
         };
-        let file = Code::writable().map_err(system)?;
-        let mut rest = artifact;
-        while !rest.is_empty() {
-            let written = rustix::io::write(&file, rest).map_err(system)?;
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        Ok(Compiled {
-            kind,
-            imports: Vec::new(),
-            cpu: Duration::ZERO,
-            has_initialiser: false,
-            is_engine: false,
-            initialising: None,
-            code: Arc::new(Code::seal(file).map_err(system)?),
-        })
+        let code = Code::copy_of(artifact).map_err(system)?;
+        Ok(Compiled::of(kind, KeptCode::here(Arc::new(code))))
     }
 
     /// Makes the seed that instances of a function are forked from.
@@ -262,8 +288,7 @@ impl Pool {
     }
 
     /// Takes up a function of which a seed was made before, by this pool or another:
-    /// requests can come at once, and the seed is made when they ask for it or nothing
-    /// else is to be made.
+    /// requests can come at once, and the seed is made when they ask for it.
     ///
     /// # Errors
     /// When its memory or configuration is more than a guest can have.
@@ -303,6 +328,35 @@ impl Pool {
             seed.holding().fit();
         }
         Ok(restored)
+    }
+
+    /// Has a function's seed made when nothing else is, unless a request asks for it before.
+    pub fn make_in_the_background(&self, seed: &Seed) {
+        seed.make_in_the_background();
+    }
+
+    /// Counts again what a function holds in memory, and has that fit what it may: its code is
+    /// stored by now.
+    pub fn fit(&self, seed: &Seed) {
+        seed.holding().fit();
+    }
+
+    /// Has an image of a function's seed written where there is none that is good, when nothing
+    /// else is to be done. Nothing of it stays in memory for that.
+    pub async fn have_image(&self, seed: &Seed) {
+        seed.have_image().await;
+    }
+
+    /// Waits until there is what all functions descend from: what tells it from any other, where
+    /// there is an image of it. Images of functions are made over that, and are good for nothing
+    /// once it is another.
+    ///
+    /// # Errors
+    /// Platform errors.
+    pub async fn shared_content(&self) -> Result<Option<String>, PlatformError> {
+        let linked = self.inner.tree.linked().await?;
+        self.inner.tree.images_are_written().await;
+        Ok(linked.content().map(|content| content.to_string()))
     }
 
     /// Whether a function's seed is in memory.

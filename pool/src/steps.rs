@@ -49,7 +49,7 @@ impl Steps {
             arguments: Vec::new(),
             environment: Vec::new(),
         };
-        let code = &compiled.code;
+        let code = compiled.code.get().await?;
         let mut mailbox = Mailbox::new()?;
         mailbox.put_commands(&Commands::of(&[
             Command::Grow { ram_bytes: least },
@@ -59,7 +59,7 @@ impl Steps {
             },
         ]))?;
         let log = LogLines::new(spec.log.clone(), 0);
-        let mut making = Making::fork(&stock, &linked, ram, mailbox, Some(code), log).await?;
+        let mut making = Making::fork(&stock, &linked, ram, mailbox, Some(&code), log).await?;
         making.reach(Ring::Loaded).await?;
         Ok(Self {
             making,
@@ -292,8 +292,9 @@ impl StepTree {
             export: export.to_owned(),
         }]))?;
         let working_set = frozen.working_set().current();
+        let code = code.get().await?;
         shell
-            .fork(frozen, *ram_bytes, &working_set, &mailbox, Some(code))
+            .fork(frozen, *ram_bytes, &working_set, &mailbox, Some(&code))
             .await?;
         shell.activate(1, frozen.monotonic_nanoseconds()).await?;
         let mut log = LogLines::new(spec.log.clone(), 1);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::content::Content;
 use crate::difference::Difference;
-use crate::graph::Resident;
+use crate::graph::{Beside, Resident};
 use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::Window;
@@ -148,12 +148,12 @@ impl<S> Snapshot<S> {
     }
 }
 
-impl<S> Resident for Snapshot<S> {
+impl<S: Beside> Resident for Snapshot<S> {
     fn parent(&self) -> Option<&Arc<Self>> {
         self.parent()
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes()
+        self.bytes().saturating_add(self.state.bytes())
     }
 }

@@ -51,6 +51,9 @@ pub struct SeedInfo {
     pub late_pages: u64,
     /// Bytes of the pages that it has of its own: more where instances have read its holes.
     pub layer_bytes: u64,
+    /// Bytes of code that are in memory as long as it is, beside those of its ancestors.
+    #[serde(default)]
+    pub code_bytes: u64,
     /// Mappings that an instance's memory takes.
     pub windows: usize,
     /// Pages that it keeps instead of its parent's, holes included.

@@ -57,8 +57,8 @@ pub struct Serving {
     /// Keep at most this many instances of all functions waiting for requests
     #[arg(long, value_name = "VMS", default_value_t = 512)]
     pub max_parked: usize,
-    /// Let the seeds of functions take this many MiB together; those worth least
-    /// are evicted and made again when they are used
+    /// Let the seeds of functions and their code take this many MiB together; those
+    /// worth least are evicted and made again when they are used
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub seed_memory: u64,
     /// Let the images of seeds take this many MiB of the data directory's disk, those
@@ -69,8 +69,8 @@ pub struct Serving {
     /// of the data directory's image.key: nodes with the same open each other's exports
     #[arg(long, value_name = "FILE")]
     pub image_key: Option<PathBuf>,
-    /// Let one function hold this many MiB between requests, in seeds and pages of
-    /// waiting instances; over it instances end, then seeds are evicted
+    /// Let one function hold this many MiB between requests, in seeds, code and pages
+    /// of waiting instances; over it instances end, then seeds are evicted
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub function_memory: u64,
     /// Let all microVMs and compilations take this many MiB together, seeds included

@@ -6,21 +6,22 @@
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
 };
 
-use bytes::Bytes;
 use faasw_abi::entry::is_entry;
 use faasw_control::{
     FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Initialised, LogLine,
     LogPage,
 };
-use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, ImageId, Images, Script, SeedInfo};
-use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
+use faasw_pool::{
+    Backlog, BacklogLimits, FunctionSpec, ImageId, Images, Script, ScriptFiles, SeedInfo,
+};
+use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::{
     engine_table::Engines,
-    function::{Function, UnderWay},
+    function::{Function, SeedCell, UnderWay},
     info::{SeedState, function_info},
     table::Table,
     warm_up::warm_ups,
@@ -38,6 +39,13 @@ use crate::{
 /// Deployments that compile at once. Each may take gigabytes by its limits.
 const DEPLOYMENTS: usize = 2;
 
+/// Artifacts that are read at once: more would each take longer, and all be in memory.
+const READINGS: usize = 8;
+
+/// What the registry has of functions when a node starts: each with the number and the record of
+/// its current version.
+pub(crate) type Registered = Vec<(FunctionName, u64, VersionRecord)>;
+
 /// Where a node keeps what it has.
 #[derive(Debug)]
 pub(crate) struct Storage {
@@ -50,6 +58,8 @@ pub(crate) struct Storage {
 }
 
 pub(crate) struct Core {
+    /// Of itself: what the pool has stored code from does not keep the node.
+    pub(super) me: Weak<Self>,
     pub(super) engine: Arc<dyn Engine>,
     pub(crate) limits: Limits,
     pub(super) observer: Observer,
@@ -66,6 +76,8 @@ pub(crate) struct Core {
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Semaphore,
+    /// Turns to read code.
+    pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
 }
 
@@ -75,16 +87,18 @@ impl Core {
         limits: Limits,
         observer: Observer,
         storage: Storage,
+        functions: Registered,
         domain: Option<HostName>,
         timing: bool,
-    ) -> Result<Self, RegistryError> {
+    ) -> Result<Arc<Self>, RegistryError> {
         let backlog = Backlog::new(BacklogLimits {
             node: limits.undelivered,
             function: limits.undelivered_function,
             connection: limits.undelivered_connection,
         });
         let engines = Engines::new(storage.registry.engines()?);
-        let core = Self {
+        let core = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             engines,
             engine,
             limits,
@@ -97,15 +111,16 @@ impl Core {
             timing,
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
+            reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),
-        };
-        core.read_registry()?;
+        });
+        core.take_up(functions);
         Ok(core)
     }
 
-    fn read_registry(&self) -> Result<(), RegistryError> {
-        for (name, version, record) in self.storage.registry.functions()? {
-            let log = self.log_of(&name);
+    fn take_up(&self, functions: Registered) {
+        for (name, version, record) in functions {
+            let log = self.new_log(&name);
             if let Err(error) = self.check_hosts(&name, &record.options) {
                 tracing::warn!(function = %name, %error, "a host that it was deployed with is not its own");
             }
@@ -116,10 +131,9 @@ impl Core {
                 log,
                 under_way: Arc::default(),
                 backlog: self.backlog.function(),
-                seed: OnceCell::new(),
+                seed: SeedCell::default(),
             }));
         }
-        Ok(())
     }
 
     /// The log of a function: the one its version so far has, or a new one.
@@ -369,12 +383,12 @@ impl Core {
         self.engine.tree()
     }
 
-    /// What a function's seed is made by; where it is a script, by these files.
+    /// What a function's seed is made by; where it is a script, of these files.
     pub(super) fn spec(
         &self,
         name: &FunctionName,
         record: &VersionRecord,
-        files: Option<Bytes>,
+        files: Option<ScriptFiles>,
         log: &Arc<FunctionLog>,
     ) -> FunctionSpec {
         let init = match &record.initialised {
@@ -386,7 +400,11 @@ impl Core {
         let engine = record.engine.as_ref().map(|engine| engine.name.to_string());
         let script = engine.zip(files);
         FunctionSpec {
-            script: script.map(|(engine, files)| Script { engine, files }),
+            script: script.map(|(engine, files)| Script {
+                engine,
+                bytes: record.module_bytes,
+                files,
+            }),
             has_entry: record.imports.iter().any(|import| is_entry(import)),
             image: Some(record.image(name)),
             ..self.spec_of(name, &record.options, init, log)

@@ -17,7 +17,7 @@ use faasw_pool::Compilation;
 
 use super::{
     core::{Core, blocking},
-    deploy::Ready,
+    deploy::{Ready, Whose},
 };
 use crate::{
     error::{DeployError, EngineError},
@@ -69,23 +69,17 @@ impl Core {
         let EngineUse { name, digest } = engine;
         let cell = self.engines.cell(*digest);
         let ready = cell.get_or_try_init(|| async {
-            if let Some(ready) = self.stored_code(*digest, None).await? {
-                return Ok(ready.without_bytes());
-            }
-            let (storage, digest) = (self.storage.clone(), *digest);
-            let module = blocking(move || storage.registry.module(digest)).await;
-            let module = module.map_err(|error| match error {
-                RegistryError::Module(_) => RegistryError::Engine(name.clone()),
-                other => other,
-            })?;
-            let ready = self.compile_engine(name, module.into()).await?;
-            self.store_code(digest, ready.artifact.clone()).await;
+            let whose = Whose::Engine(name.clone());
+            let ready = match self.stored_code(*digest, whose.clone()).await? {
+                Some(ready) => ready,
+                None => self.compile_stored(*digest, &whose).await?,
+            };
             Ok::<_, DeployError>(ready.without_bytes())
         });
         Ok(ready.await?.clone())
     }
 
-    async fn compile_engine(
+    pub(super) async fn compile_engine(
         &self,
         name: &FunctionName,
         module: Bytes,
@@ -197,16 +191,15 @@ impl Core {
         {
             let (name, record, artifact) = (name.clone(), record.clone(), ready.artifact.clone());
             blocking(move || {
-                let new = NewArtifact {
+                let new = artifact.as_ref().map(|artifact| NewArtifact {
                     generation: &generation,
-                    artifact: &artifact,
-                };
-                storage
-                    .registry
-                    .store_engine(&name, &record, &module, Some(new))
+                    artifact,
+                });
+                storage.registry.store_engine(&name, &record, &module, new)
             })
             .await?;
         }
+        ready.is_stored_at(self.source(record.digest, &Whose::Engine(name.clone())));
         let digest = record.digest;
         self.engines.change(|table| {
             table.insert(name.clone(), record);

@@ -3,7 +3,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 
@@ -31,9 +31,47 @@ pub(super) struct Function {
     pub(super) under_way: Arc<UnderWay>,
     /// Outlives versions: what clients have not taken yet of its responses.
     pub(super) backlog: Arc<FunctionBacklog>,
-    /// Empty after a restart, until its code is there again; whoever comes meanwhile
-    /// waits for that.
-    pub(super) seed: OnceCell<Arc<dyn Seed>>,
+    /// Empty after a restart, until somebody asks for it; whoever comes meanwhile waits for that.
+    pub(super) seed: SeedCell,
+}
+
+/// The place for what makes instances of a version.
+#[derive(Debug, Default)]
+pub(super) struct SeedCell(RwLock<Arc<OnceCell<Arc<dyn Seed>>>>);
+
+impl SeedCell {
+    /// One that is not empty.
+    pub(super) fn with(seed: Arc<dyn Seed>) -> Self {
+        Self(RwLock::new(Arc::new(OnceCell::new_with(Some(seed)))))
+    }
+
+    pub(super) fn get(&self) -> Option<Arc<dyn Seed>> {
+        self.cell().get().cloned()
+    }
+
+    /// What is there, or comes of `wake`, which is done once, however many want it.
+    pub(super) async fn get_or_wake<E>(
+        &self,
+        wake: impl Future<Output = Result<Arc<dyn Seed>, E>>,
+    ) -> Result<Arc<dyn Seed>, E> {
+        let cell = self.cell().clone();
+        cell.get_or_try_init(|| wake).await.cloned()
+    }
+
+    /// Empties it where what is there is not in memory: whoever has that keeps it, and the next
+    /// has it made again, as after a restart.
+    pub(super) fn rest(&self) {
+        let mut cell = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let is_in_memory = cell.get().is_some_and(|seed| seed.is_in_memory());
+        let rested = (!is_in_memory).then(|| std::mem::take(&mut *cell));
+        drop(cell);
+        // All that it has goes with it, for which nobody is to wait.
+        drop(rested);
+    }
+
+    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn Seed>>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Function {

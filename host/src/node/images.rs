@@ -37,7 +37,7 @@ impl Core {
             return Err(no_image(NONE_KEPT));
         }
         // What it is good for depends on its code.
-        let waking = function.seed.get_or_try_init(|| self.wake(&function));
+        let waking = function.seed.get_or_wake(self.wake(&function));
         let seed = waking.await?;
         match seed.describe_image().await {
             Ok(Some(image)) => Ok(image),

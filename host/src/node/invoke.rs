@@ -57,6 +57,15 @@ impl Core {
                     .answered(&function.name, response.status(), timing);
                 response
             }
+            // Its code was not in memory, and has gone with the function before it could be
+            // brought back: it is as if the request had come later.
+            Err(failure) if failure.is_of_code() && !self.is_current(&function) => {
+                self.metrics.unknown();
+                Failure::UnknownFunction(name.into())
+                    .problem()
+                    .of_function(name)
+                    .response(head_only)
+            }
             Err(failure) => {
                 let instance = instance.and_then(|log: Arc<Follower>| log.instance());
                 report(&function, &failure, instance.unwrap_or(0));
@@ -198,13 +207,13 @@ impl Core {
         let place = function.place().await?;
         let seed = match function.seed.get() {
             Some(seed) => seed,
-            None => Box::pin(function.seed.get_or_try_init(|| self.wake(function)))
+            None => Box::pin(function.seed.get_or_wake(self.wake(function)))
                 .await
                 .map_err(Failure::NotReady)?,
         };
         Ok(Admission {
             place,
-            seed: seed.clone(),
+            seed,
             waited: begun.elapsed(),
         })
     }

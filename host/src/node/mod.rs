@@ -3,7 +3,8 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk.
+//! `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk;
+//! `tend` is what nobody asks for.
 
 mod carried;
 mod core;
@@ -18,8 +19,9 @@ mod invoke;
 mod rollback;
 mod service;
 mod table;
+mod tend;
 mod warm_up;
 
-pub(crate) use self::core::{Core, Storage};
+pub(crate) use self::core::{Core, Registered, Storage};
 pub use handle::Node;
 pub use service::FunctionService;

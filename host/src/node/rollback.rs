@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use faasw_control::FunctionInfo;
-use tokio::sync::OnceCell;
 
 use super::{
     core::{Core, blocking},
-    function::Function,
+    function::{Function, SeedCell},
 };
 use crate::{
     error::{DeployError, RollbackError},
@@ -47,7 +46,7 @@ impl Core {
             });
         };
         let seed = if wanted == current.version {
-            current.seed.get().cloned()
+            current.seed.get()
         } else {
             None
         };
@@ -62,7 +61,7 @@ impl Core {
             log: current.log.clone(),
             under_way: current.under_way.clone(),
             backlog: current.backlog.clone(),
-            seed: OnceCell::new_with(Some(seed)),
+            seed: SeedCell::with(seed),
         };
         // Not dropped with this future: table and registry would disagree.
         let core = Arc::clone(self);

@@ -58,7 +58,12 @@ impl Table {
     /// Takes a function out, which comes back as from [`Table::put`].
     #[must_use = "it is to be dropped where the table is not held"]
     pub(super) fn remove(&mut self, name: &FunctionName) -> Option<Arc<Function>> {
-        self.hosts.retain(|_, owner| owner != name);
-        self.functions.remove(name)
+        let removed = self.functions.remove(name)?;
+        for host in removed.record.options.hosts() {
+            if self.hosts.get(host) == Some(name) {
+                self.hosts.remove(host);
+            }
+        }
+        Some(removed)
     }
 }

@@ -9,6 +9,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use faasw_pool::{CodeError, Pieces, SealedCode, open_code};
+
 use super::RegistryError;
 
 /// Such files, by name. Names come from digests and generations: none has a `/`.
@@ -35,6 +37,47 @@ impl Blobs {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(RegistryError::file(&path, error)),
+        }
+    }
+
+    /// The code that a file has, of so many bytes and of these pieces; nothing if it is not there,
+    /// and why where it is not that.
+    pub(super) fn code(
+        &self,
+        name: &str,
+        bytes: u64,
+        pieces: Pieces,
+    ) -> Option<Result<SealedCode, CodeError>> {
+        let folder = match self {
+            Self::Folder(folder) => folder,
+            Self::Memory(files) => {
+                let code = lock(files).get(name).cloned()?;
+                return Some(SealedCode::copy_of(&code).map_err(Into::into));
+            }
+        };
+        match open_code(&folder.join(name)) {
+            Ok(file) => Some(SealedCode::read_from(&file, bytes, pieces)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    /// Removes a file, if it is there.
+    pub(super) fn remove(&self, name: &str) -> Result<(), RegistryError> {
+        let folder = match self {
+            Self::Folder(folder) => folder,
+            Self::Memory(files) => {
+                let removed = lock(files).remove(name);
+                drop(removed);
+                return Ok(());
+            }
+        };
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(RegistryError::file(&path, error))
+            }
+            _ => Ok(()),
         }
     }
 

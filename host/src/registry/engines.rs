@@ -1,16 +1,15 @@
 //! Language engines in the registry. Their components and code are files like those of
 //! functions, and stay as long as an engine or a script's version has them.
 
-use std::collections::{BTreeSet, HashSet};
-
 use faasw_control::FunctionName;
 
 use super::{
     EngineRecord, Engines, NewArtifact, Registry, RegistryError,
     tables::{
-        ENGINES, VERSIONS, begin_engines, drop_artifacts, engines_in, has_engines, put_artifact,
-        read_record, write_record,
+        ENGINES, begin_engines, drop_artifacts, engines_in, has_engines, put_artifact, read_record,
+        write_record,
     },
+    uses::Exchange,
 };
 
 impl Registry {
@@ -29,16 +28,13 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         let _changing = self.changing();
         let stored = self.add_engine(name, record, module, new);
-        match &stored {
-            Ok(unused) => self.collect_digests(unused),
-            // Files that were written for a record that did not come.
-            Err(_) => {
-                if let Err(error) = self.sweep() {
-                    tracing::warn!(%error, "files of an engine that was not added stay until the next start");
-                }
-            }
+        // Files that were written for a record that did not come.
+        if stored.is_err()
+            && let Err(error) = self.sweep()
+        {
+            tracing::warn!(%error, "files of an engine that was not added stay until the next start");
         }
-        stored.map(drop)
+        stored
     }
 
     fn add_engine(
@@ -47,7 +43,7 @@ impl Registry {
         record: &EngineRecord,
         module: &[u8],
         new: Option<NewArtifact<'_>>,
-    ) -> Result<HashSet<String>, RegistryError> {
+    ) -> Result<(), RegistryError> {
         if self.sound_module(record.digest)?.is_none() {
             self.modules.write(&record.digest.to_string(), module)?;
         }
@@ -55,35 +51,42 @@ impl Registry {
             Some(new) => Some((self.write_artifact(record.digest, new)?, new.artifact)),
             None => None,
         };
-        self.store.change(|change| {
+        let mut uses = self.uses();
+        let (unused, files, exchange) = self.store.change(|change| {
             begin_engines(change)?;
-            if let Some((file, artifact)) = &artifact {
-                put_artifact(change, file, artifact)?;
-            }
+            let mut files = match &artifact {
+                Some((file, artifact)) => put_artifact(change, file, artifact)?,
+                None => Vec::new(),
+            };
             let text = write_record(name.as_str(), record)?;
             let before: Option<EngineRecord> = change
                 .open_table(ENGINES)?
                 .insert(name.as_str(), text.as_slice())?
                 .map(|before| read_record(name.as_str(), before.value()))
                 .transpose()?;
-            let dropped = before.map(|before| before.digest.to_string());
-            let dropped = BTreeSet::from_iter(dropped);
-            drop_artifacts(change, &change.open_table(VERSIONS)?, dropped)
-        })
+            let exchange = Exchange {
+                added: vec![record.digest],
+                dropped: before.map(|before| before.digest).into_iter().collect(),
+            };
+            let unused = uses.unused_after(&exchange);
+            files.extend(drop_artifacts(change, &unused)?);
+            Ok((unused, files, exchange))
+        })?;
+        uses.apply(exchange);
+        drop(uses);
+        self.collect(unused, files);
+        Ok(())
     }
 
     /// Forgets an engine; says whether there was one. What scripts need of it stays.
     pub(crate) fn remove_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {
         let _changing = self.changing();
-        let removed = self.reserve.spend(|| self.drop_engine(name))?;
-        if let Some(unused) = &removed {
-            self.collect_digests(unused);
-        }
-        Ok(removed.is_some())
+        self.reserve.spend(|| self.drop_engine(name))
     }
 
-    fn drop_engine(&self, name: &FunctionName) -> Result<Option<HashSet<String>>, RegistryError> {
-        self.store.change(|change| {
+    fn drop_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {
+        let mut uses = self.uses();
+        let dropped = self.store.change(|change| {
             if !has_engines(change)? {
                 return Ok(None);
             }
@@ -95,8 +98,20 @@ impl Registry {
             let Some(before) = before else {
                 return Ok(None);
             };
-            let dropped = BTreeSet::from([before.digest.to_string()]);
-            drop_artifacts(change, &change.open_table(VERSIONS)?, dropped).map(Some)
-        })
+            let exchange = Exchange {
+                added: Vec::new(),
+                dropped: vec![before.digest],
+            };
+            let unused = uses.unused_after(&exchange);
+            let files = drop_artifacts(change, &unused)?;
+            Ok(Some((unused, files, exchange)))
+        })?;
+        let Some((unused, files, exchange)) = dropped else {
+            return Ok(false);
+        };
+        uses.apply(exchange);
+        drop(uses);
+        self.collect(unused, files);
+        Ok(true)
     }
 }

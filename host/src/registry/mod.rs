@@ -15,32 +15,35 @@ mod record;
 mod reserve;
 mod store;
 mod tables;
+mod uses;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::HashSet,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use redb::ReadableTable as _;
 
 pub use error::RegistryError;
-pub(crate) use record::{Artifact, EngineRecord, FreezeRecord, NewArtifact, VersionRecord};
+pub(crate) use record::{
+    Artifact, EngineRecord, FreezeRecord, NewArtifact, Proof, StoredArtifact, VersionRecord,
+};
 
 use faasw_control::{Digest, FunctionName};
-use faasw_pool::ImageId;
+use faasw_pool::{ImageId, SealedCode};
 
 use crate::data_dir::DataDir;
 use blobs::Blobs;
 use caches::Caches;
-use record::{ArtifactRecord, FunctionRecord};
+use record::{ArtifactRecord, FunctionRecord, PiecesRecord};
 use reserve::Reserve;
 use store::Store;
 use tables::{
-    ARTIFACTS, FUNCTIONS, VERSIONS, artifact_file, digest_part, digests_of, drop_artifacts,
-    drop_artifacts_of, engines_in, is_used, put_artifact, read_name, read_record, versions_of,
-    write_record,
+    ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, artifact_file, digest_part, drop_artifacts,
+    drop_artifacts_of, put_artifact, read_name, read_record, tell_more, versions_of, write_record,
 };
 pub(crate) use tables::{Engines, Versions};
+use uses::{Exchange, Uses};
 
 /// Versions of a function that are kept, the current one included.
 const KEPT: u64 = 10;
@@ -57,6 +60,8 @@ pub(crate) struct Registry {
     caches: Caches,
     reserve: Reserve,
     kept: u64,
+    /// Changes with the store, while `changing` is held.
+    uses: Mutex<Uses>,
     /// Held from the first file of a change to the end of its garbage, so that
     /// nothing takes a file whose record is still to come.
     changing: Mutex<()>,
@@ -72,14 +77,12 @@ impl Registry {
             caches: Caches::in_folder(directory.compiled()),
             reserve: Reserve::new(directory.reserve()),
             kept: KEPT,
+            uses: Mutex::default(),
             changing: Mutex::new(()),
         };
         registry.sweep()?;
-        let functions = registry.functions()?;
-        registry.caches.retain(|cached| {
-            let mut names = functions.iter().map(|(name, _, _)| name.as_str());
-            names.any(|name| name == cached)
-        });
+        let names = registry.names()?;
+        registry.caches.retain(|cached| names.contains(cached));
         Ok(registry)
     }
 
@@ -92,7 +95,18 @@ impl Registry {
             caches: Caches::in_memory(),
             reserve: Reserve::none(),
             kept: KEPT_IN_MEMORY,
+            uses: Mutex::default(),
             changing: Mutex::new(()),
+        })
+    }
+
+    fn names(&self) -> Result<HashSet<String>, RegistryError> {
+        self.store.read(|state| {
+            let mut names = HashSet::new();
+            for entry in state.open_table(FUNCTIONS)?.iter()? {
+                names.insert(entry?.0.value().to_owned());
+            }
+            Ok(names)
         })
     }
 
@@ -140,44 +154,142 @@ impl Registry {
         Ok(module.filter(|module| Digest::of(module) == digest))
     }
 
-    /// What a module was compiled to by this generation of engine, if it is there, undamaged,
-    /// and may be this function's code, or any engine's where none is named: anything else can
-    /// be compiled again.
+    /// What a module was compiled to by this generation of engine, if there is something that
+    /// may be this function's code, or any engine's where none is named: anything else can be
+    /// compiled again. The code itself is not looked at, unless its record is of before code had
+    /// pieces.
     pub(crate) fn artifact(
         &self,
         module: Digest,
         generation: &str,
         function: Option<&FunctionName>,
-    ) -> Result<Option<Artifact>, RegistryError> {
+    ) -> Result<Option<StoredArtifact>, RegistryError> {
         let file = artifact_file(module, generation);
+        let Some(mut record) = self.artifact_record(&file, function)? else {
+            return Ok(None);
+        };
+        let pieces = match record.pieces.take() {
+            Some(pieces) => pieces,
+            None => match self.pieces_of_old(&file, &record)? {
+                Some(pieces) => pieces,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(StoredArtifact {
+            kind: record.kind,
+            imports: record.imports,
+            has_initialiser: record.has_initialiser,
+            bytes: pieces.bytes,
+            digest: pieces.pieces().digest(pieces.bytes),
+        }))
+    }
+
+    /// The modules that this generation of engine has compiled.
+    pub(crate) fn compiled_by(&self, generation: &str) -> Result<HashSet<Digest>, RegistryError> {
+        self.store.read(|state| {
+            let mut modules = HashSet::new();
+            for entry in state.open_table(ARTIFACTS)?.iter()? {
+                let (file, _) = entry?;
+                let file = file.value();
+                let module = digest_part(file).and_then(|digest| digest.parse().ok());
+                modules.extend(module.filter(|module| artifact_file(*module, generation) == file));
+            }
+            Ok(modules)
+        })
+    }
+
+    /// What the images of functions are made over, as far as all of them are.
+    pub(crate) fn images_are_over(&self) -> Result<Option<u64>, RegistryError> {
+        self.store.read(|state| {
+            let over = state.open_table(META)?.get(IMAGES_KEY)?;
+            Ok(over.map(|over| over.value()))
+        })
+    }
+
+    /// All images of functions are made over this.
+    pub(crate) fn all_images_are_over(&self, over: u64) -> Result<(), RegistryError> {
+        let _changing = self.changing();
+        self.store.change(|change| {
+            change.open_table(META)?.insert(IMAGES_KEY, over)?;
+            Ok(())
+        })
+    }
+
+    /// The code of such an artifact in memory, if it is there and undamaged.
+    pub(crate) fn code(
+        &self,
+        module: Digest,
+        generation: &str,
+        function: Option<&FunctionName>,
+    ) -> Result<Option<SealedCode>, RegistryError> {
+        let file = artifact_file(module, generation);
+        let Some(record) = self.artifact_record(&file, function)? else {
+            return Ok(None);
+        };
+        let pieces = match record.pieces {
+            Some(pieces) => pieces,
+            None => match self.pieces_of_old(&file, &record)? {
+                Some(pieces) => pieces,
+                None => return Ok(None),
+            },
+        };
+        match self.artifacts.code(&file, pieces.bytes, pieces.pieces()) {
+            Some(Ok(code)) => Ok(Some(code)),
+            // Whether the file or the memory for it is at fault: it can be compiled again.
+            Some(Err(error)) => {
+                tracing::warn!(file, %error, "stored code is not used; it is compiled again");
+                Ok(None)
+            }
+            None => {
+                tracing::warn!(file, "stored code is missing; it is compiled again");
+                Ok(None)
+            }
+        }
+    }
+
+    fn artifact_record(
+        &self,
+        file: &str,
+        function: Option<&FunctionName>,
+    ) -> Result<Option<ArtifactRecord>, RegistryError> {
         let record = self.store.read(|state| {
             let artifacts = state.open_table(ARTIFACTS)?;
-            let Some(record) = artifacts.get(file.as_str())? else {
+            let Some(record) = artifacts.get(file)? else {
                 return Ok(None);
             };
-            read_record::<ArtifactRecord>(&file, record.value()).map(Some)
+            read_record::<ArtifactRecord>(file, record.value()).map(Some)
         })?;
         let is_for = |record: &ArtifactRecord| {
             record.only_for.is_none() || record.only_for.as_ref() == function
         };
-        let Some(record) = record.filter(is_for) else {
-            return Ok(None);
-        };
-        let code = self.artifacts.read(&file)?;
-        let sound = code.filter(|code| Digest::of(code) == record.digest);
-        if sound.is_none() {
+        Ok(record.filter(is_for))
+    }
+
+    /// The pieces of code that was stored when that had none, if it is sound; its record has
+    /// them from now on.
+    fn pieces_of_old(
+        &self,
+        file: &str,
+        record: &ArtifactRecord,
+    ) -> Result<Option<PiecesRecord>, RegistryError> {
+        let code = self.artifacts.read(file)?;
+        let Some(code) = code.filter(|code| Digest::of(code) == record.digest) else {
             tracing::warn!(
                 file,
                 "stored code is missing or damaged; it is compiled again"
             );
+            return Ok(None);
+        };
+        let pieces = PiecesRecord::of(&code);
+        let record = ArtifactRecord {
+            pieces: Some(pieces.clone()),
+            ..record.clone()
+        };
+        let _changing = self.changing();
+        if let Err(error) = self.store.change(|change| tell_more(change, file, &record)) {
+            tracing::debug!(file, %error, "the pieces of stored code are found again next time");
         }
-        Ok(sound.map(|code| Artifact {
-            kind: record.kind,
-            imports: record.imports,
-            has_initialiser: record.has_initialiser,
-            only_for: record.only_for,
-            code,
-        }))
+        Ok(Some(pieces))
     }
 
     /// Stores what a version's module was compiled to anew, in place of what
@@ -189,10 +301,10 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         let _changing = self.changing();
         let file = self.write_artifact(module, new)?;
-        self.store
+        let others = self
+            .store
             .change(|change| put_artifact(change, &file, new.artifact))?;
-        let of_module = format!("{module}-");
-        self.collect(|other| other == file || !other.starts_with(&of_module));
+        self.collect([], others);
         Ok(())
     }
 
@@ -210,16 +322,16 @@ impl Registry {
         if matches!(stored, Err(RegistryError::NoSpace)) && self.caches.clear() {
             stored = self.add_version(name, record, module, new);
         }
-        match &stored {
-            Ok((_, unused)) => self.collect_digests(unused),
+        match stored {
+            Ok(number) => Ok(number),
             // Files that were written for a record that did not come.
-            Err(_) => {
+            Err(failed) => {
                 if let Err(error) = self.sweep() {
                     tracing::warn!(%error, "files of a failed deployment stay until the next start");
                 }
+                Err(failed)
             }
         }
-        stored.map(|(number, _)| number)
     }
 
     fn add_version(
@@ -228,7 +340,7 @@ impl Registry {
         record: &VersionRecord,
         module: &[u8],
         new: Option<NewArtifact<'_>>,
-    ) -> Result<(u64, HashSet<String>), RegistryError> {
+    ) -> Result<u64, RegistryError> {
         if self.sound_module(record.digest)?.is_none() {
             self.modules.write(&record.digest.to_string(), module)?;
         }
@@ -236,10 +348,12 @@ impl Registry {
             Some(new) => Some((self.write_artifact(record.digest, new)?, new.artifact)),
             None => None,
         };
-        self.store.change(|change| {
-            if let Some((file, artifact)) = &artifact {
-                put_artifact(change, file, artifact)?;
-            }
+        let mut uses = self.uses();
+        let (number, unused, files, exchange) = self.store.change(|change| {
+            let mut files = match &artifact {
+                Some((file, artifact)) => put_artifact(change, file, artifact)?,
+                None => Vec::new(),
+            };
             let mut versions = change.open_table(VERSIONS)?;
             let mut functions = change.open_table(FUNCTIONS)?;
             let before = functions
@@ -247,13 +361,13 @@ impl Registry {
                 .map(|before| read_record::<FunctionRecord>(name.as_str(), before.value()))
                 .transpose()?;
             if let Some(engine) = &record.engine
-                && !is_used(change, &versions, engine.digest)?
+                && !uses.has(engine.digest)
             {
                 return Err(RegistryError::EngineGone(engine.name.clone()));
             }
             let number = before.map_or(1, |before| before.newest + 1);
-            let record = write_record(name.as_str(), record)?;
-            versions.insert((name.as_str(), number), record.as_slice())?;
+            let text = write_record(name.as_str(), record)?;
+            versions.insert((name.as_str(), number), text.as_slice())?;
             let function = FunctionRecord {
                 current: number,
                 newest: number,
@@ -263,17 +377,25 @@ impl Registry {
             drop(functions);
 
             let kept = versions_of(&versions, name)?;
-            let mut dropped = BTreeSet::new();
+            let mut exchange = Exchange {
+                added: record.digests().collect(),
+                ..Exchange::default()
+            };
             let beyond = kept
                 .len()
                 .saturating_sub(usize::try_from(self.kept).unwrap_or(usize::MAX));
             for (old, record) in kept.into_iter().take(beyond) {
                 versions.remove((name.as_str(), old))?;
-                dropped.extend(record.digests().map(|digest| digest.to_string()));
+                exchange.dropped.extend(record.digests());
             }
-            let unused = drop_artifacts(change, &versions, dropped)?;
-            Ok((number, unused))
-        })
+            let unused = uses.unused_after(&exchange);
+            files.extend(drop_artifacts(change, &unused)?);
+            Ok((number, unused, files, exchange))
+        })?;
+        uses.apply(exchange);
+        drop(uses);
+        self.collect(unused, files);
+        Ok(number)
     }
 
     /// Makes a kept version the current one. Returns false when it is not
@@ -325,8 +447,7 @@ impl Registry {
     /// Forgets a function and all its versions.
     pub(crate) fn remove_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        let unused = self.reserve.spend(|| self.drop_function(name))?;
-        self.collect_digests(&unused);
+        self.reserve.spend(|| self.drop_function(name))?;
         self.caches.forget(name);
         Ok(())
     }
@@ -343,15 +464,7 @@ impl Registry {
         self.caches.write(name, generation, cache);
     }
 
-    /// What the func-images of the versions that serve are named by.
-    pub(crate) fn images(&self) -> Result<Vec<ImageId>, RegistryError> {
-        let functions = self.functions()?.into_iter();
-        Ok(functions
-            .map(|(name, _, record)| record.image(&name))
-            .collect())
-    }
-
-    /// The same of all of one function's versions.
+    /// What the func-images of all of one function's versions are named by.
     pub(crate) fn images_of(&self, name: &FunctionName) -> Result<Vec<ImageId>, RegistryError> {
         let versions = self.versions(name)?;
         Ok(versions.values().map(|record| record.image(name)).collect())
@@ -363,19 +476,26 @@ impl Registry {
         self.caches.forget(name);
     }
 
-    fn drop_function(&self, name: &FunctionName) -> Result<HashSet<String>, RegistryError> {
-        self.store.change(|change| {
+    fn drop_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
+        let mut uses = self.uses();
+        let (unused, files, exchange) = self.store.change(|change| {
             change.open_table(FUNCTIONS)?.remove(name.as_str())?;
             let mut versions = change.open_table(VERSIONS)?;
-            let mut dropped = BTreeSet::new();
+            let mut exchange = Exchange::default();
             for (number, record) in versions_of(&versions, name)? {
                 versions.remove((name.as_str(), number))?;
-                dropped.extend(record.digests().map(|digest| digest.to_string()));
+                exchange.dropped.extend(record.digests());
             }
             // Whoever has the name next is somebody else.
-            drop_artifacts_of(change, name)?;
-            drop_artifacts(change, &versions, dropped)
-        })
+            let mut files = drop_artifacts_of(change, name)?;
+            let unused = uses.unused_after(&exchange);
+            files.extend(drop_artifacts(change, &unused)?);
+            Ok((unused, files, exchange))
+        })?;
+        uses.apply(exchange);
+        drop(uses);
+        self.collect(unused, files);
+        Ok(())
     }
 
     fn write_artifact(
@@ -388,43 +508,36 @@ impl Registry {
         Ok(file)
     }
 
-    /// Removes what belongs to modules that nothing uses any more.
-    fn collect_digests(&self, unused: &HashSet<String>) {
-        if !unused.is_empty() {
-            self.collect(|file| digest_part(file).is_some_and(|digest| !unused.contains(digest)));
-        }
-    }
-
-    /// Removes files. A change is done when it is committed; what cannot be
+    /// Removes modules, and files of code. A change is done when it is committed; what cannot be
     /// removed after it waits for the next start.
-    fn collect(&self, keep: impl Fn(&str) -> bool) {
-        let removed = self
-            .modules
-            .retain(&keep)
-            .and_then(|()| self.artifacts.retain(&keep));
-        if let Err(error) = removed {
-            tracing::warn!(%error, "unused files of the registry stay until the next start");
+    fn collect(&self, modules: impl IntoIterator<Item = Digest>, code: Vec<String>) {
+        let modules = modules.into_iter();
+        let modules = modules.map(|module| self.modules.remove(&module.to_string()));
+        let code = code.iter().map(|file| self.artifacts.remove(file));
+        for removed in modules.chain(code) {
+            if let Err(error) = removed {
+                tracing::warn!(%error, "an unused file of the registry stays until the next start");
+            }
         }
     }
 
     /// Removes modules and artifacts that no version and no engine uses.
     fn sweep(&self) -> Result<(), RegistryError> {
-        let (used, unused, artifacts) = self.store.read(|state| {
-            let mut used = digests_of(&state.open_table(VERSIONS)?)?;
-            let engines = engines_in(state)?;
-            used.extend(engines.values().map(|record| record.digest.to_string()));
+        let (uses, unused, artifacts) = self.store.read(|state| {
+            let uses = Uses::of(state)?;
             let mut unused = Vec::new();
             let mut artifacts = HashSet::new();
             for entry in state.open_table(ARTIFACTS)?.iter()? {
                 let (file, _) = entry?;
                 let file = file.value();
-                if digest_part(file).is_some_and(|digest| used.contains(digest)) {
+                let module = digest_part(file).and_then(|digest| digest.parse().ok());
+                if module.is_some_and(|module| uses.has(module)) {
                     artifacts.insert(file.to_owned());
                 } else {
                     unused.push(file.to_owned());
                 }
             }
-            Ok((used, unused, artifacts))
+            Ok((uses, unused, artifacts))
         })?;
         // Records first: a record without its file is harmless, but a file
         // without a record would never be looked for again.
@@ -437,8 +550,16 @@ impl Registry {
                 Ok(())
             })?;
         }
-        self.modules.retain(|file| used.contains(file))?;
-        self.artifacts.retain(|file| artifacts.contains(file))
+        let is_used = |file: &str| file.parse().is_ok_and(|module| uses.has(module));
+        self.modules.retain(is_used)?;
+        self.artifacts.retain(|file| artifacts.contains(file))?;
+        *self.uses() = uses;
+        Ok(())
+    }
+
+    fn uses(&self) -> MutexGuard<'_, Uses> {
+        // It changes by a call that does not panic.
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
@@ -447,5 +568,7 @@ impl Registry {
     }
 }
 
+#[cfg(test)]
+mod many;
 #[cfg(test)]
 mod tests;

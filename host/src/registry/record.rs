@@ -6,7 +6,7 @@ use faasw_control::{
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::wire::FunctionKind;
-use faasw_pool::{FreezeReport, ImageId};
+use faasw_pool::{CodeDigest, FreezeReport, ImageId, Pieces};
 use serde::{Deserialize, Serialize};
 
 /// Version of tables and records. Another one is refused, never guessed at.
@@ -89,6 +89,33 @@ pub(super) struct ArtifactRecord {
     pub(super) only_for: Option<FunctionName>,
     /// Of the code.
     pub(super) digest: Digest,
+    /// Of its pieces; records of before have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) pieces: Option<PiecesRecord>,
+}
+
+/// By what code is verified as it is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PiecesRecord {
+    /// Of the code.
+    pub(super) bytes: u64,
+    /// Of each piece.
+    pub(super) digests: Vec<Digest>,
+}
+
+impl PiecesRecord {
+    pub(super) fn of(code: &[u8]) -> Self {
+        let pieces = Pieces::of(code);
+        Self {
+            bytes: code.len() as u64,
+            digests: pieces.digests().iter().copied().map(Digest::from).collect(),
+        }
+    }
+
+    pub(super) fn pieces(&self) -> Pieces {
+        let digests = self.digests.iter().copied();
+        Pieces::known(digests.map(Digest::bytes).collect())
+    }
 }
 
 impl VersionRecord {
@@ -141,6 +168,44 @@ pub(crate) struct Artifact {
     /// into it. Any function's that has the module, where nothing is named.
     pub(crate) only_for: Option<FunctionName>,
     pub(crate) code: Vec<u8>,
+    pub(crate) proof: Proof,
+}
+
+/// By what stored code is known again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Proof {
+    /// Of all of it: versions of before it had pieces look at that.
+    pub(super) whole: Digest,
+    pub(super) pieces: PiecesRecord,
+}
+
+impl Proof {
+    /// That of this code, all of which is looked at.
+    pub(crate) fn of(code: &[u8]) -> Self {
+        Self {
+            whole: Digest::of(code),
+            pieces: PiecesRecord::of(code),
+        }
+    }
+
+    /// What the code is known by.
+    pub(crate) fn digest(&self) -> CodeDigest {
+        self.pieces.pieces().digest(self.pieces.bytes)
+    }
+}
+
+/// What is known of compiled code that is stored, without a look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredArtifact {
+    pub(crate) kind: FunctionKind,
+    /// As [`Artifact::imports`].
+    pub(crate) imports: Vec<String>,
+    /// As [`Artifact::has_initialiser`].
+    pub(crate) has_initialiser: bool,
+    /// Size of the code.
+    pub(crate) bytes: u64,
+    /// What it is known by.
+    pub(crate) digest: CodeDigest,
 }
 
 /// Code on its way into the registry.

@@ -1,11 +1,14 @@
 //! The store's tables, and what is read from and written to them within a
 //! transaction.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use faasw_control::{Digest, FunctionName};
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     Artifact, EngineRecord, RegistryError, VersionRecord,
@@ -15,6 +18,8 @@ use super::{
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// In [`META`]: the version of the rest.
 pub(super) const FORMAT_KEY: &str = "format";
+/// In [`META`]: what all functions' images are made over, in short.
+pub(super) const IMAGES_KEY: &str = "images";
 /// Function name → [`FunctionRecord`] as JSON.
 pub(super) const FUNCTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("functions");
 /// Function name and number → [`VersionRecord`] as JSON.
@@ -37,69 +42,119 @@ pub(super) fn make_tables(change: &WriteTransaction) -> Result<(), RegistryError
     Ok(())
 }
 
+/// Adds the record of code; the names of files that nothing has any more come back.
 pub(super) fn put_artifact(
     change: &WriteTransaction,
     file: &str,
     artifact: &Artifact,
-) -> Result<(), RegistryError> {
+) -> Result<Vec<String>, RegistryError> {
     let record = ArtifactRecord {
         kind: artifact.kind,
         imports: artifact.imports.clone(),
         has_initialiser: artifact.has_initialiser,
         only_for: artifact.only_for.clone(),
-        digest: Digest::of(&artifact.code),
+        digest: artifact.proof.whole,
+        pieces: Some(artifact.proof.pieces.clone()),
     };
     let record = write_record(file, &record)?;
     let mut artifacts = change.open_table(ARTIFACTS)?;
     artifacts.insert(file, record.as_slice())?;
     // Another generation's code of the same module is never used again.
-    let of_module = digest_part(file).unwrap_or(file);
-    artifacts.retain(|other, _| other == file || digest_part(other) != Some(of_module))?;
+    let mut others = Vec::new();
+    if let Some(module) = digest_part(file) {
+        artifacts.retain_in(files_of(module).as_range(), |other, _| {
+            if other != file {
+                others.push(other.to_owned());
+            }
+            other == file
+        })?;
+    }
+    Ok(others)
+}
+
+/// The names of all files with the code of a module.
+struct FilesOf {
+    from: String,
+    to: String,
+}
+
+impl FilesOf {
+    fn as_range(&self) -> Range<&str> {
+        self.from.as_str()..self.to.as_str()
+    }
+}
+
+fn files_of(module: &str) -> FilesOf {
+    // What comes behind the sign between digest and generation.
+    FilesOf {
+        from: format!("{module}-"),
+        to: format!("{module}."),
+    }
+}
+
+/// In place of the record of a file another one, which tells more of the same code.
+pub(super) fn tell_more(
+    change: &WriteTransaction,
+    file: &str,
+    record: &ArtifactRecord,
+) -> Result<(), RegistryError> {
+    let text = write_record(file, record)?;
+    let mut artifacts = change.open_table(ARTIFACTS)?;
+    let before = artifacts
+        .get(file)?
+        .map(|before| read_record::<ArtifactRecord>(file, before.value()))
+        .transpose()?;
+    // It may have gone meanwhile.
+    if before.is_some_and(|before| before.digest == record.digest) {
+        artifacts.insert(file, text.as_slice())?;
+    }
     Ok(())
 }
 
-/// The records go of code that may be this function's only.
+/// The part of an [`ArtifactRecord`] that is looked for in all of them.
+#[derive(Deserialize)]
+struct Ownership {
+    #[serde(default)]
+    only_for: Option<FunctionName>,
+}
+
+/// The records go of code that may be this function's only; the names of its files come back.
 pub(super) fn drop_artifacts_of(
     change: &WriteTransaction,
     name: &FunctionName,
-) -> Result<(), RegistryError> {
+) -> Result<Vec<String>, RegistryError> {
     let mut artifacts = change.open_table(ARTIFACTS)?;
     let mut dropped = Vec::new();
     for entry in artifacts.iter()? {
         let (file, record) = entry?;
-        let record: ArtifactRecord = read_record(file.value(), record.value())?;
+        let record: Ownership = read_record(file.value(), record.value())?;
         if record.only_for.as_ref() == Some(name) {
             dropped.push(file.value().to_owned());
         }
     }
-    for file in dropped {
+    for file in &dropped {
         artifacts.remove(file.as_str())?;
     }
-    Ok(())
+    Ok(dropped)
 }
 
-/// Of the digests of what went, those that no version and no engine has; the
-/// records of their code go.
+/// The records go of the code of these modules; the names of their files come back.
 pub(super) fn drop_artifacts(
     change: &WriteTransaction,
-    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-    dropped: BTreeSet<String>,
-) -> Result<HashSet<String>, RegistryError> {
-    if dropped.is_empty() {
-        return Ok(HashSet::new());
+    unused: &BTreeSet<Digest>,
+) -> Result<Vec<String>, RegistryError> {
+    let mut files = Vec::new();
+    if unused.is_empty() {
+        return Ok(files);
     }
-    let mut used = digests_of(versions)?;
-    if has_engines(change)? {
-        used.extend(digests_of_engines(&change.open_table(ENGINES)?)?);
+    let mut artifacts = change.open_table(ARTIFACTS)?;
+    for module in unused {
+        artifacts.retain_in(files_of(&module.to_string()).as_range(), |file, _| {
+            files.push(file.to_owned());
+            false
+        })?;
     }
-    let unused: HashSet<_> = dropped
-        .into_iter()
-        .filter(|digest| !used.contains(digest))
-        .collect();
-    change
-        .open_table(ARTIFACTS)?
-        .retain(|file, _| digest_part(file).is_some_and(|digest| !unused.contains(digest)))?;
-    Ok(unused)
+    Ok(files)
 }
 
 pub(super) fn versions_of(
@@ -112,19 +167,6 @@ pub(super) fn versions_of(
         found.insert(key.value().1, read_record(name.as_str(), value.value())?);
     }
     Ok(found)
-}
-
-/// The digests of all modules that versions have.
-pub(super) fn digests_of(
-    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-) -> Result<HashSet<String>, RegistryError> {
-    let mut used = HashSet::new();
-    for entry in versions.iter()? {
-        let (key, value) = entry?;
-        let record: VersionRecord = read_record(key.value().0, value.value())?;
-        used.extend(record.digests().map(|digest| digest.to_string()));
-    }
-    Ok(used)
 }
 
 /// Engines by name.
@@ -143,17 +185,6 @@ pub(super) fn engines_of(
         );
     }
     Ok(found)
-}
-
-/// The digests of all engines' components.
-pub(super) fn digests_of_engines(
-    engines: &impl ReadableTable<&'static str, &'static [u8]>,
-) -> Result<HashSet<String>, RegistryError> {
-    let engines = engines_of(engines)?;
-    Ok(engines
-        .values()
-        .map(|record| record.digest.to_string())
-        .collect())
 }
 
 /// All engines that a state of the store has.
@@ -180,18 +211,6 @@ pub(super) fn begin_engines(change: &WriteTransaction) -> Result<(), RegistryErr
         .open_table(META)?
         .insert(FORMAT_KEY, FORMAT_WITH_ENGINES)?;
     Ok(())
-}
-
-/// Whether a version or an engine has this digest.
-pub(super) fn is_used(
-    change: &WriteTransaction,
-    versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-    digest: Digest,
-) -> Result<bool, RegistryError> {
-    let digest = digest.to_string();
-    let of_engines =
-        has_engines(change)? && digests_of_engines(&change.open_table(ENGINES)?)?.contains(&digest);
-    Ok(of_engines || digests_of(versions)?.contains(&digest))
 }
 
 pub(super) fn read_name(text: &str) -> Result<FunctionName, RegistryError> {

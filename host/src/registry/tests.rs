@@ -69,6 +69,7 @@ fn artifact(code: &[u8]) -> Artifact {
         imports: vec!["wasi:cli/environment@0.2.0".into()],
         has_initialiser: true,
         code: code.into(),
+        proof: Proof::of(code),
     }
 }
 
@@ -92,6 +93,22 @@ fn numbers(registry: &Registry, function: &str) -> Vec<u64> {
     versions.into_keys().collect()
 }
 
+/// The code of a module that may be this function's, in memory.
+fn code_of(
+    registry: &Registry,
+    module: Digest,
+    generation: &str,
+    function: Option<&FunctionName>,
+) -> Option<Vec<u8>> {
+    let known = registry.artifact(module, generation, function).unwrap();
+    let code = registry.code(module, generation, function).unwrap()?;
+    let known = known.unwrap();
+    assert_eq!(known.bytes, code.bytes());
+    assert_eq!(known.digest, code.digest().unwrap());
+    assert_eq!(known.imports, artifact(b"").imports);
+    Some(code.read().unwrap())
+}
+
 #[test]
 fn functions_modules_and_artifacts_survive_a_restart() {
     let fixture = Fixture::new();
@@ -109,8 +126,8 @@ fn functions_modules_and_artifacts_survive_a_restart() {
     assert_eq!(names, [("a", 1), ("b", 1)]);
     let digest = functions[0].2.digest;
     assert_eq!(registry.module(digest).unwrap(), b"module a");
-    let found = registry.artifact(digest, GENERATION, None).unwrap();
-    assert_eq!(found, Some(artifact(b"code")));
+    let found = code_of(&registry, digest, GENERATION, None);
+    assert_eq!(found, Some(b"code".into()));
     assert_eq!(registry.artifact(digest, "other", None).unwrap(), None);
 }
 
@@ -164,10 +181,8 @@ fn an_engine_stays_as_long_as_it_is_there_or_a_script_has_it() {
     assert_eq!(registry.engines().unwrap()[&name("lua")], engine(b"two"));
     for module in [&b"one"[..], b"two"] {
         assert_eq!(registry.module(Digest::of(module)).unwrap(), module);
-        let code = registry
-            .artifact(Digest::of(module), GENERATION, None)
-            .unwrap();
-        assert_eq!(code, Some(artifact(b"engine code")));
+        let code = code_of(&registry, Digest::of(module), GENERATION, None);
+        assert_eq!(code, Some(b"engine code".into()));
     }
     assert!(registry.remove_engine(&name("lua")).unwrap());
     assert_eq!(
@@ -302,9 +317,68 @@ fn code_of_another_generation_is_replaced() {
     let digest = Digest::of(b"module");
     registry.store_artifact(digest, newer).unwrap();
     assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
-    let found = registry.artifact(digest, "newer", None).unwrap().unwrap();
-    assert_eq!(found.code, b"newer code");
+    let found = code_of(&registry, digest, "newer", None);
+    assert_eq!(found, Some(b"newer code".into()));
     assert_eq!(fixture.count("artifacts"), 1);
+}
+
+/// As a version of before code had pieces left it.
+fn forget_pieces(registry: &Registry, file: &str) {
+    let forgotten = registry.store.change(|change| {
+        let mut artifacts = change.open_table(ARTIFACTS)?;
+        let mut record: serde_json::Value =
+            read_record(file, artifacts.get(file)?.unwrap().value())?;
+        assert!(record.as_object_mut().unwrap().remove("pieces").is_some());
+        artifacts.insert(file, write_record(file, &record)?.as_slice())?;
+        Ok(())
+    });
+    forgotten.unwrap();
+}
+
+#[test]
+fn code_that_was_stored_without_pieces_is_used_and_gets_them() {
+    let fixture = Fixture::new();
+    let (_directory, registry) = fixture.open();
+    store(&registry, "a", b"module");
+    let digest = Digest::of(b"module");
+    let file = artifact_file(digest, GENERATION);
+    forget_pieces(&registry, &file);
+    let known = registry.artifact(digest, GENERATION, None).unwrap();
+    let record = registry.artifact_record(&file, None).unwrap().unwrap();
+    assert!(known.is_some() && record.pieces.is_some());
+    assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), known);
+    forget_pieces(&registry, &file);
+    assert_eq!(
+        code_of(&registry, digest, GENERATION, None),
+        Some(b"code".into())
+    );
+    forget_pieces(&registry, &file);
+    fs::write(fixture.path().join("artifacts").join(&file), "codf").unwrap();
+    assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
+    assert!(registry.code(digest, GENERATION, None).unwrap().is_none());
+}
+
+#[test]
+fn what_nothing_has_any_more_goes_and_what_is_shared_stays() {
+    let fixture = Fixture::new();
+    let (directory, registry) = fixture.open();
+    for number in 1..=KEPT + 2 {
+        let module = format!("module {}", number % 4);
+        assert_eq!(store(&registry, "a", module.as_bytes()), number);
+    }
+    store(&registry, "b", b"module 1");
+    let count = || (fixture.count("modules"), fixture.count("artifacts"));
+    assert_eq!(count(), (4, 4));
+    drop((directory, registry));
+    let (_directory, registry) = fixture.open();
+    registry.remove_function(&name("a")).unwrap();
+    assert_eq!(count(), (1, 1));
+    registry.remove_function(&name("b")).unwrap();
+    assert_eq!(count(), (0, 0));
+    // Names count once only, however often they are removed.
+    registry.remove_function(&name("b")).unwrap();
+    store(&registry, "c", b"module 1");
+    assert_eq!(count(), (1, 1));
 }
 
 #[test]
@@ -323,12 +397,11 @@ fn code_that_is_one_functions_is_nobody_elses() {
     };
     let found = |function: Option<&str>| {
         let function = function.map(name);
-        let found = registry.artifact(digest, GENERATION, function.as_ref());
-        found.unwrap()
+        code_of(&registry, digest, GENERATION, function.as_ref())
     };
     put("a");
     put("b");
-    assert_eq!(found(Some("a")), Some(code.clone()));
+    assert_eq!(found(Some("a")), Some(b"code".into()));
     assert_eq!((found(Some("b")), found(None)), (None, None));
     // The name is somebody else's next, and `b` still has the module.
     registry.remove_function(&name("a")).unwrap();
@@ -339,8 +412,8 @@ fn code_that_is_one_functions_is_nobody_elses() {
         artifact: &anybodys,
     };
     registry.store_artifact(digest, newer).unwrap();
-    assert_eq!(found(Some("a")), Some(anybodys.clone()));
-    assert_eq!(found(None), Some(anybodys));
+    assert_eq!(found(Some("a")), Some(b"anybody's code".into()));
+    assert_eq!(found(None), Some(b"anybody's code".into()));
 }
 
 #[test]
@@ -435,9 +508,9 @@ fn damaged_code_is_not_used_and_a_damaged_module_is_an_error() {
     let digest = Digest::of(b"module");
     let file = artifact_file(digest, GENERATION);
     fs::write(fixture.path().join("artifacts").join(&file), "codf").unwrap();
-    assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
+    assert_eq!(code_of(&registry, digest, GENERATION, None), None);
     fs::remove_file(fixture.path().join("artifacts").join(&file)).unwrap();
-    assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
+    assert_eq!(code_of(&registry, digest, GENERATION, None), None);
     fs::write(
         fixture.path().join("modules").join(digest.to_string()),
         "mod",

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::engine::{Code, CompileResult, Engine, Running, Seed, SeedResult};
+use faasw::engine::{Code, CompileResult, Engine, Running, Seed, SeedResult, Stored};
 use faasw::{FunctionKind, LogStream};
 use faasw_abi::wire::{RequestHead, ResponseHead};
 use faasw_pool::{
@@ -114,14 +114,17 @@ impl Engine for FakeEngine {
         })
     }
 
-    fn load<'a>(
-        &'a self,
-        _kind: FunctionKind,
-        code: &'a [u8],
-    ) -> Running<'a, Result<Arc<dyn Code>, PlatformError>> {
-        self.loaded.fetch_add(1, Ordering::Relaxed);
-        let code = self.code(code.to_vec());
-        Box::pin(async { Ok(code) })
+    fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
+        Box::pin(async move {
+            let read = match stored.here {
+                Some(code) => Some(code),
+                None => stored.source.read().await.map(Arc::new),
+            };
+            Ok(read.map(|code| {
+                self.loaded.fetch_add(1, Ordering::Relaxed);
+                self.code(code.read().unwrap())
+            }))
+        })
     }
 
     fn shutdown(&self) -> Running<'_, ()> {

@@ -119,6 +119,11 @@ impl Bench {
         self.runtime.block_on(future)
     }
 
+    /// Where clients can run beside the test.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     /// Deploys once per name.
     pub fn function(&self, name: &str, path: &str, options: FunctionOptions) -> Deployed {
         let mut deployed = self

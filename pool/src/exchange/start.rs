@@ -29,8 +29,8 @@ impl Exchange {
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
         if !self.has_rested() {
-            let (ram_bytes, code) = (self.seed.ram_bytes(), self.seed.code());
-            Box::pin(self.instance.fork(ram_bytes, code)).await?;
+            let ram_bytes = self.seed.ram_bytes();
+            Box::pin(self.instance.fork(ram_bytes)).await?;
         }
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;

@@ -47,7 +47,7 @@ fn frozen_with(bytes: &[u8]) -> Frozen {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END, bytes).unwrap();
     let layer = layer.freeze(1).unwrap();
-    Frozen::new(None, layer, Beside::of(&VcpuState::new_zeroed()), 5).unwrap()
+    Frozen::new(None, layer, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap()
 }
 
 fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
@@ -231,7 +231,7 @@ fn an_image_is_good_over_its_own_parent_only() {
     let child = Frozen::new(
         Some(parent.clone()),
         layer,
-        Beside::of(&VcpuState::new_zeroed()),
+        Box::new(VcpuState::new_zeroed()).into(),
         5,
     );
     let child = child.unwrap();

@@ -22,13 +22,16 @@ pub struct Instance {
     pub from: Arc<Frozen>,
     /// Whether that is its function's seed.
     pub is_own: bool,
+    /// Its function's code, until it is forked.
+    code: Option<Arc<Code>>,
     /// Generation of the working set that it was forked with.
     pub generation: u32,
 }
 
 impl Instance {
-    /// A shell that is to be forked from `from`; `is_own` where that is its function's seed.
-    pub fn new(ready: Ready, from: Arc<Frozen>, is_own: bool) -> Self {
+    /// A shell that is to be forked from `from`, with this code; `is_own` where that is its
+    /// function's seed.
+    pub fn new(ready: Ready, from: Arc<Frozen>, is_own: bool, code: Option<Arc<Code>>) -> Self {
         let Ready { shell, mailbox } = ready;
         Self {
             shell,
@@ -36,15 +39,18 @@ impl Instance {
             uses: 0,
             from,
             is_own,
+            code,
             generation: 0,
         }
     }
 
-    /// Makes its shell an instance of a function that has `ram_bytes` of RAM and this code.
+    /// Makes its shell an instance of a function that has `ram_bytes` of RAM and its code.
     ///
     /// # Errors
     /// When the shell is gone.
-    pub async fn fork(&mut self, ram_bytes: u64, code: &Code) -> Result<(), PlatformError> {
+    pub async fn fork(&mut self, ram_bytes: u64) -> Result<(), PlatformError> {
+        // The shell has it mapped then.
+        let code = self.code.take();
         let working_set = self.from.working_set().current();
         self.generation = working_set.generation;
         self.from.count_fork();
@@ -54,7 +60,7 @@ impl Instance {
                 ram_bytes,
                 &working_set,
                 &self.mailbox,
-                Some(code),
+                code.as_deref(),
             )
             .await
     }

@@ -299,7 +299,10 @@ impl Keeper {
             places: Mutex::default(),
         });
         let mut all = self.all();
-        all.retain(|parking| parking.strong_count() > 0);
+        // Looked through when there is no room, which is the rarer the more there are.
+        if all.len() == all.capacity() {
+            all.retain(|parking| parking.strong_count() > 0);
+        }
         all.push(Arc::downgrade(&parking));
         parking
     }

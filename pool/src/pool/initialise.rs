@@ -19,6 +19,7 @@ use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
 use crate::exchange::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
 use crate::seeds::{FreezeReport, FunctionSpec, Seed};
+use crate::snapshots::KeptCode;
 
 /// What came of having code made so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Pool {
             has_initialiser: report.has_initialiser,
             is_engine: report.is_engine,
             initialising,
-            code: Arc::new(code),
+            code: Arc::new(KeptCode::here(Arc::new(code))),
         };
         Ok((compiled, cache))
     }

@@ -81,7 +81,7 @@ impl Pool {
         seed.make_again();
         // All that has no function's code is there then.
         self.inner.tree.linked().await?;
-        seed.nearest()
+        seed.nearest().await
     }
 
     /// A shell that is to be forked from `origin`, and do what is missing.
@@ -90,7 +90,7 @@ impl Pool {
             recipe.command(&mut ready.mailbox)?;
         }
         let is_own = origin.is_own();
-        Ok(Instance::new(ready, origin.from, is_own))
+        Ok(Instance::new(ready, origin.from, is_own, origin.code))
     }
 
     /// Starts an exchange whose microVM was gone before it began in a shell that is
@@ -156,8 +156,8 @@ impl Pool {
                 let made = async {
                     let origin = Origin::own(frozen.clone());
                     let (ready, _) = stock.take(&frozen, origin.parent()).await?;
-                    let mut instance = Instance::new(ready, frozen.clone(), true);
-                    instance.fork(seed.ram_bytes(), seed.code()).await?;
+                    let mut instance = Self::instance(ready, origin)?;
+                    instance.fork(seed.ram_bytes()).await?;
                     Ok::<_, PlatformError>(instance)
                 };
                 match made.await {

@@ -1,6 +1,6 @@
 //! A language engine, and how its seed is made.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
@@ -18,19 +18,17 @@ use crate::error::SeedError;
 use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{CodeDigest, Frozen, KeptCode};
 
 /// An engine, and how its seed is made.
 #[derive(Debug)]
 pub struct EngineVersion {
     name: String,
     number: u64,
-    code: Arc<Code>,
+    code: Arc<KeptCode>,
     ram_bytes: u64,
-    commands: Commands,
+    config: SeedConfig,
     time_limit: Duration,
-    /// Once it was asked for.
-    image: OnceLock<ImageOf>,
 }
 
 impl EngineVersion {
@@ -41,7 +39,7 @@ impl EngineVersion {
     pub fn new(
         name: &str,
         number: u64,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
     ) -> Result<Self, SeedError> {
         let ram_bytes = ram_of(ENGINE_MEMORY)?;
@@ -53,19 +51,13 @@ impl EngineVersion {
             arguments: vec![name.as_bytes().to_vec()],
             environment: Vec::new(),
         };
-        let code_bytes = code.bytes();
         Ok(Self {
             name: name.to_owned(),
             number,
             code: code.clone(),
             ram_bytes,
-            commands: Commands::of(&[
-                Command::Grow { ram_bytes },
-                Command::Load { code_bytes, config },
-                Command::Instantiate,
-            ]),
+            config,
             time_limit,
-            image: OnceLock::new(),
         })
     }
 
@@ -80,16 +72,33 @@ impl EngineVersion {
     /// # Errors
     /// The system's.
     pub fn image(&self) -> Result<ImageOf, Errno> {
-        if let Some(known) = self.image.get() {
-            return Ok(known.clone());
-        }
-        let of = ImageOf::engine(&self.code.digest()?, self.commands.bytes());
-        Ok(self.image.get_or_init(|| of).clone())
+        Ok(self.image_of(&self.code.digest()?))
     }
 
-    /// The same, if that was asked for before: it takes a look at all of its code.
-    pub fn known_image(&self) -> Option<&ImageOf> {
-        self.image.get()
+    /// The same, as far as it is known without a look at all of its code.
+    pub fn known_image(&self) -> Option<ImageOf> {
+        let digest = self.code.known_digest()?;
+        Some(self.image_of(&digest))
+    }
+
+    fn image_of(&self, digest: &CodeDigest) -> ImageOf {
+        let commands = self.commands(self.code.bytes());
+        ImageOf::engine(digest, commands.bytes())
+    }
+
+    /// What has a guest become it, whose code has so many bytes.
+    fn commands(&self, code_bytes: u64) -> Commands {
+        let (ram_bytes, config) = (self.ram_bytes, self.config.clone());
+        Commands::of(&[
+            Command::Grow { ram_bytes },
+            Command::Load { code_bytes, config },
+            Command::Instantiate,
+        ])
+    }
+
+    /// Its compiled code, wherever that is.
+    pub fn code(&self) -> &Arc<KeptCode> {
+        &self.code
     }
 
     /// What it is called among seeds.
@@ -98,8 +107,13 @@ impl EngineVersion {
     }
 
     /// Whether it is this code.
-    pub fn is_of(&self, code: &Arc<Code>) -> bool {
-        Arc::ptr_eq(&self.code, code)
+    pub fn is_of(&self, code: &Arc<KeptCode>) -> bool {
+        let own = &self.code;
+        let known = || {
+            own.known_digest()
+                .filter(|_| own.may_leave() && code.may_leave())
+        };
+        Arc::ptr_eq(own, code) || known().is_some_and(|own| code.known_digest() == Some(own))
     }
 
     /// Makes its seed. What an engine draws, each request of any script would have.
@@ -109,8 +123,9 @@ impl EngineVersion {
     pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
         let making = async {
             let mut mailbox = Mailbox::new()?;
-            mailbox.put_commands(&self.commands)?;
-            let (ram, code) = (self.ram_bytes, Some(&*self.code));
+            let code = self.code.get().await?;
+            mailbox.put_commands(&self.commands(code.bytes()))?;
+            let (ram, code) = (self.ram_bytes, Some(&*code));
             let mut making = Making::fork(stock, parent, ram, mailbox, code, own_log()).await?;
             making.reach(Ring::Ready).await?;
             let did = making.drawn()?;

@@ -132,11 +132,6 @@ impl Function {
         frozen.filter(|frozen| !frozen.layer().has_failed())
     }
 
-    /// Its compiled code.
-    pub(crate) fn code(&self) -> &Code {
-        self.version.code()
-    }
-
     /// Bytes that its guests may come to have for it.
     pub(crate) fn memory_limit(&self) -> u64 {
         self.version.memory_limit()
@@ -182,14 +177,20 @@ impl Function {
     /// fork, AFaaS §4.1).
     ///
     /// # Errors
-    /// When nothing is, not even what all share.
-    pub(crate) fn nearest(&self) -> Result<Origin, PlatformError> {
+    /// When nothing is, not even what all share; when its code cannot be brought back.
+    pub(crate) async fn nearest(&self) -> Result<Origin, PlatformError> {
+        let code = self.version.code().get().await?;
         let nearest = self.seeds.nearest(self.key);
         let (from, missing) = nearest.ok_or_else(|| {
             let what = "there is no seed that a function descends from".to_owned();
             PlatformError::Protocol(what)
         })?;
-        Ok(Origin { from, missing })
+        let code = Some(code);
+        Ok(Origin {
+            from,
+            missing,
+            code,
+        })
     }
 
     /// Has its image written anew: more is known of its seed than when it was made.
@@ -213,10 +214,11 @@ impl Function {
         let frozen = self.frozen();
         let parent = match &frozen {
             Some(frozen) => frozen.parent().cloned(),
-            None => self.nearest().ok().and_then(|origin| {
-                let is_parent = origin.missing.len() == 1;
-                is_parent.then_some(origin.from)
-            }),
+            None => {
+                let nearest = self.seeds.nearest(self.key);
+                let parent = nearest.filter(|(_, missing)| missing.len() == 1);
+                parent.map(|(from, _)| from)
+            }
         };
         let parent = parent.and_then(|parent| parent.content());
         library.describe(&self.recipe, parent, frozen).await
@@ -290,12 +292,15 @@ pub struct Origin {
     pub from: Arc<Frozen>,
     /// The steps that are missing, in their order.
     pub missing: Vec<Arc<Recipe>>,
+    /// The function's code.
+    pub code: Option<Arc<Code>>,
 }
 
 impl Origin {
     /// The function's own seed.
     pub fn own(frozen: Arc<Frozen>) -> Self {
         Self {
+            code: frozen.state().code().cloned(),
             from: frozen,
             missing: Vec::new(),
         }

@@ -25,7 +25,7 @@ use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::images::{Images, Place, Restored};
 use crate::shells::Stock;
-use crate::snapshots::{Frozen, Outcome, Pager};
+use crate::snapshots::{Code, Frozen, Outcome, Pager};
 
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
@@ -234,6 +234,7 @@ impl Seeds {
                 // Nobody else's initialisation is in its way.
                 let begun = Instant::now();
                 let restored = seeds.restored(key, &recipe, parent.as_ref(), owner).await;
+                let (restored, code) = restored?;
                 if let Some(frozen) = restored {
                     return Ok((frozen, begun.elapsed()));
                 }
@@ -244,6 +245,9 @@ impl Seeds {
                 let stock = seeds.stock.upgrade().ok_or(PlatformError::SpawnerGone)?;
                 let started = Instant::now();
                 let made = recipe.make(&stock, parent.as_ref()).await?;
+                if let Some(code) = code {
+                    recipe.gives_code(&made, code);
+                }
                 let frozen = Arc::new(made.owned_by(owner));
                 seeds.keep_image(&recipe, &frozen);
                 Ok((frozen, started.elapsed()))
@@ -282,25 +286,50 @@ impl Seeds {
         stock.is_some_and(|stock| stock.tells_faults())
     }
 
-    /// A seed as its image has it, if there is one. Some of its memory may be on its way.
+    /// A seed as its image has it, if there is one, and its code, which is brought meanwhile. Some
+    /// of its memory may be on its way.
     async fn restored(
         self: &Arc<Self>,
         key: Key,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-    ) -> Option<Arc<Frozen>> {
-        let library = self.images.as_ref()?;
+    ) -> Result<(Option<Arc<Frozen>>, Option<Arc<Code>>), PlatformError> {
+        let begun = Instant::now();
+        let kept = recipe.code();
+        let known = kept.and_then(|kept| kept.known_digest());
         let in_parts = self.reads_in_parts();
-        let restored = library.restore(recipe, parent, owner, in_parts).await;
-        if let Some(version) = recipe.version() {
+        let reading = async {
+            let library = self.images.as_ref()?;
+            let restored = library.restore(recipe, parent, owner, in_parts).await;
+            Some((restored?, begun.elapsed()))
+        };
+        let bringing = async {
+            match kept {
+                Some(kept) => kept.get().await.map(|code| Some((code, begun.elapsed()))),
+                None => Ok(None),
+            }
+        };
+        let (restored, brought) = tokio::join!(reading, bringing);
+        let (code, code_took) = brought?.unzip();
+        // Where it was compiled again, the image may be another code's.
+        let is_its = known.is_none() || kept.and_then(|kept| kept.known_digest()) == known;
+        let (restored, image_took) = restored.filter(|_| is_its).unzip();
+        if let Some(version) = recipe.version().filter(|_| self.images.is_some()) {
             match restored {
                 Some(_) => version.was_restored(),
                 None => version.note_image(None),
             }
         }
-        let Restored { frozen, filling } = restored?;
+        let Some(Restored { frozen, filling }) = restored else {
+            return Ok((None, code));
+        };
+        let seed = recipe.name();
+        tracing::debug!(seed, ?image_took, ?code_took, "a seed was read");
         let frozen = Arc::new(frozen);
+        if let Some(code) = &code {
+            recipe.gives_code(&frozen, code.clone());
+        }
         if let Some((filling, place)) = filling {
             let pager = Pager::new(filling);
             frozen.state().is_brought_by(&pager);
@@ -326,10 +355,10 @@ impl Seeds {
             );
             if let Err(error) = started {
                 tracing::warn!(%error, "no thread for the rest of a seed");
-                return None;
+                return Ok((None, code));
             }
         }
-        Some(frozen)
+        Ok((Some(frozen), code))
     }
 
     /// A seed's memory will never be whole: nothing is forked from it any more, and it is made anew,
@@ -351,6 +380,24 @@ impl Seeds {
     /// Bytes of a seed's image, as they were noted last.
     pub fn image_bytes(&self, recipe: &Recipe) -> Option<u64> {
         self.images.as_ref()?.known_bytes(recipe)
+    }
+
+    /// Waits until the images are written of all seeds that were made so far.
+    pub async fn images_are_written(&self) {
+        if let Some(library) = &self.images {
+            library.is_up_to_date().await;
+        }
+    }
+
+    /// Whether less than half of what seeds may take is taken.
+    pub fn is_half_empty(&self) -> bool {
+        self.bytes() <= self.budget / 2
+    }
+
+    /// Evicts a seed that nobody has: it was there to be looked at only.
+    pub fn let_rest(&self, key: Key) {
+        let gone = self.lock().evict(&[key]);
+        self.evicted(gone);
     }
 
     /// Finds out whether there is an image of a function version.

@@ -12,7 +12,7 @@ use super::engine::EngineVersion;
 use super::graph::Seeds;
 use super::recipe::Recipe;
 use crate::error::SeedError;
-use crate::snapshots::{Code, Frozen, describe};
+use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
 
 /// How many ancestors an engine has.
@@ -62,8 +62,13 @@ impl LanguageEngine {
     }
 
     /// Whether it is this code.
-    pub(super) fn is_of(&self, code: &Arc<Code>) -> bool {
+    pub(super) fn is_of(&self, code: &Arc<KeptCode>) -> bool {
         self.version.is_of(code)
+    }
+
+    /// Its compiled code, which its scripts share.
+    pub(super) fn code(&self) -> &Arc<KeptCode> {
+        self.version.code()
     }
 
     /// Whether its seed is in memory. It may not be made yet, or have been evicted.

@@ -16,7 +16,7 @@ use super::graph::For;
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
 use crate::error::{InvokeError, SeedError};
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Frozen, KeptCode};
 
 /// An initialisation that takes longer is waited for rather than repeated by every
 /// request that comes meanwhile.
@@ -74,8 +74,9 @@ impl Function {
         takes <= REPEATED_MOST && (takes + LOADING) * MARGIN <= limit
     }
 
-    /// Has its seed made when nothing else is, unless a request asks for it before.
-    fn make_in_the_background(self: &Arc<Self>) {
+    /// Has its seed made when nothing else is, unless a request asks for it before, or half of the
+    /// memory for seeds is taken.
+    pub(crate) fn make_in_the_background(self: &Arc<Self>) {
         let seeds = self.seeds();
         let makings = seeds.makings().clone();
         // The function may be removed before its turn comes, and the pool end.
@@ -84,13 +85,32 @@ impl Function {
             let _turn = makings.ahead_of_requests().await;
             let Some(made) = function.upgrade().and_then(|function| {
                 let is_there = function.frozen().is_some();
-                (!is_there).then(|| function.seeds().ask(function.key(), For::Now))
+                (!is_there && function.seeds().is_half_empty())
+                    .then(|| function.seeds().ask(function.key(), For::Now))
             }) else {
                 return;
             };
             // It is told in the log why it was not made.
             let _ = made.await;
         });
+    }
+}
+
+impl Function {
+    /// Has its seed made or read when nothing else is, and an image of it written where there is
+    /// none that is good; then it rests, unless somebody has taken it meanwhile.
+    pub(crate) async fn have_image(&self) {
+        let seeds = self.seeds();
+        let _turn = seeds.makings().ahead_of_requests().await;
+        let was_there = self.frozen().is_some();
+        // It is told in the log why it was not made.
+        if let Ok(Ok(frozen)) = seeds.ask(self.key(), For::Now).await {
+            seeds.images_are_written().await;
+            drop(frozen);
+            if !was_there {
+                seeds.let_rest(self.key());
+            }
+        }
     }
 }
 
@@ -105,8 +125,8 @@ fn of_a_request(error: SeedError) -> InvokeError {
     }
 }
 
-/// Takes up a function of which a seed was made before. This one's is made when there
-/// is nothing else to make, or when a request asks for it.
+/// Takes up a function of which a seed was made before. This one's is made when a request
+/// asks for it, or whoever has it.
 ///
 /// # Errors
 /// When its memory or configuration is more than a guest can have.
@@ -114,12 +134,11 @@ pub fn adopt(
     tree: &Tree,
     spec: &FunctionSpec,
     kind: FunctionKind,
-    code: &Arc<Code>,
+    code: &Arc<KeptCode>,
     time_limit: Duration,
     known: Known,
 ) -> Result<Seed, SeedError> {
     let function = tree.new_function(spec, kind, code, time_limit, Some(known))?;
     tree.add(&function);
-    function.make_in_the_background();
     Ok(Seed::new(function))
 }

@@ -8,14 +8,20 @@ use std::thread;
 use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Content, Owner};
 use faasw_words::ImageInfo;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::recipe::Recipe;
 use crate::images::{ImageId, Images, Place, Restored};
 use crate::snapshots::Frozen;
 
-/// A seed whose image is to be written, unless it leaves memory before.
-type Order = (Arc<Recipe>, Weak<Frozen>);
+/// What whoever writes images is to do.
+#[derive(Debug)]
+enum Order {
+    /// Write a seed's, unless it leaves memory before.
+    Write(Arc<Recipe>, Weak<Frozen>),
+    /// Say that all orders before this are done.
+    Tell(oneshot::Sender<()>),
+}
 
 /// Images, and who writes them: one after the other, in the order in which their seeds were
 /// made. So a parent has its content before its child is written.
@@ -70,7 +76,7 @@ impl Library {
             if let Some(version) = recipe.version()
                 && !version.image_id().is_some_and(is_there)
             {
-                // What it would have to be good for takes a look at all of its code.
+                // What it would have to be good for need not be found out.
                 return None;
             }
             let of = recipe.image().ok()??;
@@ -152,14 +158,31 @@ impl Library {
             return;
         }
         // Without a writer there are no images, and nobody misses them.
-        let _ = self.orders.send((recipe.clone(), Arc::downgrade(frozen)));
+        let order = Order::Write(recipe.clone(), Arc::downgrade(frozen));
+        let _ = self.orders.send(order);
+    }
+
+    /// Waits until all that was ordered so far is written.
+    pub async fn is_up_to_date(&self) {
+        let (teller, told) = oneshot::channel();
+        let _ = self.orders.send(Order::Tell(teller));
+        // Where nobody writes, nobody says so.
+        let _ = told.await;
     }
 }
 
 fn write_all(images: &Images, orders: &Receiver<Order>) {
     // Nobody waits for this, however much there is.
     images.tidy();
-    while let Ok((recipe, frozen)) = orders.recv() {
+    while let Ok(order) = orders.recv() {
+        let (recipe, frozen) = match order {
+            Order::Write(recipe, frozen) => (recipe, frozen),
+            Order::Tell(teller) => {
+                // Who has gone away does not listen.
+                let _ = teller.send(());
+                continue;
+            }
+        };
         if let Some(frozen) = frozen.upgrade()
             && frozen.layer().is_whole()
             && let Ok(Some(of)) = recipe.image()

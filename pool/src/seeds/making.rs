@@ -20,7 +20,7 @@ use super::boot_image;
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
 use crate::shells::{Event, Ready, Shell, Stock};
-use crate::snapshots::{Beside, Code, Frozen};
+use crate::snapshots::{Code, Frozen};
 
 /// What an instantiation did.
 pub struct Instantiated {
@@ -374,7 +374,7 @@ impl Making {
                 (layer, state, Some(parent))
             }
         };
-        let frozen = Frozen::new(parent, layer, Beside::of(&state), monotonic_nanoseconds);
+        let frozen = Frozen::new(parent, layer, state.into(), monotonic_nanoseconds);
         Ok(frozen.map_err(system)?)
     }
 }

@@ -35,7 +35,9 @@ pub use self::later::adopt;
 pub use self::making::Making;
 #[cfg(feature = "trial")]
 pub use self::recipe::Recipe;
-pub use self::spec::{FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
+pub use self::spec::{
+    FreezePolicy, FreezeReport, FunctionSpec, Known, Script, ScriptFiles, ScriptSource, WarmUp,
+};
 #[cfg(feature = "trial")]
 pub use self::step::{Guest, Step};
 pub use self::tree::Tree;

@@ -24,7 +24,7 @@ use crate::error::{PlatformError, SeedError};
 use crate::images::{ImageOf, Images};
 use crate::mailbox::Mailbox;
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Code, Frozen, KeptCode};
 
 /// How long a step that runs no tenant's code may take.
 const OWN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ impl Recipe {
     pub fn function(
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
         known: Option<Known>,
         deployment: u64,
@@ -102,7 +102,7 @@ impl Recipe {
             }
             Self::Engine(engine) => {
                 let of = engine.known_image()?;
-                Some(images.file_name(of).into())
+                Some(images.file_name(&of).into())
             }
             Self::Function(version) => version.image_file(images).map(Cow::Borrowed),
             #[cfg(feature = "trial")]
@@ -130,6 +130,26 @@ impl Recipe {
         }
     }
 
+    /// The code that its instances run, wherever that is; none where no function's has run.
+    pub fn code(&self) -> Option<&Arc<KeptCode>> {
+        match self {
+            Self::Boot | Self::Link => None,
+            Self::Engine(engine) => Some(engine.code()),
+            Self::Function(version) => Some(version.code()),
+            // It has it itself.
+            #[cfg(feature = "trial")]
+            Self::Commands(_) => None,
+        }
+    }
+
+    /// Has what it made keep the code that its instances run. A script's is its engine's, which
+    /// counts it.
+    pub fn gives_code(&self, frozen: &Frozen, code: Arc<Code>) {
+        let is_script = self.version().is_some_and(|version| version.is_script());
+        let counted = self.code().filter(|_| !is_script);
+        frozen.state().hold(code, counted.cloned());
+    }
+
     /// Whether its seed stays for ever: what no function can do without.
     pub fn is_pinned(&self) -> bool {
         matches!(self, Self::Boot | Self::Link)
@@ -145,7 +165,7 @@ impl Recipe {
             Self::Boot => Ok(()),
             Self::Link => mailbox.put_commands(&Commands::of(&[Command::Link])),
             Self::Function(version) if !version.is_script() => {
-                mailbox.put_commands(version.become_ready())
+                mailbox.put_commands(&version.become_ready())
             }
             Self::Engine(_) | Self::Function(_) => Err(PlatformError::Protocol(
                 "a script is taken before any request".to_owned(),

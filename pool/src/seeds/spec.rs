@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::wire::{Pair, RequestHead};
+use faasw_text::Line;
 pub use faasw_words::FreezePolicy;
 
+use crate::error::PlatformError;
 use crate::images::ImageId;
 use crate::sink::LogSink;
+use crate::snapshots::Bringing;
 
 /// What the memories of a language engine may have before it has a script.
 pub const ENGINE_MEMORY: u64 = 128 << 20;
@@ -71,15 +74,51 @@ impl WarmUp {
 pub struct Script {
     /// What the engine is called.
     pub engine: String,
-    /// The script's files, as [`faasw_abi::script`] has them.
-    pub files: Bytes,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Its files, as [`faasw_abi::script`] has them.
+    pub files: ScriptFiles,
+}
+
+/// Where a script's files are.
+#[derive(Clone, Debug)]
+pub enum ScriptFiles {
+    /// Here.
+    Here(Bytes),
+    /// There, until its seed has to be made.
+    Stored(Arc<dyn ScriptSource>),
+}
+
+/// Where a script's files are that are not in memory.
+pub trait ScriptSource: fmt::Debug + Send + Sync {
+    /// Reads them, proven to be what was stored.
+    ///
+    /// # Errors
+    /// Why they cannot be had.
+    fn read(&self) -> Bringing<'_, Result<Bytes, String>>;
+}
+
+impl Script {
+    /// Its files.
+    ///
+    /// # Errors
+    /// When they are stored and cannot be had.
+    pub(super) async fn files(&self) -> Result<Bytes, PlatformError> {
+        match &self.files {
+            ScriptFiles::Here(files) => Ok(files.clone()),
+            ScriptFiles::Stored(source) => {
+                let read = source.read().await;
+                read.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Script")
             .field("engine", &self.engine)
-            .field("bytes", &self.files.len())
+            .field("bytes", &self.bytes)
             .finish()
     }
 }

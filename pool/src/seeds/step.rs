@@ -11,7 +11,7 @@ use super::spec::FunctionSpec;
 use crate::error::SeedError;
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Frozen, KeptCode};
 
 /// What a guest of a tree of a test does, and what tells it from others.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Guest {
     /// Its code.
-    pub code: Arc<Code>,
+    pub code: Arc<KeptCode>,
     /// Bytes of its RAM.
     pub ram_bytes: u64,
     /// Where it logs, and what else there is of a function.
@@ -56,7 +56,8 @@ impl Step {
             spec,
         } = &*self.guest;
         let log = LogLines::new(spec.log.clone(), 0);
-        let code = Some(&**code);
+        let code = code.get().await?;
+        let code = Some(&*code);
         let mut making = Making::fork(stock, parent, *ram_bytes, mailbox, code, log).await?;
         making.reach(self.to).await?;
         making.freeze().await

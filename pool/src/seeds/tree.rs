@@ -29,8 +29,11 @@ use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::instances::Keeper;
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen, describe};
+use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
+
+/// Accounts of functions among which those that nobody has are not looked for.
+const HOLDINGS: usize = 64;
 
 /// All seeds of a pool, and the functions that have them.
 #[derive(Debug)]
@@ -42,8 +45,9 @@ pub struct Tree {
     function_budget: u64,
     functions: Mutex<Vec<Weak<Function>>>,
     engines: Mutex<Vec<Weak<LanguageEngine>>>,
-    /// By function name, of whatever version.
-    holdings: Mutex<BTreeMap<String, Weak<Holding>>>,
+    /// By function name, of whatever version; and how many there were when those that nobody
+    /// has were looked for last.
+    holdings: Mutex<(BTreeMap<String, Weak<Holding>>, usize)>,
     /// Number of the next function.
     next_number: AtomicU64,
     /// Number of the next version.
@@ -96,7 +100,7 @@ impl Tree {
             function_budget,
             functions: Mutex::default(),
             engines: Mutex::default(),
-            holdings: Mutex::default(),
+            holdings: Mutex::new((BTreeMap::new(), HOLDINGS)),
             next_number: AtomicU64::new(0),
             next_deployment: AtomicU64::new(0),
         })
@@ -114,6 +118,11 @@ impl Tree {
         made(asked).await.map_err(platform)
     }
 
+    /// Waits until the images are written of all seeds that were made so far.
+    pub async fn images_are_written(&self) {
+        self.seeds.images_are_written().await;
+    }
+
     /// A function version that the tree does not have yet.
     ///
     /// # Errors
@@ -122,7 +131,7 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
         known: Option<Known>,
     ) -> Result<Arc<Function>, SeedError> {
@@ -131,6 +140,8 @@ impl Tree {
             Some(script) => Some(self.engine(&script.engine, code, time_limit)?),
             None => None,
         };
+        // All scripts of an engine have one code, whoever brings it.
+        let code = engine.as_ref().map_or(code, |engine| engine.code());
         let recipe = Recipe::function(spec, kind, code, time_limit, known, deployment)?;
         if let Some(version) = recipe.version().filter(|_| known.is_some()) {
             self.seeds.look_for_image(version);
@@ -149,7 +160,7 @@ impl Tree {
     pub fn engine(
         &self,
         name: &str,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
         let mut engines = lock(&self.engines);
@@ -185,7 +196,7 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
     ) -> Result<(Seed, FreezeReport, Arc<Frozen>), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
@@ -206,7 +217,7 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
         known: Known,
     ) -> Result<Result<Seed, ImageError>, SeedError> {
@@ -229,11 +240,14 @@ impl Tree {
 
     /// The account of the versions of one function.
     fn holding(&self, name: &str) -> Arc<Holding> {
-        let mut holdings = lock(&self.holdings);
+        let (holdings, kept) = &mut *lock(&self.holdings);
         if let Some(holding) = holdings.get(name).and_then(Weak::upgrade) {
             return holding;
         }
-        holdings.retain(|_, holding| holding.strong_count() > 0);
+        if holdings.len() >= 2 * *kept {
+            holdings.retain(|_, holding| holding.strong_count() > 0);
+            *kept = holdings.len().max(HOLDINGS);
+        }
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let holding = Holding::new(number, self.function_budget, self.seeds.clone());
         holdings.insert(name.to_owned(), Arc::downgrade(&holding));
@@ -243,7 +257,10 @@ impl Tree {
     /// Takes a function up.
     pub(super) fn add(&self, function: &Arc<Function>) {
         let mut functions = lock(&self.functions);
-        functions.retain(|function| function.strong_count() > 0);
+        // Looked through when there is no room, which is the rarer the more there are.
+        if functions.len() == functions.capacity() {
+            functions.retain(|function| function.strong_count() > 0);
+        }
         functions.push(Arc::downgrade(function));
         function.holding().add(function.key(), function.parking());
     }

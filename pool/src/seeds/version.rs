@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::images::{ImageId, ImageOf, Images};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Frozen, KeptCode};
 
 /// How long warming up may take where requests wait for a seed that is made again.
 const WARM_AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,14 +41,10 @@ pub struct Version {
     deployment: u64,
     spec: FunctionSpec,
     kind: FunctionKind,
-    code: Arc<Code>,
+    code: Arc<KeptCode>,
     memory_limit: u64,
     ram_bytes: u64,
-    /// What has a guest load it.
-    load: Commands,
-    /// What has a guest become it where its seed is missing: a request instantiates what is
-    /// only loaded, but does not initialise.
-    become_ready: Commands,
+    config: SeedConfig,
     /// What has it answer requests that nobody made, once it is ready.
     warm_ups: Vec<Command>,
     time_limit: Duration,
@@ -128,7 +124,7 @@ impl Version {
     pub fn new(
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<Code>,
+        code: &Arc<KeptCode>,
         time_limit: Duration,
         known: Option<Known>,
         deployment: u64,
@@ -136,7 +132,7 @@ impl Version {
         let memory_limit = match &spec.script {
             // Its guests are an engine's, whose RAM does not become less, and have to
             // receive it.
-            Some(script) => spec.memory_limit.max(ENGINE_MEMORY) + script.files.len() as u64,
+            Some(script) => spec.memory_limit.max(ENGINE_MEMORY) + script.bytes,
             None => spec.memory_limit,
         };
         let ram_bytes = ram_of(memory_limit)?;
@@ -152,18 +148,8 @@ impl Version {
         if length as u64 > CONFIGURATION_MAX {
             return Err(SeedError::ConfigTooLarge(length, CONFIGURATION_MAX));
         }
-        let code_bytes = code.bytes();
         if kind != FunctionKind::HttpComponent && !spec.warm_ups.is_empty() {
             return Err(SeedError::WarmUpOfCommand);
-        }
-        let become_it = match spec.script {
-            Some(_) => Command::Script { config },
-            None => Command::Load { code_bytes, config },
-        };
-        let mut commands = vec![Command::Grow { ram_bytes }, become_it];
-        let load = Commands::of(&commands);
-        if let Some(export) = spec.init.clone() {
-            commands.extend([Command::Instantiate, Command::Evaluate { export }]);
         }
         let learnt = known.map_or_else(Learnt::default, |known| Learnt {
             was_made: true,
@@ -178,8 +164,7 @@ impl Version {
             code: code.clone(),
             memory_limit,
             ram_bytes,
-            load,
-            become_ready: Commands::of(&commands),
+            config,
             warm_ups: warm_ups(spec)?,
             time_limit,
             image_bytes: AtomicU64::new(0),
@@ -205,8 +190,12 @@ impl Version {
             return Ok(None);
         };
         let code = self.code.digest()?;
+        let (load, become_ready) = (
+            self.commands_to_load(self.code.bytes()),
+            self.become_ready(),
+        );
         // All else that it depends on the version says, which has the image.
-        let purpose = [&code[..], self.load.bytes(), self.become_ready.bytes()];
+        let purpose = [&code[..], load.bytes(), become_ready.bytes()];
         Ok(Some(ImageOf::function(&id, &purpose)))
     }
 
@@ -263,13 +252,33 @@ impl Version {
         &self.spec.name
     }
 
-    /// What has a guest become it where its seed is missing.
-    pub fn become_ready(&self) -> &Commands {
-        &self.become_ready
+    /// What has a guest load it, whose code has so many bytes.
+    fn commands_to_load(&self, code_bytes: u64) -> Commands {
+        Commands::of(&self.loading(code_bytes))
     }
 
-    /// Its compiled code.
-    pub fn code(&self) -> &Code {
+    fn loading(&self, code_bytes: u64) -> Vec<Command> {
+        let config = self.config.clone();
+        let ram_bytes = self.ram_bytes;
+        let become_it = match self.spec.script {
+            Some(_) => Command::Script { config },
+            None => Command::Load { code_bytes, config },
+        };
+        vec![Command::Grow { ram_bytes }, become_it]
+    }
+
+    /// What has a guest become it where its seed is missing: a request instantiates what is
+    /// only loaded, but does not initialise.
+    pub fn become_ready(&self) -> Commands {
+        let mut commands = self.loading(self.code.bytes());
+        if let Some(export) = self.spec.init.clone() {
+            commands.extend([Command::Instantiate, Command::Evaluate { export }]);
+        }
+        Commands::of(&commands)
+    }
+
+    /// Its compiled code, wherever that is.
+    pub fn code(&self) -> &Arc<KeptCode> {
         &self.code
     }
 
@@ -479,9 +488,10 @@ impl Version {
     ) -> Result<Making, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
-        mailbox.put_commands(&self.load)?;
-        let feed = Feed::open(script.files.clone(), &mut mailbox).map_err(SeedError::Function)?;
-        let (ram, code) = (self.ram_bytes, Some(self.code()));
+        let (files, code) = (script.files().await?, self.code.get().await?);
+        mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
+        let feed = Feed::open(files, &mut mailbox).map_err(SeedError::Function)?;
+        let (ram, code) = (self.ram_bytes, Some(&*code));
         let making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
         let mut making = making.giving(feed);
         making.reach(Ring::Ready).await?;
@@ -522,8 +532,9 @@ impl Version {
     async fn load(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
-        mailbox.put_commands(&self.load)?;
-        let (ram, code) = (self.ram_bytes, Some(self.code()));
+        let code = self.code.get().await?;
+        mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
+        let (ram, code) = (self.ram_bytes, Some(&*code));
         let mut making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
         making.reach(Ring::Loaded).await?;
         Ok(making)

@@ -1,37 +1,58 @@
 //! Snapshots as the pool has them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use faasw_fri::messages::VcpuState;
+use faasw_seedtree::graph::Beside;
 use faasw_seedtree::{Owner, Snapshot};
 use tokio::sync::oneshot;
 
+use super::code::{Code, KeptCode};
 use super::pager::Pager;
 use crate::stats::SeedInfo;
 
-/// A snapshot of any depth.
-pub type Frozen = Snapshot<Box<Beside>>;
+/// A snapshot of any depth, with a vCPU's state as shells tell it, and the code that its
+/// instances run.
+pub type Frozen = Snapshot<State>;
 
 /// What belongs to a snapshot beside its memory.
 #[derive(Debug)]
-pub struct Beside {
+pub struct State {
     /// The vCPU's, as shells tell it.
-    vcpu: VcpuState,
+    vcpu: Box<VcpuState>,
+    /// Nothing where no function's code has run.
+    code: OnceLock<Held>,
     /// Who brings the rest of the memory, as long as some of it is missing.
     pager: Mutex<Weak<Pager>>,
     /// What guests had to wait for, once it is whole.
     late_pages: AtomicU64,
 }
 
-impl Beside {
-    /// What belongs to one with a vCPU's state.
-    pub fn of(vcpu: &VcpuState) -> Box<Self> {
-        Box::new(Self {
-            vcpu: *vcpu,
-            pager: Mutex::default(),
-            late_pages: AtomicU64::new(0),
-        })
+/// Code that is in memory for a snapshot.
+#[derive(Debug)]
+struct Held {
+    code: Arc<Code>,
+    /// Where the snapshot's being there or not decides whether it is in memory.
+    counted: Option<Arc<KeptCode>>,
+}
+
+impl State {
+    /// The state of its vCPU.
+    pub fn vcpu(&self) -> &VcpuState {
+        &self.vcpu
+    }
+
+    /// From now on this code is in memory for as long as the snapshot is. It counts for it,
+    /// once it may leave memory, unless it is there for an ancestor that counts it.
+    pub fn hold(&self, code: Arc<Code>, counted: Option<Arc<KeptCode>>) {
+        // It is the same that another may have set.
+        let _ = self.code.set(Held { code, counted });
+    }
+
+    /// The code that its instances run.
+    pub fn code(&self) -> Option<&Arc<Code>> {
+        self.code.get().map(|held| &held.code)
     }
 
     /// How often a guest touched a page that had to be read first.
@@ -44,11 +65,6 @@ impl Beside {
         self.late_pages.store(late_pages, Ordering::Relaxed);
     }
 
-    /// The state of its vCPU.
-    pub fn vcpu(&self) -> &VcpuState {
-        &self.vcpu
-    }
-
     /// This one brings the rest of its memory.
     pub fn is_brought_by(&self, pager: &Arc<Pager>) {
         *self.pager.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(pager);
@@ -58,6 +74,25 @@ impl Beside {
     pub fn pager(&self) -> Option<Arc<Pager>> {
         let pager = self.pager.lock().unwrap_or_else(PoisonError::into_inner);
         pager.upgrade()
+    }
+}
+
+impl From<Box<VcpuState>> for State {
+    fn from(vcpu: Box<VcpuState>) -> Self {
+        Self {
+            vcpu,
+            code: OnceLock::new(),
+            pager: Mutex::default(),
+            late_pages: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Beside for State {
+    fn bytes(&self) -> u64 {
+        let held = self.code.get();
+        held.filter(|held| held.counted.as_ref().is_some_and(|kept| kept.may_leave()))
+            .map_or(0, |held| held.code.held_bytes())
     }
 }
 
@@ -82,6 +117,7 @@ pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
         is_whole: frozen.layer().is_whole(),
         late_pages: frozen.state().late_pages(),
         layer_bytes: frozen.bytes(),
+        code_bytes: frozen.state().bytes(),
         windows: frozen.windows().len(),
         changed_pages: frozen.layer().own().count(),
         written_pages: working_set.written.count(),

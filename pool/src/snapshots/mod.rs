@@ -1,7 +1,8 @@
 //! What forking takes besides a snapshot, which is the tree's.
 //!
-//! `frozen`: what the pool says of one. `pager`: brings its memory from disk while guests run. `template`: what a shell is preset with; `parent`: its
-//! name, which does not keep it. `code`: compiled code, mapped beside. `large_pages`: for memory
+//! `frozen`: what the pool says of one. `pager`: brings its memory from disk while guests run.
+//! `template`: what a shell is preset with; `parent`: its name, which does not keep it. `code`:
+//! compiled code, mapped beside, and where it is when it is not in memory. `large_pages`: for memory
 //! that every guest reads. All of it is sealed files and lists of pages: nothing here runs.
 
 mod code;
@@ -11,8 +12,10 @@ mod pager;
 mod parent;
 mod template;
 
-pub use self::code::Code;
-pub use self::frozen::{Beside, Frozen, describe, whole};
+pub use self::code::{
+    Bringing, Code, CodeDigest, CodeError, CodeSource, KeptCode, Pieces, open_code,
+};
+pub use self::frozen::{Frozen, describe, whole};
 pub use self::large_pages::gather;
 pub use self::pager::{Ending, Outcome, Paged, Pager, has_small_pages};
 pub use self::parent::Parent;

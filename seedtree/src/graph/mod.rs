@@ -30,7 +30,7 @@ use std::time::Instant;
 pub use build::{Asked, Done, Job, Ticket};
 pub use describe::{Description, State};
 pub use evict::{OwnerEvictions, Resting};
-pub use resident::Resident;
+pub use resident::{Beside, Resident};
 pub use slot::Slot;
 
 use self::node::{Accounts, Node};

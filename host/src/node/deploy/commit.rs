@@ -8,7 +8,10 @@ use bytes::Bytes;
 use faasw_control::Deployed;
 use faasw_pool::Images;
 
-use super::{code::Ready, seed::Seeded};
+use super::{
+    code::{Ready, Whose},
+    seed::Seeded,
+};
 use crate::{
     error::DeployError,
     node::{
@@ -57,12 +60,12 @@ impl Core {
         // Once more: another deployment may have got the hosts since.
         self.check_hosts(&name, &record.options)?;
         let cache = (!ready.cache.is_empty()).then(|| ready.cache.clone());
+        let artifact = ready.artifact.clone();
         let stored = blocking(move || {
-            let new = NewArtifact {
+            let new = artifact.as_ref().map(|artifact| NewArtifact {
                 generation: &generation,
-                artifact: &ready.artifact,
-            };
-            let new = ready.compile_time.is_some().then_some(new);
+                artifact,
+            });
             let store = || storage.registry.store_version(&name, &record, &module, new);
             let images = storage.images.as_deref();
             let version = match store() {
@@ -85,6 +88,13 @@ impl Core {
                 return Err(error.into());
             }
         };
+        let whose = Whose::Function(function.name.clone());
+        ready.is_stored_at(self.source(function.record.digest, &whose));
+        drop(ready);
+        // What may leave memory counts from now on.
+        if let Some(seed) = function.seed.get() {
+            seed.fit();
+        }
         Ok(self.put_in_place(function).await)
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     error::DeployError,
     log::Event,
     node::core::{Core, blocking},
-    registry::{Artifact, RegistryError},
+    registry::{Artifact, Proof, RegistryError},
 };
 
 /// A module and its code.
@@ -108,21 +108,24 @@ impl Core {
     ) -> Result<Ready, DeployError> {
         let begun = Instant::now();
         let (code, kept) = self.engine.compile(work).await?;
-        let compile_time = Some(begun.elapsed());
+        let compile_time = begun.elapsed();
         let artifact = {
             let code = code.clone();
             blocking(move || {
                 let bytes = code.bytes();
+                let bytes =
+                    bytes.map_err(|error| RegistryError::file("its code".as_ref(), error))?;
                 Ok(Artifact {
                     kind: code.kind(),
                     imports: code.imports().to_vec(),
                     has_initialiser: code.has_initialiser(),
                     only_for,
-                    code: bytes.map_err(|error| RegistryError::file("its code".as_ref(), error))?,
+                    proof: Proof::of(&bytes),
+                    code: bytes,
                 })
             })
             .await?
         };
-        Ok(Ready::new(code, artifact, compile_time).with_cache(kept))
+        Ok(Ready::compiled(code, artifact, compile_time, kept))
     }
 }

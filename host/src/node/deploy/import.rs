@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use faasw_control::{Digest, FunctionName, Imported, Initialised};
-use faasw_pool::{Exported, FreezeReport, ImageError, Images, Known, Origin};
+use faasw_pool::{Exported, FreezeReport, ImageError, Images, Known, Origin, ScriptFiles};
 use faasw_text::Line;
 use serde::{Deserialize, Serialize};
 
-use super::{compile::Compiled, seed::Seeded};
+use super::{code::Whose, compile::Compiled, seed::Seeded};
 use crate::{
     error::{DeployError, ImportError},
     log::{Event, FunctionLog},
@@ -97,7 +97,10 @@ impl Core {
                 }
             }
             // The module is as its initialisation has left it, if it had one.
-            None => self.stored_code(digest, Some(name)).await?,
+            None => {
+                let whose = Whose::Function(name.clone());
+                self.sound_code(digest, whose).await?
+            }
         };
         let ready = match ready {
             Some(ready) => ready,
@@ -158,7 +161,7 @@ impl Core {
         }
         self.observer.tell(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
-        let files = script.then(|| compiled.detected.module.clone());
+        let files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));
         let spec = self.spec(name, &record, files, log);
         let known = Known {
             after_init: record.freeze.after_init,

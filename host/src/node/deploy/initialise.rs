@@ -11,7 +11,11 @@ use faasw_abi::state::INITIALISER;
 use faasw_control::{Digest, FunctionName, FunctionOptions, Initialised};
 use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
 
-use super::{code::Ready, compile::Compiled, detect::Detected};
+use super::{
+    code::{Ready, Whose},
+    compile::Compiled,
+    detect::Detected,
+};
 use crate::{
     error::DeployError,
     log::{Event, FunctionLog},
@@ -104,7 +108,8 @@ impl Core {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
-        let stored = self.stored_code(digest, Some(&detected.name)).await?;
+        let whose = Whose::Function(detected.name.clone());
+        let stored = self.sound_code(digest, whose).await?;
         let ready = match stored {
             Some(ready) => ready,
             None => {

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use faasw_control::{Digest, FunctionName};
-use faasw_pool::Known;
-use faasw_text::Line;
+use faasw_pool::{Known, ScriptFiles, SealedCode};
 
-use super::code::Ready;
+use super::code::{Ready, StoredCode, StoredScript, Whose};
 use crate::{
     engine::Seed,
     error::DeployError,
@@ -16,7 +14,7 @@ use crate::{
         core::{Core, blocking},
         function::Function,
     },
-    registry::{Artifact, NewArtifact, VersionRecord},
+    registry::{NewArtifact, RegistryError, VersionRecord},
 };
 
 impl Core {
@@ -29,26 +27,72 @@ impl Core {
         if let Some(engine) = &record.engine {
             return self.engine_code(engine).await;
         }
-        let digest = record.digest;
-        if let Some(ready) = self.stored_code(digest, Some(name)).await? {
+        let (digest, whose) = (record.digest, Whose::Function(name.clone()));
+        if let Some(ready) = self.stored_code(digest, whose.clone()).await? {
             return Ok(ready);
         }
-        // Another version of faasw compiled it, or the code is damaged.
+        // Another version of faasw compiled it.
+        Ok(self.compile_stored(digest, &whose).await?.without_bytes())
+    }
+
+    /// Compiles a module that the registry has, and keeps its code.
+    pub(in crate::node) async fn compile_stored(
+        &self,
+        digest: Digest,
+        whose: &Whose,
+    ) -> Result<Ready, DeployError> {
         let storage = self.storage.clone();
-        let module = blocking(move || storage.registry.module(digest)).await?;
-        let ready = self.compile_module(name, module.into(), None, None).await?;
-        self.store_code(digest, ready.artifact.clone()).await;
+        let module = blocking(move || storage.registry.module(digest)).await;
+        let ready = match whose {
+            Whose::Function(name) => {
+                let module = module?.into();
+                self.compile_module(name, module, None, None).await?
+            }
+            Whose::Engine(name) => {
+                let module = module.map_err(|error| match error {
+                    RegistryError::Module(_) => RegistryError::Engine(name.clone()),
+                    other => other,
+                })?;
+                self.compile_engine(name, module.into()).await?
+            }
+        };
+        self.store_code(digest, &ready, whose).await;
         Ok(ready)
     }
 
-    /// The script of a version that is one.
-    async fn script_again(&self, record: &VersionRecord) -> Result<Option<Bytes>, DeployError> {
-        if record.engine.is_none() {
-            return Ok(None);
+    /// Code that is stored, in memory, if it is there and undamaged.
+    pub(super) async fn read_code(
+        &self,
+        module: Digest,
+        function: Option<&FunctionName>,
+    ) -> Result<Option<SealedCode>, RegistryError> {
+        let _turn = self.reading.acquire().await;
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let function = function.cloned();
+        let read = blocking(move || {
+            let registry = &storage.registry;
+            registry.code(module, &generation, function.as_ref())
+        });
+        read.await
+    }
+
+    /// Where this code is.
+    pub(in crate::node) fn source(&self, module: Digest, whose: &Whose) -> StoredCode {
+        StoredCode {
+            core: self.me.clone(),
+            module,
+            whose: whose.clone(),
         }
-        let (storage, digest) = (self.storage.clone(), record.digest);
-        let script = blocking(move || storage.registry.module(digest)).await?;
-        Ok(Some(script.into()))
+    }
+
+    /// The script of a version that is one: it is read when its seed has to be made.
+    fn script_again(&self, record: &VersionRecord) -> Option<ScriptFiles> {
+        record.engine.as_ref().map(|_| {
+            ScriptFiles::Stored(Arc::new(StoredScript {
+                storage: Arc::downgrade(&self.storage),
+                digest: record.digest,
+            }))
+        })
     }
 
     /// Makes the seed of a version that the registry has.
@@ -60,15 +104,17 @@ impl Core {
     ) -> Result<Arc<dyn Seed>, DeployError> {
         let ready = self.code_again(name, record).await?;
         self.observer.tell(Event::MakingSeed { function: name });
-        let script = self.script_again(record).await?;
-        let spec = self.spec(name, record, script, log);
+        let spec = self.spec(name, record, self.script_again(record), log);
         let (seed, _) = ready.code.seed(&spec).await?;
         Ok(seed)
     }
 
-    /// Keeps code for the next start. Without it, that compiles again: no
-    /// reason not to serve.
-    pub(in crate::node) async fn store_code(&self, digest: Digest, artifact: Arc<Artifact>) {
+    /// Keeps code for the next start, and lets it leave memory. Without it, that compiles again:
+    /// no reason not to serve.
+    pub(in crate::node) async fn store_code(&self, digest: Digest, ready: &Ready, whose: &Whose) {
+        let Some(artifact) = ready.artifact.clone() else {
+            return;
+        };
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
         let stored = blocking(move || {
             let new = NewArtifact {
@@ -77,13 +123,14 @@ impl Core {
             };
             storage.registry.store_artifact(digest, new)
         });
-        if let Err(error) = stored.await {
-            tracing::warn!(%digest, %error, "compiled code was not kept");
+        match stored.await {
+            Ok(()) => ready.is_stored_at(self.source(digest, whose)),
+            Err(error) => tracing::warn!(%digest, %error, "compiled code was not kept"),
         }
     }
 
-    /// Makes a function serve that the registry had at the start: its code is there
-    /// then, its seed when the engine has made it.
+    /// Makes a function serve that the registry had at the start: requests may come then. Neither
+    /// its code nor its seed is there before one does.
     pub(in crate::node) async fn wake(
         &self,
         function: &Function,
@@ -100,22 +147,7 @@ impl Core {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
         };
-        let script = self.script_again(record).await?;
-        let spec = self.spec(name, record, script, log);
+        let spec = self.spec(name, record, self.script_again(record), log);
         Ok(ready.code.adopt(&spec, known).await?)
-    }
-
-    /// Makes all functions serve, one after the other: a request does not wait for its
-    /// function's turn.
-    pub(crate) async fn wake_all(&self) {
-        for function in self.all() {
-            let woken = function.seed.get_or_try_init(|| self.wake(&function)).await;
-            if let Err(error) = woken {
-                tracing::error!(
-                    function = %function.name, error = %Line(error),
-                    "it was not made ready; the next request for it tries again"
-                );
-            }
-        }
     }
 }

@@ -18,7 +18,10 @@ mod kept;
 mod prepare;
 mod seed;
 
-pub(super) use self::{code::Ready, import::Manifest};
+pub(super) use self::{
+    code::{Ready, Whose},
+    import::Manifest,
+};
 
 use std::sync::Arc;
 

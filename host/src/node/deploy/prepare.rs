@@ -1,13 +1,20 @@
 //! The second stage: what a module is known by, and whether its code is there.
 
-use faasw_control::{Digest, FunctionName};
-use faasw_pool::Initialiser;
+use std::sync::Arc;
+
+use faasw_control::Digest;
+use faasw_pool::{Initialiser, SealedCode};
 use faasw_text::Line;
 
-use super::{code::Ready, detect::Detected};
+use super::{
+    code::{Ready, Whose},
+    detect::Detected,
+};
 use crate::{
+    engine::Stored,
     error::DeployError,
     node::core::{Core, blocking},
+    registry::{RegistryError, StoredArtifact},
 };
 
 /// A module of which is known whether it has to be compiled.
@@ -36,14 +43,15 @@ impl Core {
                 digest,
             });
         }
+        let whose = Whose::Function(detected.name.clone());
         // Code of what is to be initialised is made for that.
         let stored = match detected.initialiser() {
             Some(Initialiser::Named(_)) => None,
             Some(Initialiser::Found) => {
-                let stored = self.stored_code(digest, Some(&detected.name)).await?;
-                stored.filter(|ready| !ready.artifact.has_initialiser)
+                let stored = self.sound_code(digest, whose).await?;
+                stored.filter(|ready| !ready.has_initialiser)
             }
-            None => self.stored_code(digest, Some(&detected.name)).await?,
+            None => self.sound_code(digest, whose).await?,
         };
         Ok(Prepared {
             stored,
@@ -52,25 +60,66 @@ impl Core {
         })
     }
 
-    /// The code of a module, if the registry has some that the engine takes and that may be
-    /// this function's, or a language engine's where none is named.
+    /// The code of a module, if the registry has some that may be its own. Where it is compiled
+    /// from what is deployed otherwise, it is looked at now; else when it is needed.
+    pub(super) async fn sound_code(
+        &self,
+        digest: Digest,
+        whose: Whose,
+    ) -> Result<Option<Ready>, DeployError> {
+        let Some(artifact) = self.artifact(digest, &whose).await? else {
+            return Ok(None);
+        };
+        let Some(code) = self.read_code(digest, whose.function()).await? else {
+            return Ok(None);
+        };
+        let held = Arc::new(code);
+        self.loaded(digest, artifact, &whose, Some(held)).await
+    }
+
+    /// The code of a module, if the registry has some that may be this one's. It is read when it
+    /// is needed.
     pub(in crate::node) async fn stored_code(
         &self,
         digest: Digest,
-        function: Option<&FunctionName>,
+        whose: Whose,
     ) -> Result<Option<Ready>, DeployError> {
+        match self.artifact(digest, &whose).await? {
+            Some(artifact) => self.loaded(digest, artifact, &whose, None).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn artifact(
+        &self,
+        digest: Digest,
+        whose: &Whose,
+    ) -> Result<Option<StoredArtifact>, RegistryError> {
         let (storage, generation) = (self.storage.clone(), self.engine.generation());
-        let function = function.cloned();
+        let function = whose.function().cloned();
         let stored = blocking(move || {
             let registry = &storage.registry;
             registry.artifact(digest, &generation, function.as_ref())
         });
-        let stored = stored.await?;
-        let Some(artifact) = stored else {
-            return Ok(None);
+        stored.await
+    }
+
+    async fn loaded(
+        &self,
+        digest: Digest,
+        artifact: StoredArtifact,
+        whose: &Whose,
+        held: Option<Arc<SealedCode>>,
+    ) -> Result<Option<Ready>, DeployError> {
+        let stored = Stored {
+            kind: artifact.kind,
+            bytes: artifact.bytes,
+            digest: artifact.digest,
+            source: Arc::new(self.source(digest, whose)),
+            here: held.clone(),
         };
-        match self.engine.load(artifact.kind, &artifact.code).await {
-            Ok(code) => Ok(Some(Ready::new(code, artifact, None))),
+        match self.engine.load(stored).await {
+            Ok(code) => Ok(code.map(|code| Ready::stored(code, artifact, held))),
             Err(error) => {
                 tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is compiled again");
                 Ok(None)

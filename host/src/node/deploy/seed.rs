@@ -7,14 +7,17 @@ use std::{
 
 use bytes::Bytes;
 use faasw_control::FunctionName;
-use tokio::sync::OnceCell;
+use faasw_pool::ScriptFiles;
 
 use super::{code::Ready, compile::Compiled, detect::Detected};
 use crate::{
     engine::Seed,
     error::DeployError,
     log::{Event, FunctionLog},
-    node::{core::Core, function::Function},
+    node::{
+        core::Core,
+        function::{Function, SeedCell},
+    },
     registry::{FreezeRecord, VersionRecord},
 };
 
@@ -47,7 +50,7 @@ impl Compiled {
             deployed: SystemTime::now(),
             imaged: None,
             freeze: FreezeRecord::default(),
-            imports: ready.artifact.imports.clone(),
+            imports: ready.imports.clone(),
             module_bytes: detected.module.len() as u64,
             code_bytes: ready.code_bytes,
         }
@@ -70,7 +73,8 @@ impl Core {
             ..
         } = compiled;
         self.observer.tell(Event::MakingSeed { function: &name });
-        let script = record.engine.is_some().then(|| module.clone());
+        let script = record.engine.is_some();
+        let script = script.then(|| ScriptFiles::Here(module.clone()));
         let spec = self.spec(&name, &record, script, &log);
         let (seed, report) = ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
@@ -102,7 +106,7 @@ impl Core {
             log: log.clone(),
             under_way: Arc::default(),
             backlog: self.backlog.function(),
-            seed: OnceCell::new_with(Some(seed)),
+            seed: SeedCell::with(seed),
         }
     }
 }

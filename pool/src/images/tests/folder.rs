@@ -196,7 +196,7 @@ fn what_is_written_for_nothing_costs_no_other_image() {
     let child = LayerBuilder::new("child", 64 << 20).unwrap();
     let child = child.freeze(1).unwrap();
     let parent = Some(Arc::new(frozen_with(b"without an image")));
-    let child = Frozen::new(parent, child, Beside::of(&VcpuState::new_zeroed()), 5).unwrap();
+    let child = Frozen::new(parent, child, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap();
     lock(&images.account).forget(&shared);
     assert_eq!(images.keep(&of(3), &child), None);
     images.serve(None, &[[4; 32]]);

@@ -1,0 +1,195 @@
+//! What a node does of itself once it has started.
+//!
+//! The functions that were used last are made ready, so many as there is memory for. All
+//! others rest: nothing of them is read before a request asks for it. But where another faasw
+//! has compiled them, or what their images were made over is another, their code is compiled and
+//! their images are made again, one after the other and beside the requests; then they rest, too.
+
+use std::{
+    cmp::Reverse,
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use faasw_control::Digest;
+use faasw_pool::Images;
+use faasw_text::Line;
+
+use super::{
+    core::{Core, blocking},
+    function::Function,
+};
+use crate::{engine::Seed, registry::VersionRecord};
+
+/// Functions that are made ready ahead of requests: what more of them would save is what their
+/// first requests take, some milliseconds each.
+const AHEAD: usize = 64;
+
+/// How long nothing is renewed at most after something was: as long as that took.
+const PAUSE_MOST: Duration = Duration::from_secs(10);
+
+/// What all functions' images are to be made over, in short.
+type Over = u64;
+
+/// What is known before anything is renewed.
+struct Known {
+    /// Modules and engines whose code need not be compiled.
+    compiled: HashSet<Digest>,
+    /// What images are to be made over; nothing where there are none.
+    over: Option<Over>,
+    /// Whether those that there are may be made over something else.
+    are_suspect: bool,
+    /// Bytes that images may take yet.
+    room: u64,
+}
+
+impl Core {
+    /// Does that, and ends.
+    pub(crate) async fn tend(self: Arc<Self>) {
+        let (ahead, rest) = self.by_use().await;
+        if ahead.is_empty() {
+            return;
+        }
+        for function in &ahead {
+            if let Some(seed) = self.woken(function).await {
+                seed.make_ahead();
+            }
+        }
+        let Some(mut known) = self.look_round().await else {
+            return;
+        };
+        for function in rest.iter().chain(&ahead) {
+            let begun = Instant::now();
+            if self.has_ended() {
+                return;
+            }
+            if self.renew(function, &mut known).await {
+                tokio::time::sleep(begun.elapsed().min(PAUSE_MOST)).await;
+            }
+        }
+        if let Some(over) = known.over.filter(|_| known.are_suspect) {
+            let storage = self.storage.clone();
+            let noted = blocking(move || storage.registry.all_images_are_over(over)).await;
+            if let Err(error) = noted {
+                tracing::debug!(%error, "func-images are looked at again at the next start");
+            }
+        }
+    }
+
+    /// The functions that were used last, and all others.
+    async fn by_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
+        let mut ahead = self.all();
+        if ahead.len() <= AHEAD {
+            return (ahead, Vec::new());
+        }
+        if let Some(images) = self.storage.images.clone() {
+            let sorting = blocking(move || {
+                let used = |function: &Arc<Function>| -> Option<SystemTime> {
+                    images.used(&function.record.image(&function.name))
+                };
+                ahead.sort_by_cached_key(|function| Reverse(used(function)));
+                Ok(ahead)
+            });
+            ahead = sorting.await.unwrap_or_default();
+        }
+        let rest = ahead.split_off(ahead.len().min(AHEAD));
+        (ahead, rest)
+    }
+
+    /// A function that can serve, if it can.
+    async fn woken(&self, function: &Function) -> Option<Arc<dyn Seed>> {
+        let woken = function.seed.get_or_wake(self.wake(function)).await;
+        woken
+            .inspect_err(|error| {
+                tracing::error!(
+                    function = %function.name, error = %Line(error),
+                    "it was not made ready; the next request for it tries again"
+                );
+            })
+            .ok()
+    }
+
+    async fn look_round(&self) -> Option<Known> {
+        let images = self.storage.images.clone();
+        let over = match &images {
+            Some(_) => self.engine.shared().await,
+            None => None,
+        };
+        let over = over.map(|shared| short(&shared));
+        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let looking = blocking(move || {
+            Ok(Known {
+                compiled: storage.registry.compiled_by(&generation)?,
+                are_suspect: storage.registry.images_are_over()? != over,
+                over,
+                room: images.as_deref().map_or(0, Images::bytes_left),
+            })
+        });
+        looking
+            .await
+            .inspect_err(|error| tracing::warn!(%error, "nothing is renewed"))
+            .ok()
+    }
+
+    /// Compiles a function and has its image made, if either is to be; says whether it was.
+    async fn renew(&self, function: &Arc<Function>, known: &mut Known) -> bool {
+        let is_compiled = known.compiled.contains(&code_of(&function.record));
+        // What was compiled otherwise has an image of that, if any.
+        let lacks_image =
+            known.over.is_some() && (!is_compiled || self.lacks_image(function, known).await);
+        if is_compiled && !lacks_image || !self.is_current(function) {
+            return false;
+        }
+        let Some(seed) = self.woken(function).await else {
+            return true;
+        };
+        known.compiled.insert(code_of(&function.record));
+        if lacks_image {
+            seed.have_image().await;
+        }
+        drop(seed);
+        function.seed.rest();
+        true
+    }
+
+    /// Whether a function has no image that is good, as far as that is known, and there is
+    /// room for one.
+    async fn lacks_image(&self, function: &Arc<Function>, known: &mut Known) -> bool {
+        let Some(images) = self.storage.images.clone() else {
+            return false;
+        };
+        let looked_for = function.clone();
+        let looking = blocking(move || {
+            let id = looked_for.record.image(&looked_for.name);
+            Ok(images.used(&id).is_some())
+        });
+        if looking.await.unwrap_or(true) {
+            return known.are_suspect;
+        }
+        // Another is not to go for it that may be used more.
+        let left = known.room.checked_sub(function.record.freeze.layer_bytes);
+        known.room = left.unwrap_or(known.room);
+        left.is_some()
+    }
+
+    /// Whether it is still what its name stands for.
+    pub(super) fn is_current(&self, function: &Arc<Function>) -> bool {
+        let current = self.function(function.name.as_str());
+        current.is_some_and(|current| Arc::ptr_eq(&current, function))
+    }
+}
+
+/// What its code is compiled from.
+fn code_of(record: &VersionRecord) -> Digest {
+    record
+        .engine
+        .as_ref()
+        .map_or(record.digest, |engine| engine.digest)
+}
+
+fn short(shared: &str) -> Over {
+    let digest = Digest::of(shared.as_bytes()).bytes();
+    let (start, _) = digest.split_first_chunk().unwrap_or((&[0; 8], &[]));
+    u64::from_le_bytes(*start)
+}

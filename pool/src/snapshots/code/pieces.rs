@@ -1,0 +1,84 @@
+//! The pieces of an artifact, by whose digests it is known.
+
+use sha2::{Digest as _, Sha256};
+
+/// Bytes of each piece of an artifact, but for the last.
+pub const PIECE: usize = 1 << 20;
+
+/// What code is known by: a digest of its size and of its pieces' digests.
+pub type CodeDigest = [u8; 32];
+
+/// The digests of an artifact's pieces, in their order. Each is verified by its own as it is
+/// read, so that several can be at once, and nothing has to be looked at twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pieces(Vec<[u8; 32]>);
+
+impl Pieces {
+    /// Those of an artifact.
+    #[must_use]
+    pub fn of(artifact: &[u8]) -> Self {
+        Self(artifact.chunks(PIECE).map(digest).collect())
+    }
+
+    /// Those with these digests.
+    #[must_use]
+    pub fn known(digests: Vec<[u8; 32]>) -> Self {
+        Self(digests)
+    }
+
+    /// Their digests.
+    #[must_use]
+    pub fn digests(&self) -> &[[u8; 32]] {
+        &self.0
+    }
+
+    /// Whether there are as many as an artifact of so many bytes has.
+    #[must_use]
+    pub fn are_of(&self, bytes: u64) -> bool {
+        bytes.div_ceil(PIECE as u64) == self.0.len() as u64
+    }
+
+    /// What code of these pieces is known by, that has so many bytes.
+    #[must_use]
+    pub fn digest(&self, bytes: u64) -> CodeDigest {
+        let mut hash = Sha256::new();
+        hash.update(bytes.to_le_bytes());
+        for piece in &self.0 {
+            hash.update(piece);
+        }
+        hash.finalize().into()
+    }
+
+    pub(super) fn push(&mut self, piece: &[u8]) {
+        self.0.push(digest(piece));
+    }
+}
+
+/// SHA-256, which processors of today have instructions for: 1 MiB takes half of what reading
+/// it from a disk does.
+pub(super) fn digest(piece: &[u8]) -> [u8; 32] {
+    Sha256::digest(piece).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_known_by_all_of_its_bytes_and_by_how_many_there_are() {
+        let mut artifact: Vec<u8> = (0..PIECE * 2 + 17).map(|at| at as u8).collect();
+        let of = |artifact: &[u8]| Pieces::of(artifact).digest(artifact.len() as u64);
+        let pieces = Pieces::of(&artifact);
+        assert!(pieces.are_of(artifact.len() as u64) && pieces.digests().len() == 3);
+        assert!(!pieces.are_of(PIECE as u64 * 2) && !pieces.are_of(PIECE as u64 * 3 + 1));
+        let known = of(&artifact);
+        for at in [0, PIECE - 1, PIECE, PIECE * 2 + 16] {
+            artifact[at] ^= 1;
+            assert_ne!(of(&artifact), known, "{at}");
+            artifact[at] ^= 1;
+        }
+        assert_eq!(of(&artifact), known);
+        assert_ne!(of(&artifact[..PIECE * 2]), known);
+        assert_ne!(pieces.digest(artifact.len() as u64 - 1), known);
+    }
+}
