@@ -5,9 +5,15 @@
 //! it, by whoever learns of the process's end, from the system's own account. So nothing
 //! goes uncharged: no request that failed, none whose client went away, and nothing that a
 //! guest did after it had said that it was done.
+//!
+//! Whoever reaps a process has its account until then, and with it what must not be closed before:
+//! what its page faults are told by. A process that is ended but not gone would go on as if pages of
+//! a seed that are still to come were zeroes, and touching one makes it so for everybody.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use faasw_fri::userfault::Faults;
 
 use crate::sink::LogSink;
 
@@ -15,6 +21,7 @@ use crate::sink::LogSink;
 #[derive(Debug, Default)]
 pub struct Account {
     state: Mutex<State>,
+    faults: OnceLock<Arc<Faults>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +33,12 @@ struct State {
 }
 
 impl Account {
+    /// The process's page faults are told by this as long as it is not reaped.
+    pub fn hold(&self, faults: Arc<Faults>) {
+        // There is one, which it hands over when it is born.
+        let _ = self.faults.set(faults);
+    }
+
     /// From now on `sink` pays, for a request that is served as instance `number`.
     pub fn open(&self, sink: Arc<dyn LogSink>, number: u64) {
         self.state().payer = Some((sink, number));

@@ -368,11 +368,16 @@ impl Spawner {
     }
 
     /// Notes the end of the spawner: everyone who waits for it learns by the
-    /// end of their channel.
-    fn end(&self) {
+    /// end of their channel. Gives back the accounts of its processes, which end with it and
+    /// are not gone yet.
+    fn end(&self) -> Vec<Arc<Account>> {
         self.groups.spawner_ended();
         self.gone.store(true, Ordering::Release);
-        self.expected().clear();
+        let expected = std::mem::take(&mut *self.expected());
+        expected
+            .into_values()
+            .map(|expected| expected.account)
+            .collect()
     }
 }
 
@@ -394,6 +399,8 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
 
 /// Listens to the spawner until it ends, then reaps it.
 async fn listen(spawner: Weak<Spawner>, running: Running, _reaped: signal::Sender<()>) {
+    // Until all are gone.
+    let mut accounts = Vec::new();
     loop {
         let Some(listening) = spawner.upgrade() else {
             break;
@@ -412,13 +419,14 @@ async fn listen(spawner: Weak<Spawner>, running: Running, _reaped: signal::Sende
             });
         if let Err(error) = heard {
             tracing::debug!(%error, "the spawner is gone");
-            listening.end();
+            accounts = listening.end();
             break;
         }
     }
     // Its socket is closed, so it ends its processes, clears up after them and ends.
     let _ = timeout(CLEARING_UP, running.ended()).await;
     running.reap().await;
+    drop(accounts);
 }
 
 /// How long a spawner may take to end once nobody wants it any more.

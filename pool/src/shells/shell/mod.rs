@@ -49,8 +49,8 @@ pub struct Shell {
     /// The seed that it is an image of, from when it was preset until it is forked.
     image: Option<Parent>,
     parts: Parts,
-    /// Its page faults, where they can be answered. After the process: whoever closes them lets
-    /// it go on without what it waits for.
+    /// Its page faults, where they can be answered. The process's account has them, too, until it
+    /// is reaped.
     faults: Option<Arc<Faults>>,
     /// It waits for pages of its seed, as long as some are missing.
     paged: Option<Paged>,
@@ -149,6 +149,9 @@ impl Shell {
         }
         let [faults, ..] = packet.take_fds();
         self.faults = faults.map(|faults| Arc::new(Faults::from(faults)));
+        if let Some(faults) = &self.faults {
+            self.process.account().hold(faults.clone());
+        }
         Ok(None)
     }
 
