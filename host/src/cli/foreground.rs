@@ -209,7 +209,7 @@ fn hangup(serving: &Serving) -> Result<Option<Hangup>, Exit> {
     has_certificates.then(Hangup::new).transpose()
 }
 
-/// Takes as many descriptors as the system gives: an instance takes three, and many
+/// Takes as many descriptors as the system gives: an instance takes four, and many
 /// systems give 1024 unless asked.
 fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

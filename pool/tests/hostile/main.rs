@@ -56,7 +56,7 @@ use memory::{
 use rings::{a_guest_that_goes_on_after_its_end_is_ended, every_ring_out_of_order_ends_the_guest};
 use script::Script;
 use storms::{a_storm_of_log_costs_the_node_little, a_storm_of_progress_costs_the_node_little};
-use support::processes::{descriptors, shells};
+use support::processes::{descriptors, descriptors_of_a_shell, shells};
 use support::{Bench, bytes_of, call, slowness, whole};
 use waits::{
     asking_again_and_again_gives_no_more_time, instantiating_has_an_end_too,
@@ -150,12 +150,10 @@ impl<'a> Battlefield<'a> {
 
     /// No descriptor was left behind since the beginning, but those of instances.
     async fn nothing_is_left(&self) {
-        /// An instance's: socket, eventfd, mailbox.
-        const OF_INSTANCE: usize = 3;
         self.nobody_else_notices().await;
         self.bench
             .settles("descriptors are closed", |stats| {
-                let of_instances = OF_INSTANCE * (stats.shells + stats.parked + 1);
+                let of_instances = descriptors_of_a_shell() * (stats.shells + stats.parked + 1);
                 descriptors() <= self.descriptors + of_instances
             })
             .await;

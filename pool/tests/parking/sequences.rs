@@ -8,7 +8,9 @@ use fastrand::Rng;
 use tokio::task::JoinHandle;
 
 use crate::PROBE;
-use crate::support::processes::{descriptors, our_processes, our_threads, shells};
+use crate::support::processes::{
+    descriptors, descriptors_of_a_shell, our_processes, our_threads, shells,
+};
 use crate::support::random::seeded;
 use crate::support::{Bench, bytes_of, call, next_part, slowness, spec, usual, whole};
 
@@ -168,10 +170,8 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
 /// Descriptors and processes beside those of shells that are ready, whose number
 /// follows demand.
 fn held(bench: &Bench) -> (usize, usize) {
-    /// A socket, an eventfd and a mailbox.
-    const OF_A_SHELL: usize = 3;
     let shells = bench.pool.stats().shells;
-    let descriptors = descriptors() - OF_A_SHELL * shells;
+    let descriptors = descriptors() - descriptors_of_a_shell() * shells;
     (descriptors, our_processes().len() - shells)
 }
 

@@ -124,6 +124,12 @@ fn field_sum(path: &str, fields: &[&str]) -> u64 {
     fields.iter().map(of).sum()
 }
 
+/// Descriptors of a shell's or an instance's: a socket, an eventfd and a mailbox; and what its page
+/// faults are told by, where this system tells them.
+pub fn descriptors_of_a_shell() -> usize {
+    3 + usize::from(std::fs::File::open("/dev/userfaultfd").is_ok())
+}
+
 /// Descriptors of this process.
 pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
