@@ -36,7 +36,7 @@ Examples:
   faasw serve --listen 0.0.0.0:80 --data-dir /var/lib/faasw --metrics 127.0.0.1:9090
   faasw serve --log-format json --timeout 2s --memory 64
   faasw serve --listen 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --redirect-http 0.0.0.0:80")]
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Make a function of a file, or a new version of one, on the running node
     #[command(after_help = "\
 Deploying to a name that exists makes its next version; requests under way end

@@ -68,7 +68,7 @@ pub fn run() -> ExitCode {
 /// What is to be done.
 enum Task {
     Up(Box<Up>, Prepared, Confinement),
-    Serve(Serve, Option<ImageSecret>, Confinement),
+    Serve(Box<Serve>, Option<ImageSecret>, Confinement),
     Other(Command),
 }
 
@@ -95,7 +95,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
             return foreground::up(*args, prepared, confinement).await;
         }
         Task::Serve(args, key, confinement) => {
-            return foreground::serve(args, key, confinement).await;
+            return foreground::serve(*args, key, confinement).await;
         }
         Task::Other(command) => command,
     };
