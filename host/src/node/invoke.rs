@@ -59,7 +59,7 @@ impl Core {
             }
             // Its code was not in memory, and has gone with the function before it could be
             // brought back: it is as if the request had come later.
-            Err(failure) if failure.is_of_code() && !self.is_current(&function) => {
+            Err(failure) if failure.is_of_code() && self.is_overtaken(&function).await => {
                 self.metrics.unknown();
                 Failure::UnknownFunction(name.into())
                     .problem()
@@ -75,6 +75,13 @@ impl Core {
                 problem.response(head_only)
             }
         }
+    }
+
+    /// Whether a function is not the current one of its name any more, or is just being removed: its
+    /// files go before the table tells it.
+    async fn is_overtaken(&self, function: &Arc<Function>) -> bool {
+        drop(self.committing.lock().await);
+        !self.is_current(function)
     }
 
     async fn run<B>(
