@@ -211,7 +211,7 @@ fn packet_of(kind: Kind) -> Seed {
 
 fn rang() -> Rang {
     Rang {
-        ring: 3,
+        doorbell: 3,
         fork_nanoseconds: 1,
         run_nanoseconds: 2,
         exits: 1,

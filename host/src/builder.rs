@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::{
     admin,
+    backend::Backend,
     data_dir::DataDir,
-    engine::Engine,
     error::StartError,
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
@@ -305,12 +305,12 @@ impl NodeBuilder {
     /// # Errors
     /// As [`NodeBuilder::start`], but for the host.
     #[doc(hidden)]
-    pub async fn start_on(self, engine: Arc<dyn Engine>) -> Result<Node, StartError> {
-        self.prepare().await?.run(engine).await
+    pub async fn start_on(self, backend: Arc<dyn Backend>) -> Result<Node, StartError> {
+        self.prepare().await?.run(backend).await
     }
 
     /// Takes everything that can be refused, before processes start.
-    async fn prepare(&self) -> Result<WithoutEngine, StartError> {
+    async fn prepare(&self) -> Result<WithoutBackend, StartError> {
         if self.admin && self.data_dir.is_none() && self.admin_folder.is_none() {
             return Err(StartError::AdminNeedsDataDir);
         }
@@ -349,7 +349,7 @@ impl NodeBuilder {
             }
             None => None,
         };
-        Ok(WithoutEngine {
+        Ok(WithoutBackend {
             gateway,
             tls,
             redirect,
@@ -418,7 +418,7 @@ fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> 
 }
 
 /// A node that lacks only its engine.
-struct WithoutEngine {
+struct WithoutBackend {
     gateway: Option<TcpListener>,
     tls: Option<Arc<Tls>>,
     redirect: Option<TcpListener>,
@@ -433,10 +433,10 @@ struct WithoutEngine {
     proxies: Vec<IpNet>,
 }
 
-impl WithoutEngine {
-    async fn run(self, engine: Arc<dyn Engine>) -> Result<Node, StartError> {
+impl WithoutBackend {
+    async fn run(self, backend: Arc<dyn Backend>) -> Result<Node, StartError> {
         let core = Core::new(
-            engine.clone(),
+            backend.clone(),
             self.limits,
             self.observer,
             self.storage,
@@ -447,7 +447,7 @@ impl WithoutEngine {
         let core = match core {
             Ok(core) => core,
             Err(error) => {
-                engine.shutdown().await;
+                backend.shutdown().await;
                 return Err(error.into());
             }
         };

@@ -34,7 +34,7 @@
 
 pub mod admin;
 #[doc(hidden)]
-pub mod engine;
+pub mod backend;
 #[doc(hidden)]
 pub mod stamp;
 

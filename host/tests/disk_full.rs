@@ -22,7 +22,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::FakeEngine;
+use common::FakeBackend;
 use faasw::{
     DeployError, FunctionName, FunctionOptions, Node, RegistryError,
     admin::{Client, ClientError},
@@ -84,8 +84,8 @@ impl Drop for Disk {
 
 async fn start(data_dir: &Path) -> Node {
     let builder = Node::builder().data_dir(data_dir).admin(true);
-    let engine = Arc::new(FakeEngine::default());
-    builder.start_on(engine).await.unwrap()
+    let backend = Arc::new(FakeBackend::default());
+    builder.start_on(backend).await.unwrap()
 }
 
 async fn text(node: &Node, name: &str, path: &str) -> String {

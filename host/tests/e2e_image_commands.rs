@@ -234,6 +234,7 @@ fn seeds_are_in_memory_on_disk_or_both() {
         on_disk = ["probe", "script"].into_iter().find(is_out);
         on_disk.is_some()
     });
+    assert!(names.iter().all(|name| place.tree().contains_key(*name)));
     let name = on_disk.unwrap();
     let details = place.json(&["inspect", name]);
     assert!(details["function"]["image_bytes"].is_u64(), "{details}");

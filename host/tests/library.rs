@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use common::FakeEngine;
+use common::FakeBackend;
 use faasw::{
     DeployError, Event, FunctionOptions, Limits, Node, RemoteAddress, RollbackError, StartError,
     Timing,
@@ -144,11 +144,11 @@ async fn requests_finish_on_the_function_they_began_with() {
 /// Ending what a function has takes a while.
 #[tokio::test]
 async fn nobody_waits_for_the_end_of_a_function_that_was_replaced() {
-    let engine = FakeEngine::default();
-    let node = common::start_on(Node::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(Node::builder(), &backend).await;
     let looked = Arc::new(Mutex::new(Vec::new()));
     let (looking, all) = (node.clone(), looked.clone());
-    engine.when_dropped.set(move || {
+    backend.when_dropped.set(move || {
         let (node, (sender, answer)) = (looking.clone(), mpsc::channel());
         std::thread::spawn(move || sender.send(node.list().len()));
         all.lock()
@@ -213,7 +213,7 @@ async fn the_version_that_was_gone_back_to_serves_after_a_restart() {
     drop(node);
     let builder = Node::builder().data_dir(folder.path());
     let node = builder
-        .start_on(Arc::new(FakeEngine::default()))
+        .start_on(Arc::new(FakeBackend::default()))
         .await
         .unwrap();
     assert_eq!(node.list()[0].version, 1);
@@ -286,7 +286,7 @@ async fn the_log_of_the_node_before_is_there_and_a_new_functions_is_empty() {
     drop(node);
     let builder = Node::builder().data_dir(folder.path());
     let node = builder
-        .start_on(Arc::new(FakeEngine::default()))
+        .start_on(Arc::new(FakeBackend::default()))
         .await
         .unwrap();
     let texts = |node: &Node| {
@@ -334,9 +334,9 @@ async fn functions_survive_a_restart_without_being_compiled_again() {
     node.shutdown().await;
     drop(node);
 
-    let engine = FakeEngine::default();
+    let backend = FakeBackend::default();
     let builder = Node::builder().data_dir(folder.path());
-    let node = builder.start_on(Arc::new(engine.clone())).await.unwrap();
+    let node = builder.start_on(Arc::new(backend.clone())).await.unwrap();
     assert_eq!(text(&node, "g", "/module").await, "module g");
     assert!(
         text(&node, "g", "/env")
@@ -345,8 +345,8 @@ async fn functions_survive_a_restart_without_being_compiled_again() {
     );
     assert_eq!(text(&node, "f", "/module").await, "module f");
     assert_eq!(node.list(), before);
-    assert_eq!(engine.compiled.load(Ordering::Relaxed), 0);
-    assert_eq!(engine.seeds.load(Ordering::Relaxed), 2);
+    assert_eq!(backend.compiled.load(Ordering::Relaxed), 0);
+    assert_eq!(backend.seeds.load(Ordering::Relaxed), 2);
     node.shutdown().await;
 }
 
@@ -354,43 +354,43 @@ async fn functions_survive_a_restart_without_being_compiled_again() {
 async fn another_engine_compiles_stored_modules_again() {
     let folder = tempfile::tempdir().unwrap();
     drop(common::start(Node::builder().data_dir(folder.path())).await);
-    let engine = FakeEngine {
+    let backend = FakeBackend {
         version: 1,
-        ..FakeEngine::default()
+        ..FakeBackend::default()
     };
     let builder = Node::builder().data_dir(folder.path());
-    let node = builder.start_on(Arc::new(engine.clone())).await.unwrap();
+    let node = builder.start_on(Arc::new(backend.clone())).await.unwrap();
     let (one, two) = tokio::join!(node.invoke("f", get("/")), node.invoke("f", get("/")));
     assert_eq!(
         (one.status(), two.status()),
         (200.try_into().unwrap(), 200.try_into().unwrap())
     );
-    assert_eq!(engine.compiled.load(Ordering::Relaxed), 1);
-    assert_eq!(engine.seeds.load(Ordering::Relaxed), 1);
+    assert_eq!(backend.compiled.load(Ordering::Relaxed), 1);
+    assert_eq!(backend.seeds.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
 async fn the_same_module_is_compiled_once() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = FakeEngine::default();
+    let backend = FakeBackend::default();
     let builder = Node::builder().data_dir(folder.path());
-    let node = builder.start_on(Arc::new(engine.clone())).await.unwrap();
+    let node = builder.start_on(Arc::new(backend.clone())).await.unwrap();
     node.deploy("a", "module", FunctionOptions::default())
         .await
         .unwrap();
     let options = FunctionOptions::default().env("A", "b");
     let again = node.deploy("b", "module", options).await.unwrap();
     assert_eq!(again.compile_time, None);
-    assert_eq!(engine.compiled.load(Ordering::Relaxed), 1);
+    assert_eq!(backend.compiled.load(Ordering::Relaxed), 1);
 }
 
 /// What a helper has kept under one name goes into no other function.
 #[tokio::test]
 async fn code_that_was_made_with_what_was_kept_is_one_functions() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = FakeEngine::default();
+    let backend = FakeBackend::default();
     let builder = Node::builder().data_dir(folder.path());
-    let node = builder.start_on(Arc::new(engine.clone())).await.unwrap();
+    let node = builder.start_on(Arc::new(backend.clone())).await.unwrap();
     let module = |which: u8| {
         let mut module = vec![b' '; 1 << 20];
         module.push(which);
@@ -398,8 +398,8 @@ async fn code_that_was_made_with_what_was_kept_is_one_functions() {
     };
     let deploy =
         |name: &'static str, which| node.deploy(name, module(which), FunctionOptions::default());
-    let compiled = || engine.compiled.load(Ordering::Relaxed);
-    let begun_with = || engine.take_begun_with();
+    let compiled = || backend.compiled.load(Ordering::Relaxed);
+    let begun_with = || backend.take_begun_with();
     deploy("a", 1).await.unwrap();
     deploy("a", 2).await.unwrap();
     assert_eq!(begun_with(), [Some(b"".to_vec()), Some(b"kept".to_vec())]);
@@ -426,8 +426,8 @@ async fn code_that_was_made_with_what_was_kept_is_one_functions() {
 /// It may have failed by what was kept.
 #[tokio::test]
 async fn a_compilation_that_fails_leaves_the_next_one_nothing() {
-    let engine = FakeEngine::default();
-    let node = Node::builder().start_on(Arc::new(engine.clone()));
+    let backend = FakeBackend::default();
+    let node = Node::builder().start_on(Arc::new(backend.clone()));
     let node = node.await.unwrap();
     let deploy = |begin: &'static str| {
         let mut module = vec![b' '; 1 << 20];
@@ -438,10 +438,10 @@ async fn a_compilation_that_fails_leaves_the_next_one_nothing() {
     for (fails, leaves) in [("bad", &kept), ("bad helper", &nothing), ("trap", &nothing)] {
         deploy("").await.unwrap();
         deploy("other").await.unwrap();
-        engine.take_begun_with();
+        backend.take_begun_with();
         deploy(fails).await.unwrap_err();
         deploy("again").await.unwrap();
-        assert_eq!(engine.take_begun_with(), [kept.clone(), leaves.clone()]);
+        assert_eq!(backend.take_begun_with(), [kept.clone(), leaves.clone()]);
         node.remove("a").await.unwrap();
     }
 }
@@ -460,18 +460,18 @@ async fn a_deployment_that_nobody_waits_for_ends() {
 async fn what_cannot_be_had_is_said_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let first = common::node_in(folder.path()).await;
-    let engine = || Arc::new(FakeEngine::default());
+    let backend = || Arc::new(FakeBackend::default());
     let taken = Node::builder()
         .listen(first.address().unwrap())
-        .start_on(engine())
+        .start_on(backend())
         .await;
     assert!(matches!(taken, Err(StartError::Listen { .. })));
     let locked = Node::builder()
         .data_dir(folder.path())
-        .start_on(engine())
+        .start_on(backend())
         .await;
     assert!(matches!(locked, Err(StartError::Locked { .. })));
-    let nowhere = Node::builder().admin(true).start_on(engine()).await;
+    let nowhere = Node::builder().admin(true).start_on(backend()).await;
     assert!(matches!(nowhere, Err(StartError::AdminNeedsDataDir)));
 }
 

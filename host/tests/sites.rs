@@ -12,7 +12,7 @@ mod common;
 use std::{net::SocketAddr, process::Command};
 
 use common::{
-    FakeEngine, h2,
+    FakeBackend, h2,
     raw::{self, RawResponse},
 };
 use faasw::{DeployError, FunctionOptions, HostName, Node, RollbackError};
@@ -39,8 +39,8 @@ async fn get(address: SocketAddr, host: &str, path: &str) -> RawResponse {
 }
 
 /// What the function `name` sees of a request: its own path, and where that begins.
-fn assert_seen(engine: &FakeEngine, path: &str, script_name: &str) {
-    let seen = engine.take_seen();
+fn assert_seen(backend: &FakeBackend, path: &str, script_name: &str) {
+    let seen = backend.take_seen();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let all: Vec<_> = seen
         .iter()
@@ -56,9 +56,9 @@ fn assert_seen(engine: &FakeEngine, path: &str, script_name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_domain_each_function_has_its_host() {
-    let engine = FakeEngine::default();
+    let backend = FakeBackend::default();
     let builder = common::builder().domain(host("example.com"));
-    let node = common::start_on(builder, &engine).await;
+    let node = common::start_on(builder, &backend).await;
     let address = node.address().unwrap();
     for (host, path) in [
         ("f.example.com", "/x/y?z"),
@@ -66,17 +66,17 @@ async fn in_a_domain_each_function_has_its_host() {
         ("f.example.com", "/f/"),
     ] {
         assert_eq!(get(address, host, path).await.status, 200, "{host}");
-        assert_seen(&engine, path, "");
+        assert_seen(&backend, path, "");
     }
     // The target's authority is the host, whatever the field says; in HTTP/2 as well.
     let absolute = get(address, "127.0.0.1", "http://f.example.com/a").await;
     assert_eq!(absolute.status, 200);
-    assert_seen(&engine, "/a", "");
+    assert_seen(&backend, "/a", "");
     let mut connection = h2::Connection::open(address).await;
     let request = http::Request::get("http://f.example.com/b");
     let answer = connection.send(request.body(h2::empty()).unwrap()).await;
     assert_eq!(answer.unwrap().status(), 200);
-    assert_seen(&engine, "/b", "");
+    assert_seen(&backend, "/b", "");
     // One that says both is refused, so that nobody can route by the other one.
     let both = http::Request::get("http://f.example.com/b").header("host", "g.example.com");
     let answer = connection.send(both.body(h2::empty()).unwrap()).await;
@@ -100,18 +100,18 @@ async fn in_a_domain_each_function_has_its_host() {
     // A client of HTTP/1.0 need not say a host.
     let old = raw::send(address, b"GET /f/ HTTP/1.0\r\n\r\n").await;
     assert_eq!(old.status, 404);
-    assert!(engine.take_seen().is_empty());
+    assert!(backend.take_seen().is_empty());
     node.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paths_outside_of_the_domain_are_served_where_asked_for() {
-    let engine = FakeEngine::default();
+    let backend = FakeBackend::default();
     let builder = common::builder().domain(host("example.com")).paths(true);
-    let node = common::start_on(builder, &engine).await;
+    let node = common::start_on(builder, &backend).await;
     let address = node.address().unwrap();
     assert_eq!(get(address, "127.0.0.1", "/f/x").await.status, 200);
-    assert_seen(&engine, "/x", "/f");
+    assert_seen(&backend, "/x", "/f");
     assert_eq!(get(address, "example.com", "/f/x").await.status, 404);
     node.shutdown().await;
 }
@@ -119,14 +119,14 @@ async fn paths_outside_of_the_domain_are_served_where_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = FakeEngine::default();
+    let backend = FakeBackend::default();
     let builder = || common::builder().data_dir(folder.path());
-    let node = common::start_on(builder(), &engine).await;
+    let node = common::start_on(builder(), &backend).await;
     let address = node.address().unwrap();
     let serves = async |name: &str| {
         let answer = get(address, "shop.test", "/q/b").await;
         if answer.status == 200 {
-            assert_seen(&engine, "/q/b", "");
+            assert_seen(&backend, "/q/b", "");
         }
         let owner = answer.status == 200;
         let listed = node.list();
@@ -145,12 +145,12 @@ async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
     );
     assert!(serves("a").await);
     assert_eq!(get(address, "www.shop.test", "/").await.status, 200);
-    engine.take_seen();
+    backend.take_seen();
     // By path, too, at hosts that are nobody's; at its own there are no others.
     assert_eq!(get(address, "127.0.0.1", "/a/").await.status, 200);
-    engine.take_seen();
+    backend.take_seen();
     assert_eq!(get(address, "shop.test", "/f/").await.status, 200);
-    assert_seen(&engine, "/f/", "");
+    assert_seen(&backend, "/f/", "");
 
     let taken = deploy(&node, "b", &["x.test", "SHOP.test."])
         .await
@@ -163,7 +163,7 @@ async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
         "{taken}"
     );
     assert_eq!(get(address, "x.test", "/a/").await.status, 200);
-    assert_seen(&engine, "/", "/a");
+    assert_seen(&backend, "/", "/a");
 
     // Without it in its next version, another may have it; then there is no way back.
     assert_eq!(deploy(&node, "a", &[]).await.unwrap(), 2);
@@ -183,18 +183,18 @@ async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
     drop(node);
 
     let node = builder()
-        .start_on(std::sync::Arc::new(engine.clone()))
+        .start_on(std::sync::Arc::new(backend.clone()))
         .await
         .unwrap();
     let address = node.address().unwrap();
     assert_eq!(get(address, "shop.test", "/a/b").await.status, 200);
-    assert_seen(&engine, "/a/b", "");
+    assert_seen(&backend, "/a/b", "");
     node.remove("b").await.unwrap();
     assert_eq!(get(address, "shop.test", "/a/b").await.status, 200);
-    assert_seen(&engine, "/b", "/a");
+    assert_seen(&backend, "/b", "/a");
     node.rollback("a", Some(1)).await.unwrap();
     assert_eq!(get(address, "shop.test", "/a/b").await.status, 200);
-    assert_seen(&engine, "/a/b", "");
+    assert_seen(&backend, "/a/b", "");
     node.shutdown().await;
 }
 

@@ -12,7 +12,7 @@ mod common;
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use common::{
-    FakeEngine, raw, time_limit,
+    FakeBackend, raw, time_limit,
     tls::{ALL, Client, Files, get, read_all, replace},
 };
 use faasw::{FunctionOptions, Limits, Node, NodeBuilder, StartError, TlsError};
@@ -42,8 +42,8 @@ async fn both_versions_are_spoken_and_functions_see_https() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "first");
     let root = files.write(&["one.test"]);
-    let engine = FakeEngine::default();
-    let node = common::start_on(with(&files), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(with(&files), &backend).await;
     let address = node.address().unwrap();
     for (version, expected) in ALL.iter().zip(["TLSv1_3", "TLSv1_2"]) {
         let client = Client {
@@ -56,7 +56,7 @@ async fn both_versions_are_spoken_and_functions_see_https() {
         // Whatever scheme a client claims, it came by TLS.
         let answer = get(&mut stream, "one.test", "http://one.test/f/x").await;
         assert_eq!(answer.status, 200);
-        let seen = engine.take_seen();
+        let seen = backend.take_seen();
         assert_eq!(seen[0].head.scheme, b"https");
         assert_eq!(seen[0].head.path_and_query, b"/x");
     }
@@ -65,11 +65,11 @@ async fn both_versions_are_spoken_and_functions_see_https() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_gateway_never_calls_a_request_https() {
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let address = node.address().unwrap();
     assert_eq!(raw::get(address, "https://h/f/").await.status, 200);
-    assert_eq!(engine.take_seen()[0].head.scheme, b"http");
+    assert_eq!(backend.take_seen()[0].head.scheme, b"http");
     node.shutdown().await;
 }
 
@@ -203,7 +203,7 @@ async fn a_node_does_not_start_with_what_it_cannot_use() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "first");
     files.write(&["one.test"]);
-    let start = |builder: NodeBuilder| builder.start_on(Arc::new(FakeEngine::default()));
+    let start = |builder: NodeBuilder| builder.start_on(Arc::new(FakeBackend::default()));
     std::fs::write(&files.key, "nothing").unwrap();
     let error = start(with(&files)).await.unwrap_err();
     assert!(matches!(error, StartError::Tls(_)), "{error}");
@@ -343,9 +343,9 @@ async fn plain_http_is_sent_to_https_and_served_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "first");
     let root = files.write(&["one.test", "*.wild.test"]);
-    let engine = FakeEngine::default();
+    let backend = FakeBackend::default();
     let builder = with(&files).redirect_http("127.0.0.1:0".parse().unwrap());
-    let node = common::start_on(builder, &engine).await;
+    let node = common::start_on(builder, &backend).await;
     let (gateway, plain) = (node.address().unwrap(), node.redirect_address().unwrap());
     let ask = async |host: &str, target: &str| {
         let text = format!(
@@ -380,7 +380,7 @@ async fn plain_http_is_sent_to_https_and_served_nothing() {
         assert_eq!(answer.status, status, "{host}");
         assert_eq!(answer.header("location"), None);
     }
-    assert!(engine.take_seen().is_empty());
+    assert!(backend.take_seen().is_empty());
     let answer = Client::new(&root).get(gateway, "one.test", "/f/").await;
     assert_eq!(answer.status, 200);
     node.deploy("g", "module", FunctionOptions::default())

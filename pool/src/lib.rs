@@ -79,12 +79,12 @@ pub use memory::for_instances as memory_for_instances;
 pub use options::PoolOptions;
 pub use pool::{Compiled, Initialising, Pool};
 pub use seeds::{
-    FreezePolicy, FreezeReport, FunctionSpec, Known, LanguageEngine, Script, ScriptFiles,
-    ScriptSource, Seed, WarmUp,
+    FreezePolicy, FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Script,
+    ScriptFiles, ScriptSource, WarmUp,
 };
 pub use shells::{Confinement, Launcher, WallClock};
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
     Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, open_code,
 };
-pub use stats::{EngineStats, GroupStats, MemoryStats, SeedInfo, StockStats};
+pub use stats::{GroupStats, MemoryStats, PoolStats, SeedInfo, StockStats};

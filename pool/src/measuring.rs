@@ -8,7 +8,7 @@ use crate::pool::Pool;
 pub use crate::shells::Parts;
 use crate::shells::{Ready, Stock};
 use crate::snapshots::Frozen;
-use crate::stats::EngineStats;
+use crate::stats::PoolStats;
 
 /// A pool without functions, and what its shells are preset with.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Shells {
 
     /// What the pool tells of itself.
     #[must_use]
-    pub fn stats(&self) -> EngineStats {
+    pub fn stats(&self) -> PoolStats {
         self.pool.stats()
     }
 

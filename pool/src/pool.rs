@@ -26,11 +26,13 @@ use crate::exchange::{
 use crate::instances::{InstanceNumbers, Keeper, ParkingRules};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
-use crate::seeds::{FreezeReport, FunctionSpec, Known, LanguageEngine, Seed, Tree, adopt};
+use crate::seeds::{
+    FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Tree, adopt,
+};
 use crate::shells::{Stock, StockRules};
 use crate::sink::Timing;
 use crate::snapshots::{Code, CodeDigest, CodeSource, Frozen, KeptCode};
-use crate::stats::{EngineStats, SeedInfo};
+use crate::stats::{PoolStats, SeedInfo};
 
 /// A compiled function.
 #[derive(Clone, Debug)]
@@ -244,11 +246,11 @@ impl Pool {
         &self,
         spec: &FunctionSpec,
         function: &Compiled,
-    ) -> Result<(Seed, FreezeReport), SeedError> {
-        let (seed, report, frozen) = self.make_and_hold(spec, function).await?;
+    ) -> Result<(FunctionVersion, FreezeReport), SeedError> {
+        let (version, report, frozen) = self.make_and_hold(spec, function).await?;
         drop(frozen);
-        seed.holding().fit();
-        Ok((seed, report))
+        version.holding().fit();
+        Ok((version, report))
     }
 
     /// As [`Pool::make_seed`], and it is not evicted as long as what it froze is held.
@@ -256,7 +258,7 @@ impl Pool {
         &self,
         spec: &FunctionSpec,
         function: &Compiled,
-    ) -> Result<(Seed, FreezeReport, Arc<Frozen>), SeedError> {
+    ) -> Result<(FunctionVersion, FreezeReport, Arc<Frozen>), SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         tree.make(spec, function.kind, &function.code, time_limit)
@@ -297,7 +299,7 @@ impl Pool {
         spec: &FunctionSpec,
         function: &Compiled,
         known: Known,
-    ) -> Result<Seed, SeedError> {
+    ) -> Result<FunctionVersion, SeedError> {
         adopt(
             &self.inner.tree,
             spec,
@@ -319,32 +321,32 @@ impl Pool {
         spec: &FunctionSpec,
         function: &Compiled,
         known: Known,
-    ) -> Result<Result<Seed, ImageError>, SeedError> {
+    ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         let restoring = tree.restore(spec, function.kind, &function.code, time_limit, known);
         let restored = restoring.await?;
-        if let Ok(seed) = &restored {
-            seed.holding().fit();
+        if let Ok(version) = &restored {
+            version.holding().fit();
         }
         Ok(restored)
     }
 
     /// Has a function's seed made when nothing else is, unless a request asks for it before.
-    pub fn make_in_the_background(&self, seed: &Seed) {
-        seed.make_in_the_background();
+    pub fn make_in_the_background(&self, version: &FunctionVersion) {
+        version.make_in_the_background();
     }
 
     /// Counts again what a function holds in memory, and has that fit what it may: its code is
     /// stored by now.
-    pub fn fit(&self, seed: &Seed) {
-        seed.holding().fit();
+    pub fn fit(&self, version: &FunctionVersion) {
+        version.holding().fit();
     }
 
     /// Has an image of a function's seed written where there is none that is good, when nothing
     /// else is to be done. Nothing of it stays in memory for that.
-    pub async fn have_image(&self, seed: &Seed) {
-        seed.have_image().await;
+    pub async fn have_image(&self, version: &FunctionVersion) {
+        version.have_image().await;
     }
 
     /// Waits until there is what all functions descend from: what tells it from any other, where
@@ -361,23 +363,26 @@ impl Pool {
 
     /// Whether a function's seed is in memory.
     #[must_use]
-    pub fn has_frozen(&self, seed: &Seed) -> bool {
-        seed.frozen().is_some()
+    pub fn has_frozen(&self, version: &FunctionVersion) -> bool {
+        version.frozen().is_some()
     }
 
     /// Bytes of the image of a function's seed on disk, as they were noted when it was written
     /// or read; nothing where there is none. No file is looked at.
     #[must_use]
-    pub fn image_bytes(&self, seed: &Seed) -> Option<u64> {
-        seed.image_bytes()
+    pub fn image_bytes(&self, version: &FunctionVersion) -> Option<u64> {
+        version.image_bytes()
     }
 
     /// What the image of a function's seed has, if there is one. All of it is read.
     ///
     /// # Errors
     /// When it cannot be read, or believed.
-    pub async fn describe_image(&self, seed: &Seed) -> Result<Option<ImageInfo>, ImageError> {
-        seed.describe_image().await
+    pub async fn describe_image(
+        &self,
+        version: &FunctionVersion,
+    ) -> Result<Option<ImageInfo>, ImageError> {
+        version.describe_image().await
     }
 
     /// Runs one request in an instance that is exactly as its seed: one that is
@@ -387,27 +392,33 @@ impl Pool {
     ///
     /// # Errors
     /// Why there is no response.
-    pub async fn invoke(&self, seed: &Seed, call: Call) -> Result<Reply, InvokeError> {
+    pub async fn invoke(
+        &self,
+        version: &FunctionVersion,
+        call: Call,
+    ) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
         // Before it takes a place: others may have work for that.
-        let waited_for = seed.worth_waiting_for(call.limits.begins_within()).await?;
-        let wanted = wanted(seed);
+        let waited_for = version
+            .worth_waiting_for(call.limits.begins_within())
+            .await?;
+        let wanted = wanted(version);
         let room = self.inner.admission.place(wanted).await?;
         let head = call.head.encode();
-        self.make_ahead(seed, seed.missing());
+        self.make_ahead(version, version.missing());
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
         let turn = self.inner.admission.turn(wanted).await;
         // Steps that few requests have to take are boxed: each future in this one is moved
         // with it, whether it runs or not.
-        let (mut instance, served) = match Self::parked(seed) {
+        let (mut instance, served) = match Self::parked(version) {
             Some(parked) => {
                 drop(waited_for);
                 parked
             }
-            None => Box::pin(self.take(seed, waited_for)).await?,
+            None => Box::pin(self.take(version, waited_for)).await?,
         };
-        let busy = seed.begin(served);
+        let busy = version.begin(served);
         let incoming = Incoming::new(call.body);
         let is_whole = incoming.has_ended();
         instance
@@ -422,7 +433,7 @@ impl Pool {
         };
         let mut exchange = Exchange::new(
             instance,
-            seed.clone(),
+            version.clone(),
             LogLines::new(call.log, number),
             incoming,
             Terms {
@@ -440,7 +451,7 @@ impl Pool {
         {
             let error = Line(error);
             tracing::debug!(number, %error, "a request begins again in another microVM");
-            begun = Box::pin(self.start_again(&mut exchange, seed, &head)).await;
+            begun = Box::pin(self.start_again(&mut exchange, version, &head)).await;
         }
         let followed = match begun {
             Ok(Begun::Streams(head)) => return Ok(exchange.go_on(head, None)),
@@ -483,15 +494,15 @@ impl Pool {
 
     /// Whether a request of the function would have a place now.
     #[must_use]
-    pub fn has_room(&self, seed: &Seed) -> bool {
-        self.inner.admission.has_room(seed)
+    pub fn has_room(&self, version: &FunctionVersion) -> bool {
+        self.inner.admission.has_room(version)
     }
 
     /// Cuts the exchange of this function that has waited longest for its client; says
     /// whether there was one.
     #[must_use]
-    pub fn evict(&self, seed: &Seed) -> bool {
-        self.inner.admission.evict(seed)
+    pub fn evict(&self, version: &FunctionVersion) -> bool {
+        self.inner.admission.evict(version)
     }
 
     /// Every seed as it is now, parents before children.
@@ -502,9 +513,9 @@ impl Pool {
 
     /// How many microVMs there are now, and what functions hold in memory.
     #[must_use]
-    pub fn stats(&self) -> EngineStats {
+    pub fn stats(&self) -> PoolStats {
         let (seed_bytes, parked_bytes) = self.inner.tree.held();
-        EngineStats {
+        PoolStats {
             seed_bytes,
             parked_bytes,
             seed_budget: self.inner.options.seed_memory,

@@ -6,7 +6,7 @@ use crate::memory::SHORT;
 
 /// How many microVMs there are, by what they do, and what functions hold in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineStats {
+pub struct PoolStats {
     /// Shells made ahead that hold no function yet.
     pub shells: usize,
     /// How many of those are images of seeds that functions descend from.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::ram_bytes;
 use faasw_abi::wire::SeedConfig;
 use faasw_seedtree::{Key, Owner};
@@ -60,7 +60,7 @@ impl Steps {
         ]))?;
         let log = LogLines::new(spec.log.clone(), 0);
         let mut making = Making::fork(&stock, &linked, ram, mailbox, Some(&code), log).await?;
-        making.reach(Ring::Loaded).await?;
+        making.reach(Doorbell::Loaded).await?;
         Ok(Self {
             making,
             ram_bytes: ram,
@@ -78,7 +78,7 @@ impl Steps {
     /// # Errors
     /// What the guest died of.
     pub async fn go(&mut self, commands: &[Command]) -> Result<String, SeedError> {
-        self.making.go(commands, Ring::Ready).await?;
+        self.making.go(commands, Doorbell::Ready).await?;
         Ok(self.making.drawn()?.drawn)
     }
 }
@@ -180,7 +180,7 @@ impl StepTree {
         let step = Step {
             salt,
             commands,
-            to: Ring::Ready,
+            to: Doorbell::Ready,
             guest: self.guest.clone(),
         };
         let recipe = Recipe::Commands(Box::new(step));
@@ -309,8 +309,8 @@ impl StepTree {
         let records = mailbox.take_log(&guest).map_err(SeedError::Function)?;
         log.take(&records);
         drop(log);
-        if report.ring != Some(Ring::Ready) {
-            let what = format!("it rang {:?}", report.ring);
+        if report.doorbell != Some(Doorbell::Ready) {
+            let what = format!("it rang {:?}", report.doorbell);
             return Err(PlatformError::Protocol(what).into());
         }
         shell.destroy().await;

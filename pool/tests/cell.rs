@@ -221,7 +221,7 @@ async fn shells_have_nothing(bench: &Bench) {
 
     let _seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     // And none is being made, which has its cell only when that is done.
-    let all_preset = |stats: faasw_pool::EngineStats| {
+    let all_preset = |stats: faasw_pool::PoolStats| {
         stats.shells > 0 && stats.preset == stats.shells && self::shells().len() == stats.shells
     };
     bench.settles("all shells are preset", all_preset).await;

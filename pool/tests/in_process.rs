@@ -16,8 +16,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use faasw_pool::{
-    CompileError, Confinement, FreezePolicy, FunctionKind, InvokeError, PlatformError, Pool,
-    PoolOptions, Seed, Served, StartError,
+    CompileError, Confinement, FreezePolicy, FunctionKind, FunctionVersion, InvokeError,
+    PlatformError, Pool, PoolOptions, Served, StartError,
 };
 
 use support::processes::{descriptors, name_of, our_processes, our_threads, shells};
@@ -249,7 +249,7 @@ async fn without_cells(bench: &Bench) {
 }
 
 /// The median of what a parked instance takes for a request.
-async fn parked(bench: &Bench, seed: &Seed, requests: usize) -> Duration {
+async fn parked(bench: &Bench, seed: &FunctionVersion, requests: usize) -> Duration {
     let mut took = Vec::new();
     while took.len() < requests {
         let started = Instant::now();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use faasw_pool::steps::StepTree;
-use faasw_pool::{EngineStats, Fault, FreezePolicy, FunctionSpec, PoolOptions, SeedError};
+use faasw_pool::{Fault, FreezePolicy, FunctionSpec, PoolOptions, PoolStats, SeedError};
 use faasw_seedtree::Owner;
 
 use support::processes::shells;
@@ -99,11 +99,11 @@ async fn what_requests_read_of_a_seed_is_counted(bench: &Bench) {
     let new = bench.pool.stats().seed_bytes;
     assert!((1..8 * MIB).contains(&new), "{new}");
     assert_eq!(bench.text(&seed, "/").await, "read");
-    let counted = |stats: EngineStats| stats.seed_bytes > new + 32 * MIB;
+    let counted = |stats: PoolStats| stats.seed_bytes > new + 32 * MIB;
     bench.settles("it is counted", counted).await;
     // It may be counted while its instance is still at it, and then once more.
     let is_told =
-        |stats: EngineStats| bench.pool.tree().last().unwrap().layer_bytes == stats.seed_bytes;
+        |stats: PoolStats| bench.pool.tree().last().unwrap().layer_bytes == stats.seed_bytes;
     bench.settles("the tree says the same", is_told).await;
 }
 
@@ -111,7 +111,7 @@ async fn a_seed_that_has_grown_is_held_to_its_functions_budget(bench: &Bench) {
     let seed = bench.seed_of(SPARSE, &with_memory(64 * MIB)).await.unwrap();
     assert!(bench.pool.tree().last().unwrap().is_in_memory);
     assert_eq!(bench.text(&seed, "/").await, "read");
-    let is_gone = |stats: EngineStats| stats.seed_bytes == 0 && stats.parked == 0;
+    let is_gone = |stats: PoolStats| stats.seed_bytes == 0 && stats.parked == 0;
     bench.settles("it is not held", is_gone).await;
     assert_eq!(bench.text(&seed, "/").await, "read");
 }

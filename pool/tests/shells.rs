@@ -14,7 +14,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Confinement, FreezePolicy, PoolOptions, Seed, Served};
+use faasw_pool::{Confinement, FreezePolicy, FunctionVersion, PoolOptions, Served};
 
 use support::processes::shells;
 use support::{Bench, call, slowness, spec};
@@ -39,7 +39,7 @@ fn without_any() -> PoolOptions {
 
 /// What a request answers that a shell serves which was there before, and the page
 /// faults that it took.
-async fn by_a_shell(bench: &Bench, seed: &Seed, path: &str) -> (String, u64) {
+async fn by_a_shell(bench: &Bench, seed: &FunctionVersion, path: &str) -> (String, u64) {
     let deadline = Instant::now() + Duration::from_secs(10) * slowness();
     loop {
         let (body, timing, effort) = bench.through(seed, call(path)).await;
@@ -54,11 +54,11 @@ async fn by_a_shell(bench: &Bench, seed: &Seed, path: &str) -> (String, u64) {
 /// Waits until every shell that is ready is an image of what functions descend from.
 async fn all_are_preset(bench: &Bench) {
     let all_preset =
-        |stats: faasw_pool::EngineStats| stats.shells > 0 && stats.preset == stats.shells;
+        |stats: faasw_pool::PoolStats| stats.shells > 0 && stats.preset == stats.shells;
     bench.settles("all shells are preset", all_preset).await;
 }
 
-async fn seed_and_preset_shells(bench: &Bench) -> Seed {
+async fn seed_and_preset_shells(bench: &Bench) -> FunctionVersion {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     all_are_preset(bench).await;
     seed
@@ -238,7 +238,7 @@ async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
 /// waited for: how many cells got a group that had waited, and how many had one made.
 async fn groups_of_three_shells(bench: &Bench) -> (u64, u64) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-    let all_ended = |stats: faasw_pool::EngineStats| stats.busy == 0 && stats.groups.used == 0;
+    let all_ended = |stats: faasw_pool::PoolStats| stats.busy == 0 && stats.groups.used == 0;
     bench.settles("all end", all_ended).await;
     let before = bench.pool.stats().groups;
     for _ in 0..3 {
@@ -289,7 +289,7 @@ async fn no_more_groups_are_kept_than_are_allowed(bench: &Bench) {
 
 async fn as_many_groups_are_in_use_as_there_are_cells(bench: &Bench) {
     seed_and_preset_shells(bench).await;
-    let are_as_many = |stats: faasw_pool::EngineStats| {
+    let are_as_many = |stats: faasw_pool::PoolStats| {
         let cells = support::processes::shells().len() as u64;
         stats.groups.free_max == 0 || stats.groups.used == cells
     };

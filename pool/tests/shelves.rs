@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use faasw_pool::steps::{Forked, StepTree};
-use faasw_pool::{EngineStats, FreezePolicy, FunctionSpec, PoolOptions};
+use faasw_pool::{FreezePolicy, FunctionSpec, PoolOptions, PoolStats};
 use faasw_seedtree::{Key, Owner};
 
 use support::{Bench, Log, slowness, spec};
@@ -81,7 +81,7 @@ impl Family {
 /// Waits until as many are ready as are to be, and none is bare.
 async fn is_settled(bench: &Bench) {
     let is_full =
-        |stats: EngineStats| stats.shells == stats.stock.wanted && stats.preset == stats.shells;
+        |stats: PoolStats| stats.shells == stats.stock.wanted && stats.preset == stats.shells;
     bench.settles("all are ready", is_full).await;
 }
 
@@ -158,7 +158,7 @@ async fn an_evicted_parents_shells_end_with_it(bench: &Bench) {
     let stock = bench.pool.stats().stock;
     assert_eq!(stock.parents, 1, "{stock:?}");
     is_settled(bench).await;
-    let are_as_many = |stats: EngineStats| support::processes::shells().len() == stats.shells;
+    let are_as_many = |stats: PoolStats| support::processes::shells().len() == stats.shells;
     if bench.confinement == faasw_pool::Confinement::Jailed {
         bench.settles("the others have ended", are_as_many).await;
     }

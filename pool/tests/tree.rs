@@ -18,8 +18,8 @@ use std::sync::Arc;
 use faasw_abi::command::Command;
 use faasw_pool::steps::Steps;
 use faasw_pool::{
-    FreezePolicy, FunctionSpec, InvokeError, PoolOptions, Seed, SeedError, SeedInfo, Served,
-    TrapKind,
+    FreezePolicy, FunctionSpec, FunctionVersion, InvokeError, PoolOptions, SeedError, SeedInfo,
+    Served, TrapKind,
 };
 
 use support::{Bench, Log, bytes_of, call, slowness, spec};
@@ -66,7 +66,7 @@ async fn eventually(what: &str, bench: &Bench, holds: impl Fn(&[SeedInfo]) -> bo
     }
 }
 
-async fn served(bench: &Bench, seed: &Seed, path: &str) -> (String, Served) {
+async fn served(bench: &Bench, seed: &FunctionVersion, path: &str) -> (String, Served) {
     let reply = bench.get(seed, path).await.unwrap();
     let served = reply.timing.served;
     let body = bytes_of(reply.body).await.unwrap();
@@ -216,7 +216,7 @@ async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) 
 }
 
 /// Has the probe serve several requests at once, after it is known what it writes.
-async fn load(bench: &Bench, seed: &Seed) {
+async fn load(bench: &Bench, seed: &FunctionVersion) {
     for _ in 0..3 {
         bench.through(seed, call("/hello")).await;
     }

@@ -13,7 +13,7 @@ pub const PROGRESS: u16 = 0x54;
 /// Why the guest rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
-pub enum Ring {
+pub enum Doorbell {
     /// No command is left, and code and configuration are loaded; nothing of the function
     /// has run: the early freeze point of a function (level 2).
     Loaded = 1,
@@ -43,7 +43,7 @@ pub enum Ring {
     Entry = 11,
 }
 
-impl Ring {
+impl Doorbell {
     /// The ring that a value written to [`PORT`] stands for.
     #[must_use]
     pub fn from_u32(value: u32) -> Option<Self> {
@@ -57,19 +57,19 @@ mod tests {
 
     /// What both sides of the boundary were built with: to change one is to raise
     /// [`crate::ABI_VERSION`].
-    fn number(ring: Ring) -> u32 {
+    fn number(ring: Doorbell) -> u32 {
         match ring {
-            Ring::Loaded => 1,
-            Ring::Ready => 2,
-            Ring::Done => 3,
-            Ring::Wait => 4,
-            Ring::Fatal => 5,
-            Ring::Booted => 6,
-            Ring::Linked => 7,
-            Ring::Populate => 8,
-            Ring::Rewritten => 9,
-            Ring::Touched => 10,
-            Ring::Entry => 11,
+            Doorbell::Loaded => 1,
+            Doorbell::Ready => 2,
+            Doorbell::Done => 3,
+            Doorbell::Wait => 4,
+            Doorbell::Fatal => 5,
+            Doorbell::Booted => 6,
+            Doorbell::Linked => 7,
+            Doorbell::Populate => 8,
+            Doorbell::Rewritten => 9,
+            Doorbell::Touched => 10,
+            Doorbell::Entry => 11,
         }
     }
 
@@ -77,7 +77,7 @@ mod tests {
     fn each_number_is_its_ring_and_no_other_number_is_one() {
         for value in (0..=1000).chain([u32::MAX]) {
             let is_known = (1..=11).contains(&value);
-            let read = Ring::from_u32(value).map(number);
+            let read = Doorbell::from_u32(value).map(number);
             assert_eq!(read, is_known.then_some(value));
         }
     }

@@ -87,7 +87,7 @@ pub struct GuestWords {
     pub log_written: u64,
     /// [`Waits`] as a word: what the guest waits for, beside the deadline.
     pub wait_for: u64,
-    /// How long [`crate::doorbell::Ring::Wait`] waits at most, in nanoseconds.
+    /// How long [`crate::doorbell::Doorbell::Wait`] waits at most, in nanoseconds.
     pub wait_nanoseconds: u64,
     /// [`crate::outcome::Outcome`] as a number.
     pub outcome: u32,
@@ -103,7 +103,7 @@ pub struct GuestWords {
     pub exec_nanoseconds: u64,
     /// Monotonic time when it rang, in nanoseconds; what a seed continues from.
     pub monotonic_nanoseconds: u64,
-    /// First byte of the RAM that [`crate::doorbell::Ring::Populate`] is about.
+    /// First byte of the RAM that [`crate::doorbell::Doorbell::Populate`] is about.
     pub populate_start: u64,
     /// How many bytes of it, whole pages.
     pub populate_bytes: u64,

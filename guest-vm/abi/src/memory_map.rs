@@ -54,11 +54,11 @@ pub const EXCEPTION_STUB_BYTES: u64 = 32;
 /// A routine behind the exception stubs that the host may run at privilege level 3
 /// in a guest that stands still. RDI points to a list of RSI addresses; each word
 /// there is written anew with the value that it has, and then
-/// [`crate::doorbell::Ring::Rewritten`] is rung. So a host that keeps shadows of page
+/// [`crate::doorbell::Doorbell::Rewritten`] is rung. So a host that keeps shadows of page
 /// tables sees which entries it has changed itself.
 pub const REWRITE: u64 = TEXT + 32 * EXCEPTION_STUB_BYTES;
 /// Another such routine behind it, which only reads each word and then rings
-/// [`crate::doorbell::Ring::Touched`]: so that what translates these addresses is there
+/// [`crate::doorbell::Doorbell::Touched`]: so that what translates these addresses is there
 /// before a request needs it.
 pub const TOUCH: u64 = REWRITE + EXCEPTION_STUB_BYTES;
 

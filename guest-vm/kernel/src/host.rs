@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering, compiler_fence, fence};
 
 use faasw_abi::boot::{Activation, BOOT_MAGIC, BootPage};
 use faasw_abi::channel::{Channel, ChannelWords};
-use faasw_abi::doorbell::{PORT, PROGRESS, Ring};
+use faasw_abi::doorbell::{Doorbell, PORT, PROGRESS};
 use faasw_abi::mailbox::{self, Area, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords};
 use faasw_abi::memory_map::{BOOT_PAGE, MAILBOX};
 use faasw_abi::outcome::Outcome;
@@ -23,10 +23,10 @@ use faasw_abi::ring::RingBuffer;
 
 /// Rings the doorbell and goes on when the host lets the guest resume, perhaps
 /// in another VM and at another time.
-pub fn ring(why: Ring) {
+pub fn ring(doorbell: Doorbell) {
     // SAFETY: an `out` changes no memory by itself. The host may have changed the
     // boot page and the mailbox meanwhile, which the absence of `nomem` declares.
-    unsafe { asm!("out dx, eax", in("dx") PORT, in("eax") why as u32, options(nostack)) }
+    unsafe { asm!("out dx, eax", in("dx") PORT, in("eax") doorbell as u32, options(nostack)) }
 }
 
 /// Tells the node to look at the mailbox, and goes on.
@@ -40,7 +40,7 @@ pub fn ring_progress() {
 pub fn populate(start: u64, bytes: u64) {
     publish!(populate_start, start);
     publish!(populate_bytes, bytes);
-    ring(Ring::Populate);
+    ring(Doorbell::Populate);
 }
 
 /// The boot page as it is now.
@@ -260,7 +260,7 @@ pub fn fatal(why: fmt::Arguments<'_>) -> ! {
     publish!(report_len, length);
     publish!(outcome, Outcome::GuestFailed as u32);
     loop {
-        ring(Ring::Fatal);
+        ring(Doorbell::Fatal);
     }
 }
 

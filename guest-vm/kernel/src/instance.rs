@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, PerChannel, TAIL_MAX, Waits};
 use faasw_abi::clock::Clock;
 use faasw_abi::command::Command;
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{self, LOG_RECORD_HEADER};
 use faasw_runtime::draws::Draws;
 use faasw_runtime::platform::{Incoming, LogStream, Platform, SendError};
@@ -142,7 +142,7 @@ impl Instance {
     }
 
     /// Rings, and says what time it is for what may be frozen behind that.
-    pub fn stand(&mut self, why: Ring) {
+    pub fn stand(&mut self, why: Doorbell) {
         let now = self.monotonic();
         publish!(monotonic_nanoseconds, now);
         host::ring(why);
@@ -203,7 +203,7 @@ impl Instance {
             self.unseen = false;
             host::ring_progress();
         }
-        host::ring(Ring::Wait);
+        host::ring(Doorbell::Wait);
         publish!(wait_for, 0);
     }
 }
@@ -227,7 +227,7 @@ impl Platform for Instance {
     fn freeze(&mut self, draws: &Draws) {
         if !self.has_request() {
             self.tell_draws(draws);
-            self.stand(Ring::Entry);
+            self.stand(Doorbell::Entry);
             self.begin();
         }
     }

@@ -2,7 +2,7 @@
 //! runs any more.
 
 use faasw_abi::channel::Channel;
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::RequestHead;
 use faasw_runtime::failure::Failure;
@@ -49,7 +49,7 @@ fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
         host::ring_progress();
     }
     loop {
-        host::ring(Ring::Done);
+        host::ring(Doorbell::Done);
     }
 }
 
@@ -58,7 +58,7 @@ pub fn refuse(failure: &Failure) -> ! {
     explain(failure);
     publish!(outcome, failure.outcome as u32);
     loop {
-        host::ring(Ring::Done);
+        host::ring(Doorbell::Done);
     }
 }
 

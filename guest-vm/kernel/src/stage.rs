@@ -10,7 +10,7 @@ use core::mem;
 use core::ptr::{self, NonNull};
 
 use faasw_abi::command::Command;
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::CODE;
 use faasw_abi::wire::{RequestHead, SeedConfig};
 use faasw_runtime::failure::Failure;
@@ -51,12 +51,12 @@ impl CustomCodeMemory for CodeInPlace {
 
 impl Stage {
     /// What the guest rings when it stands here.
-    pub fn ring(&self) -> Ring {
+    pub fn ring(&self) -> Doorbell {
         match self {
-            Self::Booted(_) => Ring::Booted,
-            Self::Linked(..) => Ring::Linked,
-            Self::Loaded(_) => Ring::Loaded,
-            Self::Ready(_) => Ring::Ready,
+            Self::Booted(_) => Doorbell::Booted,
+            Self::Linked(..) => Doorbell::Linked,
+            Self::Loaded(_) => Doorbell::Loaded,
+            Self::Ready(_) => Doorbell::Ready,
         }
     }
 

@@ -12,7 +12,7 @@
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 
-use faasw_abi::doorbell::{PORT, Ring};
+use faasw_abi::doorbell::{Doorbell, PORT};
 
 use crate::single::Single;
 
@@ -155,8 +155,8 @@ trap_entry:
     ud2
 "#,
     size = const STUB_BYTES,
-    rewritten = const Ring::Rewritten as u32,
-    touched = const Ring::Touched as u32,
+    rewritten = const Doorbell::Rewritten as u32,
+    touched = const Doorbell::Touched as u32,
     port = const PORT,
     stack = const TRAP_STACK,
     options(att_syntax)

@@ -9,7 +9,7 @@
 mod file;
 mod observer;
 mod rate;
-mod ring;
+mod recent;
 
 use std::{
     fmt,
@@ -28,7 +28,7 @@ pub(crate) use observer::Observer;
 
 use file::LogFile;
 use rate::{Allowance, Rate};
-use ring::Ring;
+use recent::Recent;
 
 /// How long a file that could not be written is left alone: mostly its disk is full.
 const FILE_REST: Duration = Duration::from_secs(10);
@@ -43,10 +43,10 @@ pub(crate) struct FunctionLog {
 }
 
 struct State {
-    ring: Ring,
+    recent: Recent,
     rate: Rate,
     file: Option<LogFile>,
-    /// Whether the ring has what the file had when the node started. It is
+    /// Whether the recent lines have what the file had when the node started. It is
     /// read when somebody asks or writes, not for every function at the start.
     continued: bool,
     /// When the file could last not be written.
@@ -62,7 +62,7 @@ impl FunctionLog {
             name,
             observer,
             state: Mutex::new(State {
-                ring: Ring::default(),
+                recent: Recent::default(),
                 rate: Rate::starting(Instant::now()),
                 continued: file.is_none(),
                 file,
@@ -100,14 +100,14 @@ impl FunctionLog {
         self.observer.log(&self.name, &line);
         let mut state = self.continued();
         state.write_file(&self.name, &line);
-        state.ring.add(line);
+        state.recent.add(line);
         drop(state);
         self.added.notify_waiters();
     }
 
     /// The newest lines; at most `count`.
     pub(crate) fn newest(&self, count: usize) -> LogPage {
-        self.continued().ring.newest(count)
+        self.continued().recent.newest(count)
     }
 
     /// The lines after a place; waits until there is one.
@@ -117,7 +117,7 @@ impl FunctionLog {
             tokio::pin!(added);
             // Before looking, so that no line comes in between.
             added.as_mut().enable();
-            if let Some(page) = self.continued().ring.after(place) {
+            if let Some(page) = self.continued().recent.after(place) {
                 return page;
             }
             added.await;
@@ -147,9 +147,9 @@ impl FunctionLog {
             match state
                 .file
                 .as_ref()
-                .map(|file| file.tail(ring::BYTES as u64))
+                .map(|file| file.tail(recent::BYTES as u64))
             {
-                Some(Ok(lines)) => lines.into_iter().for_each(|line| state.ring.add(line)),
+                Some(Ok(lines)) => lines.into_iter().for_each(|line| state.recent.add(line)),
                 Some(Err(error)) => {
                     tracing::warn!(function = %self.name, %error, "the log file was not read");
                 }

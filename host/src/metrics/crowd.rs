@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use faasw_pool::{Backlog, EngineStats};
+use faasw_pool::{Backlog, PoolStats};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
@@ -39,7 +39,7 @@ impl Crowd {
     }
 
     /// Takes what pool and backlog tell of themselves.
-    pub(super) fn set(&self, stats: &EngineStats, backlog: &Backlog) {
+    pub(super) fn set(&self, stats: &PoolStats, backlog: &Backlog) {
         self.waiting.set(whole(stats.waiting));
         for (counter, count) in [
             (&self.evicted, stats.evicted),

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use faasw_pool::{Backlog, Effort, EngineStats, InvokeError, Served, Timing, TrapKind};
+use faasw_pool::{Backlog, Effort, InvokeError, PoolStats, Served, Timing, TrapKind};
 use http::StatusCode;
 use prometheus_client::{
     encoding::text::encode,
@@ -47,7 +47,7 @@ pub(crate) struct Now<'a> {
     pub(crate) functions: &'a [FunctionName],
     /// Requests in instances.
     pub(crate) under_way: usize,
-    pub(crate) vms: EngineStats,
+    pub(crate) vms: PoolStats,
     pub(crate) backlog: &'a Backlog,
 }
 

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
-use faasw_pool::EngineStats;
+use faasw_pool::PoolStats;
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
@@ -101,8 +101,8 @@ impl Pools {
     }
 
     /// Takes what the pool tells of itself.
-    pub(super) fn set(&self, stats: &EngineStats) {
-        let EngineStats {
+    pub(super) fn set(&self, stats: &PoolStats) {
+        let PoolStats {
             stock,
             groups,
             memory,

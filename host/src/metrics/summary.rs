@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use faasw_control::FunctionName;
     use faasw_control::ShellSummary;
-    use faasw_pool::{Effort, EngineStats, GroupStats, MemoryStats, StockStats, Timing};
+    use faasw_pool::{Effort, GroupStats, MemoryStats, PoolStats, StockStats, Timing};
     use http::StatusCode;
     use std::time::Duration;
 
@@ -154,7 +154,7 @@ mod tests {
         }
         metrics.unknown();
         metrics.deployed(false);
-        let stats = EngineStats {
+        let stats = PoolStats {
             shells: 1,
             parked: 3,
             busy: 2,
@@ -178,7 +178,7 @@ mod tests {
             },
             seed_bytes: 9 << 30,
             function_budget: 7,
-            ..EngineStats::default()
+            ..PoolStats::default()
         };
         let now = Now {
             functions: std::slice::from_ref(&name),
@@ -231,7 +231,7 @@ mod tests {
         let summary = Metrics::default().summary(&Now {
             functions: &[FunctionName::new("f").unwrap()],
             under_way: 0,
-            vms: EngineStats::default(),
+            vms: PoolStats::default(),
             backlog: &nothing_held(),
         });
         assert_eq!((summary.stages[0].count, summary.stages[0].p99), (0, 0.0));

@@ -47,7 +47,7 @@ fn recorded() -> Metrics {
 
 #[test]
 fn what_is_recorded_is_in_the_text() {
-    let stats = EngineStats {
+    let stats = PoolStats {
         shells: 2,
         preset: 1,
         stock: StockStats {
@@ -155,7 +155,7 @@ fn a_functions_series_go_with_it() {
     let text = metrics.text(&Now {
         functions: &[],
         under_way: 0,
-        vms: EngineStats::default(),
+        vms: PoolStats::default(),
         backlog: &backlog,
     });
     assert!(

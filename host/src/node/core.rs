@@ -14,21 +14,19 @@ use faasw_control::{
     FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Initialised, LogLine,
     LogPage,
 };
-use faasw_pool::{
-    Backlog, BacklogLimits, FunctionSpec, ImageId, Images, Script, ScriptFiles, SeedInfo,
-};
+use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, ImageId, Images, Script, ScriptFiles};
 use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::{
     engine_table::Engines,
-    function::{Function, SeedCell, UnderWay},
+    function::{Function, UnderWay, VersionCell},
     info::{SeedState, function_info},
     table::Table,
     warm_up::warm_ups,
 };
 use crate::{
+    backend::Backend,
     data_dir::DataDir,
-    engine::Engine,
     error::{DeployError, FunctionError},
     limits::Limits,
     log::{FunctionLog, Observer},
@@ -60,7 +58,7 @@ pub(crate) struct Storage {
 pub(crate) struct Core {
     /// Of itself: what the pool has stored code from does not keep the node.
     pub(super) me: Weak<Self>,
-    pub(super) engine: Arc<dyn Engine>,
+    pub(super) backend: Arc<dyn Backend>,
     pub(crate) limits: Limits,
     pub(super) observer: Observer,
     pub(super) storage: Arc<Storage>,
@@ -83,7 +81,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(
-        engine: Arc<dyn Engine>,
+        backend: Arc<dyn Backend>,
         limits: Limits,
         observer: Observer,
         storage: Storage,
@@ -100,7 +98,7 @@ impl Core {
         let core = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             engines,
-            engine,
+            backend,
             limits,
             backlog,
             observer,
@@ -131,7 +129,7 @@ impl Core {
                 log,
                 under_way: Arc::default(),
                 backlog: self.backlog.function(),
-                seed: SeedCell::default(),
+                made: VersionCell::default(),
             }));
         }
     }
@@ -213,11 +211,11 @@ impl Core {
     }
 
     /// Where a function's seed is.
-    fn state_of(&self, function: &Function) -> SeedState {
-        match function.seed.get() {
-            Some(seed) => SeedState {
-                is_in_memory: seed.is_in_memory(),
-                image_bytes: seed.image_bytes(),
+    pub(super) fn state_of(&self, function: &Function) -> SeedState {
+        match function.made.get() {
+            Some(made) => SeedState {
+                is_in_memory: made.is_in_memory(),
+                image_bytes: made.image_bytes(),
             },
             None => self.state_on_disk(&function.name, &function.record),
         }
@@ -373,14 +371,9 @@ impl Core {
         read(&Now {
             functions: &functions,
             under_way,
-            vms: self.engine.stats(),
+            vms: self.backend.stats(),
             backlog: &self.backlog,
         })
-    }
-
-    /// The seeds of now.
-    pub(super) fn tree(&self) -> Vec<SeedInfo> {
-        self.engine.tree()
     }
 
     /// What a function's seed is made by; where it is a script, of these files.
@@ -481,7 +474,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
-            .field("engine", &self.engine)
+            .field("engine", &self.backend)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

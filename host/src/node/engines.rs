@@ -187,7 +187,7 @@ impl Core {
                 table.remove(&displaced);
             });
         }
-        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
         {
             let (name, record, artifact) = (name.clone(), record.clone(), ready.artifact.clone());
             blocking(move || {

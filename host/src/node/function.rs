@@ -14,7 +14,9 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{engine::Seed, failure::Failure, log::FunctionLog, registry::VersionRecord};
+use crate::{
+    backend::FunctionVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
+};
 
 /// How long a request that was cut may take to end.
 const EVICTING: Duration = Duration::from_millis(200);
@@ -32,28 +34,28 @@ pub(super) struct Function {
     /// Outlives versions: what clients have not taken yet of its responses.
     pub(super) backlog: Arc<FunctionBacklog>,
     /// Empty after a restart, until somebody asks for it; whoever comes meanwhile waits for that.
-    pub(super) seed: SeedCell,
+    pub(super) made: VersionCell,
 }
 
 /// The place for what makes instances of a version.
 #[derive(Debug, Default)]
-pub(super) struct SeedCell(RwLock<Arc<OnceCell<Arc<dyn Seed>>>>);
+pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
 
-impl SeedCell {
+impl VersionCell {
     /// One that is not empty.
-    pub(super) fn with(seed: Arc<dyn Seed>) -> Self {
-        Self(RwLock::new(Arc::new(OnceCell::new_with(Some(seed)))))
+    pub(super) fn with(made: Arc<dyn FunctionVersion>) -> Self {
+        Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
     }
 
-    pub(super) fn get(&self) -> Option<Arc<dyn Seed>> {
+    pub(super) fn get(&self) -> Option<Arc<dyn FunctionVersion>> {
         self.cell().get().cloned()
     }
 
     /// What is there, or comes of `wake`, which is done once, however many want it.
     pub(super) async fn get_or_wake<E>(
         &self,
-        wake: impl Future<Output = Result<Arc<dyn Seed>, E>>,
-    ) -> Result<Arc<dyn Seed>, E> {
+        wake: impl Future<Output = Result<Arc<dyn FunctionVersion>, E>>,
+    ) -> Result<Arc<dyn FunctionVersion>, E> {
         let cell = self.cell().clone();
         cell.get_or_try_init(|| wake).await.cloned()
     }
@@ -62,14 +64,14 @@ impl SeedCell {
     /// has it made again, as after a restart.
     pub(super) fn rest(&self) {
         let mut cell = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_in_memory = cell.get().is_some_and(|seed| seed.is_in_memory());
+        let is_in_memory = cell.get().is_some_and(|made| made.is_in_memory());
         let rested = (!is_in_memory).then(|| std::mem::take(&mut *cell));
         drop(cell);
         // All that it has goes with it, for which nobody is to wait.
         drop(rested);
     }
 
-    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn Seed>>>> {
+    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,7 +90,7 @@ impl Function {
         }
         // Before it is cut: nobody else is to have its place.
         let reserved = UnderWay::reserve(&self.under_way);
-        let is_evicted = self.seed.get().is_some_and(|seed| seed.evict());
+        let is_evicted = self.made.get().is_some_and(|made| made.evict());
         if !is_evicted {
             return Err(busy);
         }

@@ -324,6 +324,6 @@ impl Node {
     pub async fn shutdown(&self) {
         self.core.end();
         self.servers.stop(self.core.limits.shutdown).await;
-        self.core.engine.shutdown().await;
+        self.core.backend.shutdown().await;
     }
 }

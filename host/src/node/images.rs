@@ -37,9 +37,9 @@ impl Core {
             return Err(no_image(NONE_KEPT));
         }
         // What it is good for depends on its code.
-        let waking = function.seed.get_or_wake(self.wake(&function));
-        let seed = waking.await?;
-        match seed.describe_image().await {
+        let waking = function.made.get_or_wake(self.wake(&function));
+        let made = waking.await?;
+        match made.describe_image().await {
             Ok(Some(image)) => Ok(image),
             Ok(None) => Err(no_image(NONE_OF_IT)),
             Err(error) => Err(FunctionError::BadImage {

@@ -27,7 +27,7 @@ use super::{
     function::{Function, Place},
 };
 use crate::{
-    engine::Seed,
+    backend::FunctionVersion,
     failure::Failure,
     message::{self, Body, BodyLimits, Connection, FromOperator, Gathered},
     metrics::Metrics,
@@ -105,7 +105,7 @@ impl Core {
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
         let account = self.account(function, &parts);
-        let has_room = || function.seed.get().is_none_or(|seed| seed.has_room());
+        let has_room = || function.made.get().is_none_or(|made| made.has_room());
         let is_whole = body.is_end_stream();
         // Heads of requests that wait are as much in memory as bodies.
         let head_room = account.try_lease(message::head_cost(&parts.headers));
@@ -128,7 +128,7 @@ impl Core {
         let Gathered { body, is_early } = gathered;
         let Admission {
             place,
-            seed,
+            made,
             waited,
         } = match self.admit(function).await {
             Ok(admission) => admission,
@@ -160,7 +160,7 @@ impl Core {
             client: Client { account, is_early },
             admitted: Admitted::with(place),
         };
-        let reply = seed.invoke(call).await?;
+        let reply = made.invoke(call).await?;
         drop(head_room);
         is_answered.store(true, Ordering::Release);
         let is_whole = matches!(reply.body, ReplyBody::Whole { .. });
@@ -212,15 +212,15 @@ impl Core {
     async fn admit(&self, function: &Function) -> Result<Admission, Failure> {
         let begun = Instant::now();
         let place = function.place().await?;
-        let seed = match function.seed.get() {
-            Some(seed) => seed,
-            None => Box::pin(function.seed.get_or_wake(self.wake(function)))
+        let made = match function.made.get() {
+            Some(made) => made,
+            None => Box::pin(function.made.get_or_wake(self.wake(function)))
                 .await
                 .map_err(Failure::NotReady)?,
         };
         Ok(Admission {
             place,
-            seed,
+            made,
             waited: begun.elapsed(),
         })
     }
@@ -230,7 +230,7 @@ impl Core {
 struct Admission {
     /// Among the requests of its function, until its instance is free or gone.
     place: Place,
-    seed: Arc<dyn Seed>,
+    made: Arc<dyn FunctionVersion>,
     /// How long it took to have both.
     waited: Duration,
 }

@@ -4,7 +4,7 @@
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
 //! `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk;
-//! `tend` is what nobody asks for.
+//! `tree` of all seeds; `tend` is what nobody asks for.
 
 mod carried;
 mod core;
@@ -20,6 +20,7 @@ mod rollback;
 mod service;
 mod table;
 mod tend;
+mod tree;
 mod warm_up;
 
 pub(crate) use self::core::{Core, Registered, Storage};

@@ -6,7 +6,7 @@ use faasw_control::FunctionInfo;
 
 use super::{
     core::{Core, blocking},
-    function::{Function, SeedCell},
+    function::{Function, VersionCell},
 };
 use crate::{
     error::{DeployError, RollbackError},
@@ -45,13 +45,13 @@ impl Core {
                 kept: versions.into_keys().collect(),
             });
         };
-        let seed = if wanted == current.version {
-            current.seed.get()
+        let made = if wanted == current.version {
+            current.made.get()
         } else {
             None
         };
-        let seed = match seed {
-            Some(seed) => seed,
+        let made = match made {
+            Some(made) => made,
             None => self.stored_seed(&name, &record, &current.log).await?,
         };
         let function = Function {
@@ -61,7 +61,7 @@ impl Core {
             log: current.log.clone(),
             under_way: current.under_way.clone(),
             backlog: current.backlog.clone(),
-            seed: SeedCell::with(seed),
+            made: VersionCell::with(made),
         };
         // Not dropped with this future: table and registry would disagree.
         let core = Arc::clone(self);

@@ -20,7 +20,7 @@ use super::{
     core::{Core, blocking},
     function::Function,
 };
-use crate::{engine::Seed, registry::VersionRecord};
+use crate::{backend::FunctionVersion, registry::VersionRecord};
 
 /// Functions that are made ready ahead of requests: what more of them would save is what their
 /// first requests take, some milliseconds each.
@@ -52,8 +52,8 @@ impl Core {
             return;
         }
         for function in &ahead {
-            if let Some(seed) = self.woken(function).await {
-                seed.make_ahead();
+            if let Some(made) = self.woken(function).await {
+                made.make_ahead();
             }
         }
         let Some(mut known) = self.look_round().await else {
@@ -98,8 +98,8 @@ impl Core {
     }
 
     /// A function that can serve, if it can.
-    async fn woken(&self, function: &Function) -> Option<Arc<dyn Seed>> {
-        let woken = function.seed.get_or_wake(self.wake(function)).await;
+    async fn woken(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
+        let woken = function.made.get_or_wake(self.wake(function)).await;
         woken
             .inspect_err(|error| {
                 tracing::error!(
@@ -113,11 +113,11 @@ impl Core {
     async fn look_round(&self) -> Option<Known> {
         let images = self.storage.images.clone();
         let over = match &images {
-            Some(_) => self.engine.shared().await,
+            Some(_) => self.backend.shared().await,
             None => None,
         };
         let over = over.map(|shared| short(&shared));
-        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let looking = blocking(move || {
             Ok(Known {
                 compiled: storage.registry.compiled_by(&generation)?,
@@ -141,15 +141,15 @@ impl Core {
         if is_compiled && !lacks_image || !self.is_current(function) {
             return false;
         }
-        let Some(seed) = self.woken(function).await else {
+        let Some(made) = self.woken(function).await else {
             return true;
         };
         known.compiled.insert(code_of(&function.record));
         if lacks_image {
-            seed.have_image().await;
+            made.have_image().await;
         }
-        drop(seed);
-        function.seed.rest();
+        drop(made);
+        function.made.rest();
         true
     }
 

@@ -1,4 +1,4 @@
-//! An engine whose functions behave by path, without a VM.
+//! A backend whose functions behave by path, without a VM.
 
 use std::{
     fmt, io,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::engine::{Code, CompileResult, Engine, Running, Seed, SeedResult, Stored};
+use faasw::backend::{Backend, Code, CompileResult, FunctionVersion, Running, SeedResult, Stored};
 use faasw::{FunctionKind, LogStream};
 use faasw_abi::wire::{RequestHead, ResponseHead};
 use faasw_pool::{
@@ -21,7 +21,7 @@ use http_body_util::BodyExt as _;
 
 /// Counts what it is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct FakeEngine {
+pub struct FakeBackend {
     pub compiled: Arc<AtomicUsize>,
     pub loaded: Arc<AtomicUsize>,
     /// What its compilations were given of earlier ones.
@@ -70,7 +70,7 @@ impl Seen {
     }
 }
 
-impl FakeEngine {
+impl FakeBackend {
     /// What compilations since the last call were given of earlier ones.
     pub fn take_begun_with(&self) -> Vec<Option<Vec<u8>>> {
         std::mem::take(&mut self.begun_with.lock().unwrap())
@@ -82,7 +82,7 @@ impl FakeEngine {
     }
 }
 
-impl Engine for FakeEngine {
+impl Backend for FakeBackend {
     fn generation(&self) -> String {
         format!("fake-{}", self.version)
     }
@@ -132,7 +132,7 @@ impl Engine for FakeEngine {
     }
 }
 
-impl FakeEngine {
+impl FakeBackend {
     fn code(&self, bytes: Vec<u8>) -> Arc<dyn Code> {
         Arc::new(FakeCode {
             bytes,
@@ -182,7 +182,7 @@ impl Code for FakeCode {
                 seen: self.seen.clone(),
                 when_dropped: self.when_dropped.clone(),
             };
-            Ok((Arc::new(seed) as Arc<dyn Seed>, report))
+            Ok((Arc::new(seed) as Arc<dyn FunctionVersion>, report))
         })
     }
 }
@@ -210,7 +210,7 @@ fn trap() -> InvokeError {
     }
 }
 
-impl Seed for FakeSeed {
+impl FunctionVersion for FakeSeed {
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
         Box::pin(async move {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

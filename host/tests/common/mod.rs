@@ -1,4 +1,4 @@
-//! What the tests with a fake engine share.
+//! What the tests with a fake backend share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod fake;
@@ -10,7 +10,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use faasw::{FunctionOptions, Node, NodeBuilder};
 
-pub use fake::FakeEngine;
+pub use fake::FakeBackend;
 
 /// `seconds`, times how much slower than metal this machine is said to be by
 /// `FAASW_TEST_SLOWNESS`.
@@ -25,7 +25,7 @@ pub fn builder() -> NodeBuilder {
     Node::builder().listen("127.0.0.1:0".parse().unwrap())
 }
 
-/// A node in memory, on the fake engine, with the function `f`.
+/// A node in memory, on the fake backend, with the function `f`.
 pub async fn node() -> Node {
     start(builder()).await
 }
@@ -36,12 +36,12 @@ pub async fn node_in(data_dir: &Path) -> Node {
 }
 
 pub async fn start(builder: NodeBuilder) -> Node {
-    start_on(builder, &FakeEngine::default()).await
+    start_on(builder, &FakeBackend::default()).await
 }
 
-/// The same on an engine that the test looks into.
-pub async fn start_on(builder: NodeBuilder, engine: &FakeEngine) -> Node {
-    let node = builder.start_on(Arc::new(engine.clone())).await.unwrap();
+/// The same on a backend that the test looks into.
+pub async fn start_on(builder: NodeBuilder, backend: &FakeBackend) -> Node {
+    let node = builder.start_on(Arc::new(backend.clone())).await.unwrap();
     node.deploy("f", "module f", FunctionOptions::default())
         .await
         .unwrap();

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::common::{
-    self, FakeEngine,
+    self, FakeBackend,
     fake::Seen,
     raw::{RawResponse, parse_all},
     time_limit,
@@ -94,14 +94,14 @@ enum Writing {
 
 /// Plays every case in both ways on one node.
 pub async fn play(cases: impl IntoIterator<Item = Case>) {
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let address = node.address().unwrap();
     let mut failures = Vec::new();
     for case in cases {
         for writing in [Writing::AtOnce, Writing::BytePerByte] {
             let received = exchange(address, &case, writing).await;
-            let seen = engine.take_seen();
+            let seen = backend.take_seen();
             // The bytes of all failures are worth more than the first one's panic.
             let judged = std::panic::catch_unwind(|| judge(&case, &received, &seen));
             if judged.is_err() {

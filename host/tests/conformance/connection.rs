@@ -8,7 +8,7 @@ use tokio::{
 
 use crate::{
     case::{Case, Continue, Problem, SeenHead, Sees, Status, play},
-    common::{self, FakeEngine, raw::parse_all, time_limit},
+    common::{self, FakeBackend, raw::parse_all, time_limit},
 };
 
 const NOT_IMPLEMENTED: crate::case::Answer = Problem(501, "not-implemented");
@@ -152,8 +152,8 @@ async fn clients_that_ask_first_hear_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_wait_are_told_to_go_on() {
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
     let whole = async {
         let head = "POST /f/1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
@@ -161,7 +161,7 @@ async fn clients_that_wait_are_told_to_go_on() {
         let mut interim = [0; 25];
         stream.read_exact(&mut interim).await.unwrap();
         assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
-        assert!(engine.take_seen().is_empty());
+        assert!(backend.take_seen().is_empty());
         stream.write_all(b"abc").await.unwrap();
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).await.unwrap();
@@ -176,13 +176,13 @@ async fn clients_that_wait_are_told_to_go_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_closes_its_side_is_gone() {
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
     let request = b"GET /f/slow HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let began = async {
-        while engine.take_seen().is_empty() {
+        while backend.take_seen().is_empty() {
             tokio::task::yield_now().await;
         }
     };

@@ -36,7 +36,7 @@ use tokio::{
 };
 
 use crate::{
-    common::{self, FakeEngine, fake::Seen, time_limit},
+    common::{self, FakeBackend, fake::Seen, time_limit},
     damage::stream,
 };
 
@@ -58,8 +58,8 @@ async fn functions_see_what_plain_hyper_sees() {
     limits.request_read = WAIT;
     limits.idle_connection = WAIT;
     limits.connections = 2 * AT_ONCE;
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder().limits(limits), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder().limits(limits), &backend).await;
     let options = FunctionOptions::default().idle_client(WAIT);
     node.deploy("f", "module f", options).await.unwrap();
     let address = node.address().unwrap();
@@ -82,7 +82,7 @@ async fn functions_see_what_plain_hyper_sees() {
     }
 
     let mut by_client: HashMap<String, Vec<Seen>> = HashMap::new();
-    for seen in engine.take_seen() {
+    for seen in backend.take_seen() {
         let client = String::from_utf8(seen.head.remote_address.clone()).unwrap();
         by_client.entry(client).or_default().push(seen);
     }

@@ -13,15 +13,15 @@ use tokio::{
 };
 
 use crate::common::{
-    self, FakeEngine,
+    self, FakeBackend,
     h2::{Connection, empty, read, whole},
     time_limit,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_and_bodies_pass() {
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let mut connection = Connection::open(node.address().unwrap()).await;
     let body = "x".repeat(300_000);
     let request = connection.request("POST", "/f/a?b=c").header("x-a", "1");
@@ -33,7 +33,7 @@ async fn requests_and_bodies_pass() {
     );
     let (echoed, _) = read(response).await;
     assert!(echoed.starts_with(b"POST /a?b=c /f 127.0.0.1") && echoed.ends_with(body.as_bytes()));
-    let seen = engine.take_seen().remove(0);
+    let seen = backend.take_seen().remove(0);
     assert_eq!(
         (seen.head.protocol.as_slice(), seen.body.len()),
         (&b"HTTP/2.0"[..], 300_000)
@@ -52,8 +52,8 @@ async fn requests_and_bodies_pass() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cookies_in_pieces_are_one_for_the_function() {
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let mut connection = Connection::open(node.address().unwrap()).await;
     let request = connection
         .request("GET", "/f/")
@@ -64,7 +64,7 @@ async fn cookies_in_pieces_are_one_for_the_function() {
         .await
         .unwrap();
     let cookie = (b"cookie".to_vec(), b"a=1; b=2".to_vec());
-    assert!(engine.take_seen()[0].head.headers.contains(&cookie));
+    assert!(backend.take_seen()[0].head.headers.contains(&cookie));
     node.shutdown().await;
 }
 

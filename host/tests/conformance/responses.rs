@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::common::{self, FakeEngine, raw::parse_all, time_limit};
+use crate::common::{self, FakeBackend, raw::parse_all, time_limit};
 
 /// All bytes that come for these bytes.
 async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
@@ -42,8 +42,8 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fields_survive_both_ways_byte_for_byte() {
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder(), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let address = node.address().unwrap();
     let every: Vec<u8> = (0x20..=0xff).filter(|byte| *byte != 0x7f).collect();
     let every = [b"x".as_slice(), &every, b"\t x"].concat();
@@ -55,7 +55,7 @@ async fn fields_survive_both_ways_byte_for_byte() {
     ]
     .concat();
     raw(address, &request).await;
-    let seen = engine.take_seen().remove(0).head.headers;
+    let seen = backend.take_seen().remove(0).head.headers;
     let of = |name: &[u8]| -> Vec<_> {
         let found = seen.iter().filter(|(other, _)| other == name);
         found.map(|(_, value)| value.clone()).collect()

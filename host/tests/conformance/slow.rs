@@ -12,7 +12,7 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use crate::common::{self, FakeEngine, raw::parse_all, time_limit};
+use crate::common::{self, FakeBackend, raw::parse_all, time_limit};
 
 /// How often a slow client sends a byte.
 const DRIP: Duration = Duration::from_millis(20);
@@ -53,8 +53,8 @@ async fn a_head_in_drips_is_not_waited_for() {
     limits.request_read = Duration::from_millis(300);
     limits.idle_connection = Duration::from_millis(300);
     limits.idle_client = LONG;
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder().limits(limits), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder().limits(limits), &backend).await;
     let address = node.address().unwrap();
     let first = "GET /f/ HTTP/1.1\r\nHost: h\r\n\r\n";
     for (begun, answers) in [
@@ -68,7 +68,7 @@ async fn a_head_in_drips_is_not_waited_for() {
         let received = drip(address, begun).await;
         assert_eq!(parse_all(&received, &[]).len(), answers, "{begun:?}");
         assert!(began.elapsed() >= Duration::from_millis(250), "{begun:?}");
-        assert_eq!(engine.take_seen().len(), answers);
+        assert_eq!(backend.take_seen().len(), answers);
     }
     node.shutdown().await;
 }
@@ -108,7 +108,7 @@ async fn the_body_of_a_refused_request_is_not_read_for_ever() {
 async fn a_body_in_drips_is_bounded_by_its_function() {
     let node = common::node().await;
     let address = node.address().unwrap();
-    // The fake engine holds the whole body to this limit, as the pool does the
+    // The fake backend holds the whole body to this limit, as the pool does the
     // exchange to the total.
     let options = FunctionOptions::default().idle_client(Duration::from_millis(200));
     node.deploy("quick", "module", options).await.unwrap();
@@ -125,8 +125,8 @@ async fn a_response_that_nobody_takes_is_not_kept() {
     limits.idle_client = Duration::from_millis(200);
     limits.request_read = LONG;
     limits.idle_connection = LONG;
-    let engine = FakeEngine::default();
-    let node = common::start_on(common::builder().limits(limits), &engine).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(common::builder().limits(limits), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
     let request = b"GET /f/huge HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_response_that_nobody_takes_is_not_kept() {
     timeout(time_limit(30), closed)
         .await
         .expect("the node gives up");
-    assert_eq!(engine.take_seen().len(), 1);
+    assert_eq!(backend.take_seen().len(), 1);
     node.shutdown().await;
 }
 

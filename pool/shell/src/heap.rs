@@ -2,7 +2,7 @@
 //! that no system call is needed to allocate, and nothing that a guest does makes a
 //! shell grow beyond it.
 
-use faasw_shell::ending::Ending;
+use faasw_shell::process::ending::Ending;
 use spinning_top::RawSpinlock;
 use talc::TalcLock;
 use talc::source::Claim;

@@ -21,7 +21,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::process::{child_signal, close_from, drain_signal, name_process};
-use crate::{HELPER_FD, NODE_FD, cell, spawner};
+use crate::{HELPER_FD, NODE_FD, process::cell, spawner};
 
 /// What has the program be the launcher.
 pub const ARGUMENT: &str = "--launcher";

@@ -15,7 +15,7 @@ mod heap;
 
 use std::process::ExitCode;
 
-use faasw_shell::{cell, launcher, outer, spawner};
+use faasw_shell::{launcher, process::cell, process::outer, spawner};
 
 fn main() -> ExitCode {
     let is_launcher = std::env::args().any(|word| word == launcher::ARGUMENT);

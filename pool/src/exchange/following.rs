@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::channel::{Channel, ChannelWords};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::GuestWords;
 use faasw_abi::wire::ResponseHead;
 use tokio::sync::mpsc::Permit;
@@ -30,7 +30,7 @@ use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::{Instance, Settling, Unsettled};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
-use crate::seeds::Seed;
+use crate::seeds::FunctionVersion;
 use crate::shells::{Event, Report};
 use crate::sink::{Served, Timing};
 
@@ -63,7 +63,7 @@ pub struct Terms {
 /// An instance at work, and both ends of its bodies.
 pub struct Exchange {
     pub(super) instance: Instance,
-    pub(super) seed: Seed,
+    pub(super) version: FunctionVersion,
     pub(super) log: LogLines,
     pub(super) incoming: Incoming,
     /// The channel that request and response pass through.
@@ -93,7 +93,7 @@ impl Exchange {
     /// An exchange that is about to begin in `instance`, which comes from `seed`.
     pub fn new(
         instance: Instance,
-        seed: Seed,
+        version: FunctionVersion,
         log: LogLines,
         incoming: Incoming,
         terms: Terms,
@@ -108,7 +108,7 @@ impl Exchange {
         let is_whole = incoming.has_ended();
         Self {
             instance,
-            seed,
+            version,
             log,
             incoming,
             // One without a body was told with its head.
@@ -316,7 +316,7 @@ impl Exchange {
         };
         Retiring {
             instance: self.instance,
-            seed: self.seed,
+            version: self.version,
             report,
             settling: Settling::new(
                 self.rate_limit,
@@ -371,9 +371,9 @@ impl Exchange {
             Event::Rang(report) => report,
             Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
         };
-        match report.ring {
-            Some(Ring::Done) => Ok(Some(Done::Stopped(report))),
-            Some(Ring::Fatal) => Err(fatal(&self.instance.mailbox)),
+        match report.doorbell {
+            Some(Doorbell::Done) => Ok(Some(Done::Stopped(report))),
+            Some(Doorbell::Fatal) => Err(fatal(&self.instance.mailbox)),
             Some(ring) => Err(InvokeError::GuestFailed(format!(
                 "it rang {ring:?} in the middle of a request"
             ))),
@@ -395,7 +395,7 @@ impl Exchange {
     pub(super) fn note_wait(&mut self, waits: bool) {
         let since = waits.then(|| self.timeline.client.max(self.timeline.fed));
         if since.is_some() && self.wait.is_none() {
-            let function = self.seed.holding().number();
+            let function = self.version.holding().number();
             self.wait = Some(self.waits.add(function));
         }
         if let Some(wait) = &self.wait {

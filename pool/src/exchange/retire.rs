@@ -15,7 +15,7 @@ use super::call::Admitted;
 use crate::ablation::Mechanism;
 use crate::error::InvokeError;
 use crate::instances::{Coming, Instance, Settling, Unsettled};
-use crate::seeds::{Busy, Seed};
+use crate::seeds::{Busy, FunctionVersion};
 use crate::shells::Report;
 use crate::sink::{Effort, LogSink};
 
@@ -27,7 +27,7 @@ pub struct Retiring {
     /// The instance. Everything was taken out of its mailbox.
     pub instance: Instance,
     /// What it came from.
-    pub seed: Seed,
+    pub version: FunctionVersion,
     /// What the shell said when the guest stopped; nothing while it has not.
     pub report: Option<Report>,
     /// What it has left until it stops.
@@ -50,13 +50,13 @@ pub type Place = (admission::Place, Busy, Admitted);
 impl Retiring {
     /// Does it in the background.
     pub fn start(self) {
-        let seed = self.seed.clone();
+        let version = self.version.clone();
         // Its futures are moved with what they hold.
         let this = Box::new(self);
         tokio::spawn(async move {
             this.run().await;
             // One more may be parked now, or a seed free that was in use.
-            seed.holding().fit();
+            version.holding().fit();
         });
     }
 
@@ -66,7 +66,7 @@ impl Retiring {
         // What an instance is brought back to is read of its seed, so that has to be there.
         let is_of_function = self.instance.is_own && self.instance.from.layer().is_whole();
         let coming = (self.is_good && is_of_function)
-            .then(|| self.seed.parking().announce(self.instance.uses + 1))
+            .then(|| self.version.parking().announce(self.instance.uses + 1))
             .flatten();
         let from = self.instance.from.clone();
         let working_set = from.working_set();
@@ -98,8 +98,8 @@ impl Retiring {
                 let generation = self.instance.generation;
                 let working_set = self.instance.from.working_set();
                 leave_out(&mut used);
-                if working_set.learn(generation, &used, self.seed.ram_bytes()) {
-                    self.seed.keep_image(&self.instance.from);
+                if working_set.learn(generation, &used, self.version.ram_bytes()) {
+                    self.version.keep_image(&self.instance.from);
                 }
             }
             // Last, so that whoever waits for it finds what was learnt.
@@ -130,7 +130,7 @@ impl Retiring {
                 if self.instance.is_current() {
                     // The shell's word, which no sum is to trip over.
                     let filled = reset.filled.saturating_mul(PAGE);
-                    return coming.park(self.instance, filled.min(self.seed.ram_bytes()));
+                    return coming.park(self.instance, filled.min(self.version.ram_bytes()));
                 }
                 // That was what made the set be forgotten.
                 drop(coming);
@@ -162,7 +162,7 @@ impl Retiring {
     }
 
     fn tell(&self, effort: &Effort) {
-        self.seed.count_faults(effort.page_faults);
+        self.version.count_faults(effort.page_faults);
         self.sink.retired(self.number, effort);
     }
 }

@@ -29,7 +29,7 @@ impl Exchange {
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
         if !self.has_rested() {
-            let ram_bytes = self.seed.ram_bytes();
+            let ram_bytes = self.version.ram_bytes();
             Box::pin(self.instance.fork(ram_bytes)).await?;
         }
         let monotonic = self.instance.monotonic_nanoseconds();

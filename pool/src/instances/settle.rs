@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use tokio::time::{Instant, sleep_until};
 
 use super::instance::Instance;
@@ -126,7 +126,7 @@ impl Settling {
                 biased;
                 event = instance.shell.event_while_resting(rest) => match event? {
                     Event::Progress => self.rate_limit.count_ring(),
-                    Event::Rang(report) if report.ring == Some(Ring::Done) => return Ok(report),
+                    Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => return Ok(report),
                     Event::Rang(_) => return Err(Unsettled::WentOn),
                     Event::Failed(why) => return Err(PlatformError::ShellEnded(why).into()),
                 },

@@ -18,7 +18,7 @@ use super::{Compiled, Pool};
 use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
 use crate::exchange::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
-use crate::seeds::{FreezeReport, FunctionSpec, Seed};
+use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
 use crate::snapshots::KeptCode;
 
 /// What came of having code made so that Wizer can initialise it.
@@ -100,11 +100,11 @@ impl Pool {
             ..spec.clone()
         };
         // What it drew on the way here is known; it is not to be made again.
-        let (seed, report, frozen) = self.make_and_hold(&spec, function).await?;
+        let (version, report, frozen) = self.make_and_hold(&spec, function).await?;
         let input = Input::new(&Task::Rewrite(export.clone()), upload, None)?;
         let mut input = input.with_state(spec.memory_limit);
-        self.take_state(&seed, &spec, &mut input).await?;
-        drop((seed, frozen));
+        self.take_state(&version, &spec, &mut input).await?;
+        drop((version, frozen));
         let _turn = self.inner.compiling.acquire().await;
         let spawner = self.inner.stock.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
@@ -115,7 +115,7 @@ impl Pool {
     /// Has an instance tell its state into `input`.
     async fn take_state(
         &self,
-        seed: &Seed,
+        version: &FunctionVersion,
         spec: &FunctionSpec,
         input: &mut Input,
     ) -> Result<(), InitialiseError> {
@@ -138,7 +138,7 @@ impl Pool {
             client: Client::default(),
             admitted: Admitted::default(),
         };
-        let Reply { head, body, .. } = self.invoke(seed, call).await.map_err(untold)?;
+        let Reply { head, body, .. } = self.invoke(version, call).await.map_err(untold)?;
         match head.status {
             STATUS_STATE => take(body, |bytes| input.push_state(bytes)).await,
             STATUS_REFUSED => {

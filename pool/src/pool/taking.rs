@@ -12,7 +12,7 @@ use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::exchange::{Begun, Exchange};
 use crate::instances::Instance;
-use crate::seeds::{Origin, Seed};
+use crate::seeds::{FunctionVersion, Origin};
 use crate::shells::Ready;
 use crate::sink::Served;
 use crate::snapshots::Frozen;
@@ -29,8 +29,8 @@ impl Pool {
     }
 
     /// A microVM that waits for a request of this function.
-    pub(super) fn parked(seed: &Seed) -> Option<(Instance, Served)> {
-        seed.parking().take().map(Self::rested)
+    pub(super) fn parked(version: &FunctionVersion) -> Option<(Instance, Served)> {
+        version.parking().take().map(Self::rested)
     }
 
     fn rested(instance: Instance) -> (Instance, Served) {
@@ -45,20 +45,20 @@ impl Pool {
     /// about to be, a shell that is to be forked from its seed or an ancestor.
     pub(super) async fn take(
         &self,
-        seed: &Seed,
+        version: &FunctionVersion,
         frozen: Option<Arc<Frozen>>,
     ) -> Result<(Instance, Served), PlatformError> {
         if !Mechanism::ResetWait.is_off()
-            && let Some(coming) = seed.parking().wait()
+            && let Some(coming) = version.parking().wait()
         {
-            self.make_more(seed);
+            self.make_more(version);
             if let Ok(Ok(instance)) = timeout(RESET_WAIT, coming).await {
                 return Ok(Self::rested(instance));
             }
         }
         let origin = match frozen {
             Some(frozen) => Origin::own(frozen),
-            None => self.origin(seed).await?,
+            None => self.origin(version).await?,
         };
         let (ready, was_ready) = self.inner.stock.take(&origin.from, origin.parent()).await?;
         let served = match (origin.is_own(), was_ready) {
@@ -70,18 +70,18 @@ impl Pool {
     }
 
     /// What an instance is to be forked from. It is not evicted while this is held.
-    async fn origin(&self, seed: &Seed) -> Result<Origin, PlatformError> {
-        if let Some(frozen) = seed.frozen() {
+    async fn origin(&self, version: &FunctionVersion) -> Result<Origin, PlatformError> {
+        if let Some(frozen) = version.frozen() {
             return Ok(Origin::own(frozen));
         }
-        if seed.is_script() {
+        if version.is_script() {
             let what = "a script's seed went with the microVM that it was for".to_owned();
             return Err(PlatformError::Protocol(what));
         }
-        seed.make_again();
+        version.make_again();
         // All that has no function's code is there then.
         self.inner.tree.linked().await?;
-        seed.nearest().await
+        version.nearest().await
     }
 
     /// A shell that is to be forked from `origin`, and do what is missing.
@@ -98,17 +98,17 @@ impl Pool {
     pub(super) async fn start_again(
         &self,
         exchange: &mut Exchange,
-        seed: &Seed,
+        version: &FunctionVersion,
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
         // Its seed may have gone with the microVM.
-        let waited_for = match seed.is_script() {
-            true => seed.worth_waiting_for(Duration::ZERO).await?,
+        let waited_for = match version.is_script() {
+            true => version.worth_waiting_for(Duration::ZERO).await?,
             false => None,
         };
         let origin = match waited_for {
             Some(frozen) => Origin::own(frozen),
-            None => self.origin(seed).await?,
+            None => self.origin(version).await?,
         };
         let served = match origin.is_own() {
             true => Served::Made,
@@ -124,47 +124,47 @@ impl Pool {
     }
 
     /// Makes one more instance of a function: requests have to wait.
-    fn make_more(&self, seed: &Seed) {
+    fn make_more(&self, version: &FunctionVersion) {
         // Twice as many as there are requests is enough, however long a reset takes.
-        let under_way = seed.busy().saturating_sub(seed.parking().coming()) + 1;
-        if seed.busy() < 2 * under_way {
-            self.make_ahead(seed, 1);
+        let under_way = version.busy().saturating_sub(version.parking().coming()) + 1;
+        if version.busy() < 2 * under_way {
+            self.make_ahead(version, 1);
         }
     }
 
     /// Makes instances of a function in the background, one after the other.
-    pub(super) fn make_ahead(&self, seed: &Seed, count: usize) {
-        let Some(frozen) = seed.frozen() else {
+    pub(super) fn make_ahead(&self, version: &FunctionVersion, count: usize) {
+        let Some(frozen) = version.frozen() else {
             return;
         };
         if count == 0 || frozen.working_set().is_wanted() {
             return;
         }
-        let count = seed.affordable(&frozen, count);
+        let count = version.affordable(&frozen, count);
         if count == 0 {
             return;
         }
-        let Some(making) = seed.parking().make_more() else {
+        let Some(making) = version.parking().make_more() else {
             return;
         };
-        let (stock, seed) = (self.inner.stock.clone(), seed.clone());
+        let (stock, version) = (self.inner.stock.clone(), version.clone());
         tokio::spawn(async move {
             for _ in 0..count {
-                let Some(coming) = seed.parking().announce(0) else {
+                let Some(coming) = version.parking().announce(0) else {
                     break;
                 };
                 let made = async {
                     let origin = Origin::own(frozen.clone());
                     let (ready, _) = stock.take(&frozen, origin.parent()).await?;
                     let mut instance = Self::instance(ready, origin)?;
-                    instance.fork(seed.ram_bytes()).await?;
+                    instance.fork(version.ram_bytes()).await?;
                     Ok::<_, PlatformError>(instance)
                 };
                 match made.await {
                     Ok(instance) => {
                         // At once private, before it runs.
                         coming.park(instance, frozen.bytes_of_new());
-                        seed.holding().fit();
+                        version.holding().fit();
                     }
                     Err(error) => {
                         tracing::debug!(error = %Line(error), "no instance could be made ahead");

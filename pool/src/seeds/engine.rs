@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::wire::{FunctionKind, SeedConfig};
 use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
@@ -127,7 +127,7 @@ impl EngineVersion {
             mailbox.put_commands(&self.commands(code.bytes()))?;
             let (ram, code) = (self.ram_bytes, Some(&*code));
             let mut making = Making::fork(stock, parent, ram, mailbox, code, own_log()).await?;
-            making.reach(Ring::Ready).await?;
+            making.reach(Doorbell::Ready).await?;
             let did = making.drawn()?;
             if did.drew_entropy {
                 return Err(SeedError::EngineDrew(did.told()));

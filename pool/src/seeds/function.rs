@@ -34,9 +34,9 @@ const LEVEL: u8 = 2;
 /// A function that instances can be made of. Clones share it. Its seed is in
 /// memory, or was evicted for others and is made again when it is used.
 #[derive(Clone, Debug)]
-pub struct Seed(Arc<Function>);
+pub struct FunctionVersion(Arc<Function>);
 
-impl std::ops::Deref for Seed {
+impl std::ops::Deref for FunctionVersion {
     type Target = Arc<Function>;
 
     fn deref(&self) -> &Self::Target {
@@ -44,7 +44,7 @@ impl std::ops::Deref for Seed {
     }
 }
 
-impl Seed {
+impl FunctionVersion {
     /// That of a version that the tree has.
     pub(super) fn new(function: Arc<Function>) -> Self {
         Self(function)

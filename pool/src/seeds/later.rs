@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
 
-use super::function::{Function, Seed};
+use super::function::{Function, FunctionVersion};
 use super::graph::For;
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
@@ -137,8 +137,8 @@ pub fn adopt(
     code: &Arc<KeptCode>,
     time_limit: Duration,
     known: Known,
-) -> Result<Seed, SeedError> {
+) -> Result<FunctionVersion, SeedError> {
     let function = tree.new_function(spec, kind, code, time_limit, Some(known))?;
     tree.add(&function);
-    Ok(Seed::new(function))
+    Ok(FunctionVersion::new(function))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, GuestWords};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
@@ -129,7 +129,7 @@ async fn next_stop(
     mailbox: &mut Mailbox,
     log: &mut LogLines,
     feed: &mut Option<Feed>,
-) -> Result<Ring, InvokeError> {
+) -> Result<Doorbell, InvokeError> {
     let mut rate_limit = RateLimit::new();
     loop {
         let event = shell
@@ -155,8 +155,8 @@ async fn next_stop(
         };
         let guest = mailbox.guest()?;
         log.take(&mailbox.take_log(&guest)?);
-        return match report.ring {
-            Some(Ring::Fatal) => Err(fatal(mailbox)),
+        return match report.doorbell {
+            Some(Doorbell::Fatal) => Err(fatal(mailbox)),
             Some(ring) => Ok(ring),
             None => Err(meaningless()),
         };
@@ -225,7 +225,7 @@ impl Making {
     ///
     /// # Errors
     /// What it died of instead, or stopped with too early.
-    pub async fn reach(&mut self, wanted: Ring) -> Result<(), SeedError> {
+    pub async fn reach(&mut self, wanted: Doorbell) -> Result<(), SeedError> {
         let ring = self.stop(&[wanted]).await?;
         self.ensure_done(ring, self.mailbox.commands())
     }
@@ -235,15 +235,15 @@ impl Making {
     ///
     /// # Errors
     /// As [`Making::reach`].
-    async fn reach_or_enter(&mut self, wanted: Ring) -> Result<bool, SeedError> {
-        let ring = self.stop(&[wanted, Ring::Entry]).await?;
-        let has_entered = ring == Ring::Entry;
+    async fn reach_or_enter(&mut self, wanted: Doorbell) -> Result<bool, SeedError> {
+        let ring = self.stop(&[wanted, Doorbell::Entry]).await?;
+        let has_entered = ring == Doorbell::Entry;
         let given = self.mailbox.commands();
         self.ensure_done(ring, given.saturating_sub(u32::from(has_entered)))?;
         Ok(has_entered)
     }
 
-    fn ensure_done(&self, ring: Ring, expected: u32) -> Result<(), SeedError> {
+    fn ensure_done(&self, ring: Doorbell, expected: u32) -> Result<(), SeedError> {
         match self.mailbox.guest()?.commands_done {
             done if done == expected => Ok(()),
             done => Err(guest_failed(format!(
@@ -253,7 +253,7 @@ impl Making {
     }
 
     /// Follows the guest until it rings one of these.
-    async fn stop(&mut self, wanted: &[Ring]) -> Result<Ring, SeedError> {
+    async fn stop(&mut self, wanted: &[Doorbell]) -> Result<Doorbell, SeedError> {
         let stop = next_stop(
             &mut self.shell,
             &mut self.mailbox,
@@ -268,7 +268,7 @@ impl Making {
         let guest = self.mailbox.guest()?;
         // A guest that is done already says what its function died of.
         Err(match (ring, outcome(&self.mailbox, &guest)) {
-            (Ring::Done, Err(error)) => function(error),
+            (Doorbell::Done, Err(error)) => function(error),
             _ => {
                 let wanted: Vec<_> = wanted.iter().map(|ring| format!("{ring:?}")).collect();
                 let wanted = wanted.join(" or ");
@@ -282,7 +282,7 @@ impl Making {
     ///
     /// # Errors
     /// What the guest died of.
-    pub async fn go(&mut self, commands: &[Command], to: Ring) -> Result<(), SeedError> {
+    pub async fn go(&mut self, commands: &[Command], to: Doorbell) -> Result<(), SeedError> {
         self.mailbox.put_commands(&Commands::of(commands))?;
         self.shell.resume().await?;
         self.reach(to).await
@@ -293,7 +293,7 @@ impl Making {
     ///
     /// # Errors
     /// What the guest died of.
-    pub async fn go_or_enter(&mut self, command: Command, to: Ring) -> Result<bool, SeedError> {
+    pub async fn go_or_enter(&mut self, command: Command, to: Doorbell) -> Result<bool, SeedError> {
         self.mailbox.put_commands(&Commands::of(&[command]))?;
         self.shell.resume().await?;
         self.reach_or_enter(to).await
@@ -304,7 +304,7 @@ impl Making {
     /// # Errors
     /// What the function died of.
     pub async fn instantiate(&mut self) -> Result<Instantiated, SeedError> {
-        self.go(&[Command::Instantiate], Ring::Ready).await?;
+        self.go(&[Command::Instantiate], Doorbell::Ready).await?;
         self.drawn()
     }
 
@@ -314,7 +314,9 @@ impl Making {
     /// # Errors
     /// What the function died of.
     pub async fn instantiate_or_enter(&mut self) -> Result<(Instantiated, bool), SeedError> {
-        let has_entered = self.go_or_enter(Command::Instantiate, Ring::Ready).await?;
+        let has_entered = self
+            .go_or_enter(Command::Instantiate, Doorbell::Ready)
+            .await?;
         Ok((self.drawn()?, has_entered))
     }
 
@@ -325,7 +327,7 @@ impl Making {
     /// What the function died of.
     pub async fn evaluate(&mut self, export: &str) -> Result<Instantiated, SeedError> {
         let export = export.to_owned();
-        self.go(&[Command::Evaluate { export }], Ring::Ready)
+        self.go(&[Command::Evaluate { export }], Doorbell::Ready)
             .await?;
         self.drawn()
     }

@@ -25,7 +25,7 @@ mod tree;
 mod turns;
 mod version;
 
-pub use self::function::{Busy, Origin, Seed};
+pub use self::function::{Busy, FunctionVersion, Origin};
 #[cfg(feature = "trial")]
 pub use self::graph::{For, Seeds};
 pub use self::holding::FunctionNumber;

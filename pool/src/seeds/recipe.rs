@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::ram_bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::StepDigest;
@@ -216,7 +216,7 @@ async fn in_time(
 
 async fn boot(stock: &Stock) -> Result<Frozen, SeedError> {
     let mut making = Making::boot(stock, least_ram(), own_log()).await?;
-    making.reach(Ring::Booted).await?;
+    making.reach(Doorbell::Booted).await?;
     making.freeze().await
 }
 
@@ -224,6 +224,6 @@ async fn link(stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> 
     let mut mailbox = Mailbox::new()?;
     Recipe::Link.command(&mut mailbox)?;
     let mut making = Making::fork(stock, parent, least_ram(), mailbox, None, own_log()).await?;
-    making.reach(Ring::Linked).await?;
+    making.reach(Doorbell::Linked).await?;
     making.freeze().await
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_seedtree::StepDigest;
 
 use super::making::Making;
@@ -21,7 +21,7 @@ pub struct Step {
     /// What it does.
     pub commands: Vec<Command>,
     /// Where it stands then.
-    pub to: Ring,
+    pub to: Doorbell,
     /// Whose it is.
     pub guest: Arc<Guest>,
 }

@@ -18,7 +18,7 @@ use faasw_seedtree::graph::Defined;
 use faasw_seedtree::image::ImageError;
 
 use super::engine::EngineVersion;
-use super::function::{Function, Seed};
+use super::function::{Function, FunctionVersion};
 use super::graph::{For, Made, Seeds};
 use super::holding::Holding;
 use super::language_engine::LanguageEngine;
@@ -198,12 +198,12 @@ impl Tree {
         kind: FunctionKind,
         code: &Arc<KeptCode>,
         time_limit: Duration,
-    ) -> Result<(Seed, FreezeReport, Arc<Frozen>), SeedError> {
+    ) -> Result<(FunctionVersion, FreezeReport, Arc<Frozen>), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
         let frozen = made(self.seeds.ask(function.key(), For::Now)).await?;
         let report = function.version().report(&frozen);
         self.add(&function);
-        Ok((Seed::new(function), report, frozen))
+        Ok((FunctionVersion::new(function), report, frozen))
     }
 
     /// Takes up a function whose image was put in its place from elsewhere, if that is good here:
@@ -220,7 +220,7 @@ impl Tree {
         code: &Arc<KeptCode>,
         time_limit: Duration,
         known: Known,
-    ) -> Result<Result<Seed, ImageError>, SeedError> {
+    ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, Some(known))?;
         let parent = match function.engine() {
             Some(engine) => made(self.seeds.ask(engine.key(), For::Now)).await?,
@@ -235,7 +235,7 @@ impl Tree {
             return Ok(Err(ImageError::CutOff));
         }
         self.add(&function);
-        Ok(Ok(Seed::new(function)))
+        Ok(Ok(FunctionVersion::new(function)))
     }
 
     /// The account of the versions of one function.

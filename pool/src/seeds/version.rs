@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{CONFIGURATION_MAX, WARM_UPS_MAX};
 use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig};
@@ -407,7 +407,7 @@ impl Version {
                 )));
             }
             let evaluate = Command::Evaluate { export };
-            has_entered = making.go_or_enter(evaluate, Ring::Ready).await?;
+            has_entered = making.go_or_enter(evaluate, Doorbell::Ready).await?;
             took += making.drawn()?.took;
         }
         if !has_entered && self.kind == FunctionKind::HttpComponent {
@@ -418,7 +418,7 @@ impl Version {
             return Err(SeedError::EnteredBefore(what));
         }
         if !has_entered {
-            making.go_or_enter(Command::Run, Ring::Entry).await?;
+            making.go_or_enter(Command::Run, Doorbell::Entry).await?;
             took += making.drawn()?.took;
         }
         let did = making.drawn()?;
@@ -458,7 +458,8 @@ impl Version {
     async fn warm_up(&self, making: &mut Making, limit: Duration) -> Result<(), SeedError> {
         let until = Instant::now() + limit;
         for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
-            let went = timeout_at(until, making.go(slice::from_ref(command), Ring::Ready)).await;
+            let went =
+                timeout_at(until, making.go(slice::from_ref(command), Doorbell::Ready)).await;
             went.unwrap_or_else(|_| Err(too_late(limit)))
                 .map_err(|error| match error {
                     SeedError::Function(error) => SeedError::WarmUp {
@@ -494,7 +495,7 @@ impl Version {
         let (ram, code) = (self.ram_bytes, Some(&*code));
         let making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
         let mut making = making.giving(feed);
-        making.reach(Ring::Ready).await?;
+        making.reach(Doorbell::Ready).await?;
         let did = making.drawn()?;
         if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::ScriptDrew(did.told()));
@@ -536,7 +537,7 @@ impl Version {
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
         let (ram, code) = (self.ram_bytes, Some(&*code));
         let mut making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
-        making.reach(Ring::Loaded).await?;
+        making.reach(Doorbell::Loaded).await?;
         Ok(making)
     }
 

@@ -15,7 +15,7 @@ use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::mailbox::{HOST_WORDS, HostWords};
 use faasw_abi::memory_map::{CODE, MAILBOX};
 use faasw_abi::ring::RingBuffer;
-use faasw_pool::{FreezePolicy, FunctionKind, FunctionSpec, Seed, SeedError};
+use faasw_pool::{FreezePolicy, FunctionKind, FunctionSpec, FunctionVersion, SeedError};
 
 use crate::HOSTILE;
 use crate::script::{Op, SCRIPT, Script};
@@ -155,7 +155,7 @@ hostile_end:
     more = const 16 << 10,
     script = const MAILBOX + SCRIPT.offset,
     store = const Op::Store as u64,
-    ring = const Op::Ring as u64,
+    ring = const Op::Doorbell as u64,
     add = const Op::Add as u64,
     jump = const Op::Jump as u64,
     copy = const Op::Copy as u64,
@@ -245,7 +245,7 @@ impl Carrier {
         Self { artifact, at }
     }
 
-    pub async fn seed(&self, bench: &Bench) -> Result<Seed, SeedError> {
+    pub async fn seed(&self, bench: &Bench) -> Result<FunctionVersion, SeedError> {
         let kind = FunctionKind::CgiModule;
         let compiled = bench.pool.load_code(kind, &self.artifact).await.unwrap();
         let spec = FunctionSpec {

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use faasw_abi::channel::ChannelWords;
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, LOG, MAILBOX_BYTES, REPORT};
 use faasw_abi::memory_map::{GDT, IDT, MAILBOX, PML4, TABLE_ZONE};
 use fastrand::Rng;
@@ -66,7 +66,9 @@ fn step(random: &mut Rng, script: Script) -> Script {
         7 => script.rings(random.u32(..12)),
         8 => {
             let wait = random.u64(..3_000_000);
-            script.store(word!(wait_nanoseconds), wait).ring(Ring::Wait)
+            script
+                .store(word!(wait_nanoseconds), wait)
+                .ring(Doorbell::Wait)
         }
         9 => {
             let bits = number(random);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_pool::{Call, CallLimits, InvokeError, ReplyBody};
 
 use crate::Battlefield;
@@ -139,7 +139,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let processors = std::thread::available_parallelism().unwrap().get();
     let waits = Script::new().store(word!(wait_nanoseconds), u64::MAX);
-    let waits = waits.ring(Ring::Wait).for_ever_from(0);
+    let waits = waits.ring(Doorbell::Wait).for_ever_from(0);
     let waiting: Vec<_> = (0..processors)
         .map(|_| {
             let (order, _) = order(&waits, long_limits());
@@ -147,7 +147,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
             tokio::spawn(async move { pool.invoke(&seed, order).await.map(drop) })
         })
         .collect();
-    let are_busy = |count| move |stats: faasw_pool::EngineStats| stats.busy == count;
+    let are_busy = |count| move |stats: faasw_pool::PoolStats| stats.busy == count;
     bench.settles("they wait", are_busy(processors)).await;
     let park = async || {
         for _ in 0..20 {

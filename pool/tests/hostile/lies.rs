@@ -1,7 +1,7 @@
 //! Words of the mailbox that cannot be true, alone and together.
 
 use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{GUEST_WORDS, LOG, REPORT};
 use faasw_abi::outcome::Outcome;
 use faasw_pool::{InvokeError, ResponseHead};
@@ -144,7 +144,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
             .progress()
             .store(word!(wait_nanoseconds), u64::MAX);
         let from = script.here();
-        let script = script.ring(Ring::Wait).for_ever_from(from);
+        let script = script.ring(Doorbell::Wait).for_ever_from(from);
         let mut body = script.bytes();
         body.resize(body.len() + 2 * ring as usize, 0);
         let order = faasw_pool::Call {
@@ -171,13 +171,13 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
         .head()
         .store(word!(wait_nanoseconds), 20_000_000);
     let script = script
-        .ring(Ring::Wait)
+        .ring(Doorbell::Wait)
         .end()
         .store(word!(outcome), 0)
         .progress();
     let from = script.here();
     let script = script
-        .ring(Ring::Wait)
+        .ring(Doorbell::Wait)
         .step(Op::Add, word!(response_written), 1, 0)
         .progress()
         .for_ever_from(from);
@@ -212,7 +212,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
             .progress()
             .store(word!(wait_nanoseconds), u64::MAX);
         let from = script.here();
-        let script = script.ring(Ring::Wait).for_ever_from(from);
+        let script = script.ring(Doorbell::Wait).for_ever_from(from);
         let log = std::sync::Arc::new(crate::support::Log::default());
         let order = faasw_pool::Call {
             body: crate::support::whole(&script.bytes()),

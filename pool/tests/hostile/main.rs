@@ -36,7 +36,7 @@ mod waits;
 
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Call, CallLimits, FreezePolicy, InvokeError, PoolOptions, Seed};
+use faasw_pool::{Call, CallLimits, FreezePolicy, FunctionVersion, InvokeError, PoolOptions};
 
 use carrier::Carrier;
 use chance::{by_chance_at_rest, by_chance_while_the_node_reads};
@@ -67,8 +67,8 @@ use waits::{
 struct Battlefield<'a> {
     bench: &'a Bench,
     carrier: Carrier,
-    hostile: Seed,
-    good: Seed,
+    hostile: FunctionVersion,
+    good: FunctionVersion,
     descriptors: usize,
 }
 
@@ -163,7 +163,7 @@ impl<'a> Battlefield<'a> {
 /// Name of the hostile function.
 const HOSTILE: &str = "hostile";
 
-async fn good(bench: &Bench) -> Seed {
+async fn good(bench: &Bench) -> FunctionVersion {
     let path = "fixtures/http-probe.wasm";
     bench.seed(path, FreezePolicy::Auto).await.unwrap()
 }

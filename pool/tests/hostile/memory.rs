@@ -1,6 +1,6 @@
 //! Memory that only a hostile guest writes, ring 0, and wishes for memory.
 
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::{
     BOOT_PAGE, CODE, GDT, HEAP, IDT, LINEAR_BASE, MAILBOX, PML4, RODATA, TABLE_ZONE, TEXT, TSS,
 };
@@ -96,7 +96,7 @@ pub async fn absurd_wishes_for_memory_are_none(bench: &Bench) {
             script = script
                 .store(word!(populate_start), start)
                 .store(word!(populate_bytes), bytes)
-                .ring(Ring::Populate);
+                .ring(Doorbell::Populate);
         }
     }
     let answered = field.attack(&script.head().end().done()).await;

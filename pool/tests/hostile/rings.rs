@@ -1,6 +1,6 @@
 //! Doorbells: every value at every time.
 
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_pool::InvokeError;
 
 use crate::Battlefield;
@@ -8,7 +8,7 @@ use crate::script::{Op, Script};
 use crate::support::Bench;
 
 /// Rings that the shell serves itself, behind which the guest goes on.
-const SERVED: [u32; 2] = [Ring::Wait as u32, Ring::Populate as u32];
+const SERVED: [u32; 2] = [Doorbell::Wait as u32, Doorbell::Populate as u32];
 
 pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
     let field = Battlefield::new(bench).await;
@@ -30,7 +30,7 @@ pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
     }
     // Ports that there are not, and some that other machines have.
     for port in [0, 0x20, 0x51, 0x53, 0x55, 0x60, 0x3f8, 0xcf8, 0xffff] {
-        let script = Script::new().step(Op::Ring, port, u64::MAX, 0).done();
+        let script = Script::new().step(Op::Doorbell, port, u64::MAX, 0).done();
         let answered = field.attack(&script).await;
         assert!(answered.is_err(), "{port:#x}: {answered:?}");
         assert!(!field.is_parked(), "{port:#x}");
@@ -48,11 +48,11 @@ pub async fn a_guest_that_goes_on_after_its_end_is_ended(bench: &Bench) {
     };
     for (what, script) in [
         ("done twice", answer.clone().done().done().done()),
-        ("then it fails", answer.clone().done().ring(Ring::Fatal)),
+        ("then it fails", answer.clone().done().ring(Doorbell::Fatal)),
         ("told, then it is done", answer.clone().progress().done()),
         (
             "told, then it fails",
-            answer.clone().progress().ring(Ring::Fatal),
+            answer.clone().progress().ring(Doorbell::Fatal),
         ),
         ("told, then nothing", spinning),
         (

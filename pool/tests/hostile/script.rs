@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use faasw_abi::channel::{Channel, ChannelWords};
-use faasw_abi::doorbell::{PORT, PROGRESS, Ring};
+use faasw_abi::doorbell::{Doorbell, PORT, PROGRESS};
 use faasw_abi::mailbox::{
     Area, COMMANDS, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG, LOG_RECORD_HEADER, REPORT,
 };
@@ -18,7 +18,7 @@ pub enum Op {
     /// Stores `b` at `a`.
     Store = 1,
     /// Writes `b` to the port `a`.
-    Ring = 2,
+    Doorbell = 2,
     /// Adds `b` to the word at `a`.
     Add = 3,
     /// Goes on at step `b`.
@@ -108,16 +108,16 @@ impl Script {
 
     /// Writes to the doorbell that stops the guest.
     pub fn rings(self, value: u32) -> Self {
-        self.step(Op::Ring, PORT.into(), value.into(), 0)
+        self.step(Op::Doorbell, PORT.into(), value.into(), 0)
     }
 
-    pub fn ring(self, ring: Ring) -> Self {
+    pub fn ring(self, ring: Doorbell) -> Self {
         self.rings(ring as u32)
     }
 
     /// Writes to the doorbell that does not.
     pub fn progress(self) -> Self {
-        self.step(Op::Ring, PROGRESS.into(), 0, 0)
+        self.step(Op::Doorbell, PROGRESS.into(), 0, 0)
     }
 
     /// Stores random words, of the bits of `bits`, all over `size` bytes, which are a
@@ -153,7 +153,7 @@ impl Script {
 
     /// Rings that it is done.
     pub fn done(self) -> Self {
-        self.ring(Ring::Done)
+        self.ring(Doorbell::Done)
     }
 
     /// Runs the gate of vector 3.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use faasw_abi::channel::Waits;
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::LOG;
 use faasw_pool::{Call, CallLimits, InvokeError, LogSink, LogStream};
 
@@ -105,7 +105,7 @@ pub async fn a_storm_of_log_costs_the_node_little(bench: &Bench) {
         // Half of it, since it may be woken once more than it was read.
         .step(Op::Add, word!(log_written), LOG.size() / 2, 0)
         .progress()
-        .ring(Ring::Wait);
+        .ring(Doorbell::Wait);
     let lines = costs_little(bench, before, again).await;
     assert!(lines > LOG.size() / 2, "it was heard: {lines}");
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use faasw_abi::channel::{Channel, Waits};
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_pool::{Call, CallLimits, InvokeError, SeedError};
 
 use crate::carrier::Carrier;
@@ -18,7 +18,7 @@ fn waits(before: Script, wait_for: u64, nanoseconds: u64) -> Script {
         .store(word!(wait_nanoseconds), nanoseconds)
         .progress();
     let from = script.here();
-    script.ring(Ring::Wait).for_ever_from(from)
+    script.ring(Doorbell::Wait).for_ever_from(from)
 }
 
 pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
@@ -62,7 +62,7 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
             .store(word!(wait_for), wait_for)
             .store(word!(wait_nanoseconds), 20_000_000)
             .progress()
-            .ring(Ring::Wait)
+            .ring(Doorbell::Wait)
     };
     let script = Script::new().head();
     let from = script.here();
@@ -136,13 +136,13 @@ pub async fn instantiating_has_an_end_too(bench: &Bench) {
         assert_eq!(bench.text(&good, "/hello").await.trim(), "hello");
     }
     for ring in [
-        Ring::Done,
-        Ring::Fatal,
-        Ring::Booted,
-        Ring::Loaded,
-        Ring::Ready,
-        Ring::Rewritten,
-        Ring::Entry,
+        Doorbell::Done,
+        Doorbell::Fatal,
+        Doorbell::Booted,
+        Doorbell::Loaded,
+        Doorbell::Ready,
+        Doorbell::Rewritten,
+        Doorbell::Entry,
     ] {
         let script = Script::new().store(word!(report_len), u64::MAX).ring(ring);
         let carrier = Carrier::of_instantiation(bench, &script).await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use faasw_pool::{ClientError, FreezePolicy, InvokeError, ReplyBody, Seed, Served};
+use faasw_pool::{ClientError, FreezePolicy, FunctionVersion, InvokeError, ReplyBody, Served};
 use http_body::Frame;
 
 use crate::probe;
@@ -57,7 +57,7 @@ impl Failure {
     }
 
     /// Lets it happen to a request; how that ended, if anybody was told.
-    async fn happen(self, bench: &Bench, seed: &Seed) -> Option<InvokeError> {
+    async fn happen(self, bench: &Bench, seed: &FunctionVersion) -> Option<InvokeError> {
         let mut order = call(self.path());
         let short = Duration::from_millis(100) * slowness();
         match self {
@@ -148,7 +148,7 @@ pub async fn an_instance_that_did_not_end_well_is_never_parked(bench: &Bench) {
 }
 
 /// Which process served each of `count` requests, one after the other, and how.
-async fn servers(bench: &Bench, seed: &Seed, count: usize) -> Vec<(Served, u32)> {
+async fn servers(bench: &Bench, seed: &FunctionVersion, count: usize) -> Vec<(Served, u32)> {
     let mut servers = Vec::new();
     for _ in 0..count {
         let before = shells();

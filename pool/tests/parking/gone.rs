@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use faasw_pool::{Call, InvokeError, Seed, Served};
+use faasw_pool::{Call, FunctionVersion, InvokeError, Served};
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 
@@ -82,7 +82,7 @@ fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> C
 /// Sends an echo while a shell ends as `end` says; who served it.
 async fn echo_while(
     bench: &Bench,
-    seed: &Seed,
+    seed: &FunctionVersion,
     size: usize,
     sent: Sent,
     end: impl AsyncFnOnce(),

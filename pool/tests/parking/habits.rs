@@ -1,6 +1,6 @@
 //! What instances are given in advance follows what requests use, up and down.
 
-use faasw_pool::{FreezePolicy, Seed, Served};
+use faasw_pool::{FreezePolicy, FunctionVersion, Served};
 
 use crate::support::processes::{memory, shells};
 use crate::support::{Bench, call};
@@ -25,7 +25,7 @@ fn written_pages(bench: &Bench) -> u64 {
 
 /// Pages that the reset after a request has filled again; `None` where the instance
 /// was not reset but ended.
-async fn filled(bench: &Bench, seed: &Seed, path: &str) -> Option<u64> {
+async fn filled(bench: &Bench, seed: &FunctionVersion, path: &str) -> Option<u64> {
     let (text, _, effort) = bench.through(seed, call(path)).await;
     assert!(text.starts_with(b"kernel "), "{text:?}");
     bench.settles("it is over", |stats| stats.busy == 0).await;

@@ -21,7 +21,7 @@ mod state;
 mod support;
 mod uniqueness;
 
-use faasw_pool::{FreezePolicy, PoolOptions, Seed};
+use faasw_pool::{FreezePolicy, FunctionVersion, PoolOptions};
 
 use support::Bench;
 use support::processes::has_page_scan;
@@ -66,7 +66,7 @@ fn only_instances() -> PoolOptions {
     }
 }
 
-async fn probe(bench: &Bench) -> Seed {
+async fn probe(bench: &Bench) -> FunctionVersion {
     bench.seed(PROBE, FreezePolicy::Auto).await.unwrap()
 }
 

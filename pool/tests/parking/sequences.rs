@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Compiled, FreezePolicy, InvokeError, Pool, ReplyBody, Seed};
+use faasw_pool::{Compiled, FreezePolicy, FunctionVersion, InvokeError, Pool, ReplyBody};
 use fastrand::Rng;
 use tokio::task::JoinHandle;
 
@@ -44,7 +44,7 @@ impl Request {
         }
     }
 
-    async fn send(self, pool: Pool, seed: Seed) {
+    async fn send(self, pool: Pool, seed: FunctionVersion) {
         match self {
             Self::Good => {
                 let reply = pool.invoke(&seed, call("/count")).await.unwrap();
@@ -83,7 +83,7 @@ impl Request {
 struct World<'a> {
     bench: &'a Bench,
     code: &'a Compiled,
-    seeds: Vec<Seed>,
+    seeds: Vec<FunctionVersion>,
     under_way: Vec<JoinHandle<()>>,
 }
 

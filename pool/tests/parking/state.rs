@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_pool::{Call, RequestBody, Seed, Served};
+use faasw_pool::{Call, FunctionVersion, RequestBody, Served};
 use fastrand::Rng;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
@@ -149,7 +149,7 @@ pub async fn nothing_passes_from_one_request_to_the_next(bench: &Bench) {
 /// One request, and what it left; whether a parked instance served it.
 async fn exchange(
     bench: &Bench,
-    seed: &Seed,
+    seed: &FunctionVersion,
     mut order: Call,
     expected: Expected,
     old_size: &mut Option<Vec<u8>>,

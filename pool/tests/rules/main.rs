@@ -2,7 +2,7 @@
 //! work gets a shell ended.
 //!
 //! This program is its own spawner, with one rule less. Rules that no ordinary work
-//! comes to are listed apart in `faasw_shell::cell`, with why they are there.
+//! comes to are listed apart in `faasw_shell::process::cell`, with why they are there.
 //!
 //! Without `/dev/kvm` the tests here say so and count as ignored.
 
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use faasw_cell::filter::{Must, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
-use faasw_shell::cell::{self, Host};
+use faasw_shell::process::cell::{self, Host};
 use libtest_mimic::{Arguments, Trial};
 
 use support::{Bench, bytes_of, call, spec, whole};
@@ -84,8 +84,8 @@ fn main() {
 fn host() -> Option<Host> {
     let kvm = kvm_ioctls::Kvm::new().ok()?;
     Some(Host {
-        scans: faasw_shell::page_map::PageMap::open().ok()?.scans(),
-        prefaults: faasw_shell::prefault::is_offered(&kvm),
+        scans: faasw_shell::memory::page_map::PageMap::open().ok()?.scans(),
+        prefaults: faasw_shell::vm::prefault::is_offered(&kvm),
     })
 }
 

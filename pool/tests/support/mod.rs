@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Call, CallLimits, ClientError, Compiled, Confinement, Effort, EngineStats, FreezePolicy,
-    FunctionKind, FunctionSpec, InvokeError, LogSink, LogStream, Part, Pool, PoolOptions, Reply,
-    ReplyBody, RequestBody, RequestHead, ResponseStream, Seed, SeedError, Timing,
+    Call, CallLimits, ClientError, Compiled, Confinement, Effort, FreezePolicy, FunctionKind,
+    FunctionSpec, FunctionVersion, InvokeError, LogSink, LogStream, Part, Pool, PoolOptions,
+    PoolStats, Reply, ReplyBody, RequestBody, RequestHead, ResponseStream, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -247,23 +247,35 @@ impl Bench {
         compiled
     }
 
-    pub async fn seed(&self, path: &str, freeze: FreezePolicy) -> Result<Seed, SeedError> {
+    pub async fn seed(
+        &self,
+        path: &str,
+        freeze: FreezePolicy,
+    ) -> Result<FunctionVersion, SeedError> {
         self.seed_of(path, &spec(freeze)).await
     }
 
-    pub async fn seed_of(&self, path: &str, spec: &FunctionSpec) -> Result<Seed, SeedError> {
+    pub async fn seed_of(
+        &self,
+        path: &str,
+        spec: &FunctionSpec,
+    ) -> Result<FunctionVersion, SeedError> {
         let compiled = self.compile(path).await;
         let (seed, _) = self.pool.make_seed(spec, &compiled).await?;
         Ok(seed)
     }
 
-    pub async fn get(&self, seed: &Seed, path: &str) -> Result<Reply, InvokeError> {
+    pub async fn get(&self, seed: &FunctionVersion, path: &str) -> Result<Reply, InvokeError> {
         self.pool.invoke(seed, call(path)).await
     }
 
     /// Sends an order and waits until its instance is parked or ended: the body,
     /// where the time went, and what the instance took.
-    pub async fn through(&self, seed: &Seed, mut order: Call) -> (Vec<u8>, Timing, Effort) {
+    pub async fn through(
+        &self,
+        seed: &FunctionVersion,
+        mut order: Call,
+    ) -> (Vec<u8>, Timing, Effort) {
         let log = Arc::new(Log::default());
         order.log = log.clone();
         let reply = self.pool.invoke(seed, order).await.unwrap();
@@ -273,7 +285,7 @@ impl Bench {
     }
 
     /// The bodies of so many requests that are sent at once.
-    pub async fn at_once(&self, seed: &Seed, count: usize, path: &str) -> Vec<Vec<u8>> {
+    pub async fn at_once(&self, seed: &FunctionVersion, count: usize, path: &str) -> Vec<Vec<u8>> {
         let asking: Vec<_> = (0..count)
             .map(|_| {
                 let (pool, seed, order) = (self.pool.clone(), seed.clone(), call(path));
@@ -289,7 +301,7 @@ impl Bench {
     }
 
     /// Waits until what `holds` says is so, which `what` names.
-    pub async fn settles(&self, what: &str, holds: impl Fn(EngineStats) -> bool) {
+    pub async fn settles(&self, what: &str, holds: impl Fn(PoolStats) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10) * slowness();
         while !holds(self.pool.stats()) {
             let told = (self.pool.stats(), processes::shells());
@@ -300,7 +312,7 @@ impl Bench {
 
     /// Sends requests until exactly one instance is parked; its process. The seed's
     /// working set is known then. There is no other shell.
-    pub async fn park_one(&self, seed: &Seed, path: &str) -> u32 {
+    pub async fn park_one(&self, seed: &FunctionVersion, path: &str) -> u32 {
         // Who found out the working set is not parked, and each request before it is known
         // may be asked to.
         for _ in 0..4 {
@@ -318,7 +330,7 @@ impl Bench {
         processes::shells()[0]
     }
 
-    pub async fn text(&self, seed: &Seed, path: &str) -> String {
+    pub async fn text(&self, seed: &FunctionVersion, path: &str) -> String {
         let reply = self.get(seed, path).await.unwrap();
         String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
     }

@@ -10,7 +10,7 @@ use faasw_control::{Digest, FunctionName};
 use faasw_pool::{Bringing, CodeSource, ScriptSource, SealedCode};
 
 use crate::{
-    engine::Code,
+    backend::Code,
     node::core::{Core, Storage, blocking},
     registry::{Artifact, StoredArtifact},
 };

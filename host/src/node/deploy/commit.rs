@@ -55,7 +55,7 @@ impl Core {
         ready: Ready,
     ) -> Result<Arc<Function>, DeployError> {
         let _committing = self.committing.lock().await;
-        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let (name, record) = (function.name.clone(), function.record.clone());
         // Once more: another deployment may have got the hosts since.
         self.check_hosts(&name, &record.options)?;
@@ -92,8 +92,8 @@ impl Core {
         ready.is_stored_at(self.source(function.record.digest, &whose));
         drop(ready);
         // What may leave memory counts from now on.
-        if let Some(seed) = function.seed.get() {
-            seed.fit();
+        if let Some(made) = function.made.get() {
+            made.fit();
         }
         Ok(self.put_in_place(function).await)
     }

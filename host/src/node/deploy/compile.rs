@@ -62,7 +62,7 @@ impl Core {
         if module.len() < INCREMENTAL_FROM {
             return None;
         }
-        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let name = name.clone();
         let kept = blocking(move || Ok(storage.registry.compile_cache(&name, &generation))).await;
         Some(kept.ok().flatten().unwrap_or_default().into())
@@ -107,7 +107,7 @@ impl Core {
         only_for: Option<FunctionName>,
     ) -> Result<Ready, DeployError> {
         let begun = Instant::now();
-        let (code, kept) = self.engine.compile(work).await?;
+        let (code, kept) = self.backend.compile(work).await?;
         let compile_time = begun.elapsed();
         let artifact = {
             let code = code.clone();

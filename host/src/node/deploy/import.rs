@@ -167,8 +167,8 @@ impl Core {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
         };
-        let seed = match compiled.ready.code.restore(&spec, known).await {
-            Ok(Ok(seed)) => seed,
+        let made = match compiled.ready.code.restore(&spec, known).await {
+            Ok(Ok(made)) => made,
             Ok(Err(error)) => {
                 self.forget_image(name, id).await;
                 return Ok(Err(told(&error, script)));
@@ -179,7 +179,7 @@ impl Core {
             }
         };
         Ok(Ok(Seeded {
-            function: self.unnumbered(name, record, log, seed),
+            function: self.unnumbered(name, record, log, made),
             module: compiled.detected.module.clone(),
             ready: compiled.ready.clone(),
             seed_time: begun.elapsed(),

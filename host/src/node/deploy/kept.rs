@@ -7,7 +7,7 @@ use faasw_pool::{Known, ScriptFiles, SealedCode};
 
 use super::code::{Ready, StoredCode, StoredScript, Whose};
 use crate::{
-    engine::Seed,
+    backend::FunctionVersion,
     error::DeployError,
     log::{Event, FunctionLog},
     node::{
@@ -67,7 +67,7 @@ impl Core {
         function: Option<&FunctionName>,
     ) -> Result<Option<SealedCode>, RegistryError> {
         let _turn = self.reading.acquire().await;
-        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let function = function.cloned();
         let read = blocking(move || {
             let registry = &storage.registry;
@@ -101,12 +101,12 @@ impl Core {
         name: &FunctionName,
         record: &VersionRecord,
         log: &Arc<FunctionLog>,
-    ) -> Result<Arc<dyn Seed>, DeployError> {
+    ) -> Result<Arc<dyn FunctionVersion>, DeployError> {
         let ready = self.code_again(name, record).await?;
         self.observer.tell(Event::MakingSeed { function: name });
         let spec = self.spec(name, record, self.script_again(record), log);
-        let (seed, _) = ready.code.seed(&spec).await?;
-        Ok(seed)
+        let (made, _) = ready.code.seed(&spec).await?;
+        Ok(made)
     }
 
     /// Keeps code for the next start, and lets it leave memory. Without it, that compiles again:
@@ -115,7 +115,7 @@ impl Core {
         let Some(artifact) = ready.artifact.clone() else {
             return;
         };
-        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let stored = blocking(move || {
             let new = NewArtifact {
                 generation: &generation,
@@ -134,7 +134,7 @@ impl Core {
     pub(in crate::node) async fn wake(
         &self,
         function: &Function,
-    ) -> Result<Arc<dyn Seed>, DeployError> {
+    ) -> Result<Arc<dyn FunctionVersion>, DeployError> {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }

@@ -11,7 +11,7 @@ use super::{
     detect::Detected,
 };
 use crate::{
-    engine::Stored,
+    backend::Stored,
     error::DeployError,
     node::core::{Core, blocking},
     registry::{RegistryError, StoredArtifact},
@@ -95,7 +95,7 @@ impl Core {
         digest: Digest,
         whose: &Whose,
     ) -> Result<Option<StoredArtifact>, RegistryError> {
-        let (storage, generation) = (self.storage.clone(), self.engine.generation());
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let function = whose.function().cloned();
         let stored = blocking(move || {
             let registry = &storage.registry;
@@ -118,7 +118,7 @@ impl Core {
             source: Arc::new(self.source(digest, whose)),
             here: held.clone(),
         };
-        match self.engine.load(stored).await {
+        match self.backend.load(stored).await {
             Ok(code) => Ok(code.map(|code| Ready::stored(code, artifact, held))),
             Err(error) => {
                 tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is compiled again");

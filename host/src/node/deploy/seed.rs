@@ -11,12 +11,12 @@ use faasw_pool::ScriptFiles;
 
 use super::{code::Ready, compile::Compiled, detect::Detected};
 use crate::{
-    engine::Seed,
+    backend::FunctionVersion,
     error::DeployError,
     log::{Event, FunctionLog},
     node::{
         core::Core,
-        function::{Function, SeedCell},
+        function::{Function, VersionCell},
     },
     registry::{FreezeRecord, VersionRecord},
 };
@@ -76,7 +76,7 @@ impl Core {
         let script = record.engine.is_some();
         let script = script.then(|| ScriptFiles::Here(module.clone()));
         let spec = self.spec(&name, &record, script, &log);
-        let (seed, report) = ready.code.seed(&spec).await?;
+        let (made, report) = ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
         if let Some(drew) = drew.filter(|drew| !drew.drawn.is_empty()) {
             record.freeze.drew_entropy |= drew.drew_entropy;
@@ -84,7 +84,7 @@ impl Core {
         }
         let seed_time = begun.elapsed();
         Ok(Seeded {
-            function: self.unnumbered(&name, record, &log, seed),
+            function: self.unnumbered(&name, record, &log, made),
             module,
             ready,
             seed_time,
@@ -97,7 +97,7 @@ impl Core {
         name: &FunctionName,
         record: VersionRecord,
         log: &Arc<FunctionLog>,
-        seed: Arc<dyn Seed>,
+        made: Arc<dyn FunctionVersion>,
     ) -> Function {
         Function {
             name: name.clone(),
@@ -106,7 +106,7 @@ impl Core {
             log: log.clone(),
             under_way: Arc::default(),
             backlog: self.backlog.function(),
-            seed: SeedCell::with(seed),
+            made: VersionCell::with(made),
         }
     }
 }

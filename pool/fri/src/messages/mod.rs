@@ -281,7 +281,7 @@ message! {
     Rang {
         /// Value the guest wrote to the doorbell: any, since it is the guest's to make
         /// sense.
-        ring: u64,
+        doorbell: u64,
         /// Time that the last [`Fork`] took, in nanoseconds.
         fork_nanoseconds: u64,
         /// Time since the last [`Activate`], in nanoseconds.

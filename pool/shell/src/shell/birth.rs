@@ -9,10 +9,10 @@ use faasw_fri::messages::{Failure, Prepared};
 use rustix::io::Errno;
 
 use super::{FAILED, PANICKED, Shell, report};
-use crate::clock;
-use crate::page_map::PageMap;
-use crate::priority;
+use crate::memory::page_map::PageMap;
 use crate::process::name_process;
+use crate::process::priority;
+use crate::vm::clock;
 use crate::vm::{Template, Vm};
 
 /// How a shell came to be.
@@ -80,8 +80,9 @@ pub fn enclose(
 ) -> Result<(Vm, PageMap, u64), (Failure, Errno, u64)> {
     fault_by_default();
     super::hand_over_faults(socket, template);
-    let moved = rustix::io::fcntl_dupfd_cloexec(&progress, crate::cell::PROGRESS.cast_signed())
-        .map_err(|errno| (Failure::Create, errno, 0))?;
+    let moved =
+        rustix::io::fcntl_dupfd_cloexec(&progress, crate::process::cell::PROGRESS.cast_signed())
+            .map_err(|errno| (Failure::Create, errno, 0))?;
     drop(progress);
     let progress = moved;
     // While this process may still look at itself; but not as one that is shown where
@@ -94,9 +95,9 @@ pub fn enclose(
     let [machine, vcpu, statistics, progress] = vm.descriptors();
     let page_map_fd = Some(page_map.as_raw_fd());
     let made = [page_map_fd, machine, vcpu, statistics, progress];
-    crate::cell::arrange(socket, made)
+    crate::process::cell::arrange(socket, made)
         .map_err(Step::Descriptors.failed())
-        .and_then(|()| cell.close(crate::cell::LIMITS, filter))
+        .and_then(|()| cell.close(crate::process::cell::LIMITS, filter))
         .map_err(|error| (Failure::Cell, error.errno, error.step as u64))?;
     Ok((vm, page_map, clock::monotonic() - made_at))
 }

@@ -1,11 +1,12 @@
 //! A shell: a process or thread with one VM that becomes one instance and then ends.
 //!
 //! [`run`] makes one and closes its cell; then it does what the node orders: `orders` has
-//! those that make an instance and take it apart, `running` those that let it run.
+//! those that make an instance and take it apart, `running` those that let it run. [`thread`] is one with nothing round it.
 
 mod birth;
 mod orders;
 mod running;
+pub mod thread;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,10 +16,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 pub use self::birth::{Birth, enclose, run};
-use crate::fork::Instance;
-use crate::page_map::PageMap;
-use crate::preset::Preset;
-use crate::reset::Trouble;
+use crate::instance::fork::Instance;
+use crate::instance::preset::Preset;
+use crate::instance::reset::Trouble;
+use crate::memory::page_map::PageMap;
 use crate::vm::{Template, Vm};
 
 /// Exit code of a shell that could not go on.

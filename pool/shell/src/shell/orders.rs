@@ -9,13 +9,13 @@ use faasw_seedtree::limits::SET_PAGES_MAX;
 use rustix::io::Errno;
 
 use super::{End, Shell};
-use crate::clock;
-use crate::fork::{Attached, Instance};
-use crate::guest_memory;
-use crate::mapping::Mapping;
-use crate::preset::Preset;
-use crate::seal;
-use crate::source::{Copies, Source};
+use crate::instance::fork::{Attached, Instance};
+use crate::instance::preset::Preset;
+use crate::instance::seal;
+use crate::instance::source::{Copies, Source};
+use crate::memory::guest_memory;
+use crate::memory::mapping::Mapping;
+use crate::vm::clock;
 
 impl Shell<'_> {
     /// Says what the instance has used; nothing where the system cannot tell.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use faasw_abi::boot::Activation;
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_fri::messages::{Activate, Failure, Rang};
 use faasw_fri::{FriError, Kind, Packet, receive};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::{End, Shell};
-use crate::clock;
-use crate::guest_memory;
-use crate::mapping::Mapping;
+use crate::memory::guest_memory;
+use crate::memory::mapping::Mapping;
 use crate::vm::Stop;
+use crate::vm::clock;
 
 /// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
 /// again if it wants more, and the node's time limit holds meanwhile.
@@ -54,10 +54,10 @@ impl Shell<'_> {
                 .map_err(|errno| self.fail_system(Failure::Run, errno))?;
             self.exits += 1;
             match stop {
-                Stop::Rang(value) if value == Ring::Wait as u32 => self.wait()?,
-                Stop::Rang(value) if value == Ring::Populate as u32 => self.populate(),
+                Stop::Rang(value) if value == Doorbell::Wait as u32 => self.wait()?,
+                Stop::Rang(value) if value == Doorbell::Populate as u32 => self.populate(),
                 Stop::Rang(value) => {
-                    let is_done = value == Ring::Done as u32;
+                    let is_done = value == Doorbell::Done as u32;
                     if let Some(instance) = &mut self.instance {
                         instance.is_done = is_done;
                     }
@@ -91,7 +91,7 @@ impl Shell<'_> {
 
     fn rang(&self, value: u32) -> Rang {
         Rang {
-            ring: u64::from(value),
+            doorbell: u64::from(value),
             fork_nanoseconds: self.fork_nanoseconds,
             run_nanoseconds: clock::monotonic() - self.activated,
             exits: self.exits,

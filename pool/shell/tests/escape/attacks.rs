@@ -4,9 +4,9 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
 use std::ptr;
 
-use faasw_shell::cell::{LAYERS, MAILBOX, PAGE_MAP, SOCKET, VM};
-use faasw_shell::ending::{Ending, HEAP_USED_UP};
-use faasw_shell::page_map::PageMap;
+use faasw_shell::memory::page_map::PageMap;
+use faasw_shell::process::cell::{LAYERS, MAILBOX, PAGE_MAP, SOCKET, VM};
+use faasw_shell::process::ending::{Ending, HEAP_USED_UP};
 use kvm_bindings::KVMIO;
 use libc::{
     CLONE_NEWUSER, E2BIG, EACCES, EAGAIN, EBADF, EFBIG, EINVAL, EMFILE, ENOENT, ENOTTY, EPERM,

@@ -29,11 +29,11 @@ mod programs;
 
 use faasw_abi::memory_map::{PAGE, PML4, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
-use faasw_shell::page_map::PageMap;
-use faasw_shell::reset::{Tables, Trouble};
-use faasw_shell::source::Copies;
-use faasw_shell::state::{Change, Unready};
+use faasw_shell::instance::reset::{Tables, Trouble};
+use faasw_shell::instance::source::Copies;
+use faasw_shell::memory::page_map::PageMap;
 use faasw_shell::vm::Template;
+use faasw_shell::vm::state::{Change, Unready};
 use kvm_ioctls::Kvm;
 use libtest_mimic::{Arguments, Trial};
 

@@ -1,16 +1,16 @@
 //! Shells that were preset: an instance that is forked in two steps is the one that is
 //! forked in one, bit for bit.
 
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet, Ranges};
 use faasw_fri::messages::{Answer, Fork, Image, Origin, VcpuState};
 use faasw_seedtree::{Window, Windows};
-use faasw_shell::fork::{Attached, Instance};
-use faasw_shell::page_map::PageMap;
-use faasw_shell::preset::Preset;
-use faasw_shell::source::Source;
+use faasw_shell::instance::fork::{Attached, Instance};
+use faasw_shell::instance::preset::Preset;
+use faasw_shell::instance::source::Source;
+use faasw_shell::memory::page_map::PageMap;
 use faasw_shell::vm::Stop;
 use rustix::io::Errno;
 
@@ -262,7 +262,7 @@ pub fn memory_that_a_function_does_not_have_cannot_be_used() {
             .fill(std::os::fd::AsFd::as_fd(&file), number)
             .unwrap();
         match machine.vm.run() {
-            Ok(Stop::Rang(value)) => assert!(is_there && value == Ring::Done as u32),
+            Ok(Stop::Rang(value)) => assert!(is_there && value == Doorbell::Done as u32),
             Ok(_) => panic!("the guest left for another reason"),
             Err(errno) => assert_eq!((errno, is_there), (Errno::FAULT, false)),
         }

@@ -13,7 +13,7 @@ use self::places::Places;
 pub use self::places::{Place, Wanted};
 pub use self::waits::{Wait, Waits};
 use crate::error::InvokeError;
-use crate::seeds::Seed;
+use crate::seeds::FunctionVersion;
 use crate::stats::MemoryStats;
 
 /// How long a request waits for a place: longer than ending a process takes on a
@@ -88,14 +88,14 @@ impl Admission {
     }
 
     /// Whether a request of the function would have a place now.
-    pub fn has_room(&self, seed: &Seed) -> bool {
-        self.places.has_room(wanted(seed))
+    pub fn has_room(&self, version: &FunctionVersion) -> bool {
+        self.places.has_room(wanted(version))
     }
 
     /// Cuts the exchange of this function that has waited longest for its client; says
     /// whether there was one.
-    pub fn evict(&self, seed: &Seed) -> bool {
-        let function = seed.holding().number();
+    pub fn evict(&self, version: &FunctionVersion) -> bool {
+        let function = version.holding().number();
         // Whoever asks waits for one.
         self.waits
             .cut_longest(function, usize::MAX, |other, _, _| other == function)
@@ -165,10 +165,10 @@ impl Admission {
 }
 
 /// What a request of a function takes.
-pub fn wanted(seed: &Seed) -> Wanted {
+pub fn wanted(version: &FunctionVersion) -> Wanted {
     Wanted {
-        function: seed.holding().number(),
-        memory: seed.memory_limit().saturating_add(INSTANCE_MEMORY),
+        function: version.holding().number(),
+        memory: version.memory_limit().saturating_add(INSTANCE_MEMORY),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_cell::Step;
 use faasw_fri::Packet;
 use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
@@ -27,7 +27,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     /// Why the guest rang; `None` for a value that has no meaning.
-    pub ring: Option<Ring>,
+    pub doorbell: Option<Doorbell>,
     /// Time that turning the shell into an instance took.
     pub fork: Duration,
     /// Time since the activation.
@@ -74,7 +74,9 @@ impl Parts {
 impl From<Rang> for Report {
     fn from(rang: Rang) -> Self {
         Self {
-            ring: u32::try_from(rang.ring).ok().and_then(Ring::from_u32),
+            doorbell: u32::try_from(rang.doorbell)
+                .ok()
+                .and_then(Doorbell::from_u32),
             fork: Duration::from_nanos(rang.fork_nanoseconds),
             run: Duration::from_nanos(rang.run_nanoseconds),
             exits: rang.exits,

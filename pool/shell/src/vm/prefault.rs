@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use kvm_bindings::{KVM_CAP_PRE_FAULT_MEMORY, kvm_pre_fault_memory};
 use kvm_ioctls::{Kvm, VcpuFd};
 
-use crate::ioctls::KVM_PRE_FAULT_MEMORY;
+use crate::vm::ioctls::KVM_PRE_FAULT_MEMORY;
 
 /// Whether this host has the call.
 pub fn is_offered(kvm: &Kvm) -> bool {

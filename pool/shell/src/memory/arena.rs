@@ -11,7 +11,7 @@ use faasw_abi::memory_map::LARGE_PAGE;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::mapping::Mapping;
+use crate::memory::mapping::Mapping;
 
 /// Ranges of addresses. They stay when it is dropped, unless
 /// [`Arena::release_at_end`] was called.

@@ -9,9 +9,9 @@ use faasw_seedtree::limits::{OWN_MAX, WINDOWS_MAX};
 use faasw_seedtree::{Window, laid_over};
 use rustix::io::Errno;
 
-use crate::mapping::Mapping;
-use crate::page_map::PageMap;
-use crate::source::Source;
+use crate::instance::source::Source;
+use crate::memory::mapping::Mapping;
+use crate::memory::page_map::PageMap;
 
 /// What a child changed of its parent is taken over in pieces of so many pages: where
 /// changes are dense, the child absorbs the region, so that forks of it map few windows.
@@ -114,8 +114,8 @@ mod tests {
     use rustix::fs::MemfdFlags;
 
     use super::*;
-    use crate::arena::Arena;
-    use crate::guest_memory;
+    use crate::memory::arena::Arena;
+    use crate::memory::guest_memory;
 
     #[test]
     fn a_chain_of_any_depth_has_as_many_windows_as_there_may_be() {

@@ -19,12 +19,12 @@ use faasw_fri::messages::VcpuState;
 use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 
-use crate::mailbox::Mailbox;
-use crate::mapping::Mapping;
-use crate::page_map::PageMap;
-use crate::source::{Copies, Source};
-use crate::state::{Change, Unready};
+use crate::instance::source::{Copies, Source};
+use crate::memory::mailbox::Mailbox;
+use crate::memory::mapping::Mapping;
+use crate::memory::page_map::PageMap;
 use crate::vm::Vm;
+use crate::vm::state::{Change, Unready};
 
 /// Private pages beyond the write set that are kept warm.
 const SPARE_PAGES: u64 = 64;

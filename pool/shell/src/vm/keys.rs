@@ -20,8 +20,8 @@ use kvm_ioctls::VcpuFd;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::ioctls::errno;
-use crate::xsave::{HEADER, KEYS, LEGACY};
+use crate::vm::ioctls::errno;
+use crate::vm::xsave::{HEADER, KEYS, LEGACY};
 
 /// Where a vCPU's PKRU is in its XSAVE area, on a host where KVM takes it. `vcpu` is thrown
 /// away after it was asked.

@@ -12,14 +12,14 @@ const LINES: usize = 1000;
 pub(super) const BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
-pub(super) struct Ring {
+pub(super) struct Recent {
     lines: VecDeque<LogLine>,
     bytes: usize,
     /// Lines that there ever were: the place behind the last one.
     next: u64,
 }
 
-impl Ring {
+impl Recent {
     pub(super) fn add(&mut self, line: LogLine) {
         self.bytes += line.text.len();
         self.next += 1;
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn the_newest_lines_are_kept() {
-        let mut ring = Ring::default();
+        let mut recent = Recent::default();
         for number in 0..LINES + 5 {
-            ring.add(line(&number.to_string()));
+            recent.add(line(&number.to_string()));
         }
-        assert_eq!(ring.newest(usize::MAX).lines.len(), LINES);
-        assert_eq!(texts(ring.newest(2)), ["1003", "1004"]);
+        assert_eq!(recent.newest(usize::MAX).lines.len(), LINES);
+        assert_eq!(texts(recent.newest(2)), ["1003", "1004"]);
     }
 
     fn texts(page: LogPage) -> Vec<String> {
@@ -85,29 +85,29 @@ mod tests {
 
     #[test]
     fn lines_are_found_after_a_place_and_lost_ones_are_counted() {
-        let mut ring = Ring::default();
-        assert_eq!(ring.after(0), None);
+        let mut recent = Recent::default();
+        assert_eq!(recent.after(0), None);
         for number in 0..LINES + 5 {
-            ring.add(line(&number.to_string()));
+            recent.add(line(&number.to_string()));
         }
-        let place = ring.newest(0).next;
-        assert_eq!(ring.after(place), None);
-        let page = ring.after(place - 2).unwrap();
+        let place = recent.newest(0).next;
+        assert_eq!(recent.after(place), None);
+        let page = recent.after(place - 2).unwrap();
         assert_eq!((page.next, page.missed), (place, 0));
         assert_eq!(texts(page), ["1003", "1004"]);
-        let page = ring.after(2).unwrap();
+        let page = recent.after(2).unwrap();
         assert_eq!((page.lines.len(), page.missed), (LINES, 3));
         // A place of a node that ran before this one.
-        let page = ring.after(place + 7).unwrap();
+        let page = recent.after(place + 7).unwrap();
         assert_eq!((page.lines.len(), page.missed), (LINES, 0));
     }
 
     #[test]
     fn long_lines_push_out_more_of_the_old_ones() {
-        let mut ring = Ring::default();
+        let mut recent = Recent::default();
         for _ in 0..100 {
-            ring.add(line(&"x".repeat(16 << 10)));
+            recent.add(line(&"x".repeat(16 << 10)));
         }
-        assert_eq!(ring.newest(usize::MAX).lines.len(), BYTES / (16 << 10));
+        assert_eq!(recent.newest(usize::MAX).lines.len(), BYTES / (16 << 10));
     }
 }

@@ -1,5 +1,7 @@
 //! The spawner's loop: make processes, reap them, say so.
 
+pub mod maker;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -17,10 +19,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::maker::Maker;
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
-use crate::{HELPER_FD, NODE_FD, cell, clock, priority, shell};
+use crate::spawner::maker::Maker;
+use crate::{HELPER_FD, NODE_FD, process::cell, process::priority, shell, vm::clock};
 
 /// A process that the spawner made and has not reaped.
 struct Child {

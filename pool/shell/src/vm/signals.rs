@@ -18,8 +18,8 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::io::Errno;
 
-use crate::ioctls::KVM_SET_SIGNAL_MASK;
 use crate::vm::Vm;
+use crate::vm::ioctls::KVM_SET_SIGNAL_MASK;
 
 /// The signal that a shell's thread is called out of `KVM_RUN` with. Linux never sends
 /// it, and programs hardly do; and, unlike a real-time signal, it needs no room in a

@@ -23,13 +23,13 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::fork::{Attached, Difference, Instance, Sets};
-use crate::guest_memory::{self, RoomyRam};
-use crate::mailbox::{self, Mailbox};
-use crate::mapping::Mapping;
-use crate::page_map::PageMap;
-use crate::reset::Trouble;
-use crate::source::Source;
+use crate::instance::fork::{Attached, Difference, Instance, Sets};
+use crate::instance::reset::Trouble;
+use crate::instance::source::Source;
+use crate::memory::guest_memory::{self, RoomyRam};
+use crate::memory::mailbox::{self, Mailbox};
+use crate::memory::mapping::Mapping;
+use crate::memory::page_map::PageMap;
 use crate::vm::{Slot, Vm};
 
 /// Room for compiled code, in bytes: making a slot takes 12 us and more where other

@@ -23,12 +23,12 @@ use faasw_cell::group::{Share, VM_OVERHEAD};
 use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
 
-use crate::ioctls::{
+use crate::memory::page_map::PAGEMAP_SCAN;
+use crate::vm::ioctls::{
     KVM_GET_DEBUGREGS, KVM_GET_MSRS, KVM_GET_REGS, KVM_GET_SREGS, KVM_GET_XCRS, KVM_GET_XSAVE,
     KVM_IOEVENTFD, KVM_PRE_FAULT_MEMORY, KVM_RUN, KVM_SET_REGS, KVM_SET_SREGS,
     KVM_SET_USER_MEMORY_REGION, KVM_SET_XCRS, KVM_SET_XSAVE,
 };
-use crate::page_map::PAGEMAP_SCAN;
 
 /// The socket to the node.
 pub const SOCKET: u32 = 3;

@@ -8,8 +8,8 @@ use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::guest_memory;
-use crate::mapping::Mapping;
+use crate::memory::guest_memory;
+use crate::memory::mapping::Mapping;
 use crate::vm::Vm;
 
 /// Pages that are compared at once: few calls, and not much of a stack.
@@ -240,7 +240,7 @@ impl Source {
     }
 
     /// Gives back what a preset shell had besides its write set, at the first reset after
-    /// [`crate::reset::memory`]: what it once was not to wait for need not stay its own.
+    /// [`crate::instance::reset::memory`]: what it once was not to wait for need not stay its own.
     ///
     /// # Errors
     /// The system's.

@@ -18,9 +18,9 @@ use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::arena::Arena;
-use crate::guest_memory;
-use crate::mapping::Mapping;
+use crate::memory::arena::Arena;
+use crate::memory::guest_memory;
+use crate::memory::mapping::Mapping;
 
 /// Bytes of a mailbox that are kept warm.
 const KEPT: u64 = 256 << 10;

@@ -20,14 +20,14 @@ use kvm_ioctls::{
 use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::arena::Arena;
-use crate::cpuid;
-use crate::fresh::{Fresh, comparable_msrs};
-use crate::ioctls::errno;
-use crate::keys::{self, Keys};
-use crate::mapping::Mapping;
-use crate::prefault;
-use crate::statistics::FaultCounter;
+use crate::memory::arena::Arena;
+use crate::memory::mapping::Mapping;
+use crate::vm::cpuid;
+use crate::vm::fresh::{Fresh, comparable_msrs};
+use crate::vm::ioctls::errno;
+use crate::vm::keys::{self, Keys};
+use crate::vm::prefault;
+use crate::vm::statistics::FaultCounter;
 
 /// What all VMs have in common, found out once.
 pub struct Template {
@@ -54,7 +54,7 @@ impl Template {
         vcpu.set_cpuid2(&cpuid)?;
         let tsc_khz = match vcpu.get_tsc_khz() {
             Ok(khz) if khz > 0 => u64::from(khz),
-            _ => crate::clock::measure_tsc_khz(),
+            _ => crate::vm::clock::measure_tsc_khz(),
         };
         let filter = kvm.check_extension_raw(u64::from(KVM_CAP_X86_MSR_FILTER));
         Ok(Self {
@@ -135,7 +135,7 @@ pub struct Vm {
     /// Until the doorbell is there.
     progress: EventFd,
     is_connected: bool,
-    /// Set when it is to end, see [`crate::signals`].
+    /// Set when it is to end, see [`crate::vm::signals`].
     pub(crate) stop: Option<Arc<AtomicBool>>,
     /// What its memory lies in.
     pub(crate) arena: Arena,

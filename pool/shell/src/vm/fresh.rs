@@ -7,7 +7,7 @@ use kvm_ioctls::{Kvm, VcpuFd};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::ioctls::errno;
+use crate::vm::ioctls::errno;
 
 /// `IA32_TIME_STAMP_COUNTER`: runs by itself. A guest that sets it moves
 /// `IA32_TSC_ADJUST` too, and that is compared.

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-use crate::ioctls::KVM_GET_STATS_FD;
+use crate::vm::ioctls::KVM_GET_STATS_FD;
 
 /// Faults that ended with a mapping in place.
 const FAULTS_FIXED: &[u8] = b"pf_fixed";

@@ -11,7 +11,7 @@
 //! are denied as a whole, nested virtualisation is hidden, and there is no
 //! interrupt controller.
 
-use faasw_abi::doorbell::Ring;
+use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::{REWRITE, TOUCH};
 use faasw_fri::messages::VcpuState;
 use kvm_bindings::{kvm_regs, kvm_sregs, kvm_xcrs, kvm_xsave};
@@ -19,10 +19,10 @@ use kvm_ioctls::SyncReg;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::cpuid::STATES;
-use crate::ioctls::errno;
+use crate::vm::cpuid::STATES;
+use crate::vm::ioctls::errno;
+use crate::vm::xsave::write_header;
 use crate::vm::{Stop, Vm};
-use crate::xsave::write_header;
 
 /// What a guest may not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Vm {
     /// # Errors
     /// KVM's; `PROTO` when the routine does not end as it should.
     pub fn rewrite(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
-        self.call(state, REWRITE, list, count, Ring::Rewritten)
+        self.call(state, REWRITE, list, count, Doorbell::Rewritten)
     }
 
     /// Has the guest read a word at each of `count` addresses ([`TOUCH`]), which are
@@ -185,7 +185,7 @@ impl Vm {
     /// # Errors
     /// Likewise.
     pub fn touch(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
-        self.call(state, TOUCH, list, count, Ring::Touched)
+        self.call(state, TOUCH, list, count, Doorbell::Touched)
     }
 
     /// Runs one of the routines that every guest has for the host, until it rings, if
@@ -197,7 +197,7 @@ impl Vm {
         routine: u64,
         list: u64,
         count: u64,
-        end: Ring,
+        end: Doorbell,
     ) -> Result<(), Errno> {
         if count == 0 {
             return Ok(());

@@ -8,12 +8,12 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::guest_memory;
-use crate::mailbox::Mailbox;
-use crate::mapping::Mapping;
-use crate::page_map::PageMap;
-use crate::reset::{self, Manner, Restored, Tables, Trouble};
-use crate::source::Source;
+use crate::instance::reset::{self, Manner, Restored, Tables, Trouble};
+use crate::instance::source::Source;
+use crate::memory::guest_memory;
+use crate::memory::mailbox::Mailbox;
+use crate::memory::mapping::Mapping;
+use crate::memory::page_map::PageMap;
 use crate::vm::Vm;
 
 /// What a shell has once it is an instance.

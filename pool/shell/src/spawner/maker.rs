@@ -9,8 +9,8 @@ use faasw_cell::{CellError, Site, out_of_the_way};
 use faasw_fri::userfault::Device;
 use kvm_ioctls::Kvm;
 
-use crate::cell;
-use crate::page_map::PageMap;
+use crate::memory::page_map::PageMap;
+use crate::process::cell;
 use crate::vm::Template;
 
 /// What it takes to make shells. Its descriptors have numbers that no cell uses.

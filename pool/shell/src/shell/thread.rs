@@ -20,11 +20,11 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use rustix::process::Pid;
 
-use crate::clock;
-use crate::page_map::PageMap;
-use crate::priority;
+use crate::memory::page_map::PageMap;
+use crate::process::priority;
 use crate::shell::{FAILED, PANICKED, Shell, hand_over_faults, report};
-use crate::signals;
+use crate::vm::clock;
+use crate::vm::signals;
 use crate::vm::{Template, Vm};
 
 /// The host as all shells of a program find it.
@@ -236,7 +236,7 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signals::{STOP, bit};
+    use crate::vm::signals::{STOP, bit};
     use std::sync::mpsc;
 
     fn started(life: impl FnOnce(&Thread, u64) -> i32 + Send + 'static) -> (i32, OwnedFd) {

@@ -11,7 +11,7 @@ use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 use vmm_sys_util::ioctl::{_IOC_READ, _IOC_WRITE, ioctl_expr};
 
-use crate::mapping::Mapping;
+use crate::memory::mapping::Mapping;
 
 /// `struct pm_scan_arg` (Documentation/admin-guide/mm/pagemap.rst), which the
 /// headers of older systems lack.
@@ -291,8 +291,8 @@ const _: () = assert!(size_of::<Scan>() == 96 && size_of::<Region>() == 24 && PA
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::guest_memory;
+    use crate::memory::arena::Arena;
+    use crate::memory::guest_memory;
     use faasw_abi::memory_map::{FRAMES, SMALL_FRAME_WINDOW};
     use rustix::fs::MemfdFlags;
     use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! The seam between the node and what runs functions.
 //!
-//! A node knows an [`Engine`] and what it hands out: [`Code`] from compiling,
-//! a [`Seed`] from making code ready. The pool is the engine of every real
+//! A node knows a [`Backend`] and what it hands out: [`Code`] from compiling,
+//! a [`FunctionVersion`] from making code ready. The pool is the backend of every real
 //! node; tests put a fake in its place, because the pool needs `/dev/kvm` and
 //! the rules of names, requests, storage and limits do not.
 
@@ -16,25 +16,25 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, EngineStats, FreezeReport,
-    FunctionSpec, ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known,
-    LanguageEngine, PlatformError, Pool, Reply, SealedCode, SeedError, SeedInfo,
+    Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, FreezeReport, FunctionSpec,
+    ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known, LanguageEngine,
+    PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo,
 };
 
-/// A boxed future: what an engine's calls return.
+/// A boxed future: what a backend's calls return.
 pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What making a seed comes to.
-pub type SeedResult = Result<(Arc<dyn Seed>, FreezeReport), SeedError>;
+pub type SeedResult = Result<(Arc<dyn FunctionVersion>, FreezeReport), SeedError>;
 
 /// What reading a seed from an image comes to: why it was not read, where that is not good.
-pub type RestoreResult = Result<Result<Arc<dyn Seed>, ImageError>, SeedError>;
+pub type RestoreResult = Result<Result<Arc<dyn FunctionVersion>, ImageError>, SeedError>;
 
 /// What compiling comes to.
 pub type CompileResult = Result<(Arc<dyn Code>, Bytes), CompileError>;
 
 /// Compiles functions.
-pub trait Engine: fmt::Debug + Send + Sync {
+pub trait Backend: fmt::Debug + Send + Sync {
     /// What compiled code depends on beside its module, as part of a file
     /// name: code of another generation is never loaded.
     fn generation(&self) -> String;
@@ -55,8 +55,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
     }
 
     /// How many microVMs there are now, by what they do.
-    fn stats(&self) -> EngineStats {
-        EngineStats::default()
+    fn stats(&self) -> PoolStats {
+        PoolStats::default()
     }
 
     /// The seeds that it has, parents before children.
@@ -163,7 +163,7 @@ pub trait Code: fmt::Debug + Send + Sync {
         &'a self,
         spec: &'a FunctionSpec,
         known: Known,
-    ) -> Running<'a, Result<Arc<dyn Seed>, SeedError>> {
+    ) -> Running<'a, Result<Arc<dyn FunctionVersion>, SeedError>> {
         let _ = known;
         Box::pin(async move { Ok(self.seed(spec).await?.0) })
     }
@@ -177,7 +177,7 @@ pub trait Code: fmt::Debug + Send + Sync {
 }
 
 /// A function that is ready to serve requests.
-pub trait Seed: fmt::Debug + Send + Sync {
+pub trait FunctionVersion: fmt::Debug + Send + Sync {
     /// Runs one request in an instance of its own.
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>>;
 
@@ -222,7 +222,7 @@ pub trait Seed: fmt::Debug + Send + Sync {
     }
 }
 
-impl Engine for Pool {
+impl Backend for Pool {
     fn generation(&self) -> String {
         Self::generation(self)
     }
@@ -252,7 +252,7 @@ impl Engine for Pool {
         Box::pin(async { self.shared_content().await.ok().flatten() })
     }
 
-    fn stats(&self) -> EngineStats {
+    fn stats(&self) -> PoolStats {
         Self::stats(self)
     }
 
@@ -283,10 +283,10 @@ struct PoolCode {
 
 impl PoolCode {
     /// The seam's view of the pool's seed.
-    fn ready(&self, seed: faasw_pool::Seed) -> Arc<dyn Seed> {
-        Arc::new(PoolSeed {
+    fn ready(&self, version: faasw_pool::FunctionVersion) -> Arc<dyn FunctionVersion> {
+        Arc::new(PoolVersion {
             pool: self.pool.clone(),
-            seed,
+            version,
         })
     }
 }
@@ -357,8 +357,8 @@ impl Code for PoolCode {
                 // The next script is not to wait for it.
                 self.warm(&script.engine).await?;
             }
-            let (seed, report) = self.pool.make_seed(spec, &self.compiled).await?;
-            Ok((self.ready(seed), report))
+            let (version, report) = self.pool.make_seed(spec, &self.compiled).await?;
+            Ok((self.ready(version), report))
         })
     }
 
@@ -366,14 +366,14 @@ impl Code for PoolCode {
         &'a self,
         spec: &'a FunctionSpec,
         known: Known,
-    ) -> Running<'a, Result<Arc<dyn Seed>, SeedError>> {
+    ) -> Running<'a, Result<Arc<dyn FunctionVersion>, SeedError>> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
                 let engine = self.pool.engine(&script.engine, &self.compiled)?;
                 self.engine.get_or_init(|| engine);
             }
-            let seed = self.pool.adopt(spec, &self.compiled, known)?;
-            Ok(self.ready(seed))
+            let version = self.pool.adopt(spec, &self.compiled, known)?;
+            Ok(self.ready(version))
         })
     }
 
@@ -383,7 +383,7 @@ impl Code for PoolCode {
                 self.warm(&script.engine).await?;
             }
             let restored = self.pool.restore(spec, &self.compiled, known).await?;
-            Ok(restored.map(|seed| self.ready(seed)))
+            Ok(restored.map(|version| self.ready(version)))
         })
     }
 }
@@ -394,50 +394,50 @@ impl fmt::Debug for PoolCode {
     }
 }
 
-struct PoolSeed {
+struct PoolVersion {
     pool: Pool,
-    seed: faasw_pool::Seed,
+    version: faasw_pool::FunctionVersion,
 }
 
-impl Seed for PoolSeed {
+impl FunctionVersion for PoolVersion {
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
-        Box::pin(self.pool.invoke(&self.seed, call))
+        Box::pin(self.pool.invoke(&self.version, call))
     }
 
     fn is_in_memory(&self) -> bool {
-        self.pool.has_frozen(&self.seed)
+        self.pool.has_frozen(&self.version)
     }
 
     fn image_bytes(&self) -> Option<u64> {
-        self.pool.image_bytes(&self.seed)
+        self.pool.image_bytes(&self.version)
     }
 
     fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
-        Box::pin(self.pool.describe_image(&self.seed))
+        Box::pin(self.pool.describe_image(&self.version))
     }
 
     fn make_ahead(&self) {
-        self.pool.make_in_the_background(&self.seed);
+        self.pool.make_in_the_background(&self.version);
     }
 
     fn fit(&self) {
-        self.pool.fit(&self.seed);
+        self.pool.fit(&self.version);
     }
 
     fn have_image(&self) -> Running<'_, ()> {
-        Box::pin(self.pool.have_image(&self.seed))
+        Box::pin(self.pool.have_image(&self.version))
     }
 
     fn has_room(&self) -> bool {
-        self.pool.has_room(&self.seed)
+        self.pool.has_room(&self.version)
     }
 
     fn evict(&self) -> bool {
-        self.pool.evict(&self.seed)
+        self.pool.evict(&self.version)
     }
 }
 
-impl fmt::Debug for PoolSeed {
+impl fmt::Debug for PoolVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PoolSeed").finish_non_exhaustive()
     }

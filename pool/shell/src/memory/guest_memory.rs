@@ -25,8 +25,8 @@ use faasw_seedtree::Window;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::arena::Arena;
-use crate::mapping::Mapping;
+use crate::memory::arena::Arena;
+use crate::memory::mapping::Mapping;
 
 fn map(
     address: *mut u8,

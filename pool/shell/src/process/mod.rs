@@ -1,4 +1,13 @@
-//! What processes here do as they begin: names, descriptors, and the signals of children.
+//! What is round a shell, and what all processes here do as they begin: names, descriptors, and
+//! the signals of children.
+//!
+//! [`cell`] is what a shell may ask the kernel for and [`outer`] what all of them may, [`priority`]
+//! whose turn it is; [`ending`] is how a shell ends that has no memory left.
+
+pub mod cell;
+pub mod ending;
+pub mod outer;
+pub mod priority;
 
 use std::ffi::CStr;
 use std::io;
