@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use faasw_cell::filter::Rule;
-use faasw_cell::group::{Group, Groups, Version};
+use faasw_cell::group::{self, Group, Groups, Version};
 use faasw_cell::{Born, Site, Step, helper, out_of_the_way};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
@@ -66,6 +66,7 @@ pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
     // Low numbers are for what goes to cells.
     let (node, helper_program) = (out_of_the_way(node)?, helper_program.out_of_the_way()?);
     let ended = out_of_the_way(child_signal()?)?;
+    begin_moving();
     let can_restore = priority::can_restore();
     let mut spawner = Spawner {
         node,
@@ -99,6 +100,18 @@ pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
+    }
+}
+
+/// Has the kernel begin with what the first shell's way into its group waits for, while this process
+/// finds out about the host ([`group::begin_moving`]). A child does: it is waited for as any other.
+fn begin_moving() {
+    // SAFETY: this process has one thread; the child has a copy of everything.
+    if unsafe { libc::fork() } == 0 {
+        group::begin_moving();
+        // The spawner's own clean-up is not the child's to do.
+        // SAFETY: ends this process without running anything.
+        unsafe { libc::_exit(0) }
     }
 }
 
