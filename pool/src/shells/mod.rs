@@ -30,5 +30,5 @@ pub use self::shell::{Event, Report, Shell};
 #[cfg(feature = "fuzzing")]
 pub use self::shell::{failure, not_prepared};
 pub use self::spawner::Spawner;
-pub use self::stock::{Ready, Stock, StockRules};
+pub use self::stock::{First, Ready, Stock, StockRules};
 pub use self::wall_clock::WallClock;
