@@ -33,8 +33,11 @@ const RAN: &[u8] = b"it runs";
 /// What one exits with that could not be started.
 const NOT_STARTED: i32 = 127;
 
+/// A test's name, and what it does with cells.
+type Scene = (&'static str, fn(Jail));
+
 /// Each in a process of its own.
-const SCENES: [(&str, fn(Jail)); 3] = [
+const SCENES: [Scene; 3] = [
     (
         "the_first_has_its_program_put_where_it_is_started_from",
         one_after_the_other,
