@@ -20,8 +20,7 @@ pub struct Place {
 }
 
 /// Where this process's own file has `content`; nothing where that comes from elsewhere, or the system
-/// does not say. Nothing of it is looked at: where the file is not in memory, a look at one page
-/// reads megabytes around it.
+/// does not say. Nothing of it is looked at.
 pub fn place_of(content: &'static [u8]) -> Option<Place> {
     const OWN: &str = "/proc/self/exe";
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
