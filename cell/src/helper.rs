@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::process::{Pid, Resource, Rlimit};
 
+use crate::carried::Carried;
 use crate::close::{Cell, close_from};
 use crate::group::{Group, Share};
 use crate::signals::unblock_signals;
@@ -20,6 +21,8 @@ const FIRST_FD: i32 = 3;
 pub struct Program<'a> {
     /// Its file.
     pub file: BorrowedFd<'a>,
+    /// What has to be put into that before, unless it was.
+    pub carried: Option<Carried<'a>>,
     /// What its environment has beside what the spawner gives it: for tests, whose own
     /// program is a helper, too.
     pub variables: &'a [CString],
@@ -53,7 +56,10 @@ pub fn spawn(
     }
     match site.fork(number, group)? {
         Born::Child(cell) => {
-            let _ = become_helper(program, order, fds, &cell);
+            if let Err(error) = become_helper(program, order, fds, &cell) {
+                // Its maker's, which is the node's; nothing of a tenant's was looked at.
+                eprintln!("faasw spawner: the compile helper does not start: {error}");
+            }
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(127) }
         }
@@ -84,7 +90,11 @@ fn environment() -> io::Result<Vec<CString>> {
 }
 
 fn become_helper(
-    Program { file, variables }: Program<'_>,
+    Program {
+        file,
+        carried,
+        variables,
+    }: Program<'_>,
     order: &Order<'_>,
     fds: [BorrowedFd<'_>; 3],
     cell: &Cell,
@@ -100,6 +110,9 @@ fn become_helper(
     rustix::process::setrlimit(Resource::Cpu, limit(order.cpu_seconds))?;
     rustix::process::setrlimit(Resource::As, limit(order.memory_bytes))?;
     rustix::process::setrlimit(Resource::Core, limit(0))?;
+    if let Some(carried) = carried {
+        carried.put_into(file)?;
+    }
     // Out of the way of the numbers they are to get, then into place.
     let mut program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
     let mut parked = Vec::new();

@@ -9,7 +9,8 @@
 //!   and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
-//! - [`helper`]: the compile helper, which is another program, in a cell that it closes itself.
+//! - [`helper`]: the compile helper, which is another program, in a cell that it closes itself;
+//!   [`carried`]: where that is until it is started first.
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
 //!   which is no cell.
@@ -18,6 +19,7 @@
 //! Nothing here is done for each request: cells are closed ahead of need.
 
 mod by_number;
+pub mod carried;
 mod close;
 pub mod dangerous;
 mod descriptors;

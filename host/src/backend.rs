@@ -158,7 +158,7 @@ pub trait Code: fmt::Debug + Send + Sync {
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult>;
 
     /// Takes the code up as ready, of which a seed was made before: this one's is made when a
-    /// request comes, which may be at once, or by [`Seed::make_ahead`].
+    /// request comes, which may be at once, or by [`FunctionVersion::make_ahead`].
     fn adopt<'a>(
         &'a self,
         spec: &'a FunctionSpec,

@@ -286,18 +286,29 @@ impl NodeBuilder {
     /// # Panics
     /// Outside a tokio runtime that drives I/O and time.
     pub async fn start(self) -> Result<Node, StartError> {
-        // First of all, so that a host that cannot run anything is left untouched.
-        faasw_pool::check_kvm()?;
-        let prepared = self.prepare().await?;
-        let pool = Pool::start(PoolOptions {
+        // First of all, so that a host that cannot run anything is left untouched. The first
+        // microVM takes as long as what follows, and most of it in other processes.
+        let starting = Pool::begin(PoolOptions {
             compile_cpu: self.limits.compile_cpu,
             compile_memory: self.limits.compile_memory,
             instantiation_time: self.limits.instantiation,
-            images: prepared.storage.images.clone(),
-            ..self.pool
-        })
-        .await?;
-        prepared.run(Arc::new(pool)).await
+            ..self.pool.clone()
+        })?;
+        let prepared = match self.prepare().await {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                starting.stop().await;
+                return Err(error);
+            }
+        };
+        let pool = Arc::new(starting.with(prepared.storage.images.clone())?);
+        if !prepared.functions.is_empty() {
+            pool.begin_shared();
+        }
+        let first = pool.clone();
+        prepared
+            .run(pool, async move { Ok(first.started().await?) })
+            .await
     }
 
     /// Starts the node on another engine than the pool: a seam for tests.
@@ -306,10 +317,11 @@ impl NodeBuilder {
     /// As [`NodeBuilder::start`], but for the host.
     #[doc(hidden)]
     pub async fn start_on(self, backend: Arc<dyn Backend>) -> Result<Node, StartError> {
-        self.prepare().await?.run(backend).await
+        let prepared = self.prepare().await?;
+        prepared.run(backend, async { Ok(()) }).await
     }
 
-    /// Takes everything that can be refused, before processes start.
+    /// Takes everything that can be refused.
     async fn prepare(&self) -> Result<WithoutBackend, StartError> {
         if self.admin && self.data_dir.is_none() && self.admin_folder.is_none() {
             return Err(StartError::AdminNeedsDataDir);
@@ -434,7 +446,13 @@ struct WithoutBackend {
 }
 
 impl WithoutBackend {
-    async fn run(self, backend: Arc<dyn Backend>) -> Result<Node, StartError> {
+    /// The node, whose listeners are served once `started` says that the engine has started: it knows
+    /// its functions by then.
+    async fn run(
+        self,
+        backend: Arc<dyn Backend>,
+        started: impl Future<Output = Result<(), StartError>>,
+    ) -> Result<Node, StartError> {
         let core = Core::new(
             backend.clone(),
             self.limits,
@@ -455,6 +473,12 @@ impl WithoutBackend {
         // the node that should end it.
         let inner = Node::of(core.clone(), Servers::default());
         let mut servers = Servers::new(core.backlog.clone());
+        let tending = core.clone();
+        servers.background(async move { tending.tend().await });
+        if let Err(error) = started.await {
+            Node::of(core, servers).shutdown().await;
+            return Err(error);
+        }
         if let Some(listener) = self.gateway {
             let scheme = match self.tls {
                 Some(_) => Scheme::HTTPS,
@@ -480,8 +504,6 @@ impl WithoutBackend {
                 &core.limits,
             );
         }
-        let waking = core.clone();
-        servers.background(async move { waking.tend().await });
         Ok(Node::of(core, servers))
     }
 }

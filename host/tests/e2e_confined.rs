@@ -14,10 +14,12 @@ mod e2e;
 use std::{
     collections::BTreeMap,
     fs,
+    io::{self, Write as _},
     net::SocketAddr,
     os::unix::fs::symlink,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -194,6 +196,63 @@ fn a_port_for_the_privileged_leaves_that_one_privilege() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
+/// What helpers are started from, as the launcher has it.
+fn helper_program(node: u32) -> PathBuf {
+    format!("/proc/{}/fd/4", launcher(node).unwrap()).into()
+}
+
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+/// The compiler is most of what the program has, and a node that starts again seldom needs it.
+fn the_compiler_is_in_memory_from_when_it_is_needed_and_changed_by_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, address) = serve(folder.path(), "127.0.0.1:0");
+    let program = helper_program(node.child.id());
+    let name = fs::read_link(&program).unwrap();
+    if !name.to_string_lossy().starts_with("/memfd:") {
+        println!("NO FILES IN MEMORY are executed here: {name:?}");
+        return;
+    }
+    assert_eq!(size(&program), 0);
+    // Whoever comes first does not find it, and two may come at once.
+    let deploying = ["a", "b", "c"].map(|name| {
+        let data_dir = folder.path().to_owned();
+        thread::spawn(move || {
+            let words = ["deploy", "fixtures/wat/hello.wat", "--name", name];
+            let deployed = faasw(&words).env("FAASW_DATA_DIR", data_dir).output();
+            assert!(deployed.as_ref().unwrap().status.success(), "{deployed:?}");
+        })
+    });
+    for deploying in deploying {
+        deploying.join().unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        assert_eq!(get(address, &format!("/{name}/")).body, "hello from wat\n");
+    }
+    assert!(size(&program) > 1 << 20, "{}", size(&program));
+    let mut writer = fs::File::options().write(true).open(&program).unwrap();
+    let written = writer.write(&[0]).unwrap_err();
+    assert_eq!(written.kind(), io::ErrorKind::PermissionDenied);
+    let cut = writer.set_len(0).unwrap_err();
+    assert_eq!(cut.kind(), io::ErrorKind::PermissionDenied);
+    // Another spawner has it, too.
+    kill(spawner(node.child.id()).unwrap());
+    eventually("a function is deployed by another spawner", || {
+        let words = ["deploy", "fixtures/wat/hello.wat", "--name", "d"];
+        let deployed = faasw(&words).env("FAASW_DATA_DIR", folder.path()).output();
+        deployed.unwrap().status.success()
+    });
+    assert_eq!(node.stop("TERM"), Some(0));
+
+    // What was compiled is kept, so nobody misses it.
+    let (node, address) = serve(folder.path(), "127.0.0.1:0");
+    assert_eq!(get(address, "/a/").body, "hello from wat\n");
+    assert_eq!(size(&helper_program(node.child.id())), 0);
+    assert_eq!(node.stop("TERM"), Some(0));
+}
+
 fn a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
@@ -298,6 +357,7 @@ fn main() {
         every_thread_of_a_serving_node_is_confined,
         what_makes_cells_keeps_what_that_takes_behind_a_filter,
         a_port_for_the_privileged_leaves_that_one_privilege,
+        the_compiler_is_in_memory_from_when_it_is_needed_and_changed_by_nobody,
         a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs,
         a_node_without_its_launcher_says_so_and_ends,
         a_node_reads_files_of_its_own_folders_alone,

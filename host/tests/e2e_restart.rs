@@ -12,7 +12,8 @@ mod common;
 mod e2e;
 
 use std::{
-    net::SocketAddr,
+    collections::BTreeSet,
+    net::{SocketAddr, TcpListener},
     path::Path,
     process::Stdio,
     thread,
@@ -20,7 +21,7 @@ use std::{
 };
 
 use common::time_limit;
-use e2e::process::{Running, faasw, get};
+use e2e::process::{Running, descendants, faasw, get};
 
 /// A node on a data directory.
 struct Node {
@@ -29,7 +30,12 @@ struct Node {
 }
 
 impl Node {
+    /// Without images: what is made anew is what most of this is about.
     fn start(data_dir: &Path) -> Self {
+        Self::with(data_dir, &["--image-disk", "0"])
+    }
+
+    fn with(data_dir: &Path, options: &[&str]) -> Self {
         let words = [
             "serve",
             "--data-dir",
@@ -37,10 +43,8 @@ impl Node {
             "--listen",
             "127.0.0.1:0",
             "--json",
-            // What is made anew is what this is about.
-            "--image-disk",
-            "0",
         ];
+        let words = [&words, options].concat();
         let mut running = Running::start(&words);
         let address = running.address();
         Self { running, address }
@@ -180,7 +184,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
 
     let node = Node::start(folder.path());
     // From an ancestor or a seed: every request draws its own.
-    let mut drawn = std::collections::BTreeSet::new();
+    let mut drawn = BTreeSet::new();
     for _ in 0..4 {
         assert!(drawn.insert(drawn_first(node.address, "own")));
     }
@@ -197,10 +201,90 @@ fn freezing_is_after_a_restart_as_it_was_before() {
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
 
+/// Forks of each seed that all functions share, by name: those that something was made of.
+fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
+    let tree: serde_json::Value =
+        serde_json::from_str(&run(&["tree", "--json"], data_dir)).unwrap();
+    let seeds = tree.as_array().unwrap().iter();
+    let shared = seeds.filter(|seed| seed["level"].as_u64().unwrap() < 2);
+    shared
+        .map(|seed| {
+            let name = seed["name"].as_str().unwrap().to_owned();
+            (name, seed["forks"].as_u64().unwrap())
+        })
+        .collect()
+}
+
+/// Asked in the moment in which it says that it is ready, again and again: what it answers by is being
+/// read, or was.
+fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::with(folder.path(), &[]);
+    run(&["deploy", "fixtures/wat/hello.wat"], folder.path());
+    assert_eq!(get(node.address, "/hello/").body, "hello from wat\n");
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    for shells in ["4", "1", "0"] {
+        for _ in 0..4 {
+            let node = Node::with(folder.path(), &["--shells-ready", shells]);
+            let address = node.address;
+            let asking = [(); 3].map(|()| thread::spawn(move || get(address, "/hello/")));
+            for asked in asking {
+                assert_eq!(asked.join().unwrap().body, "hello from wat\n");
+            }
+            let forks = shared_forks(folder.path());
+            let names: Vec<_> = forks.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["guest", "linkers"]);
+            assert!(forks.iter().all(|(_, forks)| *forks == 0), "{forks:?}");
+            assert_eq!(node.running.stop("TERM"), Some(0));
+        }
+    }
+}
+
+/// The processes that this one has started.
+fn own_processes() -> BTreeSet<u32> {
+    descendants(std::process::id()).into_iter().collect()
+}
+
+/// Its first microVM is on its way before it knows whether it can have its address.
+fn a_node_that_cannot_start_leaves_no_process() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let before = own_processes();
+    for _ in 0..3 {
+        let builder = faasw::Node::builder()
+            .data_dir(folder.path())
+            .listen(taken.local_addr().unwrap());
+        let refused = runtime.block_on(builder.start()).unwrap_err().to_string();
+        assert!(refused.contains("cannot listen on"), "{refused}");
+        assert_eq!(own_processes(), before);
+    }
+    // One that is given up in the middle is not waited for; all that it began ends.
+    let builder = faasw::Node::builder().data_dir(folder.path());
+    runtime.block_on(async {
+        let starting = tokio::spawn(builder.start());
+        tokio::task::yield_now().await;
+        starting.abort();
+        let _ = starting.await;
+    });
+    let begun = Instant::now();
+    while own_processes() != before {
+        assert!(begun.elapsed() < time_limit(20));
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Whoever comes next has the folder.
+    let builder = faasw::Node::builder().data_dir(folder.path());
+    let node = runtime.block_on(builder.start()).unwrap();
+    runtime.block_on(node.shutdown());
+    assert_eq!(own_processes(), before);
+}
+
 fn main() {
     e2e::main(tests![
         a_request_waits_for_no_seed_but_its_own,
         slow_ones_do_not_add_up_and_one_making_serves_all_who_wait,
         freezing_is_after_a_restart_as_it_was_before,
+        requests_of_the_first_moment_are_answered_by_what_is_read_from_images,
+        a_node_that_cannot_start_leaves_no_process,
     ]);
 }

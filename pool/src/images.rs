@@ -247,7 +247,7 @@ impl Images {
         layer: &str,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-        may_be_filled: bool,
+        may_be_filled: impl FnOnce() -> bool,
     ) -> Option<Restored> {
         let path = self.path(&of.what);
         let file = match self.disk.open(&path) {
@@ -308,7 +308,7 @@ impl Images {
         layer: &str,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-        may_be_filled: bool,
+        may_be_filled: impl FnOnce() -> bool,
     ) -> Result<(Frozen, Option<Filling>), ImageError> {
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {
@@ -328,7 +328,7 @@ impl Images {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
         let beside = Box::new(state).into();
-        if may_be_filled && image.later_bytes() >= FILLED_LATER {
+        if image.later_bytes() >= FILLED_LATER && may_be_filled() {
             let (frozen, filling) = image.restore_first(layer, parent.cloned(), beside, owner)?;
             return Ok((frozen, Some(filling)));
         }

@@ -77,7 +77,7 @@ pub use fault::{Fault, Manner};
 pub use images::{ExportError, Exported, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;
 pub use options::PoolOptions;
-pub use pool::{Compiled, Initialising, Pool};
+pub use pool::{Compiled, Initialising, Pool, Starting};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Script,
     ScriptFiles, ScriptSource, WarmUp,

@@ -1,9 +1,10 @@
 //! The pool: what the node calls.
 
 mod initialise;
+mod starting;
 mod taking;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,20 +17,20 @@ use faasw_words::ImageInfo;
 use tokio::sync::Semaphore;
 
 pub use self::initialise::Initialising;
+pub use self::starting::Starting;
 use crate::ablation::Mechanism;
 use crate::compile::{Compilation, Limits};
-use crate::doctor;
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{
     Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Terms, wanted,
 };
-use crate::instances::{InstanceNumbers, Keeper, ParkingRules};
+use crate::instances::{InstanceNumbers, Keeper};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
 use crate::seeds::{
     FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Tree, adopt,
 };
-use crate::shells::{Stock, StockRules};
+use crate::shells::{First, Stock};
 use crate::sink::Timing;
 use crate::snapshots::{Code, CodeDigest, CodeSource, Frozen, KeptCode};
 use crate::stats::{PoolStats, SeedInfo};
@@ -112,12 +113,27 @@ struct Inner {
     stock: Arc<Stock>,
     keeper: Arc<Keeper>,
     tree: Tree,
+    /// Until somebody has waited for it.
+    first: Mutex<Option<First>>,
     options: PoolOptions,
     isa: Isa,
-    admission: Admission,
+    /// From the first request on: by then it is known what the system holds microVMs to.
+    admission: OnceLock<Admission>,
     compiling: Semaphore,
     instance_numbers: InstanceNumbers,
     processors: usize,
+}
+
+impl Inner {
+    fn admission(&self) -> &Admission {
+        self.admission.get_or_init(|| {
+            let turns = match Mechanism::Turns.is_off() {
+                true => usize::MAX,
+                false => TURNS * self.processors,
+            };
+            Admission::new(self.options.max_instances, self.stock.memory(), turns)
+        })
+    }
 }
 
 /// Shells, seeds and instances of one node. Clones share it.
@@ -139,53 +155,10 @@ impl Pool {
     /// # Errors
     /// When this host cannot run guests; the message says what to do.
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
-        doctor::check_kvm()?;
-        #[cfg(feature = "ablation")]
-        Mechanism::switch_off(&options.without);
-        let isa = doctor::choose_isa(options.isa)?;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let turns = match Mechanism::Turns.is_off() {
-            true => usize::MAX,
-            false => TURNS * processors,
-        };
-        let stock = Stock::start(StockRules {
-            confinement: options.confinement,
-            shells_ready: options.shells_ready,
-            groups_kept: options.groups_kept,
-            memory_bytes: options.instance_memory_bytes(),
-            launcher: options.launcher.clone(),
-            wall_clock: options.wall_clock,
-        })
-        .await?;
-        let admission = Admission::new(options.max_instances, stock.memory(), turns);
-        let rules = ParkingRules {
-            keep_alive: options.keep_alive,
-            least: options.min_parked,
-            most: options.max_parked,
-            max_reuse: options.max_reuse,
-        };
-        let keeper = Keeper::start(rules, stock.account());
-        Ok(Self {
-            inner: Arc::new(Inner {
-                tree: Tree::new(
-                    &stock,
-                    keeper.clone(),
-                    processors,
-                    options.seed_memory,
-                    options.function_memory,
-                    options.images.clone(),
-                )
-                .map_err(StartError::Shell)?,
-                stock,
-                keeper,
-                isa,
-                admission,
-                compiling: Semaphore::new(COMPILATIONS),
-                instance_numbers: InstanceNumbers::new(),
-                processors,
-                options,
-            }),
-        })
+        let images = options.images.clone();
+        let pool = Self::begin(options)?.with(images)?;
+        pool.started().await?;
+        Ok(pool)
     }
 
     /// Instruction set of the functions that it compiles.
@@ -403,12 +376,12 @@ impl Pool {
             .worth_waiting_for(call.limits.begins_within())
             .await?;
         let wanted = wanted(version);
-        let room = self.inner.admission.place(wanted).await?;
+        let room = self.inner.admission().place(wanted).await?;
         let head = call.head.encode();
         self.make_ahead(version, version.missing());
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
-        let turn = self.inner.admission.turn(wanted).await;
+        let turn = self.inner.admission().turn(wanted).await;
         // Steps that few requests have to take are boxed: each future in this one is moved
         // with it, whether it runs or not.
         let (mut instance, served) = match Self::parked(version) {
@@ -439,7 +412,7 @@ impl Pool {
             Terms {
                 limits: call.limits,
                 client: call.client,
-                waits: self.inner.admission.waits(),
+                waits: self.inner.admission().waits(),
             },
             timing,
             (room, busy, call.admitted),
@@ -495,14 +468,14 @@ impl Pool {
     /// Whether a request of the function would have a place now.
     #[must_use]
     pub fn has_room(&self, version: &FunctionVersion) -> bool {
-        self.inner.admission.has_room(version)
+        self.inner.admission().has_room(version)
     }
 
     /// Cuts the exchange of this function that has waited longest for its client; says
     /// whether there was one.
     #[must_use]
     pub fn evict(&self, version: &FunctionVersion) -> bool {
-        self.inner.admission.evict(version)
+        self.inner.admission().evict(version)
     }
 
     /// Every seed as it is now, parents before children.
@@ -526,10 +499,10 @@ impl Pool {
             groups: self.inner.stock.groups(),
             memory: self.inner.stock.memory(),
             parked: self.inner.keeper.count(),
-            busy: self.inner.admission.taken(),
-            waiting: self.inner.admission.waiting(),
-            evicted: self.inner.admission.evicted(),
-            memory_taken: self.inner.admission.memory_taken(),
+            busy: self.inner.admission().taken(),
+            waiting: self.inner.admission().waiting(),
+            evicted: self.inner.admission().evicted(),
+            memory_taken: self.inner.admission().memory_taken(),
             forbidden_calls: self.inner.stock.forbidden_calls(),
         }
     }

@@ -115,7 +115,7 @@ impl Api {
             pid: std::process::id(),
             address: self.gateway,
             data_dir: self.node.data_dir().unwrap_or(".".as_ref()).into(),
-            functions: self.node.list().len(),
+            functions: self.node.function_count(),
             module_limit: self.node.limits().module,
             export_limit: self.node.export_limit(),
         })

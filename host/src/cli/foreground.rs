@@ -438,7 +438,7 @@ fn ready(
             print(format!("  {}\n", curl(serving, reachable(address), name)))
         }
         None => {
-            let count = node.list().len();
+            let count = node.function_count();
             log.say(format_args!(
                 "ready on {address} with {count} functions of {}; Ctrl-C stops it",
                 data_dir.display()

@@ -196,6 +196,19 @@ impl Core {
         drop(replaced);
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.table().count()
+    }
+
+    /// What `take` says of each function, for as long as the table is held.
+    pub(super) fn each<T, All>(&self, take: impl Fn(&Function) -> Option<T>) -> All
+    where
+        All: FromIterator<T>,
+    {
+        let table = self.table();
+        table.all().filter_map(|function| take(function)).collect()
+    }
+
     pub(super) fn list(&self) -> Vec<FunctionInfo> {
         let functions = self.all();
         functions

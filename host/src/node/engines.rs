@@ -18,6 +18,7 @@ use faasw_pool::Compilation;
 use super::{
     core::{Core, blocking},
     deploy::{Ready, Whose},
+    function::Function,
 };
 use crate::{
     error::{DeployError, EngineError},
@@ -156,12 +157,8 @@ impl Core {
 
     /// Lets code of engines go that no function needs any more.
     pub(super) fn prune_engines(&self) {
-        let functions = self.all();
-        let engines = functions
-            .iter()
-            .filter_map(|function| function.record.engine.as_ref());
-        self.engines
-            .prune(&engines.map(|engine| engine.digest).collect());
+        let digest = |function: &Function| Some(function.record.engine.as_ref()?.digest);
+        self.engines.prune(&self.each(digest));
     }
 
     async fn commit_engine(

@@ -223,6 +223,12 @@ impl Node {
         self.core.list()
     }
 
+    /// How many functions there are: nothing of any is looked at.
+    #[must_use]
+    pub fn function_count(&self) -> usize {
+        self.core.count()
+    }
+
     /// The newest lines of a function's log, oldest first; at most `newest`.
     ///
     /// # Errors

@@ -24,6 +24,10 @@ impl Table {
         self.functions.values()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.functions.len()
+    }
+
     /// The function that has a host of its own, in lower case.
     pub(super) fn of_host(&self, host: &str) -> Option<&FunctionName> {
         self.hosts.get(host)

@@ -20,8 +20,9 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
+use crate::process::helper_program::HelperProgram;
 use crate::process::{child_signal, close_from, drain_signal, name_process};
-use crate::{HELPER_FD, NODE_FD, process::cell, spawner};
+use crate::{NODE_FD, process::cell, spawner};
 
 /// What has the program be the launcher.
 pub const ARGUMENT: &str = "--launcher";
@@ -35,7 +36,7 @@ struct Launched {
 
 struct Launcher {
     node: OwnedFd,
-    helper_program: OwnedFd,
+    helper_program: HelperProgram,
     launched: Vec<Launched>,
 }
 
@@ -47,15 +48,11 @@ pub fn run(rules: fn(cell::Host) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node.
     let _ = rustix::process::setsid();
     name_process(c"faasw-launcher");
-    // SAFETY: the node starts this program with these two descriptors, and nothing else
-    // in it owns them.
-    let (node, helper_program) = unsafe {
-        (
-            OwnedFd::from_raw_fd(NODE_FD),
-            OwnedFd::from_raw_fd(HELPER_FD),
-        )
-    };
-    close_from(HELPER_FD + 1);
+    // SAFETY: the node starts this program with this descriptor, and nothing else in it
+    // owns it.
+    let node = unsafe { OwnedFd::from_raw_fd(NODE_FD) };
+    let helper_program = HelperProgram::inherited()?;
+    close_from(helper_program.end());
     let ended = child_signal()?;
     let mut launcher = Launcher {
         node,
@@ -150,11 +147,12 @@ impl Launcher {
     }
 
     fn become_spawner(&self, socket: &OwnedFd, rules: fn(cell::Host) -> Vec<Rule>) -> i32 {
-        for (number, fd) in [(NODE_FD, socket), (HELPER_FD, &self.helper_program)] {
+        let node = (NODE_FD, socket.as_fd());
+        for (number, fd) in [node].into_iter().chain(self.helper_program.descriptors()) {
             // A copy, where it is in its place already, stays open on exec; spawners
             // execute nothing themselves.
             // SAFETY: what had this number is not used again in this process.
-            if unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) } < 0 {
+            if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
                 return 1;
             }
         }

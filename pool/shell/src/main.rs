@@ -6,10 +6,10 @@
 //! the node over a socket of its own.
 //!
 //! Inherited descriptors: [`faasw_shell::NODE_FD`] is the socket to the node,
-//! [`faasw_shell::HELPER_FD`] the compile helper's program. The spawner ends when
-//! the node closes its end, which the kernel does for it however it dies; shells
-//! and helpers end with the spawner, which is their parent and has one thread
-//! (`PR_SET_PDEATHSIG` fires when the parent *thread* ends).
+//! [`faasw_shell::HELPER_FD`] and maybe [`faasw_shell::CARRIER_FD`] the compile helper's program
+//! ([`faasw_shell::process::helper_program`]). The spawner ends when the node closes its end,
+//! which the kernel does for it however it dies; shells and helpers end with the spawner, which is
+//! their parent and has one thread (`PR_SET_PDEATHSIG` fires when the parent *thread* ends).
 
 mod heap;
 

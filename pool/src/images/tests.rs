@@ -51,7 +51,7 @@ fn frozen_with(bytes: &[u8]) -> Frozen {
 }
 
 fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
-    let restored = images.restore(of, "test", None, Owner::Shared, false)?;
+    let restored = images.restore(of, "test", None, Owner::Shared, || false)?;
     assert!(restored.filling.is_none());
     Some(restored.frozen)
 }

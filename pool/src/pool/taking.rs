@@ -25,7 +25,7 @@ impl Pool {
     /// Whether there are processors to spare, so that an answer may cost more work
     /// to be sooner.
     pub(super) fn is_quiet(&self) -> bool {
-        !Mechanism::EarlyEnd.is_off() && self.inner.admission.taken() <= self.inner.processors
+        !Mechanism::EarlyEnd.is_off() && self.inner.admission().taken() <= self.inner.processors
     }
 
     /// A microVM that waits for a request of this function.

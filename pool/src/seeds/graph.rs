@@ -286,6 +286,15 @@ impl Seeds {
         stock.is_some_and(|stock| stock.tells_faults())
     }
 
+    /// The same, for who has a thread to wait with: it may not be known yet.
+    fn will_read_in_parts(&self) -> impl FnOnce() -> bool + Send + 'static {
+        let (stock, runtime) = (self.stock.clone(), self.runtime.clone());
+        move || {
+            let stock = stock.upgrade();
+            stock.is_some_and(|stock| runtime.block_on(stock.will_tell_faults()))
+        }
+    }
+
     /// A seed as its image has it, if there is one, and its code, which is brought meanwhile. Some
     /// of its memory may be on its way.
     async fn restored(
@@ -298,7 +307,7 @@ impl Seeds {
         let begun = Instant::now();
         let kept = recipe.code();
         let known = kept.and_then(|kept| kept.known_digest());
-        let in_parts = self.reads_in_parts();
+        let in_parts = self.will_read_in_parts();
         let reading = async {
             let library = self.images.as_ref()?;
             let restored = library.restore(recipe, parent, owner, in_parts).await;

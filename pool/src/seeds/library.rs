@@ -59,13 +59,14 @@ impl Library {
     }
 
     /// A seed as its image has it, if there is one that is good. Where shells' page faults can be
-    /// answered (`has_faults`), some of its memory may come later.
+    /// answered (`has_faults`, which is asked where it matters and may block), some of its memory may
+    /// come later.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
-        has_faults: bool,
+        has_faults: impl FnOnce() -> bool + Send + 'static,
     ) -> Option<Restored> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
         let turn = self.turns.clone().acquire_owned().await.ok()?;
@@ -84,7 +85,7 @@ impl Library {
             let layer = format!("faasw-level-{depth}");
             // What others descend from is compared with them, and mapped by shells that are made
             // ahead: all of it has to be there.
-            let may_be_filled = recipe.version().is_some() && has_faults;
+            let may_be_filled = || recipe.version().is_some() && has_faults();
             images.restore(&of, &layer, parent.as_ref(), owner, may_be_filled)
         });
         restoring.await.ok()?

@@ -118,6 +118,11 @@ impl Tree {
         made(asked).await.map_err(platform)
     }
 
+    /// Has that made, or read, unless it is there or under way.
+    pub fn begin_linked(&self) {
+        self.seeds.make(self.linked.key, For::Now);
+    }
+
     /// Waits until the images are written of all seeds that were made so far.
     pub async fn images_are_written(&self) {
         self.seeds.images_are_written().await;

@@ -1,10 +1,12 @@
-//! Programs that are carried inside this one, made startable.
+//! Programs that are carried inside this one, made startable: at once, or by whoever starts them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
+
+use super::own_file::{self, Place};
 
 /// A descriptor from which `program` can be executed.
 ///
@@ -21,17 +23,47 @@ pub fn prepare(name: &str, program: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
+/// A program that may be started later.
+#[derive(Debug)]
+pub struct Later {
+    /// The program; or an empty file in memory for it.
+    pub file: OwnedFd,
+    /// Where it lies that is to be put into the file before it is started.
+    pub place: Option<Place>,
+}
+
+/// A descriptor from which `program` can be executed once it was put there, where it can be found in
+/// this process's own file: nothing of it need be read before. Else as [`prepare`].
+///
+/// # Errors
+/// The system's.
+pub fn prepare_for_later(name: &str, program: &'static [u8]) -> io::Result<Later> {
+    if let Some(place) = own_file::place_of(program)
+        && let Ok(file) = executable(name)
+    {
+        let place = Some(place);
+        return Ok(Later { file, place });
+    }
+    let file = prepare(name, program)?;
+    Ok(Later { file, place: None })
+}
+
 fn in_memory(name: &str, program: &[u8]) -> Result<OwnedFd, Errno> {
-    const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = match rustix::fs::memfd_create(name, flags | EXEC) {
-        // A kernel before 6.3 does not know the flag, and needs none.
-        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
-        made => made,
-    }?;
+    let file = executable(name)?;
     write_all(&file, program)?;
     faasw_seedtree::seal(&file)?;
     Ok(file)
+}
+
+/// An empty file in memory that may be executed.
+fn executable(name: &str) -> Result<OwnedFd, Errno> {
+    const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(name, flags | EXEC) {
+        // A kernel before 6.3 does not know the flag, and needs none.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        made => made,
+    }
 }
 
 fn without_name(program: &[u8]) -> io::Result<OwnedFd> {

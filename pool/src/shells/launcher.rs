@@ -9,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use faasw_fri::messages::{Kill, Launch};
 use faasw_fri::send;
 use faasw_shell::launcher::ARGUMENT;
+use faasw_shell::process::helper_program;
 use rustix::net::SendFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::executable;
+use super::executable::{self, Later};
 use super::watch::{into_io, watch};
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
@@ -142,34 +143,48 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
     Ok((program, None))
 }
 
-/// Starts the program with a socket, and with the compile helper's program beside it.
+/// Starts the program with a socket, and with the compile helper's program beside it, or where that is.
 #[expect(
     unsafe_code,
     reason = "the child's descriptors must be at fixed numbers before exec"
 )]
 pub(crate) fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
-    /// Where the program looks for its socket; the helper's program is next to it.
+    /// Where the program looks for its socket; what the helper is started from is next to it.
     const FIRST_FD: i32 = faasw_shell::NODE_FD;
-    let (file, argument) = file()?;
-    let helper = executable::prepare("faasw-compiler", faasw_parts::COMPILER)?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     // Numbers that the moves below cannot overwrite.
-    let socket = rustix::io::fcntl_dupfd_cloexec(socket, FIRST_FD + 10)?;
-    let helper = rustix::io::fcntl_dupfd_cloexec(helper, FIRST_FD + 10)?;
-    let sources = [socket.as_raw_fd(), helper.as_raw_fd()];
+    let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10);
+    // What they are copies of stays open, too: so that the pipe over which the standard library
+    // hears of an error has none of the child's numbers.
+    let (program_file, argument) = file()?;
+    let file = clear(&program_file)?;
+    let helper = executable::prepare_for_later("faasw-compiler", faasw_parts::COMPILER)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let Later {
+        file: helper,
+        place,
+    } = &helper;
+    let place_told = place.as_ref().map(|place| {
+        let begin = helper_program::ARGUMENT;
+        format!("{begin}{},{}", place.offset, place.bytes)
+    });
+    let given = [socket, helper].into_iter();
+    let given = given.chain(place.as_ref().map(|place| &place.by));
+    let given: Vec<OwnedFd> = given.map(clear).collect::<Result<_, _>>()?;
+    let sources: Vec<_> = given.iter().map(AsRawFd::as_raw_fd).collect();
     let mut command = Command::new(path);
     command
         .arg0(program.name)
         .args(program.argument)
         .args(argument)
+        .args(place_told)
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     // SAFETY: between fork and exec only dup2 is called, which is safe there.
     unsafe {
         command.pre_exec(move || {
-            for (number, source) in (FIRST_FD..).zip(sources) {
-                if libc::dup2(source, number) < 0 {
+            for (number, source) in (FIRST_FD..).zip(&sources) {
+                if libc::dup2(*source, number) < 0 {
                     return Err(io::Error::last_os_error());
                 }
             }

@@ -1,6 +1,6 @@
 //! Processes, and threads in their place, from this side; shells, and those made ahead.
 //!
-//! `spawner` (by `launcher`, `executable`) makes a `process`, `threads` a thread; `confinement`
+//! `spawner` (by `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread; `confinement`
 //! says which. `shell` is the Function Runtime Interface as calls, `stock` has shells ready.
 //! `account`, `groups`: what they take. Whatever becomes of a request, its process goes with it.
 
@@ -10,6 +10,7 @@ mod cpu_clock;
 mod executable;
 mod groups;
 mod launcher;
+mod own_file;
 mod process;
 mod progress;
 mod shell;
@@ -29,5 +30,5 @@ pub use self::shell::{Event, Report, Shell};
 #[cfg(feature = "fuzzing")]
 pub use self::shell::{failure, not_prepared};
 pub use self::spawner::Spawner;
-pub use self::stock::{Ready, Stock, StockRules};
+pub use self::stock::{First, Ready, Stock, StockRules};
 pub use self::wall_clock::WallClock;

@@ -28,6 +28,8 @@ const READ: &[&str] = &[
     "/proc/sys/vm",
     "/proc/sys/kernel",
     "/sys/devices/system/cpu",
+    // Whether seeds can be read in parts (`has_small_pages` of the pool).
+    "/sys/kernel/mm/transparent_hugepage",
     "/sys/fs/cgroup",
 ];
 

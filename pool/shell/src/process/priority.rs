@@ -5,6 +5,8 @@
 //! shells are made at the priority of everybody else.
 
 use std::mem::MaybeUninit;
+use std::sync::mpsc;
+use std::thread;
 
 use rustix::process::Pid;
 
@@ -21,16 +23,52 @@ pub fn lower() {
     let _ = set(0, libc::SCHED_IDLE);
 }
 
-/// Has a process or thread take turns with everybody else again.
-pub fn restore(process: Pid) {
+/// Has a process or thread take turns with everybody else again; says whether it was done.
+pub fn restore(process: Pid) -> bool {
     // Who has ended has no priority.
-    let _ = set(process.as_raw_nonzero().get(), libc::SCHED_OTHER);
+    set(process.as_raw_nonzero().get(), libc::SCHED_OTHER)
 }
 
 /// Whether what was lowered can be restored here, tried with a thread. To be asked
 /// before a user namespace is entered: the privilege that it takes is the host's, and in
 /// a namespace of one's own one seems to have every privilege.
 pub fn can_restore() -> bool {
-    let tried = std::thread::spawn(|| set(0, libc::SCHED_IDLE) && set(0, libc::SCHED_OTHER));
-    tried.join().unwrap_or(false)
+    let (number, told) = mpsc::channel();
+    let (keep, kept) = mpsc::channel::<()>();
+    let tried = thread::spawn(move || {
+        let _ = number.send(rustix::thread::gettid());
+        // It sleeps meanwhile: one that lowered itself would have to wait, on a busy machine for
+        // milliseconds, until it may run and restore that.
+        let _ = kept.recv();
+    });
+    let can_restore = told.recv().is_ok_and(|thread| {
+        set(thread.as_raw_nonzero().get(), libc::SCHED_IDLE) && restore(thread)
+    });
+    drop(keep);
+    let _ = tried.join();
+    can_restore
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lowered_is_restored_where_that_can_be() {
+        let policy = |thread: Pid| {
+            // SAFETY: the call takes a number and gives one back.
+            unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) }
+        };
+        let can_restore = can_restore();
+        let tried = thread::spawn(move || {
+            let own = rustix::thread::gettid();
+            lower();
+            let lowered = policy(own);
+            let is_restored = restore(own);
+            (lowered, is_restored, policy(own))
+        });
+        let (lowered, is_restored, now) = tried.join().unwrap();
+        assert_eq!((lowered, is_restored), (libc::SCHED_IDLE, can_restore));
+        assert_eq!(now == libc::SCHED_OTHER, can_restore);
+    }
 }

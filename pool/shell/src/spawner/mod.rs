@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use faasw_cell::filter::Rule;
-use faasw_cell::group::{Group, Groups, Version};
+use faasw_cell::group::{self, Group, Groups, Version};
 use faasw_cell::{Born, Site, Step, helper, out_of_the_way};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
@@ -19,10 +19,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
+use crate::process::helper_program::HelperProgram;
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
 use crate::spawner::maker::Maker;
-use crate::{HELPER_FD, NODE_FD, process::cell, process::priority, shell, vm::clock};
+use crate::{NODE_FD, process::cell, process::priority, shell, vm::clock};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
@@ -42,7 +43,7 @@ struct Took {
 
 struct Spawner {
     node: OwnedFd,
-    helper_program: OwnedFd,
+    helper_program: HelperProgram,
     maker: Maker,
     children: Vec<Child>,
     /// What is made ahead can run at a low priority until it is wanted.
@@ -57,18 +58,15 @@ pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node, which ends this process in its own time.
     let _ = rustix::process::setsid();
     name_process(c"faasw-spawner");
-    // SAFETY: the node starts this program with these two descriptors, and
-    // nothing else in it owns them.
-    let (node, helper_program) = unsafe {
-        (
-            OwnedFd::from_raw_fd(NODE_FD),
-            OwnedFd::from_raw_fd(HELPER_FD),
-        )
-    };
-    close_from(HELPER_FD + 1);
+    // SAFETY: the node starts this program with this descriptor, and nothing else in it
+    // owns it.
+    let node = unsafe { OwnedFd::from_raw_fd(NODE_FD) };
+    let helper_program = HelperProgram::inherited()?;
+    close_from(helper_program.end());
     // Low numbers are for what goes to cells.
-    let (node, helper_program) = (out_of_the_way(node)?, out_of_the_way(helper_program)?);
+    let (node, helper_program) = (out_of_the_way(node)?, helper_program.out_of_the_way()?);
     let ended = out_of_the_way(child_signal()?)?;
+    begin_moving();
     let can_restore = priority::can_restore();
     let mut spawner = Spawner {
         node,
@@ -102,6 +100,18 @@ pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
+    }
+}
+
+/// Has the kernel begin with what the first shell's way into its group waits for, while this process
+/// finds out about the host ([`group::begin_moving`]). A child does: it is waited for as any other.
+fn begin_moving() {
+    // SAFETY: this process has one thread; the child has a copy of everything.
+    if unsafe { libc::fork() } == 0 {
+        group::begin_moving();
+        // The spawner's own clean-up is not the child's to do.
+        // SAFETY: ends this process without running anything.
+        unsafe { libc::_exit(0) }
     }
 }
 
@@ -200,10 +210,7 @@ impl Spawner {
             return;
         };
         let number = self.free_number();
-        let program = helper::Program {
-            file: self.helper_program.as_fd(),
-            variables: &[],
-        };
+        let program = self.helper_program.program();
         let limits = helper::Order {
             isa: order.isa.name(),
             cpu_seconds: order.cpu_seconds,

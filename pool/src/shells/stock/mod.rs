@@ -7,6 +7,7 @@
 //! (`filling`); how many follows demand ([`Watermarks`]).
 
 mod filling;
+mod first;
 mod ready;
 mod shelves;
 mod watermarks;
@@ -19,6 +20,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub use self::first::First;
+use self::first::Told;
 use self::ready::Kept;
 pub use self::ready::Ready;
 use self::watermarks::Watermarks;
@@ -29,7 +32,7 @@ use super::spawner::Spawner;
 use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
-use crate::snapshots::{Frozen, Parent, has_small_pages};
+use crate::snapshots::{Frozen, Parent};
 use crate::stats::{GroupStats, MemoryStats, StockStats};
 
 /// What a stock is told when it starts.
@@ -69,8 +72,8 @@ pub struct Stock {
     /// Instances that had one made.
     misses: AtomicU64,
     stopped: AtomicBool,
-    /// Whether page faults of shells can be answered here, as the first one says.
-    tells_faults: AtomicBool,
+    /// By the first shell.
+    told: Told,
     changed: Arc<Notify>,
     /// Nothing is being made.
     #[cfg(feature = "measuring")]
@@ -87,12 +90,12 @@ impl Stock {
     /// A stock that keeps at least `rules.shells_ready` shells. Must be called inside a
     /// tokio runtime.
     ///
-    /// The first shell is made at once: what this host does not allow is to be known
-    /// then.
+    /// The first shell is made at once: what this host does not allow is to be known when that is
+    /// there. Others are made once [`Stock::start_filling`] is called.
     ///
     /// # Errors
-    /// When KVM does not answer, the spawner cannot be started, or no shell can be made.
-    pub async fn start(rules: StockRules) -> Result<Arc<Self>, StartError> {
+    /// When KVM does not answer, or the spawner cannot be started.
+    pub fn begin(rules: StockRules) -> Result<(Arc<Self>, First), StartError> {
         let (low, wall_clock) = (rules.shells_ready, rules.wall_clock);
         let forbidden_calls = Arc::new(AtomicU64::new(0));
         let groups = Arc::new(Groups::new(rules.groups_kept, rules.memory_bytes));
@@ -121,27 +124,32 @@ impl Stock {
             near: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
-            tells_faults: AtomicBool::new(false),
+            told: Told::nothing(),
             changed: Arc::new(Notify::new()),
             #[cfg(feature = "measuring")]
             filled: Notify::new(),
             runtime: Handle::current(),
         });
-        let first = stock.make_bare().await.map_err(StartError::Shell)?;
-        let tells = first.shell.tells_faults() && has_small_pages();
-        stock.tells_faults.store(tells, Ordering::Relaxed);
-        match low {
-            0 => first.shell.destroy().await,
-            _ => lock(&stock.kept).put(first),
-        }
-        tokio::spawn(Self::refill(Arc::downgrade(&stock)));
-        Ok(stock)
+        let first = Self::make_first(&stock, low > 0);
+        Ok((stock, first))
+    }
+
+    /// Has as many shells ready from now on as are wanted. To be called once, inside a tokio
+    /// runtime.
+    pub fn start_filling(stock: &Arc<Self>) {
+        tokio::spawn(Self::refill(Arc::downgrade(stock)));
     }
 
     /// Whether guests may begin before all of their memory is there: their shells' page faults can
-    /// be answered, and the system makes no more of a layer than what is asked for.
+    /// be answered, and the system makes no more of a layer than what is asked for. Not before
+    /// the first shell has told.
     pub fn tells_faults(&self) -> bool {
-        self.tells_faults.load(Ordering::Relaxed)
+        self.told.has_faults()
+    }
+
+    /// The same, once the first shell was made, or could not be.
+    pub async fn will_tell_faults(&self) -> bool {
+        self.told.wait().await
     }
 
     /// The spawner; another one when the last has ended.
@@ -223,11 +231,12 @@ impl Stock {
         }
     }
 
-    /// A shell that is not preset, for making a seed.
+    /// A shell that is not preset, for making a seed: the first one, if that is on its way.
     ///
     /// # Errors
     /// When none can be made.
     pub async fn take_bare(&self) -> Result<Ready, PlatformError> {
+        self.told.wait().await;
         self.maker()?;
         let ready = lock(&self.kept).take_bare();
         self.changed.notify_one();

@@ -1,0 +1,130 @@
+//! How a pool starts: what takes other processes is begun first, and waited for last.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use faasw_abi::isa::Isa;
+use tokio::sync::Semaphore;
+
+use super::{COMPILATIONS, Inner, Pool};
+#[cfg(feature = "ablation")]
+use crate::ablation::Mechanism;
+use crate::doctor;
+use crate::error::StartError;
+use crate::images::Images;
+use crate::instances::{InstanceNumbers, Keeper, ParkingRules};
+use crate::options::PoolOptions;
+use crate::seeds::Tree;
+use crate::shells::{First, Stock, StockRules};
+
+/// A pool whose processes are on their way. Dropping it ends them.
+#[derive(Debug)]
+pub struct Starting {
+    stock: Arc<Stock>,
+    first: First,
+    isa: Isa,
+    options: PoolOptions,
+}
+
+impl Pool {
+    /// Begins with what a pool's first microVM takes. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When this host cannot run guests, as far as that is known by then; the message says what
+    /// to do.
+    pub fn begin(options: PoolOptions) -> Result<Starting, StartError> {
+        doctor::check_kvm()?;
+        #[cfg(feature = "ablation")]
+        Mechanism::switch_off(&options.without);
+        let isa = doctor::choose_isa(options.isa)?;
+        let (stock, first) = Stock::begin(StockRules {
+            confinement: options.confinement,
+            shells_ready: options.shells_ready,
+            groups_kept: options.groups_kept,
+            memory_bytes: options.instance_memory_bytes(),
+            launcher: options.launcher.clone(),
+            wall_clock: options.wall_clock,
+        })?;
+        Ok(Starting {
+            stock,
+            first,
+            isa,
+            options,
+        })
+    }
+
+    /// Waits until the first microVM is there, and has others made ahead of requests from then on:
+    /// before that the pool is asked for nothing but seeds.
+    ///
+    /// # Errors
+    /// When this host cannot run guests; the message says what to do. The pool is to be shut down
+    /// then.
+    pub async fn started(&self) -> Result<(), StartError> {
+        let first = self.inner.first.lock();
+        let first = first.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(first) = first {
+            first.made().await.map_err(StartError::Shell)?;
+            // By what the spawner has said of this host.
+            self.inner.admission();
+            Stock::start_filling(&self.inner.stock);
+        }
+        Ok(())
+    }
+
+    /// Begins with the seeds that all functions descend from: as far as there are images of them,
+    /// they are read while the first microVM is on its way.
+    pub fn begin_shared(&self) {
+        self.inner.tree.begin_linked();
+    }
+}
+
+impl Starting {
+    /// The pool, with seeds of these images. What it starts with besides is still to come
+    /// ([`Pool::started`]).
+    ///
+    /// # Errors
+    /// When its seeds cannot be told apart, which would be a mistake here.
+    pub fn with(self, images: Option<Arc<Images>>) -> Result<Pool, StartError> {
+        let Self {
+            stock,
+            first,
+            isa,
+            options,
+        } = self;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let rules = ParkingRules {
+            keep_alive: options.keep_alive,
+            least: options.min_parked,
+            most: options.max_parked,
+            max_reuse: options.max_reuse,
+        };
+        let keeper = Keeper::start(rules, stock.account());
+        let tree = Tree::new(
+            &stock,
+            keeper.clone(),
+            processors,
+            options.seed_memory,
+            options.function_memory,
+            images,
+        );
+        Ok(Pool {
+            inner: Arc::new(Inner {
+                tree: tree.map_err(StartError::Shell)?,
+                first: Mutex::new(Some(first)),
+                stock,
+                keeper,
+                isa,
+                admission: OnceLock::new(),
+                compiling: Semaphore::new(COMPILATIONS),
+                instance_numbers: InstanceNumbers::new(),
+                processors,
+                options,
+            }),
+        })
+    }
+
+    /// Ends what was begun, and waits until nothing is left of it.
+    pub async fn stop(self) {
+        drop(self.first);
+        self.stock.stop().await;
+    }
+}
