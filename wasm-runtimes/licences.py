@@ -3,7 +3,7 @@
 wasm-runtimes/licences.py
 
 Each text is as its registry package has it. Takes cargo, npm, pip, apt-get with dpkg-deb, and zstd;
-LICENSES/README.md says what is from where. To be run again whenever a recipe names another version.
+README.md says what is from where. To be run again whenever a recipe names another version.
 """
 
 import io
@@ -22,8 +22,9 @@ FIXTURES = HERE / "../fixtures"
 STREAMS, COMPONENTIZE = "web-streams-polyfill@4.3.0", "componentize-py==0.25.1"
 BUNDLED = ["hono@4.13.19", "itty-router@6.0.0"]
 LUA, ZIG = "lua-src@551.1.0", "ziglang==0.17.0"
-# CPython's parts of others, but for HACL*, as Debian's package of an earlier one tells them.
-PYTHON = "libpython3.11-minimal"
+# CPython's parts of others, but for HACL*, as Debian's package of an earlier one tells them; and a
+# crate that has files of HACL* which CPython has, too.
+PYTHON, HACL = "libpython3.11-minimal", "libcrux-hacl@0.0.2-pre.2"
 MEANT = re.compile(r"(LICEN[CS]E|COPYING|COPYRIGHT|UNLICENSE)([-_.].*)?", re.IGNORECASE)
 # Of several licences to choose from, the shortest that is enough.
 CHOSEN = ["LICENSE-MIT", "license-mit", "LICENSE-MIT.txt", "LICENSE-MIT.md", "LICENSE"]
@@ -93,8 +94,7 @@ def linked(work):
     return found
 
 
-def crates(work):
-    found = linked(work)
+def crates(found):
     by_text = {}
     for crate, folder in found.items():
         texts = texts_of(folder)
@@ -150,6 +150,20 @@ def python_parts(work):
     write(LICENSES / "python-parts.txt", *chosen)
 
 
+def first_comment(path):
+    """What a file in C begins with."""
+    comment = path.read_text().partition("/*")[2].partition("*/")[0]
+    return "\n".join(line.strip().removeprefix("*").strip() for line in comment.splitlines())
+
+
+def hacl(work, apache):
+    folder = crate_folder(work, HACL) / "c"
+    # A hash, and the headers of KaRaMeL, by which it was made.
+    files = {"Modules/_hacl": "src/Hacl_Hash_MD5.c", "Modules/_hacl/include/krml": "karamel/include/krml/internal/target.h"}
+    texts = [f"{name}\n{'=' * 40}\n\n{first_comment(folder / path)}" for name, path in files.items()]
+    write(LICENSES / "hacl.txt", *texts, apache.read_text())
+
+
 def wasi_libc(work):
     with wheel(work, ZIG) as package:
         libc = "ziglang/lib/libc/wasi/"
@@ -164,7 +178,9 @@ def wasi_libc(work):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        crates(work)
+        found = linked(work)
+        crates(found)
+        hacl(work, next(path for folder in found.values() for path in folder.glob("LICENSE-APACHE")))
         write(LICENSES / "web-streams-polyfill.txt", npm(work, STREAMS))
         cpython(work)
         python_parts(work)

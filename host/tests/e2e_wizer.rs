@@ -345,7 +345,7 @@ fn the_example_is_initialised_once() {
             assert_eq!(function.init.is_some(), is_prepared, "{function:?}");
             assert_eq!(function.module_bytes > 1 << 20, is_prepared, "{function:?}");
             let answer = bench.text("/f/bananana");
-            assert_eq!(answer, "bananana stands in 8 places of 150000\n");
+            assert_eq!(answer, "bananana stands in 15 places of 360000\n");
         }
     });
 }

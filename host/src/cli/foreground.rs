@@ -19,6 +19,7 @@ use super::{
     exit::Exit,
     image_key::ImageSecret,
     output::{data_dir, deployed, print, print_json, read_module, say, size, with_progress},
+    printer::Printer,
     script,
     serving::{LogFormat, Serving},
     signals::{Hangup, Stop},
@@ -108,6 +109,8 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     } = prepared;
     let log = args.serving.log_format;
     start_tracing(log, "warn,faasw::progress=info");
+    let is_followed = args.watch && args.format.json;
+    let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let mut builder = builder(&args.serving, Limits::default(), image_key)?
         .timing(true)
         .launcher(confinement.launcher.clone())
@@ -162,7 +165,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
         }
         log.say("watching for changes");
         tokio::select! {
-            () = redeploy(&node, watch, &options, &args.format, log) => {}
+            () = redeploy(&node, watch, &options, printer.as_ref(), log) => {}
             () = stop.asked() => {}
             broken = confinement.broken() => {
                 node.shutdown().await;
@@ -376,7 +379,7 @@ async fn redeploy(
     node: &Node,
     mut watch: Watch,
     options: &FunctionOptions,
-    format: &Format,
+    printer: Option<&Printer>,
     log: LogFormat,
 ) {
     loop {
@@ -386,8 +389,8 @@ async fn redeploy(
         match done {
             Ok(done) => {
                 log.say(format_args!("{}\n{name}: redeployed", deployed(&done)));
-                if format.json && print_json(&done).is_err() {
-                    log.say("standard output cannot be written");
+                if let Some(Err(exit)) = printer.map(|printer| printer.print_json(&name, &done)) {
+                    log.say(exit);
                 }
             }
             Err(error) => log.say(format_args!(

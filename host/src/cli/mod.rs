@@ -22,6 +22,7 @@ mod logs;
 mod new;
 mod options;
 mod output;
+mod printer;
 mod script;
 mod serving;
 mod signals;

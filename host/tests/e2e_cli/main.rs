@@ -15,6 +15,7 @@ mod e2e;
 
 mod scripts;
 mod warm_up;
+mod watching;
 
 use std::{
     io::Read as _,
@@ -31,6 +32,9 @@ use scripts::{
     up_runs_a_folder_and_watches_it, up_runs_the_readmes_first_example,
 };
 use warm_up::warm_up_requests_come_from_files_too;
+use watching::{
+    up_deploys_a_file_again_when_it_changes, up_goes_on_though_nobody_reads_what_it_prints,
+};
 
 fn run(words: &[&str], data_dir: &Path) -> Output {
     faasw(words)
@@ -236,40 +240,6 @@ fn serve_and_its_clients_work_and_functions_survive_a_kill() {
     assert_eq!(node.stop("INT"), Some(0));
 }
 
-fn up_deploys_a_file_again_when_it_changes() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("hello.wat");
-    let text = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
-    // As editors do it: another file in the place of the old one.
-    let write = |text: &str| {
-        let new = folder.path().join(".hello.wat.new");
-        std::fs::write(&new, text).unwrap();
-        std::fs::rename(&new, &file).unwrap();
-    };
-    write(&text);
-    let path = file.to_str().unwrap();
-    let mut up = Running::start(&["up", path, "--watch", "--listen", "127.0.0.1:0", "--json"]);
-    let address = up.address();
-    assert_eq!(get(address, "/hello/").body, "hello from wat\n");
-    write(
-        &text
-            .replace("hello from wat", "hello once more")
-            .replace("\\0f\\00", "\\10\\00"),
-    );
-    let redeployed: serde_json::Value = serde_json::from_str(&up.line()).unwrap();
-    assert_eq!(redeployed["function"]["version"], 2);
-    up.said("hello: redeployed");
-    assert_eq!(get(address, "/hello/").body, "hello once more\n");
-    // What is not a module changes nothing, and the next change is seen.
-    write("(module $half");
-    up.said("hello was not redeployed, the version before serves on: ");
-    assert_eq!(get(address, "/hello/").body, "hello once more\n");
-    write(&text);
-    up.line();
-    assert_eq!(get(address, "/hello/").body, "hello from wat\n");
-    assert_eq!(up.stop("INT"), Some(0));
-}
-
 fn requests_under_way_end_on_their_version_and_before_the_node() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path().to_str().unwrap();
@@ -462,6 +432,7 @@ fn main() {
         a_file_that_is_not_deployed_ends_up,
         serve_and_its_clients_work_and_functions_survive_a_kill,
         up_deploys_a_file_again_when_it_changes,
+        up_goes_on_though_nobody_reads_what_it_prints,
         requests_under_way_end_on_their_version_and_before_the_node,
         nothing_is_left_of_a_killed_node,
         wizen_writes_a_module_whole_or_leaves_what_was_there,

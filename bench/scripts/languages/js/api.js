@@ -1,5 +1,5 @@
 // Parses some 10 KB of JSON, transforms it, writes it again.
-async function answer(request) {
+export async function answer(request) {
   const { orders } = await request.json();
   const customers = {};
   for (const { id, customer, items } of orders) {
@@ -12,7 +12,3 @@ async function answer(request) {
     headers: { "content-type": "application/json" },
   });
 }
-
-addEventListener("fetch", (event) => {
-  event.respondWith(answer(event.request));
-});

@@ -1,3 +1,3 @@
-addEventListener("fetch", (event) => {
-  event.respondWith(new Response("hello\n"));
-});
+export function answer() {
+  return new Response("hello\n");
+}

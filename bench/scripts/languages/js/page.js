@@ -27,11 +27,11 @@ function compile(text) {
 
 const page = compile(TEMPLATE);
 
-addEventListener("fetch", (event) => {
+export function answer() {
   const items = [];
   for (let id = 0; id < 50; id++) {
     items.push({ id, name: `Item <${id}>`, kind: id % 2 ? "odd" : "even", price: (id * 1.25).toFixed(2) });
   }
   const headers = { "content-type": "text/html; charset=utf-8" };
-  event.respondWith(new Response(page({ title: "Items & more", items }), { headers }));
-});
+  return new Response(page({ title: "Items & more", items }), { headers });
+}

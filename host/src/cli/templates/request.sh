@@ -1,3 +1,3 @@
 #!/bin/sh
 # A request to the function, at a node's usual address.
-exec curl -i "http://${FAASW_ADDRESS:-127.0.0.1:8080}/NAME/?name=world"
+exec curl -sSi "http://${FAASW_ADDRESS:-127.0.0.1:8080}/NAME/?name=world"

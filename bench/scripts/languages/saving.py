@@ -1,0 +1,59 @@
+"""From the save of a file that `faasw up --watch` runs until the first answer of the new version."""
+
+import http.client
+import os
+import time
+
+from figures import Figure, ms
+from node import PATIENCE, Failed
+from nodes import Up
+from scripts import ENDING, LANGUAGES
+
+SAVES = 12
+# In seconds.
+GOAL = 0.1
+TEXT = {
+    "js": "export default {{ fetch: () => new Response('{}') }};\n",
+    "python": "def handler(request):\n    return '{}'\n",
+}
+
+
+def measure(bench):
+    report = bench.report
+    report.say("### Saved and served")
+    report.table("language", "saves", "median ms", "least to most ms")
+    for language in bench.languages:
+        with bench.part_of_scope():
+            took = Figure(saves(bench, language))
+        ends = f"{took.values[0] * 1e3:.0f} to {took.values[-1] * 1e3:.0f}"
+        report.row(LANGUAGES[language], SAVES, ms(took), ends)
+        report.keep("saved", language, took=took)
+        report.goal(f"{LANGUAGES[language]}: from a save to its answer", took, GOAL, " ms", 1e3)
+
+
+def saves(bench, language):
+    (folder := bench.folder("saved")).mkdir(parents=True)
+    file, new = folder / f"hello{ENDING[language]}", folder / "new"
+    file.write_text(TEXT[language].format("0"))
+    node = Up(bench, [file], "--watch")
+    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE)
+
+    def asked():
+        connection.request("GET", "/hello/")
+        return connection.getresponse().read().decode()
+
+    took = []
+    for number in range(1, SAVES + 1):
+        # As editors do it: another file in the place of the old one.
+        new.write_text(TEXT[language].format(number))
+        # It is saved when nothing else is done, at any time between two looks.
+        node.rest()
+        begun = time.perf_counter()
+        os.rename(new, file)
+        while asked() != str(number):
+            if time.perf_counter() - begun > PATIENCE:
+                raise Failed(f"save {number} is not served")
+            time.sleep(0.001)
+        took.append(time.perf_counter() - begun)
+    connection.close()
+    return took

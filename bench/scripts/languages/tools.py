@@ -1,0 +1,115 @@
+"""What peers and scripts are made of: packages of the registries, once, in the work folder."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import scripts
+from node import Failed
+from scripts import HERE, ROOT
+
+WIT = ROOT / "guest-vm/runtime/wit"
+COMPONENTIZE_JS = "@bytecodealliance/componentize-js@0.23.0"
+NPM = [COMPONENTIZE_JS, "esbuild@0.28.2", "mathjs@15.2.0"]
+PYPI = ["componentize-py==0.25.1", "uvicorn==0.54.0", "uvloop", "httptools", "jinja2==3.1.6"]
+IMPORTED = ["jinja2==3.1.6", "flask==3.1.3", "sqlglot==30.30.0"]
+# What Flask does not import.
+NOT_FLASK = ("sqlglot",)
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        raise Failed(f"{' '.join(map(str, command))}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+class Tools:
+    """What is built of the registries' packages."""
+
+    def __init__(self, work, wasmtime):
+        self.work, self.wasmtime = work, wasmtime
+        self.venv, self.npm, self.packages = work / "venv/bin", work / "npm", work / "packages"
+        # Another list of packages is another installation.
+        wanted = hashlib.sha256(repr((NPM, PYPI, IMPORTED)).encode()).hexdigest()
+        stamp = work / "packages.digest"
+        if not stamp.exists() or stamp.read_text() != wanted:
+            self.install()
+            stamp.write_text(wanted)
+
+    def install(self):
+        print("installing packages…", file=sys.stderr)
+        for path in (self.work / "venv", self.npm, self.packages):
+            shutil.rmtree(path, ignore_errors=True)
+        run(sys.executable, "-m", "venv", self.work / "venv")
+        run(self.venv / "pip", "install", "--quiet", *PYPI)
+        options = ["--no-binary", "markupsafe", "--no-compile", "--target", self.packages]
+        run(self.venv / "pip", "install", "--quiet", *options, *IMPORTED)
+        for native in self.packages.rglob("*.so"):
+            native.unlink()
+        self.npm.mkdir()
+        (self.npm / "package.json").write_text("{}\n")
+        run("npm", "install", "--silent", *NPM, cwd=self.npm)
+
+    def add_packages(self, folder, *names):
+        for name in names:
+            shutil.copytree(self.packages / name, folder / name, dirs_exist_ok=True)
+
+    def all_of_flask(self):
+        found = (path for path in self.packages.iterdir() if (path / "__init__.py").exists())
+        return sorted(path.name for path in found if path.name not in NOT_FLASK)
+
+    def bundle(self, path):
+        """A module of JavaScript with what it imports, as npm's esbuild makes it."""
+        inside, bundled = self.npm / path.name, self.npm / f"bundled-{path.name}"
+        shutil.copy(path, inside)
+        options = ["--bundle", "--format=esm", "--platform=neutral", "--main-fields=module,main", "--log-level=warning"]
+        run(self.npm / "node_modules/.bin/esbuild", inside, *options, f"--outfile={bundled}")
+        return bundled
+
+    def component(self, language, work):
+        """The same as a component, compiled ahead."""
+        name = f"{language}-{work}"
+        source = scripts.for_peers(self, self.work / name, language, work)
+        compiled, stamp = self.work / f"{name}.cwasm", self.work / f"{name}.digest"
+        digest = hashlib.sha256(run(self.wasmtime, "--version").encode())
+        folder = source.parent if source.is_file() else source
+        for path in sorted(folder.glob("*.*")):
+            digest.update(path.read_bytes() if path.is_file() else b"")
+        if compiled.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest():
+            return compiled
+        print(f"building the component {name}…", file=sys.stderr)
+        component = self.work / f"{name}.wasm"
+        if language == "js":
+            self.build_js(source, component)
+        else:
+            world = ["-d", WIT, "-w", "wasi:http/proxy@0.2.12"]
+            run(self.venv / "componentize-py", *world, "componentize", "component", "-p", source, "-o", component)
+        run(self.wasmtime, "compile", "-O", "pooling-allocator=y", component, "-o", compiled)
+        stamp.write_text(digest.hexdigest())
+        return compiled
+
+    def build_js(self, source, component):
+        with tempfile.TemporaryDirectory() as wit:
+            # The engine in componentize-js 0.23 knows WASI 0.2.10 and no other.
+            shutil.copytree(WIT / "deps", Path(wit) / "deps")
+            for path in Path(wit, "deps").glob("*.wit"):
+                path.write_text(path.read_text().replace("0.2.12", "0.2.10"))
+            shutil.copy(ROOT / "examples/js-http/world.wit", wit)
+            program = self.npm / "node_modules/.bin/componentize-js"
+            run(program, source, "--wit", wit, "--world-name", "function", "-o", component)
+
+    def peer(self, bench, component):
+        """The peer with a component; its address."""
+        options = ["-O", "pooling-allocator=y", "--allow-precompiled", "-S", "cli", "--addr", "127.0.0.1:0"]
+        return bench.start(self.wasmtime, "serve", *options, component)
+
+    def native(self, bench, language, folder):
+        """The language's own server with the same work; its address."""
+        if language == "js":
+            return bench.start("node", HERE / "js/node.mjs", folder / "handler.js")
+        options = ["--port", "0", "--log-level", "info", "--no-access-log"]
+        return bench.start(self.venv / "uvicorn", *options, "asgi:app", cwd=folder)

@@ -1,0 +1,213 @@
+//! Lines for standard output that nobody waits for.
+//!
+//! A pipe whose reader has stopped reading takes 64 KiB, and then no more: whoever writes to
+//! it stands still. `up --watch` must not, since it serves. So a thread of its own writes, and
+//! keeps a bounded number of lines for it; of more than that the oldest is left out, first one
+//! that a later line of the same function has made stale.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use faasw::FunctionName;
+use faasw_text::Json;
+use serde::Serialize;
+
+use super::{exit::Exit, output::say};
+
+/// How many lines wait for their reader: those of a burst of saves.
+const LINES_MOST: usize = 64;
+
+/// How long the end waits for a reader to take what is left.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// Writes lines as their reader takes them. What is left is written when it is dropped, if the
+/// reader takes it then.
+#[derive(Debug)]
+pub struct Printer(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<(FunctionName, String)>,
+    /// Lines were left out since the last one that was written.
+    has_left_out: bool,
+    /// No more will come.
+    is_closed: bool,
+    /// The thread has ended.
+    has_ended: bool,
+}
+
+impl Printer {
+    /// Lines for standard output.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn of_stdout() -> Result<Self, Exit> {
+        Self::new(io::stdout()).map_err(|error| {
+            Exit::failure(format_args!(
+                "there is no thread for standard output: {error}"
+            ))
+        })
+    }
+
+    fn new(mut out: impl Write + Send + 'static) -> io::Result<Self> {
+        let printer = Self(Arc::default());
+        let shared = printer.0.clone();
+        thread::Builder::new()
+            .name("faasw-output".to_owned())
+            .spawn(move || {
+                if let Err(error) = shared.write_to(&mut out) {
+                    // A reader that has gone away is no failure.
+                    if error.kind() != io::ErrorKind::BrokenPipe {
+                        say(format_args!("standard output cannot be written: {error}"));
+                    }
+                }
+                let mut state = shared.state();
+                state.has_ended = true;
+                state.lines.clear();
+                shared.changed.notify_all();
+            })?;
+        Ok(printer)
+    }
+
+    /// Has a value written as a line of JSON, at once or when there is a reader for it.
+    ///
+    /// # Errors
+    /// When it is no JSON.
+    pub fn print_json(&self, of: &FunctionName, value: &impl Serialize) -> Result<(), Exit> {
+        let json = serde_json::to_string(value).map_err(Exit::failure)?;
+        self.print(of, format!("{}\n", Json(json)));
+        Ok(())
+    }
+
+    fn print(&self, of: &FunctionName, line: String) {
+        let mut state = self.0.state();
+        if state.has_ended {
+            return;
+        }
+        if state.lines.len() >= LINES_MOST {
+            let stale = state.lines.iter().position(|(other, _)| other == of);
+            state.lines.remove(stale.unwrap_or(0));
+            if !state.has_left_out {
+                state.has_left_out = true;
+                say("nobody reads standard output: lines of it are left out");
+            }
+        }
+        state.lines.push_back((of.clone(), line));
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for Printer {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.is_closed = true;
+        self.0.changed.notify_all();
+        let ended = self
+            .0
+            .changed
+            .wait_timeout_while(state, LAST_WAIT, |state| !state.has_ended);
+        // Whoever does not read by then goes without.
+        drop(ended);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes lines as they come, until no more will.
+    fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        while let Some(line) = self.next() {
+            out.write_all(line.as_bytes())?;
+            out.flush()?;
+            self.state().has_left_out = false;
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> Option<String> {
+        let waiting = self.changed.wait_while(self.state(), |state| {
+            state.lines.is_empty() && !state.is_closed
+        });
+        let mut state = waiting.unwrap_or_else(PoisonError::into_inner);
+        state.lines.pop_front().map(|(_, line)| line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader, pipe};
+
+    fn name(text: &str) -> FunctionName {
+        FunctionName::new(text).unwrap()
+    }
+
+    #[test]
+    fn who_prints_does_not_wait_for_a_reader_who_finds_the_newest_lines() {
+        let (reader, writer) = pipe().unwrap();
+        let printer = Printer::new(writer).unwrap();
+        // Far more than pipe and queue take together.
+        let padding = " ".repeat(4096);
+        let of_other = "other\n".to_owned();
+        let last = 8 * LINES_MOST;
+        for number in 0..=last {
+            printer.print(&name("f"), format!("{number}{padding}\n"));
+            if number == last / 2 {
+                printer.print(&name("other"), of_other.clone());
+            }
+        }
+        let closing = thread::spawn(move || drop(printer));
+        let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
+        let read: Vec<String> = lines.by_ref().map(|line| line.trim().to_owned()).collect();
+        closing.join().unwrap();
+        assert!(read.len() < last, "{}", read.len());
+        // Those of another function do not go for it.
+        assert!(read.contains(&"other".to_owned()), "{read:?}");
+        let numbers: Vec<usize> = read.iter().filter_map(|line| line.parse().ok()).collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+        assert_eq!(numbers.last(), Some(&last));
+    }
+
+    #[test]
+    fn all_lines_of_a_reader_who_reads_come_in_order_and_before_the_end() {
+        let (reader, writer) = pipe().unwrap();
+        let printer = Printer::new(writer).unwrap();
+        for number in 0..LINES_MOST {
+            printer.print(&name("f"), format!("{number}\n"));
+        }
+        drop(printer);
+        let read: Vec<usize> = BufReader::new(reader)
+            .lines()
+            .map(|line| line.unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(read, (0..LINES_MOST).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_reader_who_has_gone_away_holds_up_nobody() {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let printer = Printer::new(writer).unwrap();
+        printer.print(&name("f"), "line\n".to_owned());
+        let mut state = printer.0.state();
+        while !state.has_ended {
+            state = printer.0.changed.wait(state).unwrap();
+        }
+        drop(state);
+        printer.print(&name("f"), "line\n".to_owned());
+        assert!(printer.0.state().lines.is_empty());
+    }
+}
