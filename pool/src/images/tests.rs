@@ -51,7 +51,12 @@ fn frozen_with(bytes: &[u8]) -> Frozen {
 }
 
 fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
-    let restored = images.restore(of, "test", None, Owner::Shared, false)?;
+    let manner = Manner {
+        layer: "test",
+        owner: Owner::Shared,
+        may_be_filled: false,
+    };
+    let restored = images.restore(of, None, &manner, |_| ())?;
     assert!(restored.filling.is_none());
     Some(restored.frozen)
 }
