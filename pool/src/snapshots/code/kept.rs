@@ -173,6 +173,8 @@ impl KeptCode {
                 let compiled = source.compile().await;
                 let code =
                     compiled.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))?;
+                // It was stored anew, or is found to be damaged once more.
+                self.place().is_damaged = false;
                 (code, None)
             }
         };
@@ -380,5 +382,9 @@ mod tests {
         assert!(rest.is_none());
         assert_eq!(code.read().unwrap(), b"compiled again");
         assert_eq!(disk.reads.load(Ordering::Relaxed), 2);
+        // What was compiled is stored in its place.
+        drop(code);
+        let code = kept.get().await.unwrap();
+        assert!(code.read().unwrap() == artifact);
     }
 }
