@@ -37,6 +37,7 @@ pub fn all() -> Vec<Seed> {
         (1_u64).to_le_bytes().to_vec(),
         ranges(&[(1, 3), (0x800, 0x810)]),
         ranges(&[(0x200, 0x600)]),
+        ranges(&[(0, 0x10), (0x40, 0x41)]),
         vec![3],
         [0_u64, 5, 100, 0, 7, 1].as_bytes().to_vec(),
     ];
@@ -225,6 +226,7 @@ fn used() -> Used {
         written: Ranges::covering(&first.into()),
         changed: 0,
         read: Ranges::default(),
+        code: Ranges::default(),
     }
 }
 
@@ -236,6 +238,7 @@ fn fork() -> Fork {
         filled: Ranges::default(),
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
+        code_set: Ranges::default(),
         tells_addresses: Answer::No,
     }
 }

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use faasw_abi::memory_map::{RODATA_END, TEXT};
-use faasw_abi::pages::PageRange;
+use faasw_abi::pages::{PageRange, PageSet};
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
 use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
@@ -77,6 +77,15 @@ pub(crate) struct Restored {
     pub frozen: Frozen,
     /// What brings the rest, and where that is.
     pub filling: Option<(Filling, Place)>,
+}
+
+/// How a snapshot is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner<'a> {
+    /// What its layer is called.
+    pub layer: &'a str,
+    /// Whose it is.
+    pub owner: Owner,
 }
 
 /// A file that an image was read from.
@@ -239,16 +248,17 @@ impl Images {
     }
 
     /// The snapshot that there is an image of, if it was made over this parent and is sound, as far
-    /// as that is known by then: where it `may_be_filled` and is large, the rest of its memory comes
-    /// later.
+    /// as that is known by then: where it may be filled later and is large, the rest of its memory
+    /// comes later. What is used of its code is told as soon as it is known.
     pub(crate) fn restore(
         &self,
         of: &ImageOf,
-        layer: &str,
         parent: Option<&Arc<Frozen>>,
-        owner: Owner,
+        manner: Manner<'_>,
         may_be_filled: impl FnOnce() -> bool,
+        uses_code: impl FnOnce(&PageSet),
     ) -> Option<Restored> {
+        let layer = manner.layer;
         let path = self.path(&of.what);
         let file = match self.disk.open(&path) {
             Ok(file) => file,
@@ -267,7 +277,7 @@ impl Images {
             known: file.status().ok(),
             layer: layer.to_owned(),
         };
-        match self.read(file.clone(), of, layer, parent, owner, may_be_filled) {
+        match self.read(file.clone(), of, parent, manner, may_be_filled, uses_code) {
             Ok((frozen, filling)) => {
                 // The budget asks for it, at the next start as well.
                 let _ = file.note_use(SystemTime::now());
@@ -305,11 +315,12 @@ impl Images {
         &self,
         file: Arc<dyn DiskFile>,
         of: &ImageOf,
-        layer: &str,
         parent: Option<&Arc<Frozen>>,
-        owner: Owner,
+        manner: Manner<'_>,
         may_be_filled: impl FnOnce() -> bool,
+        uses_code: impl FnOnce(&PageSet),
     ) -> Result<(Frozen, Option<Filling>), ImageError> {
+        let Manner { layer, owner } = manner;
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);
@@ -327,6 +338,7 @@ impl Images {
         {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
+        uses_code(image.used_code());
         let beside = Box::new(state).into();
         if image.later_bytes() >= FILLED_LATER && may_be_filled() {
             let (frozen, filling) = image.restore_first(layer, parent.cloned(), beside, owner)?;

@@ -85,6 +85,6 @@ pub use seeds::{
 pub use shells::{Confinement, Launcher, WallClock};
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
-    Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, open_code,
+    Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode, open_code,
 };
 pub use stats::{GroupStats, MemoryStats, PoolStats, SeedInfo, StockStats};

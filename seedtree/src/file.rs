@@ -1,8 +1,8 @@
 //! Files in memory.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
 /// `MFD_NOEXEC_SEAL` (memfd_create(2)).
@@ -43,9 +43,20 @@ pub fn seal(file: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
+/// The same file through a descriptor that cannot write.
+///
+/// # Errors
+/// The system's.
+pub fn reopen_read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(
+        format!("/proc/self/fd/{}", file.as_raw_fd()),
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
     use std::process::Command;
 
     use super::*;

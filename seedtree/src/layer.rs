@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet};
-use rustix::fs::{Mode, OFlags, SealFlags, SeekFrom};
+use rustix::fs::{SealFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::file::{memory_file, seal};
+use crate::file::{memory_file, reopen_read_only, seal};
 
 /// What instances map of a root is widened to this, so that both sides can map it huge.
 const UNIT: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
@@ -266,19 +266,6 @@ impl AsFd for Layer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
-}
-
-/// The same file through a descriptor that cannot write.
-///
-/// # Errors
-/// The system's.
-fn reopen_read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
-    use std::os::fd::AsRawFd;
-    rustix::fs::open(
-        format!("/proc/self/fd/{}", file.as_raw_fd()),
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What bounds a tree of seeds, and what orders to fork them have room for.
 
+use std::num::NonZeroU32;
+
 /// Layers of a seed at most: its own and those of its ancestors.
 pub const LAYERS_MAX: usize = 16;
 
@@ -20,6 +22,10 @@ pub const SET_MAX: usize = 256;
 /// Most pages of a read or write set: what a request uses beyond that is its own
 /// doing, and is not to cost every other one.
 pub const SET_PAGES_MAX: u64 = 4096;
+
+/// Pages of compiled code that are read and verified together. As many the system maps round one
+/// that is touched, so nobody knows more exactly which are used.
+pub const CODE_UNIT: NonZeroU32 = NonZeroU32::new(16).unwrap();
 
 /// Most ranges that are filled in place in a shell that is preset.
 pub const FILLED_MAX: usize = 64;

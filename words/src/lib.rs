@@ -42,7 +42,7 @@ pub struct SeedInfo {
     pub is_shared: bool,
     /// Whether it is in memory now.
     pub is_in_memory: bool,
-    /// Whether all of its memory is; some may come from disk yet.
+    /// Whether all of its memory is, and of its code; some may come from disk yet.
     #[serde(default)]
     pub is_whole: bool,
     /// Pieces of it that instances had to wait for, since they were not read yet when a page of
@@ -62,6 +62,9 @@ pub struct SeedInfo {
     pub written_pages: u64,
     /// Pages that its instances only read, as recorded.
     pub read_pages: u64,
+    /// Pages of its code that its instances use, as recorded; 0 where that is not known.
+    #[serde(default)]
+    pub code_pages: u64,
     /// Instances that wait for a request.
     pub parked: usize,
     /// Bytes of those instances' private pages, as their shells told them.

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use faasw_abi::memory_map::{PAGE, RAM_MAX};
+use faasw_abi::memory_map::{CODE_MAX, PAGE, RAM_MAX};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::image::{Image, ImageError, ImageKey, Source, fuzzing};
 use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, SET_MAX, SET_PAGES_MAX, WINDOWS_MAX};
@@ -34,9 +34,9 @@ pub const IS_SEALED_HERE: u8 = 1;
 pub const HAS_PARENT: u8 = 2;
 
 /// Golden images of the present format.
-pub const PARENT: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-1/parent.image");
+pub const PARENT: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-2/parent.image");
 /// See [`PARENT`].
-pub const CHILD: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-1/child.image");
+pub const CHILD: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-2/child.image");
 
 /// What those were sealed with.
 static KEY: LazyLock<ImageKey> =
@@ -149,6 +149,9 @@ fn is_forked_in_bounds(snapshot: &Node) {
     for pages in [&sets.written, &sets.read] {
         assert!(pages.ranges().len() <= SET_MAX && pages.count() <= SET_PAGES_MAX);
     }
+    let code = PageRange::of_bytes(0, CODE_MAX);
+    assert!(sets.code.ranges().len() <= SET_MAX);
+    assert!(sets.code.iter().all(|range| code.holds(range)));
     let told = [&difference.filled, &difference.mapped];
     assert!(told.iter().all(|set| set.without(layer.own()).is_empty()));
     let told = [&sets.written, &sets.read];

@@ -2,6 +2,7 @@
 //!
 //! Input: rounds of what a shell said at a survey, and at resets.
 
+use faasw_abi::memory_map::CODE_MAX;
 use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_seedtree::limits::{SET_MAX, SET_PAGES_MAX};
 use faasw_seedtree::{Misses, Owner, UsedPages, WorkingSet, overlay};
@@ -42,6 +43,7 @@ fn read(bytes: &[u8]) -> bool {
             changed: input.number(),
             written: told(&mut input),
             read: told(&mut input),
+            code: told(&mut input),
         };
         is_good &= PageSet::of_all_told(&used.written, RAM).is_some();
         set.learn(set.current().generation, &used, RAM.bytes());
@@ -70,6 +72,9 @@ fn is_bounded(set: &WorkingSet) {
         assert!(pages.iter().all(|range| RAM.holds(range)));
         assert!(pages.count() <= SET_PAGES_MAX);
     }
+    let most = PageRange::of_bytes(0, CODE_MAX);
+    assert!(sets.code.ranges().len() <= SET_MAX);
+    assert!(sets.code.iter().all(|range| most.holds(range)));
 }
 
 /// What a shell said that its new layer has, over a parent's.

@@ -9,7 +9,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use faasw_pool::{CodeError, Pieces, SealedCode, open_code};
+use faasw_abi::pages::PageSet;
+use faasw_pool::{CodeError, Pieces, ReadCode, SealedCode, open_code};
 
 use super::RegistryError;
 
@@ -41,22 +42,25 @@ impl Blobs {
     }
 
     /// The code that a file has, of so many bytes and of these pieces; nothing if it is not there,
-    /// and why where it is not that.
+    /// and why where it is not that. Where it is told what is used of it `first`, the rest may be on
+    /// its way.
     pub(super) fn code(
         &self,
         name: &str,
         bytes: u64,
         pieces: Pieces,
-    ) -> Option<Result<SealedCode, CodeError>> {
+        first: Option<&PageSet>,
+    ) -> Option<Result<ReadCode, CodeError>> {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
                 let code = lock(files).get(name).cloned()?;
-                return Some(SealedCode::copy_of(&code).map_err(Into::into));
+                let code = SealedCode::copy_of(&code).map(Into::into);
+                return Some(code.map_err(Into::into));
             }
         };
         match open_code(&folder.join(name)) {
-            Ok(file) => Some(SealedCode::read_from(&file, bytes, pieces)),
+            Ok(file) => Some(SealedCode::read_from(file, bytes, pieces, first)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => Some(Err(error.into())),
         }

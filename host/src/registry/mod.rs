@@ -29,8 +29,9 @@ pub(crate) use record::{
     Artifact, EngineRecord, FreezeRecord, NewArtifact, Proof, StoredArtifact, VersionRecord,
 };
 
+use faasw_abi::pages::PageSet;
 use faasw_control::{Digest, FunctionName};
-use faasw_pool::{ImageId, SealedCode};
+use faasw_pool::{ImageId, ReadCode};
 
 use crate::data_dir::DataDir;
 use blobs::Blobs;
@@ -215,13 +216,15 @@ impl Registry {
         })
     }
 
-    /// The code of such an artifact in memory, if it is there and undamaged.
+    /// The code of such an artifact in memory, if it is there and undamaged. Where it is told what
+    /// is used of it `first`, the rest may be on its way.
     pub(crate) fn code(
         &self,
         module: Digest,
         generation: &str,
         function: Option<&FunctionName>,
-    ) -> Result<Option<SealedCode>, RegistryError> {
+        first: Option<&PageSet>,
+    ) -> Result<Option<ReadCode>, RegistryError> {
         let file = artifact_file(module, generation);
         let Some(record) = self.artifact_record(&file, function)? else {
             return Ok(None);
@@ -233,7 +236,8 @@ impl Registry {
                 None => return Ok(None),
             },
         };
-        match self.artifacts.code(&file, pieces.bytes, pieces.pieces()) {
+        let (bytes, pieces) = (pieces.bytes, pieces.pieces());
+        match self.artifacts.code(&file, bytes, pieces, first) {
             Some(Ok(code)) => Ok(Some(code)),
             // Whether the file or the memory for it is at fault: it can be compiled again.
             Some(Err(error)) => {
@@ -259,14 +263,19 @@ impl Registry {
             };
             read_record::<ArtifactRecord>(file, record.value()).map(Some)
         })?;
+        // Pieces were larger once.
+        let record = record.map(|record| ArtifactRecord {
+            pieces: record.pieces.filter(PiecesRecord::has_all),
+            ..record
+        });
         let is_for = |record: &ArtifactRecord| {
             record.only_for.is_none() || record.only_for.as_ref() == function
         };
         Ok(record.filter(is_for))
     }
 
-    /// The pieces of code that was stored when that had none, if it is sound; its record has
-    /// them from now on.
+    /// The pieces of code that was stored when that had none, or others, if it is sound; its record
+    /// has them from now on.
     fn pieces_of_old(
         &self,
         file: &str,

@@ -89,7 +89,7 @@ pub(super) struct ArtifactRecord {
     pub(super) only_for: Option<FunctionName>,
     /// Of the code.
     pub(super) digest: Digest,
-    /// Of its pieces; records of before have none.
+    /// Of its pieces; records of before have none, or those of larger ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pieces: Option<PiecesRecord>,
 }
@@ -110,6 +110,11 @@ impl PiecesRecord {
             bytes: code.len() as u64,
             digests: pieces.digests().iter().copied().map(Digest::from).collect(),
         }
+    }
+
+    /// Whether they are pieces of the size that they have now, and all of them.
+    pub(super) fn has_all(&self) -> bool {
+        self.pieces().are_of(self.bytes)
     }
 
     pub(super) fn pieces(&self) -> Pieces {

@@ -101,7 +101,7 @@ fn code_of(
     function: Option<&FunctionName>,
 ) -> Option<Vec<u8>> {
     let known = registry.artifact(module, generation, function).unwrap();
-    let code = registry.code(module, generation, function).unwrap()?;
+    let ReadCode { code, .. } = registry.code(module, generation, function, None).unwrap()?;
     let known = known.unwrap();
     assert_eq!(known.bytes, code.bytes());
     assert_eq!(known.digest, code.digest().unwrap());
@@ -355,7 +355,50 @@ fn code_that_was_stored_without_pieces_is_used_and_gets_them() {
     forget_pieces(&registry, &file);
     fs::write(fixture.path().join("artifacts").join(&file), "codf").unwrap();
     assert_eq!(registry.artifact(digest, GENERATION, None).unwrap(), None);
-    assert!(registry.code(digest, GENERATION, None).unwrap().is_none());
+    assert!(
+        registry
+            .code(digest, GENERATION, None, None)
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn code_whose_pieces_were_larger_is_used_and_gets_those_of_now() {
+    let fixture = Fixture::new();
+    let (_directory, registry) = fixture.open();
+    store(&registry, "a", b"module");
+    let digest = Digest::of(b"module");
+    let file = artifact_file(digest, GENERATION);
+    let code: Vec<u8> = (0..300_000_u32).map(|at| (at / 4096) as u8).collect();
+    let proof = Proof::of(&code);
+    let large = PiecesRecord {
+        bytes: code.len() as u64,
+        digests: vec![Digest::of(&code)],
+    };
+    assert!(!large.has_all() && proof.pieces.has_all());
+    fs::write(fixture.path().join("artifacts").join(&file), &code).unwrap();
+    let written = registry.store.change(|change| {
+        let mut artifacts = change.open_table(ARTIFACTS)?;
+        let record: ArtifactRecord =
+            read_record(&file, artifacts.get(file.as_str())?.unwrap().value())?;
+        let record = ArtifactRecord {
+            digest: proof.whole,
+            pieces: Some(large.clone()),
+            ..record
+        };
+        artifacts.insert(file.as_str(), write_record(&file, &record)?.as_slice())?;
+        Ok(())
+    });
+    written.unwrap();
+    let known = registry
+        .artifact(digest, GENERATION, None)
+        .unwrap()
+        .unwrap();
+    assert_eq!(known.digest, proof.digest());
+    let record = registry.artifact_record(&file, None).unwrap().unwrap();
+    assert_eq!(record.pieces.unwrap(), proof.pieces);
+    assert_eq!(code_of(&registry, digest, GENERATION, None), Some(code));
 }
 
 #[test]

@@ -118,7 +118,10 @@ impl Backend for FakeBackend {
         Box::pin(async move {
             let read = match stored.here {
                 Some(code) => Some(code),
-                None => stored.source.read().await.map(Arc::new),
+                None => {
+                    let read = stored.source.read(None).await;
+                    read.map(|read| Arc::new(read.code))
+                }
             };
             Ok(read.map(|code| {
                 self.loaded.fetch_add(1, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use crate::instances::{Coming, Instance, Settling, Unsettled};
 use crate::seeds::{Busy, FunctionVersion};
 use crate::shells::Report;
 use crate::sink::{Effort, LogSink};
+use crate::snapshots::is_whole;
 
 /// How long a shell may take to say what its instance has used.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,7 +65,7 @@ impl Retiring {
         // Its place is given back with the rest of it, at the end.
         // An instance of an ancestor has become the function on its own.
         // What an instance is brought back to is read of its seed, so that has to be there.
-        let is_of_function = self.instance.is_own && self.instance.from.layer().is_whole();
+        let is_of_function = self.instance.is_own && is_whole(&self.instance.from);
         let coming = (self.is_good && is_of_function)
             .then(|| self.version.parking().announce(self.instance.uses + 1))
             .flatten();
@@ -98,6 +99,10 @@ impl Retiring {
                 let generation = self.instance.generation;
                 let working_set = self.instance.from.working_set();
                 leave_out(&mut used);
+                if self.instance.has_code_in_large_pages() {
+                    // All around is used, too, by this word.
+                    used.code.clear();
+                }
                 if working_set.learn(generation, &used, self.version.ram_bytes()) {
                     self.version.keep_image(&self.instance.from);
                 }

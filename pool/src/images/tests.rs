@@ -51,7 +51,11 @@ fn frozen_with(bytes: &[u8]) -> Frozen {
 }
 
 fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
-    let restored = images.restore(of, "test", None, Owner::Shared, || false)?;
+    let manner = Manner {
+        layer: "test",
+        owner: Owner::Shared,
+    };
+    let restored = images.restore(of, None, manner, || false, |_| ())?;
     assert!(restored.filling.is_none());
     Some(restored.frozen)
 }

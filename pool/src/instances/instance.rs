@@ -26,6 +26,8 @@ pub struct Instance {
     code: Option<Arc<Code>>,
     /// Generation of the working set that it was forked with.
     pub generation: u32,
+    /// Its code was in large pages when it was forked.
+    has_large_code: bool,
 }
 
 impl Instance {
@@ -41,6 +43,7 @@ impl Instance {
             is_own,
             code,
             generation: 0,
+            has_large_code: false,
         }
     }
 
@@ -51,6 +54,7 @@ impl Instance {
     pub async fn fork(&mut self, ram_bytes: u64) -> Result<(), PlatformError> {
         // The shell has it mapped then.
         let code = self.code.take();
+        self.has_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
         let working_set = self.from.working_set().current();
         self.generation = working_set.generation;
         self.from.count_fork();
@@ -63,6 +67,13 @@ impl Instance {
                 code.as_deref(),
             )
             .await
+    }
+
+    /// Whether its code is in large pages, or may have been since it was forked: which small ones
+    /// it uses cannot be told then.
+    pub fn has_code_in_large_pages(&self) -> bool {
+        let code = self.from.state().code();
+        self.has_large_code || code.is_some_and(|code| code.is_gathered())
     }
 
     /// Whether it was forked with the working set as that is now.

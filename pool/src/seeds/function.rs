@@ -24,7 +24,7 @@ use super::version::Version;
 use crate::error::PlatformError;
 use crate::instances::Parking;
 use crate::sink::Served;
-use crate::snapshots::{Code, Frozen, describe};
+use crate::snapshots::{Code, Frozen, describe, has_failed};
 use crate::stats::SeedInfo;
 
 /// How many ancestors a function has: the guest, and what links its imports; a script also
@@ -129,7 +129,7 @@ impl Function {
     /// Its seed, if that is in memory. It is not evicted while this is held.
     pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
         let frozen = self.slot.get();
-        frozen.filter(|frozen| !frozen.layer().has_failed())
+        frozen.filter(|frozen| !has_failed(frozen))
     }
 
     /// Bytes that its guests may come to have for it.
@@ -193,9 +193,11 @@ impl Function {
         })
     }
 
-    /// Has its image written anew: more is known of its seed than when it was made.
+    /// Has its image written anew: more is known of its seed than when it was made. Its code may
+    /// be in large pages from now on.
     pub(crate) fn keep_image(&self, frozen: &Arc<Frozen>) {
         self.seeds.keep_image(&self.recipe, frozen);
+        self.seeds.gather_code(&self.recipe, frozen);
     }
 
     /// Bytes of its image on disk, as they were noted last.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use faasw_abi::pages::PageSet;
 use faasw_seedtree::graph::{Asked, Defined, Job, OwnerEvictions, Resting, Ticket};
-use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Graph, Key, Owner};
 use faasw_text::Line;
 use tokio::runtime::Handle;
@@ -25,7 +25,7 @@ use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::images::{Images, Place, Restored};
 use crate::shells::Stock;
-use crate::snapshots::{Code, Frozen, Outcome, Pager};
+use crate::snapshots::{Code, Frozen, KeptCode, Outcome, Pager, Unreadable, has_failed};
 
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
@@ -250,6 +250,7 @@ impl Seeds {
                 }
                 let frozen = Arc::new(made.owned_by(owner));
                 seeds.keep_image(&recipe, &frozen);
+                seeds.gather_code(&recipe, &frozen);
                 Ok((frozen, started.elapsed()))
             };
             let made = tokio::select! {
@@ -286,6 +287,14 @@ impl Seeds {
         stock.is_some_and(|stock| stock.tells_faults())
     }
 
+    /// The same, which may not be known yet.
+    async fn tells_faults(&self) -> bool {
+        match self.stock.upgrade() {
+            Some(stock) => stock.will_tell_faults().await,
+            None => false,
+        }
+    }
+
     /// The same, for who has a thread to wait with: it may not be known yet.
     fn will_read_in_parts(&self) -> impl FnOnce() -> bool + Send + 'static {
         let (stock, runtime) = (self.stock.clone(), self.runtime.clone());
@@ -308,19 +317,35 @@ impl Seeds {
         let kept = recipe.code();
         let known = kept.and_then(|kept| kept.known_digest());
         let in_parts = self.will_read_in_parts();
+        let (teller, uses_code) = oneshot::channel();
         let reading = async {
+            // It goes when this is done, whoever was told.
+            let teller = teller;
             let library = self.images.as_ref()?;
-            let restored = library.restore(recipe, parent, owner, in_parts).await;
-            Some((restored?, begun.elapsed()))
+            let uses_code = move |used: &PageSet| {
+                // Whoever has gone away does not listen.
+                let _ = teller.send(used.clone());
+            };
+            let restored = library.restore(recipe, parent, owner, in_parts, uses_code);
+            Some((restored.await?, begun.elapsed()))
         };
         let bringing = async {
-            match kept {
-                Some(kept) => kept.get().await.map(|code| Some((code, begun.elapsed()))),
-                None => Ok(None),
-            }
+            let Some(kept) = kept else {
+                return Ok(None);
+            };
+            // An engine's is used by all its scripts, each in another way.
+            let is_one_functions = recipe.version().is_some_and(|version| !version.is_script());
+            let first = match is_one_functions && self.tells_faults().await {
+                true => uses_code.await.ok(),
+                false => None,
+            };
+            let brought = kept.get_in_parts(first).await?;
+            Ok::<_, PlatformError>(Some((brought, begun.elapsed())))
         };
         let (restored, brought) = tokio::join!(reading, bringing);
-        let (code, code_took) = brought?.unzip();
+        let (brought, code_took) = brought?.unzip();
+        let (code, rest_of_code) = brought.unzip();
+        let rest_of_code = rest_of_code.flatten();
         // Where it was compiled again, the image may be another code's.
         let is_its = known.is_none() || kept.and_then(|kept| kept.known_digest()) == known;
         let (restored, image_took) = restored.filter(|_| is_its).unzip();
@@ -331,7 +356,8 @@ impl Seeds {
             }
         }
         let Some(Restored { frozen, filling }) = restored else {
-            return Ok((None, code));
+            drop(rest_of_code);
+            return Ok((None, all_of(code, kept).await?));
         };
         let seed = recipe.name();
         tracing::debug!(seed, ?image_took, ?code_took, "a seed was read");
@@ -339,46 +365,87 @@ impl Seeds {
         if let Some(code) = &code {
             recipe.gives_code(&frozen, code.clone());
         }
-        if let Some((filling, place)) = filling {
-            let pager = Pager::new(filling);
+        if filling.is_none() && rest_of_code.is_none() {
+            self.gather_code(recipe, &frozen);
+        } else {
+            let (filling, place) = filling.unzip();
+            let pager = Pager::new(filling, rest_of_code);
             frozen.state().is_brought_by(&pager);
             let (wanted, told) = (Arc::downgrade(&frozen), Arc::downgrade(&frozen));
             let seeds = Arc::downgrade(self);
-            let name = recipe.name().to_owned();
+            let recipe = recipe.clone();
             let started = pager.start(
                 move || wanted.strong_count() > 0,
                 move |outcome| match outcome {
                     Outcome::Whole(late) => {
-                        tracing::debug!(seed = name, late, "a seed is whole");
+                        tracing::debug!(seed = recipe.name(), late, "a seed is whole");
                         if let Some(frozen) = told.upgrade() {
                             frozen.state().is_brought(late);
+                            if let (Some(code), Some(seeds)) =
+                                (frozen.state().code(), seeds.upgrade())
+                                && seeds.may_gather(&recipe, &frozen)
+                            {
+                                code.gather();
+                            }
                         }
                     }
                     Outcome::Unwanted => {}
                     Outcome::Failed(error) => {
                         if let (Some(seeds), Some(frozen)) = (seeds.upgrade(), told.upgrade()) {
-                            seeds.fail(key, &frozen, &place, &error);
+                            seeds.fail(key, &recipe, &frozen, place.as_ref(), &error);
                         }
                     }
                 },
             );
             if let Err(error) = started {
                 tracing::warn!(%error, "no thread for the rest of a seed");
-                return Ok((None, code));
+                return Ok((None, all_of(code, kept).await?));
             }
         }
         Ok((Some(frozen), code))
     }
 
-    /// A seed's memory will never be whole: nothing is forked from it any more, and it is made anew,
-    /// without its image.
-    fn fail(self: &Arc<Self>, key: Key, frozen: &Arc<Frozen>, place: &Place, error: &ImageError) {
-        if let Some(library) = &self.images {
-            library.refuse(place, error);
+    /// A seed's memory, or its code, will never be whole: nothing is forked from it any more, and
+    /// it is made anew, without its image, or of code that is compiled again.
+    fn fail(
+        self: &Arc<Self>,
+        key: Key,
+        recipe: &Recipe,
+        frozen: &Arc<Frozen>,
+        place: Option<&Place>,
+        error: &Unreadable,
+    ) {
+        match (error, &self.images, place) {
+            (Unreadable::Image(error), Some(library), Some(place)) => library.refuse(place, error),
+            (error, ..) => {
+                let (seed, told) = (recipe.name(), Line(error));
+                tracing::warn!(seed, error = %told, "a seed could not be read to its end");
+            }
+        }
+        if let (Unreadable::Code(_), Some(kept)) = (error, recipe.code()) {
+            kept.found_damaged();
         }
         let gone = self.lock().discard(key, frozen);
         self.let_go(gone.into_iter().collect());
         self.make(key, For::Requests);
+    }
+
+    /// Has a seed's code gathered into large pages, behind whoever asks, once it is known what is
+    /// used of it, or nobody wants to know.
+    pub fn gather_code(&self, recipe: &Recipe, frozen: &Arc<Frozen>) {
+        let Some(code) = frozen.state().code() else {
+            return;
+        };
+        if !code.is_gathered() && self.may_gather(recipe, frozen) {
+            let code = code.clone();
+            self.runtime.spawn_blocking(move || code.gather());
+        }
+    }
+
+    /// Whether it need not be told any more which small pages of a seed's code are used.
+    fn may_gather(&self, recipe: &Recipe, frozen: &Frozen) -> bool {
+        let is_one_functions = recipe.version().is_some_and(|version| !version.is_script());
+        self.images.is_none() || !is_one_functions || !frozen.working_set().is_wanted()
     }
 
     /// Where seeds are when they are not in memory, if anywhere.
@@ -508,8 +575,24 @@ impl Seeds {
 
 /// Takes a seed away whose memory will never be whole: who reads it may not have said so yet.
 fn discard_failed(graph: &mut Graph<Frozen, Recipe, Waiter>, key: Key) -> Option<Arc<Frozen>> {
-    let failed = graph.get(key).filter(|frozen| frozen.layer().has_failed());
+    let failed = graph.get(key).filter(|frozen| has_failed(frozen));
     failed.and_then(|failed| graph.discard(key, &failed))
+}
+
+/// Code for whoever makes a seed of it, where nobody brings the rest of it any more.
+///
+/// # Errors
+/// As [`KeptCode::get`].
+async fn all_of(
+    code: Option<Arc<Code>>,
+    kept: Option<&Arc<KeptCode>>,
+) -> Result<Option<Arc<Code>>, PlatformError> {
+    match kept {
+        Some(kept) if code.as_ref().is_some_and(|code| !code.is_whole()) => {
+            kept.get().await.map(Some)
+        }
+        _ => Ok(code),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,13 +5,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
+use faasw_abi::pages::PageSet;
 use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Content, Owner};
 use faasw_words::ImageInfo;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::recipe::Recipe;
-use crate::images::{ImageId, Images, Place, Restored};
+use crate::images::{ImageId, Images, Manner, Place, Restored};
 use crate::snapshots::Frozen;
 
 /// What whoever writes images is to do.
@@ -60,13 +61,14 @@ impl Library {
 
     /// A seed as its image has it, if there is one that is good. Where shells' page faults can be
     /// answered (`has_faults`, which is asked where it matters and may block), some of its memory may
-    /// come later.
+    /// come later. What requests use of its code is told before any memory is read.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
         has_faults: impl FnOnce() -> bool + Send + 'static,
+        uses_code: impl FnOnce(&PageSet) + Send + 'static,
     ) -> Option<Restored> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
         let turn = self.turns.clone().acquire_owned().await.ok()?;
@@ -86,7 +88,11 @@ impl Library {
             // What others descend from is compared with them, and mapped by shells that are made
             // ahead: all of it has to be there.
             let may_be_filled = || recipe.version().is_some() && has_faults();
-            images.restore(&of, &layer, parent.as_ref(), owner, may_be_filled)
+            let manner = Manner {
+                layer: &layer,
+                owner,
+            };
+            images.restore(&of, parent.as_ref(), manner, may_be_filled, uses_code)
         });
         restoring.await.ok()?
     }

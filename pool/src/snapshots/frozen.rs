@@ -23,7 +23,7 @@ pub struct State {
     vcpu: Box<VcpuState>,
     /// Nothing where no function's code has run.
     code: OnceLock<Held>,
-    /// Who brings the rest of the memory, as long as some of it is missing.
+    /// Who brings the rest of memory and code, as long as some of it is missing.
     pager: Mutex<Weak<Pager>>,
     /// What guests had to wait for, once it is whole.
     late_pages: AtomicU64,
@@ -96,14 +96,32 @@ impl Beside for State {
     }
 }
 
-/// Waits until all of a snapshot's own memory is there; says whether it is, or never will be.
+/// Whether all of a snapshot's own memory is there, and of its code. Until then its instances may
+/// only have what is there, or wait for what is not.
+pub fn is_whole(frozen: &Frozen) -> bool {
+    let code = frozen.state().code();
+    frozen.layer().is_whole() && code.is_none_or(|code| code.is_whole())
+}
+
+/// Whether some of that will never be there: nothing is to be forked from it.
+pub fn has_failed(frozen: &Frozen) -> bool {
+    let code = frozen.state().code();
+    frozen.layer().has_failed() || code.is_some_and(|code| code.has_failed())
+}
+
+/// Waits until all of it is there; says whether it is, or never will be.
 pub async fn whole(frozen: &Frozen) -> bool {
     let (teller, told) = oneshot::channel();
     frozen.layer().when_whole(move |is_whole| {
         // Whoever has gone away does not listen.
         let _ = teller.send(is_whole);
     });
-    told.await.unwrap_or(false)
+    let has_memory = told.await.unwrap_or(false);
+    has_memory
+        && match frozen.state().code() {
+            Some(code) => code.whole().await,
+            None => true,
+        }
 }
 
 /// What a snapshot says of itself.
@@ -114,7 +132,7 @@ pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
         level: level(frozen.depth()),
         is_shared: frozen.owner() == Owner::Shared,
         is_in_memory: true,
-        is_whole: frozen.layer().is_whole(),
+        is_whole: is_whole(frozen),
         late_pages: frozen.state().late_pages(),
         layer_bytes: frozen.bytes(),
         code_bytes: frozen.state().bytes(),
@@ -122,6 +140,7 @@ pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
         changed_pages: frozen.layer().own().count(),
         written_pages: working_set.written.count(),
         read_pages: working_set.read.count(),
+        code_pages: working_set.code.count(),
         forks: frozen.forks(),
         ..SeedInfo::default()
     }

@@ -48,7 +48,7 @@ pub fn gather(file: impl AsFd, offset: u64, bytes: u64) {
             file.as_fd().as_raw_fd(),
             start,
         );
-        if mapped != libc::MAP_FAILED && libc::madvise(mapped, length, libc::MADV_COLLAPSE) != 0 {
+        if mapped != libc::MAP_FAILED && !collapse(mapped, length) {
             tracing::debug!(
                 error = %std::io::Error::last_os_error(),
                 "no large pages for what guests share"
@@ -56,4 +56,23 @@ pub fn gather(file: impl AsFd, offset: u64, bytes: u64) {
         }
         libc::munmap(reserved, room);
     }
+}
+
+/// Whether all of a mapping is in large pages then. Where guests use the pages meanwhile, some may
+/// be in the way for a moment; those that are large already are passed by.
+///
+/// # Safety
+/// The mapping has so many bytes.
+unsafe fn collapse(mapped: *mut libc::c_void, length: usize) -> bool {
+    const TRIES: usize = 4;
+    for _ in 0..TRIES {
+        // SAFETY: advice on a mapping; its content stays.
+        if unsafe { libc::madvise(mapped, length, libc::MADV_COLLAPSE) } == 0 {
+            return true;
+        }
+        if std::io::Error::last_os_error().raw_os_error() != Some(libc::EAGAIN) {
+            break;
+        }
+    }
+    false
 }

@@ -13,10 +13,10 @@ mod parent;
 mod template;
 
 pub use self::code::{
-    Bringing, Code, CodeDigest, CodeError, CodeSource, KeptCode, Pieces, open_code,
+    Bringing, Code, CodeDigest, CodeError, CodeSource, KeptCode, Pieces, ReadCode, open_code,
 };
-pub use self::frozen::{Frozen, describe, whole};
+pub use self::frozen::{Frozen, describe, has_failed, is_whole, whole};
 pub use self::large_pages::gather;
-pub use self::pager::{Ending, Outcome, Paged, Pager, has_small_pages};
+pub use self::pager::{Bases, Ending, Outcome, Paged, Pager, Unreadable, has_small_pages};
 pub use self::parent::Parent;
 pub use self::template::Template;

@@ -1,9 +1,10 @@
-//! The pager: brings the rest of a seed's memory from its image while guests of it run (Catalyzer
-//! §3.2, on-demand paging; REAP §5.2, prefetching beside it).
+//! The pager: brings the rest of a seed's memory from its image, and of its code from its artifact,
+//! while guests of it run (Catalyzer §3.2, on-demand paging; REAP §5.2, prefetching beside it).
 //!
 //! A thread of its own for each seed that is being read, for as long as that takes. It looks at
-//! what guests wait for ([`Faults`]) between two pieces of what nobody has asked for yet. A guest
-//! whose page cannot be brought is never let go on: its process ends.
+//! what guests wait for ([`Faults`]) between two pieces of what nobody has asked for yet. One
+//! answers for memory and code: all faults of a process are told in one place. A guest whose page
+//! cannot be brought is never let go on: its process ends.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -12,13 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use faasw_abi::memory_map::PAGE;
-use faasw_abi::pages::{GuestAddress, PageSet};
+use faasw_abi::pages::{GuestAddress, Page, PageSet};
 use faasw_fri::userfault::{Addresses, Faults};
 use faasw_seedtree::image::{Filling, ImageError};
 use rustix::io::Errno;
 
-/// Ranges of memory that an instance waits in at most: each is a call, and a piece of a mapping.
-/// What lies between is brought as zeroes where nobody has a page.
+use super::code::{CodeError, CodeFilling};
+
+/// Ranges of memory, and as many of code, that an instance waits in at most: each is a call, and a
+/// piece of a mapping. What lies between is brought as zeroes where nobody has a page.
 const RANGES_MAX: usize = 64;
 
 /// Ends an instance that will never have all of its memory.
@@ -27,12 +30,20 @@ pub trait Ending: std::fmt::Debug + Send + Sync {
     fn end(&self);
 }
 
+/// Where an instance has what it waits for, in its process's address space.
+#[derive(Clone, Copy, Debug)]
+pub struct Bases {
+    /// Its RAM begins there.
+    pub ram: u64,
+    /// Its code does.
+    pub code: u64,
+}
+
 /// An instance some of whose pages are not there yet.
 #[derive(Debug)]
 struct Waiter {
     faults: Arc<Faults>,
-    /// Where its RAM begins in its address space.
-    ram: u64,
+    bases: Bases,
     ranges: Vec<Addresses>,
     ending: Box<dyn Ending>,
 }
@@ -44,11 +55,29 @@ struct Waiters {
     is_over: bool,
 }
 
-/// Brings one seed's pages. Its thread has it; when that is gone, the layer is whole or of no use.
+/// Brings one seed's pages. Its thread has it; when that is gone, layer and code are whole or of no
+/// use.
 #[derive(Debug)]
 pub struct Pager {
-    filling: Filling,
+    /// Nothing where all of its memory is there.
+    memory: Option<Filling>,
+    /// Nothing where all of its code is.
+    code: Option<CodeFilling>,
     waiters: Mutex<Waiters>,
+}
+
+/// What cannot be brought to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// Memory, of its image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// Code, of its artifact.
+    #[error("its code: {0}")]
+    Code(#[from] CodeError),
+    /// The instances that wait cannot be asked what for.
+    #[error("nobody can be asked what they wait for: {0}")]
+    Faults(Errno),
 }
 
 /// An instance is looked after. Dropping it says that it has ended, or has all of its memory.
@@ -71,19 +100,21 @@ impl Drop for Paged {
 /// How it ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The layer is whole. So many pages were asked for before they were there.
+    /// Layer and code are whole. So many pages, and pieces of code, were asked for before they were
+    /// there.
     Whole(u64),
     /// Nobody wanted it any more.
     Unwanted,
     /// It will never be: nothing of it is to be used.
-    Failed(ImageError),
+    Failed(Unreadable),
 }
 
 impl Pager {
-    /// One for a layer of which some pages are there.
-    pub fn new(filling: Filling) -> Arc<Self> {
+    /// One for a seed of which some pages are there.
+    pub fn new(memory: Option<Filling>, code: Option<CodeFilling>) -> Arc<Self> {
         Arc::new(Self {
-            filling,
+            memory,
+            code,
             waiters: Mutex::default(),
         })
     }
@@ -101,14 +132,14 @@ impl Pager {
         let thread = thread::Builder::new().name("faasw-pager".to_owned());
         thread.spawn(move || {
             let outcome = match self.bring(&is_wanted) {
-                Ok(true) => Outcome::Whole(self.filling.asked()),
+                Ok(true) => Outcome::Whole(self.asked()),
                 Ok(false) => Outcome::Unwanted,
                 Err(error) => Outcome::Failed(error),
             };
             let is_whole = matches!(outcome, Outcome::Whole(_));
             // Whoever asks for the seed from now on is not told this one, nor reads its image.
             ended(outcome);
-            self.filling.give_up();
+            self.give_up();
             if !is_whole {
                 let left = {
                     let mut waiters = self.waiters();
@@ -122,9 +153,32 @@ impl Pager {
         Ok(())
     }
 
-    /// Pages that are not there yet.
+    /// Pages of memory that are not there yet.
     pub fn missing(&self) -> PageSet {
-        self.filling.missing()
+        let memory = self.memory.as_ref();
+        memory.map_or_else(PageSet::new, Filling::missing)
+    }
+
+    /// Pages of code that are not there yet, counted from its beginning.
+    pub fn missing_code(&self) -> PageSet {
+        let code = self.code.as_ref();
+        code.map_or_else(PageSet::new, CodeFilling::missing)
+    }
+
+    /// How often a guest asked for what was not there yet.
+    fn asked(&self) -> u64 {
+        let memory = self.memory.as_ref().map_or(0, Filling::asked);
+        let code = self.code.as_ref().map_or(0, CodeFilling::asked);
+        memory.saturating_add(code)
+    }
+
+    fn give_up(&self) {
+        if let Some(memory) = &self.memory {
+            memory.give_up();
+        }
+        if let Some(code) = &self.code {
+            code.give_up();
+        }
     }
 
     /// From now on an instance that was forked from the seed waits for what is not there. Its
@@ -135,33 +189,33 @@ impl Pager {
     pub fn attach(
         self: &Arc<Self>,
         faults: Arc<Faults>,
-        ram: u64,
+        bases: Bases,
         ending: Box<dyn Ending>,
     ) -> Result<Option<Paged>, Errno> {
         let mut waiters = self.waiters();
-        let missing = self.filling.missing();
+        let (missing, missing_code) = (self.missing(), self.missing_code());
         if waiters.is_over {
-            return match missing.is_empty() {
+            return match missing.is_empty() && missing_code.is_empty() {
                 true => Ok(None),
                 false => Err(Errno::CANCELED),
             };
         }
-        let ranges = missing.coalesced(NonZeroU32::MIN, RANGES_MAX);
-        let ranges: Option<Vec<Addresses>> = ranges
-            .iter()
-            .map(|range| {
-                let start = ram.checked_add(range.start.address().get())?;
-                let bytes = range.bytes();
-                Some(Addresses { start, bytes })
-            })
-            .collect();
-        let ranges = ranges.ok_or(Errno::INVAL)?;
+        let mut ranges = Vec::new();
+        for (base, missing) in [(bases.ram, missing), (bases.code, missing_code)] {
+            for range in missing.coalesced(NonZeroU32::MIN, RANGES_MAX).iter() {
+                let start = base.checked_add(range.start.address().get());
+                ranges.push(Addresses {
+                    start: start.ok_or(Errno::INVAL)?,
+                    bytes: range.bytes(),
+                });
+            }
+        }
         for range in &ranges {
             faults.register(*range)?;
         }
         let waiter = Arc::new(Waiter {
             faults,
-            ram,
+            bases,
             ranges,
             ending,
         });
@@ -174,22 +228,34 @@ impl Pager {
     }
 
     /// Brings all pages; says whether it did, or nobody wanted it.
-    fn bring(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, ImageError> {
+    fn bring(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, Unreadable> {
         loop {
-            // Nobody is kept from being taken up meanwhile.
-            let waiters = self.waiters().all.clone();
-            for waiter in &waiters {
-                self.answer(waiter)?;
-            }
+            self.answer_all()?;
             if !is_wanted() {
                 return Ok(false);
             }
-            if !self.filling.fill_next()? {
+            let brought_code = match &self.code {
+                Some(code) => code.fill_next()?,
+                None => false,
+            };
+            if brought_code && self.memory.is_some() {
+                self.answer_all()?;
+            }
+            let brought_memory = match &self.memory {
+                Some(memory) => memory.fill_next()?,
+                None => false,
+            };
+            if !brought_code && !brought_memory {
                 break;
             }
         }
         let mut waiters = self.waiters();
-        self.filling.finish()?;
+        if let Some(code) = &self.code {
+            code.finish()?;
+        }
+        if let Some(memory) = &self.memory {
+            memory.finish()?;
+        }
         waiters.is_over = true;
         for waiter in std::mem::take(&mut waiters.all) {
             for range in &waiter.ranges {
@@ -200,16 +266,19 @@ impl Pager {
         Ok(true)
     }
 
+    /// Brings what instances wait for.
+    fn answer_all(&self) -> Result<(), Unreadable> {
+        // Nobody is kept from being taken up meanwhile.
+        let waiters = self.waiters().all.clone();
+        waiters.iter().try_for_each(|waiter| self.answer(waiter))
+    }
+
     /// Brings what an instance waits for.
-    fn answer(&self, waiter: &Waiter) -> Result<(), ImageError> {
-        while let Some(address) = waiter.faults.next().map_err(ImageError::Layer)? {
+    fn answer(&self, waiter: &Waiter) -> Result<(), Unreadable> {
+        while let Some(address) = waiter.faults.next().map_err(Unreadable::Faults)? {
             let start = address & !(PAGE - 1);
             let page = Addresses { start, bytes: PAGE };
-            let at = GuestAddress::new(start.wrapping_sub(waiter.ram)).page();
-            let is_stored = match at {
-                Some(at) => self.filling.fill_page(at)?,
-                None => false,
-            };
+            let is_stored = self.fill(start, waiter.bases)?;
             // Whoever has ended meanwhile waits for nothing.
             let _ = match is_stored {
                 true => waiter.faults.wake(page),
@@ -217,6 +286,21 @@ impl Pager {
             };
         }
         Ok(())
+    }
+
+    /// Has the page at an address of an instance there; says whether it is one that is stored.
+    fn fill(&self, address: u64, bases: Bases) -> Result<bool, Unreadable> {
+        let page =
+            |base: u64| -> Option<Page> { GuestAddress::new(address.checked_sub(base)?).page() };
+        if let (Some(code), Some(at)) = (&self.code, page(bases.code))
+            && code.has(at)
+        {
+            return Ok(code.fill_page(at)?);
+        }
+        match (&self.memory, page(bases.ram)) {
+            (Some(memory), Some(at)) => Ok(memory.fill_page(at)?),
+            _ => Ok(false),
+        }
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use faasw_abi::memory_map::{PAGE, RODATA, TEXT, ram_bytes};
-use faasw_abi::pages::PageRange;
+use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::PageSets;
 use rustix::io::Errno;
 
@@ -40,6 +40,7 @@ impl Template {
                 .map(|start| PageRange::of_bytes(start, start + PAGE))
                 .into_iter()
                 .collect(),
+            code: PageSet::new(),
             generation: 0,
         };
         // A function's own seed may need more.

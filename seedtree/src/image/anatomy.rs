@@ -192,6 +192,7 @@ mod tests {
             written: vec![pages(8, 12), pages(40, 43)],
             changed: 5,
             read: vec![pages(43, 50), pages(200, 201)],
+            code: vec![],
         };
         assert!(child.working_set().learn(0, &used, RAM));
         let told = Image::open(image_of(&child), &key()).unwrap().anatomy();

@@ -11,7 +11,7 @@
 
 mod pinned;
 
-use faasw_abi::memory_map::{PAGE, RAM_MAX, TEXT};
+use faasw_abi::memory_map::{CODE_MAX, PAGE, RAM_MAX, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
 use sha2::{Digest as _, Sha256};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -28,7 +28,7 @@ pub(super) const PREFIX: usize = 4096;
 /// What an image begins with.
 pub(super) const MAGIC: [u8; 8] = *b"faasw\0im";
 /// Raised whenever the bytes of an image come to mean something else.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// Bytes that are sealed together: 16 pages, and one tag of 16 bytes for them.
 pub(super) const CHUNK: usize = 64 << 10;
 /// Bytes of a header at most: that of the largest guest has some 3 MiB.
@@ -100,7 +100,7 @@ struct Fixed {
     written: u32,
     read: u32,
     chunks: u32,
-    unused: u32,
+    code: u32,
 }
 
 /// What a snapshot is good for, by digest: what made it and what runs it, as far as its memory
@@ -174,7 +174,7 @@ impl Header {
             written: length(self.sets.written.ranges()),
             read: length(self.sets.read.ranges()),
             chunks: u32::try_from(self.tags.len()).unwrap_or(u32::MAX),
-            unused: 0,
+            code: length(self.sets.code.ranges()),
         };
         let mut bytes = fixed.as_bytes().to_vec();
         bytes.extend(&self.state);
@@ -186,6 +186,7 @@ impl Header {
             self.difference.mapped.ranges(),
             self.sets.written.ranges(),
             self.sets.read.ranges(),
+            self.sets.code.ranges(),
         ] {
             bytes.extend(list.as_bytes());
         }
@@ -207,7 +208,7 @@ impl Header {
         if fixed.state_bytes > STATE_MAX {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
-        if fixed.forgets_tables > 1 || fixed.unused != 0 {
+        if fixed.forgets_tables > 1 {
             return Err(ImageError::Senseless("what it says of its page tables"));
         }
         let state = rest.take(fixed.state_bytes, 1)?.to_vec();
@@ -220,6 +221,7 @@ impl Header {
             list(fixed.mapped)?,
         ];
         let sets = [list(fixed.written)?, list(fixed.read)?];
+        let code = list(fixed.code)?;
         let (tags, _) = rest.take(fixed.chunks, TAG as u32)?.as_chunks();
         let tags = tags.to_vec();
         if !rest.0.is_empty() {
@@ -252,6 +254,7 @@ impl Header {
             sets: PageSets {
                 written: written?,
                 read: read?,
+                code: told_set(&code, CODE_MAX)?,
                 generation: 0,
             },
             changed: fixed.changed,
@@ -300,7 +303,8 @@ impl Header {
         }
         let sets = [&self.sets.written, &self.sets.read];
         let is_large = |set: &&PageSet| set.ranges().len() > SET_MAX || set.count() > SET_PAGES_MAX;
-        match sets.iter().any(is_large) {
+        let has_much_code = self.sets.code.ranges().len() > SET_MAX;
+        match sets.iter().any(is_large) || has_much_code {
             true => senseless("its working set"),
             false => Ok(()),
         }
@@ -342,8 +346,9 @@ impl Told {
     }
 }
 
-fn told_set(told: &[PageRange], ram_bytes: u64) -> Result<PageSet, ImageError> {
-    let all = PageRange::around(0, ram_bytes.min(RAM_MAX));
+/// Of the pages of so many bytes, of RAM or of code.
+fn told_set(told: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
+    let all = PageRange::around(0, bytes.min(RAM_MAX));
     PageSet::of_all_told(told, all).ok_or(ImageError::Senseless("its working set"))
 }
 

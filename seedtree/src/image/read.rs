@@ -141,6 +141,12 @@ impl<F: Source> Image<F> {
         &self.header
     }
 
+    /// What requests use of the compiled code that belongs to it, as far as that was known.
+    #[must_use]
+    pub fn used_code(&self) -> &PageSet {
+        &self.header.sets.code
+    }
+
     /// The pages that it has, in their order.
     #[must_use]
     pub fn order(&self) -> &[PageRange] {

@@ -64,6 +64,7 @@ fn random_child(random: &mut fastrand::Rng, parent: Option<&Node>) -> Node {
             changed: used[0].len() as u64,
             written: used[0].clone(),
             read: used[1].clone(),
+            code: random_pages(random)[0].clone(),
         };
         snapshot.working_set().learn(0, &told, RAM);
     }
@@ -123,6 +124,7 @@ fn assert_same(one: &Node, other: &Node) {
     assert!(other.layer().data_bytes() <= one.layer().data_bytes());
     let [before, now] = [one, other].map(|snapshot| snapshot.working_set().current());
     assert_eq!((&before.written, &before.read), (&now.written, &now.read));
+    assert_eq!(before.code, now.code);
     let wants = |snapshot: &Node| snapshot.working_set().is_wanted();
     assert_eq!(wants(one), wants(other));
 }
@@ -219,6 +221,7 @@ fn requests_pages_come_first() {
         written: vec![page(at + 50)],
         changed: 1,
         read: vec![page(at + 20), page(at + 70)],
+        code: vec![],
     };
     let snapshot = Arc::new(snapshot);
     let content = Image::open(image_of(&snapshot), &key()).unwrap().content();
@@ -433,6 +436,7 @@ fn large() -> (Node, UsedPages) {
         written: vec![page(at + 700)],
         changed: 1,
         read: vec![page(at + 20), page(at + 1500)],
+        code: vec![],
     };
     snapshot.working_set().learn(0, &told, RAM);
     (snapshot, told)

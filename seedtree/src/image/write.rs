@@ -67,6 +67,7 @@ impl<S> Snapshot<S> {
             sets: crate::working_set::PageSets {
                 written: sets.written.clone(),
                 read: sets.read.clone(),
+                code: sets.code.clone(),
                 generation: 0,
             },
             changed: known.changed,

@@ -15,11 +15,12 @@ mod tests;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use faasw_abi::memory_map::CODE_MAX;
 use faasw_abi::pages::{PageRange, PageSet};
 
 use self::habit::Habit;
 use crate::key::Owner;
-use crate::limits::{SET_MAX, SET_PAGES_MAX};
+use crate::limits::{CODE_UNIT, SET_MAX, SET_PAGES_MAX};
 
 /// Resets in a row that find too many pages outside before the set is recorded anew,
 /// the first time.
@@ -40,6 +41,9 @@ pub struct PageSets {
     pub written: PageSet,
     /// What is only read.
     pub read: PageSet,
+    /// What is used of its compiled code, whose pages are counted from its own beginning;
+    /// nothing where that is not known.
+    pub code: PageSet,
     /// Raised with every recording, and when the set is forgotten.
     pub generation: u32,
 }
@@ -53,6 +57,8 @@ pub struct UsedPages {
     pub changed: u64,
     /// Those that it shares with its seed.
     pub read: Vec<PageRange>,
+    /// Those of its code; none where it cannot be told which.
+    pub code: Vec<PageRange>,
 }
 
 /// A working set, and how much of it was no gap.
@@ -190,7 +196,12 @@ impl WorkingSet {
         if known.idle.is_firm(IDLE_COUNTS) {
             known.idle.follow();
             known.is_recorded = false;
-            known.replace(PageSets::default());
+            // What is used of code is not filled in for anybody.
+            let code = known.sets.code.clone();
+            known.replace(PageSets {
+                code,
+                ..PageSets::default()
+            });
         }
     }
 
@@ -200,6 +211,7 @@ impl WorkingSet {
     pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) -> bool {
         let written = sensible(&told.written, ram_bytes);
         let read = sensible(&told.read, ram_bytes);
+        let code = sensible_code(&told.code);
         let mut known = self.known();
         // Or another one has told already.
         if !self.is_learnt || generation != known.sets.generation {
@@ -216,9 +228,14 @@ impl WorkingSet {
         }
         known.is_recorded = true;
         known.changed = before.saturating_add(told.changed).min(written.count());
+        let code = match code.is_empty() {
+            true => known.sets.code.clone(),
+            false => code,
+        };
         known.replace(PageSets {
             written,
             read,
+            code,
             generation,
         });
         true
@@ -261,4 +278,10 @@ fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
     } else {
         PageSet::new()
     }
+}
+
+/// What makes sense of a set of pages of code, in few ranges of whole units.
+fn sensible_code(told: &[PageRange]) -> PageSet {
+    let all = PageRange::around(0, CODE_MAX);
+    PageSet::of_told(told, all).coalesced(CODE_UNIT, SET_MAX)
 }

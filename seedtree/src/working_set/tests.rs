@@ -10,6 +10,7 @@ fn written(told: &[PageRange]) -> UsedPages {
         written: told.to_vec(),
         changed: told.iter().map(|range| range.count()).sum(),
         read: Vec::new(),
+        code: Vec::new(),
     }
 }
 
@@ -20,6 +21,14 @@ fn recorded(told: &[PageRange]) -> WorkingSet {
     set.learn(0, &written(told), 100_000 * PAGE);
     assert!(!set.is_wanted());
     set
+}
+
+/// What a shell says of its code, which has written one page.
+fn of_code(told: &[PageRange]) -> UsedPages {
+    UsedPages {
+        code: told.to_vec(),
+        ..written(&[pages(1, 2)])
+    }
 }
 
 fn learnt(told: &[PageRange]) -> Vec<PageRange> {
@@ -41,9 +50,11 @@ fn what_all_share_learns_nothing_of_anybody() {
     let PageSets {
         written,
         read,
+        code,
         generation,
     } = &*set.current();
     assert!(written.is_empty() && read.is_empty() && *generation == 0);
+    assert!(code.is_empty());
 }
 
 /// One reset of an instance of the current set.
@@ -227,4 +238,43 @@ fn how_a_set_is_used_is_counted_until_it_is_another() {
         100_000 * PAGE,
     );
     assert_eq!(set.reuse(), Reuse::default());
+}
+
+#[test]
+fn what_is_used_of_code_is_told_in_whole_units_and_few_ranges() {
+    let learnt = |told: &[PageRange]| {
+        let set = WorkingSet::of(Owner::Function(7));
+        set.learn(0, &of_code(told), 100_000 * PAGE);
+        set.current().code.clone()
+    };
+    let unit = u64::from(CODE_UNIT.get());
+    let code = learnt(&[pages(3, 4), pages(17, 18), pages(100, 101)]);
+    assert_eq!(code.ranges(), [pages(0, 2 * unit), pages(96, 96 + unit)]);
+    // It need not lie in the function's memory, but where code can be; and in order.
+    let most = CODE_MAX / PAGE;
+    assert_eq!(
+        learnt(&[pages(0, 16), pages(most - 1, most), pages(most, most + 1)]).ranges(),
+        [pages(0, 16), pages(most - unit, most)]
+    );
+    assert_eq!(
+        learnt(&[pages(16, 32), pages(0, 16)]).ranges(),
+        [pages(16, 32)]
+    );
+    let many: Vec<_> = (0..1000).map(|at| pages(at * 64, at * 64 + 1)).collect();
+    assert_eq!(learnt(&many).ranges().len(), SET_MAX);
+}
+
+#[test]
+fn what_is_used_of_code_stays_known_where_nobody_knows_better() {
+    let set = WorkingSet::of(Owner::Function(7));
+    set.learn(0, &of_code(&[pages(16, 32)]), 100_000 * PAGE);
+    let known = set.current().code.clone();
+    // Its code is in large pages by now.
+    set.learn(1, &written(&[pages(1, 1000)]), 100_000 * PAGE);
+    assert_eq!(set.current().code, known);
+    assert!(until_forgotten(&set, 999, 10_000).is_some());
+    assert!(set.current().written.is_empty());
+    assert_eq!(set.current().code, known);
+    set.learn(3, &of_code(&[pages(64, 80)]), 100_000 * PAGE);
+    assert_eq!(set.current().code.ranges(), [pages(64, 80)]);
 }

@@ -6,8 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use faasw_abi::pages::PageSet;
 use faasw_control::{Digest, FunctionName};
-use faasw_pool::{Bringing, CodeSource, ScriptSource, SealedCode};
+use faasw_pool::{Bringing, CodeSource, ReadCode, ScriptSource, SealedCode};
 
 use crate::{
     backend::Code,
@@ -120,10 +121,11 @@ pub(in crate::node) struct StoredCode {
 }
 
 impl CodeSource for StoredCode {
-    fn read(&self) -> Bringing<'_, Option<SealedCode>> {
-        Box::pin(async {
+    fn read(&self, first: Option<PageSet>) -> Bringing<'_, Option<ReadCode>> {
+        Box::pin(async move {
             let core = self.core.upgrade()?;
-            let read = core.read_code(self.module, self.whose.function()).await;
+            let read = core.read_code(self.module, self.whose.function(), first);
+            let read = read.await;
             read.unwrap_or_else(|error| {
                 let module = self.module;
                 tracing::warn!(%module, %error, "stored code cannot be read; it is compiled again");

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use faasw_abi::pages::PageSet;
 use faasw_control::{Digest, FunctionName};
-use faasw_pool::{Known, ScriptFiles, SealedCode};
+use faasw_pool::{Known, ReadCode, ScriptFiles};
 
 use super::code::{Ready, StoredCode, StoredScript, Whose};
 use crate::{
@@ -60,18 +61,20 @@ impl Core {
         Ok(ready)
     }
 
-    /// Code that is stored, in memory, if it is there and undamaged.
+    /// Code that is stored, in memory, if it is there and undamaged. Where it is told what is used
+    /// of it `first`, the rest may be on its way.
     pub(super) async fn read_code(
         &self,
         module: Digest,
         function: Option<&FunctionName>,
-    ) -> Result<Option<SealedCode>, RegistryError> {
+        first: Option<PageSet>,
+    ) -> Result<Option<ReadCode>, RegistryError> {
         let _turn = self.reading.acquire().await;
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let function = function.cloned();
         let read = blocking(move || {
             let registry = &storage.registry;
-            registry.code(module, &generation, function.as_ref())
+            registry.code(module, &generation, function.as_ref(), first.as_ref())
         });
         read.await
     }

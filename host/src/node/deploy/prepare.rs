@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use faasw_control::Digest;
-use faasw_pool::{Initialiser, SealedCode};
+use faasw_pool::{Initialiser, ReadCode, SealedCode};
 use faasw_text::Line;
 
 use super::{
@@ -70,7 +70,8 @@ impl Core {
         let Some(artifact) = self.artifact(digest, &whose).await? else {
             return Ok(None);
         };
-        let Some(code) = self.read_code(digest, whose.function()).await? else {
+        let read = self.read_code(digest, whose.function(), None).await?;
+        let Some(ReadCode { code, .. }) = read else {
             return Ok(None);
         };
         let held = Arc::new(code);

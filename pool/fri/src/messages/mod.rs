@@ -7,7 +7,7 @@ use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, SET_MAX};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x04");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x05");
 
 /// Does something with all messages there are: `$does` is a macro that takes
 /// `Name = number, …`, the name of a message and of its [`Kind`] and the number that it travels
@@ -177,7 +177,10 @@ message! {
         /// Whether translations that the preset's page tables have are others in the
         /// seed's, and not only more: KVM and the CPU are to forget them.
         forgets_tables: Answer,
-        /// Whether to answer with [`Forked`]: pages of its seed are not there yet.
+        /// Pages of the code, counted from its beginning, for which second-level tables are to be
+        /// filled in advance.
+        code_set: Ranges<SET_MAX>,
+        /// Whether to answer with [`Forked`]: pages of its seed or of its code are not there yet.
         tells_addresses: Answer,
     }
 }
@@ -258,6 +261,8 @@ message! {
     Forked {
         /// Where its RAM begins in its address space.
         ram: u64,
+        /// Where its code does; 0 without any.
+        code: u64,
     }
 }
 
@@ -305,6 +310,9 @@ message! {
         /// Pages that it shares with its seed. The system maps a few more around
         /// each that is touched.
         read: Ranges<SET_MAX>,
+        /// Pages of its code, counted from the beginning of that, with as many around them, or
+        /// large ones where those are.
+        code: Ranges<SET_MAX>,
     }
 }
 
@@ -314,6 +322,7 @@ impl From<Used> for UsedPages {
             written: used.written.told().to_vec(),
             changed: used.changed,
             read: used.read.told().to_vec(),
+            code: used.code.told().to_vec(),
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Instance {
     pub ram: Mapping,
     /// Its mailbox.
     pub mailbox: Mailbox,
+    /// Its compiled code, where it has any.
+    pub code: Option<Mapping>,
     /// What it came from; nothing where a seed is being made in its root layer.
     pub seed: Option<Box<(Source, VcpuState)>>,
     /// It is done, and nothing is known against it.
@@ -36,6 +38,19 @@ pub struct Attached {
     pub code: Option<OwnedFd>,
     /// Layers, root first.
     pub layers: Vec<OwnedFd>,
+}
+
+/// Fills second-level tables for what of the code is told to be there and of use.
+///
+/// # Errors
+/// `INVAL` when that is no set of pages of the code.
+pub fn prefault_code(vm: &Vm, order: &Fork) -> Result<(), Errno> {
+    let code = PageRange::around(0, order.code_bytes);
+    let told = PageSet::of_all_told(order.code_set.told(), code).ok_or(Errno::INVAL)?;
+    for range in told.iter() {
+        vm.prefault(CODE + range.start.address().get(), range.bytes());
+    }
+    Ok(())
 }
 
 /// What an [`Image`] has of sets and windows.
@@ -139,7 +154,7 @@ impl Instance {
         if is_private {
             vm.watch_registers();
             sets.prefault(vm);
-            vm.prefault(CODE, order.code_bytes);
+            prefault_code(vm, order)?;
         }
         let seed = is_private.then(|| {
             let source = Source::new(layers, sets.windows, sets.written);
@@ -148,6 +163,7 @@ impl Instance {
         Ok(Self {
             ram,
             mailbox,
+            code,
             seed,
             is_done: false,
         })

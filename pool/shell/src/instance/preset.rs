@@ -23,7 +23,7 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::instance::fork::{Attached, Difference, Instance, Sets};
+use crate::instance::fork::{Attached, Difference, Instance, Sets, prefault_code};
 use crate::instance::reset::Trouble;
 use crate::instance::source::Source;
 use crate::memory::guest_memory::{self, RoomyRam};
@@ -72,6 +72,7 @@ impl Preset {
         let mut image = Instance {
             ram: ram.mapping(),
             mailbox,
+            code: None,
             seed: Some(Box::new((source, order.state))),
             is_done: true,
         };
@@ -127,9 +128,10 @@ impl Preset {
         source.copied = difference.filled;
         let ahead = source.copied.union(&source.lent);
         guest_memory::make_private(ram, &sets.written.without(&ahead));
-        if let Some(code) = attached.code {
-            place_code(vm, self.code, code.as_fd(), order.code_bytes)?;
-        }
+        let code = attached
+            .code
+            .map(|code| place_code(vm, self.code, code.as_fd(), order.code_bytes))
+            .transpose()?;
         vm.turn(&before, &image.state)?;
         if difference.forgets_tables {
             if vm.can_prefault() {
@@ -139,10 +141,11 @@ impl Preset {
             }
         }
         sets.prefault(vm);
-        vm.prefault(CODE, order.code_bytes);
+        prefault_code(vm, order)?;
         Ok(Instance {
             ram,
             mailbox,
+            code,
             seed: Some(Box::new((source, image.state))),
             is_done: false,
         })
@@ -170,13 +173,19 @@ impl Instance {
 }
 
 /// Maps compiled code to `room`, which has its slot, or elsewhere if it is too large.
-fn place_code(vm: &mut Vm, room: Mapping, file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+fn place_code(
+    vm: &mut Vm,
+    room: Mapping,
+    file: BorrowedFd<'_>,
+    bytes: u64,
+) -> Result<Mapping, Errno> {
     if bytes <= room.bytes() {
         return guest_memory::map_code(room, file, bytes);
     }
     let code = guest_memory::code(&mut vm.arena, file, bytes)?;
     vm.take(Slot::Code)?;
-    vm.give(Slot::Code, CODE, code)
+    vm.give(Slot::Code, CODE, code)?;
+    Ok(code)
 }
 
 /// Whether `windows` can be those of a descendant of a seed with `depth` layers that are

@@ -253,9 +253,8 @@ pub fn shared(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mappi
 /// # Errors
 /// The system's.
 pub fn code(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
-    let code = arena.reserve(bytes)?;
-    map_code(code, fd, bytes)?;
-    Ok(code)
+    let room = arena.reserve(bytes)?;
+    map_code(room, fd, bytes)
 }
 
 /// Room of `bytes` for compiled code. Nobody can use it yet.
@@ -266,19 +265,20 @@ pub fn code_room(arena: &mut Arena, bytes: u64) -> Result<Mapping, Errno> {
     arena.reserve(bytes)
 }
 
-/// Maps compiled code to where there is room for it.
+/// Maps compiled code to where there is room for it. Nobody can write it, and yet it is mapped
+/// privately: some of it may be on its way, and where a mapping is shared that cannot be written
+/// the system has nobody wait (`vma_can_userfault` in `mm/userfaultfd.c`).
 ///
 /// # Errors
 /// `INVAL` when there is not enough; the system's.
-pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
     map(
         room.at(0, bytes as usize).ok_or(Errno::INVAL)?,
         bytes,
         ProtFlags::READ,
-        MapFlags::SHARED | MapFlags::FIXED,
+        MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
         Some((fd, 0)),
-    )?;
-    Ok(())
+    )
 }
 
 /// Tells the guest who it is.

@@ -24,6 +24,7 @@ impl Shell<'_> {
             written: Ranges::default(),
             changed: 0,
             read: Ranges::default(),
+            code: Ranges::default(),
         };
         if let Some(instance) = &self.instance {
             let page_map = &self.page_map;
@@ -35,6 +36,10 @@ impl Shell<'_> {
             }
             let read = page_map.all_read(ram).unwrap_or_default();
             used.read = Ranges::covering(&read);
+            if let Some(code) = instance.code {
+                let code = page_map.all_read(code).unwrap_or_default();
+                used.code = Ranges::covering(&code);
+            }
         }
         self.tell(&used)
     }
@@ -161,10 +166,11 @@ impl Shell<'_> {
         };
         let forked = forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?;
         let ram = forked.ram.address();
+        let code = forked.code.map_or(0, |code| code.address());
         self.instance = Some(forked);
         self.fork_nanoseconds = clock::monotonic() - started;
         match order.tells_addresses.is_yes() {
-            true => self.tell(&Forked { ram }),
+            true => self.tell(&Forked { ram, code }),
             false => Ok(()),
         }
     }

@@ -45,6 +45,7 @@ fn order(source: &Source, state: VcpuState) -> Fork {
         filled: ranges(&filled),
         mapped: ranges(&mapped),
         forgets_tables: Answer::No,
+        code_set: ranges(&[PageRange::of_bytes(0, LARGE_PAGE)]),
         tells_addresses: Answer::No,
     }
 }

@@ -25,7 +25,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-use self::orders::{fork_order, image, put_difference};
+use self::orders::{code_set, fork_order, image, put_difference};
 use self::told::protocol;
 pub use self::told::{Event, Parts, Report, failure, not_prepared};
 use super::account::Account;
@@ -37,7 +37,7 @@ use super::watch::{into_io, send_when_there_is_room, watch};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
 use crate::sink::Effort;
-use crate::snapshots::{Code, Frozen, Paged, Pager, Parent, Template, whole};
+use crate::snapshots::{Bases, Code, Frozen, Paged, Pager, Parent, Template, is_whole, whole};
 
 /// A shell, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
@@ -245,17 +245,18 @@ impl Shell {
         mailbox: &Mailbox,
         code: Option<&Code>,
     ) -> Result<(), PlatformError> {
-        let pager = match frozen.layer().is_whole() {
+        let pager = match is_whole(frozen) {
             true => None,
             false => self.pager(frozen).await?,
         };
-        let sets = pager
-            .as_ref()
-            .map(|pager| present(working_set, &pager.missing()));
+        let sets = pager.as_ref().map(|pager| present(working_set, pager));
         let working_set = sets.as_ref().unwrap_or(working_set);
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
         order.tells_addresses = pager.is_some().into();
-        order.code_bytes = code.map_or(0, Code::mapped_bytes);
+        if let Some(code) = code {
+            order.code_bytes = code.mapped_bytes();
+            order.code_set = code_set(code, working_set);
+        }
         let (attached, layers) = match self.image.take() {
             None => (Some(mailbox.as_fd()), frozen.layers()),
             Some(parent) => {
@@ -282,8 +283,8 @@ impl Shell {
         }
     }
 
-    /// Who brings what is missing of a seed's memory, for this shell to wait for; nobody where all
-    /// of it is there by now.
+    /// Who brings what is missing of a seed's memory and code, for this shell to wait for; nobody
+    /// where all of it is there by now.
     async fn pager(&self, frozen: &Frozen) -> Result<Option<Arc<Pager>>, PlatformError> {
         let pager = frozen.state().pager().filter(|pager| {
             // What is copied is read from the layer itself.
@@ -307,11 +308,11 @@ impl Shell {
         if packet.kind() == Some(Kind::Failed) {
             return Err(PlatformError::ShellEnded(failure(&packet)));
         }
-        let Forked { ram } = packet.message().map_err(protocol)?;
+        let Forked { ram, code } = packet.message().map_err(protocol)?;
         let Some(faults) = self.faults.clone() else {
             return Err(never_whole());
         };
-        let attached = pager.attach(faults, ram, self.process.ending());
+        let attached = pager.attach(faults, Bases { ram, code }, self.process.ending());
         self.paged = attached.map_err(|error| match error {
             Errno::CANCELED => never_whole(),
             error => PlatformError::System {
@@ -597,10 +598,12 @@ fn told_ready(packet: &Packet) -> Result<Result<Prepared, PlatformError>, Platfo
 }
 
 /// Of a working set what is there: what is missing is not to be touched before it is waited for.
-fn present(working_set: &PageSets, missing: &PageSet) -> PageSets {
+fn present(working_set: &PageSets, pager: &Pager) -> PageSets {
+    let missing = pager.missing();
     PageSets {
-        written: working_set.written.without(missing),
-        read: working_set.read.without(missing),
+        written: working_set.written.without(&missing),
+        read: working_set.read.without(&missing),
+        code: working_set.code.without(&pager.missing_code()),
         generation: working_set.generation,
     }
 }

@@ -1,11 +1,12 @@
 //! What a shell is told to become.
 
-use faasw_abi::pages::Ranges;
+use faasw_abi::pages::{PageRange, PageSet, Ranges};
 use faasw_fri::messages::{Answer, Fork, Image, Origin};
+use faasw_seedtree::limits::SET_MAX;
 use faasw_seedtree::{Difference, PageSets, Windows};
 
 use crate::error::PlatformError;
-use crate::snapshots::Frozen;
+use crate::snapshots::{Code, Frozen};
 
 /// An order to become an instance of `image`, without code and difference. Boxed: it is
 /// large, and futures hold it.
@@ -17,6 +18,7 @@ pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
         filled: Ranges::default(),
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
+        code_set: Ranges::default(),
         tells_addresses: Answer::No,
     })
 }
@@ -35,6 +37,18 @@ pub fn image(
     image.write_set = Ranges::covering(&working_set.written);
     image.read_set = Ranges::covering(&working_set.read);
     Ok(image)
+}
+
+/// Of which pages of code second-level tables are filled in advance: of all, where that is little
+/// because they are large ones. Of small ones only what is used, as far as that is known, or all
+/// would count as used at a survey.
+pub fn code_set(code: &Code, working_set: &PageSets) -> Ranges<SET_MAX> {
+    let all = PageSet::from(PageRange::around(0, code.mapped_bytes()));
+    match code.is_gathered() {
+        true => Ranges::covering(&all),
+        // Joining ranges could take in what is missing.
+        false => Ranges::of(&working_set.code.intersection(&all)).unwrap_or_default(),
+    }
 }
 
 /// Puts where a seed differs from what a shell is an image of.

@@ -6,10 +6,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use faasw_abi::pages::PageSet;
 use faasw_text::Line;
 use rustix::io::Errno;
 
-use super::{Code, CodeDigest};
+use super::{Code, CodeDigest, CodeFilling, ReadCode};
 use crate::error::PlatformError;
 
 /// What bringing code back comes to.
@@ -17,8 +18,9 @@ pub type Bringing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Where code is that is not in memory.
 pub trait CodeSource: fmt::Debug + Send + Sync {
-    /// Reads it, proven to be what was stored; nothing where it is missing or damaged.
-    fn read(&self) -> Bringing<'_, Option<Code>>;
+    /// Reads it, proven to be what was stored; nothing where it is missing or damaged. Where it is
+    /// told what of it is used `first`, the rest may come later.
+    fn read(&self, first: Option<PageSet>) -> Bringing<'_, Option<ReadCode>>;
 
     /// Has it compiled again; that need not give the same code.
     ///
@@ -45,6 +47,8 @@ struct Place {
     source: Option<Arc<dyn CodeSource>>,
     bytes: u64,
     digest: Option<CodeDigest>,
+    /// A part of what is stored was found to be damaged behind whoever had read it.
+    is_damaged: bool,
 }
 
 impl KeptCode {
@@ -59,6 +63,7 @@ impl KeptCode {
                 digest: None,
                 stays: Some(code),
                 source: None,
+                is_damaged: false,
             }),
             bringing: tokio::sync::Mutex::default(),
         }
@@ -80,6 +85,7 @@ impl KeptCode {
                 source: Some(source),
                 bytes,
                 digest: Some(digest),
+                is_damaged: false,
             }),
             bringing: tokio::sync::Mutex::default(),
         }
@@ -91,6 +97,7 @@ impl KeptCode {
             let mut place = self.place();
             place.source = Some(source);
             place.digest = Some(digest);
+            place.is_damaged = false;
             place.stays.take()
         };
         // It may be unmapped by that.
@@ -103,10 +110,20 @@ impl KeptCode {
         self.place().stays.is_none()
     }
 
-    /// The code, if it is in memory.
+    /// The code, if all of it is in memory.
     #[must_use]
     pub fn in_memory(&self) -> Option<Arc<Code>> {
+        self.coming().filter(|code| code.is_whole())
+    }
+
+    /// The code, if it is in memory or on its way there.
+    fn coming(&self) -> Option<Arc<Code>> {
         self.place().here.upgrade()
+    }
+
+    /// What is stored was found to be damaged: it is compiled again when it is needed next.
+    pub fn found_damaged(&self) {
+        self.place().is_damaged = true;
     }
 
     /// The code; brought back once, however many want it, if it is not in memory.
@@ -114,22 +131,51 @@ impl KeptCode {
     /// # Errors
     /// When it can neither be read nor compiled again.
     pub async fn get(&self) -> Result<Arc<Code>, PlatformError> {
+        let (code, rest) = self.get_in_parts(None).await?;
+        // Where nobody is told what is used first, all of it is read.
+        debug_assert!(rest.is_none());
+        Ok(code)
+    }
+
+    /// The same for somebody who can have what it is used by wait: with what is used `first`, the
+    /// rest may have to be brought yet, by whoever gets what brings it.
+    ///
+    /// # Errors
+    /// As [`KeptCode::get`].
+    pub async fn get_in_parts(
+        &self,
+        first: Option<PageSet>,
+    ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
         if let Some(code) = self.in_memory() {
-            return Ok(code);
+            return Ok((code, None));
         }
         let _bringing = self.bringing.lock().await;
-        if let Some(code) = self.in_memory() {
-            return Ok(code);
+        // What another is bringing is waited for; unless they give up.
+        if let Some(code) = self.coming()
+            && code.whole().await
+        {
+            return Ok((code, None));
         }
-        let source = self.place().source.clone();
+        let (source, is_damaged) = {
+            let place = self.place();
+            (place.source.clone(), place.is_damaged)
+        };
         let Some(source) = source else {
             return Err(PlatformError::CodeGone("it is nowhere".to_owned()));
         };
-        let code = match source.read().await {
-            Some(code) => Arc::new(code),
+        let read = match is_damaged {
+            true => None,
+            false => source.read(first).await,
+        };
+        let (code, rest) = match read {
+            Some(ReadCode { code, rest }) => (Arc::new(code), rest),
             None => {
                 let compiled = source.compile().await;
-                compiled.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))?
+                let code =
+                    compiled.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))?;
+                // It was stored anew, or is found to be damaged once more.
+                self.place().is_damaged = false;
+                (code, None)
             }
         };
         // It may be other code than before; where it was compiled, all of it is looked at.
@@ -143,7 +189,7 @@ impl KeptCode {
         place.bytes = code.bytes();
         place.digest = digest;
         drop(place);
-        Ok(code)
+        Ok((code, rest))
     }
 
     /// Size of the artifact, in bytes.
@@ -192,7 +238,11 @@ impl KeptCode {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use super::super::pieces::Pieces;
+    use super::super::read::Stored;
+    use super::super::read::tests::InMemory;
     use super::*;
+    use faasw_abi::pages::PageRange;
 
     /// Has this artifact, unless it is damaged; compiles to another one.
     #[derive(Debug, Default)]
@@ -203,12 +253,17 @@ mod tests {
     }
 
     impl CodeSource for Disk {
-        fn read(&self) -> Bringing<'_, Option<Code>> {
-            Box::pin(async {
+        fn read(&self, first: Option<PageSet>) -> Bringing<'_, Option<ReadCode>> {
+            Box::pin(async move {
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 let sound = !self.is_damaged;
-                sound.then(|| Code::copy_of(&self.artifact).unwrap())
+                sound.then(|| {
+                    let artifact = self.artifact.clone();
+                    let (bytes, pieces) = (artifact.len() as u64, Pieces::of(&artifact));
+                    let stored = Stored::new(Box::new(InMemory(artifact)), bytes, pieces);
+                    stored.unwrap().load(first.as_ref()).unwrap()
+                })
             })
         }
 
@@ -272,5 +327,64 @@ mod tests {
         let gone = KeptCode::stored(disk(b"nothing", true), 4, known, None);
         let error = gone.get().await.unwrap_err();
         assert!(error.to_string().contains("no module"), "{error}");
+    }
+
+    /// Code of so many bytes, no two pages of which are the same.
+    fn large(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| (at / 4096 + at % 251) as u8).collect()
+    }
+
+    #[tokio::test]
+    async fn who_can_have_guests_wait_gets_code_before_all_others() {
+        let artifact = large(4 << 20);
+        let disk = disk(&artifact, false);
+        let known = Code::copy_of(&artifact).unwrap().digest().unwrap();
+        let kept = Arc::new(KeptCode::stored(disk.clone(), 4 << 20, known, None));
+        let first = PageSet::from(PageRange::of_bytes(1 << 20, 2 << 20));
+        let (code, rest) = kept.get_in_parts(Some(first.clone())).await.unwrap();
+        let rest = rest.unwrap();
+        assert!(!code.is_whole() && kept.in_memory().is_none());
+        assert_eq!(kept.digest().unwrap(), known);
+        let other = {
+            let (kept, first) = (kept.clone(), first.clone());
+            tokio::spawn(async move { kept.get_in_parts(Some(first)).await.unwrap() })
+        };
+        tokio::task::yield_now().await;
+        while rest.fill_next().unwrap() {
+            assert!(!other.is_finished());
+        }
+        rest.finish().unwrap();
+        let (other, none) = other.await.unwrap();
+        assert!(Arc::ptr_eq(&code, &other) && none.is_none());
+        assert!(code.is_whole() && code.read().unwrap() == artifact);
+        assert_eq!(disk.reads.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn what_one_gives_up_another_reads_and_what_was_found_damaged_nobody() {
+        let artifact = large(4 << 20);
+        let disk = disk(&artifact, false);
+        let known = Code::copy_of(&artifact).unwrap().digest().unwrap();
+        let kept = Arc::new(KeptCode::stored(disk.clone(), 4 << 20, known, None));
+        let first = Some(PageSet::from(PageRange::around(0, 1)));
+        let (gone, rest) = kept.get_in_parts(first.clone()).await.unwrap();
+        let other = {
+            let kept = kept.clone();
+            tokio::spawn(async move { kept.get().await.unwrap() })
+        };
+        tokio::task::yield_now().await;
+        drop(rest);
+        let other = other.await.unwrap();
+        assert!(gone.has_failed() && other.is_whole() && !Arc::ptr_eq(&gone, &other));
+        drop((gone, other));
+        kept.found_damaged();
+        let (code, rest) = kept.get_in_parts(first).await.unwrap();
+        assert!(rest.is_none());
+        assert_eq!(code.read().unwrap(), b"compiled again");
+        assert_eq!(disk.reads.load(Ordering::Relaxed), 2);
+        // What was compiled is stored in its place.
+        drop(code);
+        let code = kept.get().await.unwrap();
+        assert!(code.read().unwrap() == artifact);
     }
 }

@@ -1,36 +1,46 @@
 //! Compiled code: an artifact of the compile helper in a sealed file.
 //!
 //! `pieces`: the parts by which it is known and verified; `read`: from disk into memory;
-//! `kept`: what a function has of code that may have left memory.
+//! `filling`: the rest of it, while guests run; `progress`: who waits for that; `kept`: what a
+//! function has of code that may have left memory.
 
+mod filling;
 mod kept;
 mod pieces;
+mod progress;
 mod read;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
 use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
-use faasw_seedtree::memory_file;
+use faasw_seedtree::{memory_file, reopen_read_only};
 
+pub use self::filling::CodeFilling;
 pub use self::kept::{Bringing, CodeSource, KeptCode};
 use self::pieces::PIECE;
 pub use self::pieces::{CodeDigest, Pieces};
-pub use self::read::{CodeError, open_code};
+use self::progress::Progress;
+pub use self::read::{CodeError, ReadCode, open_code};
 
 use super::large_pages::gather;
 
-/// Compiled code that nobody can change any more.
+/// Compiled code that nobody can change any more. Some of it may still be on its way.
 #[derive(Debug)]
 pub struct Code {
     file: OwnedFd,
     bytes: u64,
-    /// What the file takes of memory, in bytes.
-    held_bytes: u64,
+    /// What the file takes of memory, in bytes; what it will take, as long as some is missing.
+    held_bytes: AtomicU64,
     tells_state: bool,
     pieces: OnceLock<Pieces>,
+    /// Whether it is in large pages, as far as the host gives any.
+    is_gathered: AtomicBool,
+    /// How far its reading is, where it was told before it was whole.
+    coming: Option<Arc<Progress>>,
 }
 
 impl Code {
@@ -42,29 +52,75 @@ impl Code {
         memory_file("faasw-code")
     }
 
-    /// Seals a file that an artifact was written into.
+    /// Seals a file that an artifact was written into. It stays in the pages that it is in.
     ///
     /// # Errors
     /// `FBIG` when the artifact is larger than a guest can have or empty; the system's.
     pub fn seal(file: OwnedFd) -> Result<Self, Errno> {
-        /// As stat(2) counts, whatever the file's own blocks are.
-        const BLOCK: u64 = 512;
         let bytes = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
-        if bytes == 0 || bytes > CODE_MAX {
-            return Err(Errno::FBIG);
-        }
-        // Guests map large pages.
-        rustix::fs::ftruncate(&file, bytes.next_multiple_of(LARGE_PAGE))?;
-        gather(&file, 0, bytes.next_multiple_of(LARGE_PAGE));
+        give_room(&file, bytes)?;
         faasw_seedtree::seal(&file)?;
-        let blocks = u64::try_from(rustix::fs::fstat(&file)?.st_blocks).unwrap_or(0);
+        Self::of(&file, bytes, None)
+    }
+
+    /// That in a file to which no guest is to write. Where it is still `coming`, whoever fills the
+    /// file has its own descriptor.
+    fn of(file: &OwnedFd, bytes: u64, coming: Option<Arc<Progress>>) -> Result<Self, Errno> {
+        let held_bytes = match coming {
+            None => blocks(file)?,
+            Some(_) => bytes.next_multiple_of(LARGE_PAGE),
+        };
         Ok(Self {
-            file,
+            file: reopen_read_only(file)?,
             bytes,
-            held_bytes: blocks.saturating_mul(BLOCK),
+            held_bytes: held_bytes.into(),
             tells_state: false,
             pieces: OnceLock::new(),
+            is_gathered: AtomicBool::new(false),
+            coming,
         })
+    }
+
+    /// Whether all of it is there, and its file is sealed. Until then nobody is to have it who
+    /// does not wait for what is missing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let coming = self.coming.as_ref();
+        coming.is_none_or(|coming| coming.outcome() == Some(true))
+    }
+
+    /// Whether some of it will never be there: nothing is to run with it.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let coming = self.coming.as_ref();
+        coming.is_some_and(|coming| coming.outcome() == Some(false))
+    }
+
+    /// Waits until all of it is there; says whether it is, or never will be.
+    pub async fn whole(&self) -> bool {
+        match &self.coming {
+            Some(coming) => coming.ended().await,
+            None => true,
+        }
+    }
+
+    /// Gathers it into large pages, which guests map, once all of it is there. Where it is in such
+    /// it cannot be told any more which small ones are used. It blocks, for a third of a
+    /// millisecond for each of them.
+    pub fn gather(&self) {
+        if !self.is_whole() || self.is_gathered.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        gather(&self.file, 0, self.mapped_bytes());
+        if let Ok(held_bytes) = blocks(&self.file) {
+            self.held_bytes.store(held_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was gathered.
+    #[must_use]
+    pub fn is_gathered(&self) -> bool {
+        self.is_gathered.load(Ordering::Relaxed)
     }
 
     /// An artifact that is in memory already.
@@ -110,7 +166,7 @@ impl Code {
     /// What it takes of memory, in bytes: more than it has where that is in large pages.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        self.held_bytes
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// What it is known by: nothing that was made with other code is to run with this. Where it
@@ -160,6 +216,25 @@ impl Code {
         }
         Ok(())
     }
+}
+
+/// Makes a file as large as a guest maps it: whole large pages.
+///
+/// # Errors
+/// `FBIG` when the artifact is larger than a guest can have or empty; the system's.
+fn give_room(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
+    if bytes == 0 || bytes > CODE_MAX {
+        return Err(Errno::FBIG);
+    }
+    rustix::fs::ftruncate(file, bytes.next_multiple_of(LARGE_PAGE))
+}
+
+/// Bytes of memory that a file takes.
+fn blocks(file: &OwnedFd) -> Result<u64, Errno> {
+    /// As stat(2) counts, whatever the file's own blocks are.
+    const BLOCK: u64 = 512;
+    let blocks = rustix::fs::fstat(file)?.st_blocks;
+    Ok(u64::try_from(blocks).unwrap_or(0).saturating_mul(BLOCK))
 }
 
 impl AsFd for Code {

@@ -1,9 +1,11 @@
 //! The pieces of an artifact, by whose digests it is known.
 
+use faasw_abi::memory_map::PAGE;
+use faasw_seedtree::limits::CODE_UNIT;
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of each piece of an artifact, but for the last.
-pub const PIECE: usize = 1 << 20;
+pub const PIECE: usize = CODE_UNIT.get() as usize * PAGE as usize;
 
 /// What code is known by: a digest of its size and of its pieces' digests.
 pub type CodeDigest = [u8; 32];
@@ -54,8 +56,8 @@ impl Pieces {
     }
 }
 
-/// SHA-256, which processors of today have instructions for: 1 MiB takes half of what reading
-/// it from a disk does.
+/// SHA-256, which processors of today have instructions for: it takes half of what reading from a
+/// disk does.
 pub(super) fn digest(piece: &[u8]) -> [u8; 32] {
     Sha256::digest(piece).into()
 }

@@ -1,4 +1,4 @@
-//! The bytes of format 1, which stand in files: whoever changes them changes the format.
+//! The bytes of format 2, which stand in files: whoever changes them changes the format.
 
 use std::mem::offset_of;
 
@@ -22,7 +22,7 @@ macro_rules! pinned {
 }
 
 pinned! {
-    FORMAT => 1,
+    FORMAT => 2,
     MAGIC.len() => 8,
     PREFIX => 4096,
     CHUNK => 65536,
@@ -62,7 +62,7 @@ pinned! {
     offset_of!(Fixed, written) => 160,
     offset_of!(Fixed, read) => 164,
     offset_of!(Fixed, chunks) => 168,
-    offset_of!(Fixed, unused) => 172,
+    offset_of!(Fixed, code) => 172,
 
     size_of::<PageRange>() => 8,
     offset_of!(PageRange, start) => 0,

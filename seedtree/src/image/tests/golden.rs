@@ -10,7 +10,7 @@ use super::*;
 
 /// All of them. A new one is one line here, and
 /// `cargo test -p faasw-seedtree -- --ignored writes_golden_images`.
-const FORMATS: &[u32] = &[1];
+const FORMATS: &[u32] = &[1, 2];
 
 const PARTS: [&str; 2] = ["parent", "child"];
 
@@ -58,6 +58,7 @@ fn made() -> [Node; 2] {
         written: vec![page(at + 22)],
         changed: 1,
         read: vec![page(at + 2), page(at + 30)],
+        code: vec![page(0), PageRange::of_bytes(64 * PAGE, 96 * PAGE)],
     };
     child.working_set().learn(0, &used, RAM);
     [parent, Arc::new(child)]
@@ -125,6 +126,7 @@ fn images_of_this_format_are_loaded_as_they_were_made_and_all_others_refused() {
             assert_eq!(times[0], times[1]);
             let [before, now] = [&made, &again].map(|node| node.working_set().current());
             assert_eq!((&before.written, &before.read), (&now.written, &now.read));
+            assert_eq!(before.code, now.code);
             parent = Some(again);
         }
     }
