@@ -83,17 +83,15 @@ impl Function {
         let function = Arc::downgrade(self);
         seeds.runtime().spawn(async move {
             let _turn = makings.ahead_of_requests().await;
-            let Some((made, code)) = function.upgrade().and_then(|function| {
+            let Some(made) = function.upgrade().and_then(|function| {
                 let is_there = function.frozen().is_some();
-                let code = function.version().code().clone();
                 (!is_there && function.seeds().is_half_empty())
-                    .then(|| (function.seeds().ask(function.key(), For::Now), code))
+                    .then(|| function.seeds().ask(function.key(), For::Now))
             }) else {
                 return;
             };
-            // After a start what it descends from may have to come first: its code need not wait for
-            // that, and can take longest. It is told in the log why it was not made.
-            let _ = tokio::join!(made, code.get());
+            // It is told in the log why it was not made.
+            let _ = made.await;
         });
     }
 }
