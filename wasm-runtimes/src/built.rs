@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "674942526788e11799713c9d81499d83e1930efe9f38b3201b1df1c9eb81a3aa";
+    "1c5b8cd5f0d50888447d42c0683b08f4d65ce5e194d9093914f586cd5f85e956";
 
 /// Its size in bytes.
-pub(crate) const JS_BYTES: u64 = 2185068;
+pub(crate) const JS_BYTES: u64 = 2193462;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =

@@ -46,8 +46,8 @@ thread_local! {
     static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The method and the URL of a request.
-pub(crate) fn head(request: &IncomingRequest) -> (String, String) {
+/// The method of a request.
+pub(crate) fn method(request: &IncomingRequest) -> String {
     let method = match request.method() {
         Method::Get => "GET",
         Method::Head => "HEAD",
@@ -58,9 +58,14 @@ pub(crate) fn head(request: &IncomingRequest) -> (String, String) {
         Method::Options => "OPTIONS",
         Method::Trace => "TRACE",
         Method::Patch => "PATCH",
-        Method::Other(other) => return (other, url(request)),
+        Method::Other(other) => return other,
     };
-    (method.to_owned(), url(request))
+    method.to_owned()
+}
+
+/// The URL of the request under way. Four calls and a parser: many handlers never ask.
+pub(crate) fn request_url(ctx: &Ctx<'_>) -> Result<String> {
+    with(|exchange| url(&exchange.request)).ok_or_else(|| no_request(ctx))
 }
 
 fn url(request: &IncomingRequest) -> String {
@@ -224,19 +229,7 @@ pub(crate) fn respond(
     pairs: &[(String, String)],
     body: Body<'_>,
 ) -> Result<bool> {
-    let fields = Fields::new();
-    for (name, value) in pairs {
-        // A field's value is bytes, which are characters to scripts.
-        let bytes: Vec<u8> = value.chars().map(|character| character as u8).collect();
-        // Such as `connection`, which is the node's: left out, as by other servers.
-        if matches!(
-            fields.append(name, &bytes),
-            Err(HeaderError::InvalidSyntax | HeaderError::Immutable)
-        ) {
-            let what = format!("{name:?} is no header field that a response can have");
-            return Err(Exception::throw_type(ctx, &what));
-        }
-    }
+    let fields = fields_of(ctx, pairs)?;
     let begun = with(|exchange| {
         let out = exchange.out.take()?;
         let response = OutgoingResponse::new(fields);
@@ -263,6 +256,31 @@ pub(crate) fn respond(
         Some(is_there)
     });
     Ok(begun.flatten().unwrap_or(false))
+}
+
+fn fields_of(ctx: &Ctx<'_>, pairs: &[(String, String)]) -> Result<Fields> {
+    // A field's value is bytes, which are characters to scripts.
+    let bytes = |value: &str| value.chars().map(|character| character as u8).collect();
+    let list: Vec<(String, Vec<u8>)> = pairs
+        .iter()
+        .map(|(name, value)| (name.clone(), bytes(value)))
+        .collect();
+    // One call for all of them, where there is nothing wrong with any.
+    if let Ok(fields) = Fields::from_list(&list) {
+        return Ok(fields);
+    }
+    let fields = Fields::new();
+    for (name, value) in &list {
+        // Such as `connection`, which is the node's: left out, as by other servers.
+        if matches!(
+            fields.append(name, value),
+            Err(HeaderError::InvalidSyntax | HeaderError::Immutable)
+        ) {
+            let what = format!("{name:?} is no header field that a response can have");
+            return Err(Exception::throw_type(ctx, &what));
+        }
+    }
+    Ok(fields)
 }
 
 /// What a response's body is.

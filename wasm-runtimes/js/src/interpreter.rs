@@ -16,6 +16,7 @@ use crate::{
     },
     event_loop,
     exchange::{self, Exchange},
+    memory::Memory,
     modules, native, random, script_error,
 };
 
@@ -94,7 +95,7 @@ fn interpreter() -> &'static Interpreter {
 
 /// Makes the interpreter.
 pub(crate) fn begin() {
-    let runtime = Runtime::new().expect("a runtime");
+    let runtime = Runtime::new_with_alloc(Memory).expect("a runtime");
     // Nothing is collected before a request: a collection writes to pages that all share.
     runtime.set_gc_threshold(usize::MAX);
     runtime.set_max_stack_size(STACK);
@@ -232,11 +233,11 @@ pub(crate) fn handle(request: IncomingRequest, out: ResponseOutparam) {
     event_loop::start_clock();
     let threshold = interpreter.allocated.get() + interpreter.allocated.get() / 2 + UNCOLLECTED;
     interpreter.runtime.set_gc_threshold(threshold);
-    let (method, url) = exchange::head(&request);
+    let method = exchange::method(&request);
     exchange::begin(Exchange::new(request, out));
     interpreter.context.with(|ctx| {
         let dispatched = interpreter.hooks.dispatch.get(&ctx);
-        let dispatched = dispatched.and_then(|hook| hook.call::<_, ()>((method, url)));
+        let dispatched = dispatched.and_then(|hook| hook.call::<_, ()>((method,)));
         if let Err(error) = dispatched {
             // Only what is built in could have thrown it, or memory was out.
             exchange::fail(&CaughtError::from_error(&ctx, error).to_string());

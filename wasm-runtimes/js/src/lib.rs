@@ -12,6 +12,7 @@ mod event_loop;
 mod exchange;
 mod forms;
 mod interpreter;
+mod memory;
 mod modules;
 mod native;
 mod random;

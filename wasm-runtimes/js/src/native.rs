@@ -10,7 +10,7 @@ use rquickjs::{
 use crate::{
     crypto, event_loop,
     exchange::{self, Body},
-    forms, random, text, urls,
+    forms, memory, random, text, urls,
 };
 
 type Bytes<'js> = TypedArray<'js, u8>;
@@ -49,6 +49,11 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     all.set("fieldName", Func::from(field_name))?;
     all.set("fieldValue", Func::from(field_value))?;
     all.set("headers", Func::from(exchange::headers))?;
+    all.set(
+        "requestUrl",
+        Func::from(|ctx: Ctx<'js>| exchange::request_url(&ctx)),
+    )?;
+    all.set("ranOut", Func::from(memory::ran_out))?;
     all.set(
         "receive",
         Func::from(|ctx: Ctx<'js>| exchange::receive(&ctx)),

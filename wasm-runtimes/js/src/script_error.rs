@@ -2,7 +2,7 @@
 
 use rquickjs::{CaughtError, Coerced, Ctx, FromJs, Value};
 
-use crate::{bindings::exports::faasw::engine::script::Error, interpreter};
+use crate::{bindings::exports::faasw::engine::script::Error, interpreter, memory};
 
 /// An error of no file.
 pub(crate) fn plain(message: &str) -> Error {
@@ -38,6 +38,9 @@ pub(crate) fn of(ctx: &Ctx<'_>, error: rquickjs::Error) -> Error {
                 line: place.map(|(_, line)| line),
                 stack,
             }
+        }
+        CaughtError::Value(value) if value.is_null() && memory::ran_out() => {
+            plain("out of memory: what the script does first reached the function's memory limit")
         }
         CaughtError::Value(value) => {
             let shown = interpreter::describe(ctx, value).unwrap_or_default();

@@ -162,23 +162,60 @@ delete Body.prototype.fork;
 
 const HAS_NO_BODY = new Set(["GET", "HEAD"]);
 
+// What a request's options can be (Fetch Standard, section 5.4).
+const OPTIONS = {
+  mode: ["same-origin", "no-cors", "cors", "navigate"],
+  credentials: ["omit", "same-origin", "include"],
+  cache: ["default", "no-store", "reload", "no-cache", "force-cache", "only-if-cached"],
+  redirect: ["follow", "error", "manual"],
+  referrerPolicy: [
+    "", "no-referrer", "no-referrer-when-downgrade", "same-origin", "origin", "strict-origin", "origin-when-cross-origin",
+    "strict-origin-when-cross-origin", "unsafe-url",
+  ],
+};
+
+// Those of `init` that are given, each read once.
+function optionsOf(init) {
+  const options = {};
+  for (const [name, values] of Object.entries(OPTIONS)) {
+    const given = init[name];
+    if (given === undefined) continue;
+    const value = String(given);
+    if (!values.includes(value)) throw new TypeError(`${JSON.stringify(value)} is no ${name} of a request`);
+    options[name] = value;
+  }
+  // A document's, and no script's.
+  if (options.mode === "navigate") throw new TypeError("a request is not made with the mode navigate");
+  for (const name of ["referrer", "integrity"]) {
+    const given = init[name];
+    if (given !== undefined) options[name] = String(given);
+  }
+  const { keepalive } = init;
+  if (keepalive !== undefined) options.keepalive = !!keepalive;
+  return options;
+}
+
 class Request extends Body {
   #method;
   #url;
   #headers;
   #incoming;
-  #init;
+  #options;
   #signal;
   constructor(input, init = {}, url = undefined) {
     if (input === token) {
-      // What came: `init` is its method.
+      // What came: `init` is its method, and its URL is asked for when somebody else does.
       super(HAS_NO_BODY.has(init) ? null : incoming);
       this.#incoming = incoming;
       this.#method = init;
       this.#url = url;
       return;
     }
-    init ??= {};
+    if (init === null) init = {};
+    else if (typeof init !== "object" && typeof init !== "function") throw new TypeError("a request's second argument is an object");
+    const { signal } = init;
+    if (signal !== undefined && signal !== null && !(signal instanceof AbortSignal)) throw new TypeError("the signal is no AbortSignal");
+    const options = optionsOf(init);
     const from = input instanceof Request ? input : null;
     const to = from === null ? new URL(input) : null;
     if (to !== null && (to.username !== "" || to.password !== "")) throw new TypeError("a request's URL has no user and no password");
@@ -201,34 +238,43 @@ class Request extends Body {
     }
     super(source);
     this.#method = method;
-    this.#url = from === null ? to.href : from.#url;
+    this.#url = from === null ? to.href : from.url;
     this.#headers = headers;
-    this.#init = { ...from?.#init, ...init };
-    this.#signal = init.signal ?? from?.signal;
+    this.#options = from === null ? options : { ...from.#options, ...options };
+    // Null: it follows none, not that of the other request either.
+    if (signal !== null) this.#signal = signal ?? from?.signal;
   }
   get method() { return this.#method; }
-  get url() { return this.#url; }
+  get url() {
+    if (this.#url === undefined) {
+      this.#incoming.check();
+      this.#url = native.requestUrl();
+    }
+    return this.#url;
+  }
   get headers() { return (this.#headers ??= lazyHeaders(this.#incoming)); }
   get signal() { return (this.#signal ??= new AbortController().signal); }
-  get redirect() { return this.#init?.redirect ?? "follow"; }
-  get mode() { return this.#init?.mode ?? "cors"; }
-  get credentials() { return this.#init?.credentials ?? "same-origin"; }
-  get cache() { return this.#init?.cache ?? "default"; }
-  get referrer() { return this.#init?.referrer ?? "about:client"; }
-  get referrerPolicy() { return this.#init?.referrerPolicy ?? ""; }
-  get integrity() { return this.#init?.integrity ?? ""; }
-  get keepalive() { return !!this.#init?.keepalive; }
+  get redirect() { return this.#options?.redirect ?? "follow"; }
+  get mode() { return this.#options?.mode ?? "cors"; }
+  get credentials() { return this.#options?.credentials ?? "same-origin"; }
+  get cache() { return this.#options?.cache ?? "default"; }
+  get referrer() { return this.#options?.referrer ?? "about:client"; }
+  get referrerPolicy() { return this.#options?.referrerPolicy ?? ""; }
+  get integrity() { return this.#options?.integrity ?? ""; }
+  get keepalive() { return this.#options?.keepalive ?? false; }
   get destination() { return ""; }
   get duplex() { return "half"; }
   clone() {
     const source = fork.call(this);
-    const copy = new Request(this.#url, { method: this.#method, headers: this.headers, signal: this.#signal });
+    const copy = new Request(this.url, { method: this.#method, headers: this.headers, signal: this.#signal });
+    copy.#options = this.#options;
     return source === null ? copy : Request.#with(copy, source);
   }
   static #with(request, source) {
     const type = request.headers;
-    const copy = new Request(request.#url, { method: request.#method === "GET" || request.#method === "HEAD" ? "POST" : request.#method, headers: type, body: source, duplex: "half" });
+    const copy = new Request(request.url, { method: request.#method === "GET" || request.#method === "HEAD" ? "POST" : request.#method, headers: type, body: source, duplex: "half" });
     copy.#method = request.#method;
+    copy.#options = request.#options;
     copy.#headers = type;
     copy.#signal = request.#signal;
     return copy;
@@ -277,6 +323,7 @@ class Response extends Body {
     const response = new Response();
     response.#status = 0;
     response.#type = "error";
+    response.#headers = fix(new Headers());
     return response;
   }
   static json(value, init) {
@@ -288,7 +335,9 @@ class Response extends Body {
   }
   static redirect(url, status = 302) {
     if (![301, 302, 303, 307, 308].includes(status)) throw new RangeError(`${String(status)} is no status of a redirect`);
-    return new Response(null, { status, headers: { location: new URL(url).href } });
+    const response = new Response(null, { status, headers: { location: new URL(url).href } });
+    fix(response.#headers);
+    return response;
   }
   get status() { return this.#status; }
   get statusText() { return this.#statusText; }
@@ -305,8 +354,12 @@ class Response extends Body {
   get redirected() { return false; }
   clone() {
     const source = fork.call(this);
-    const copy = new Response(source, { status: this.#status, statusText: this.#statusText });
+    const copy = new Response(source);
+    copy.#status = this.#status;
+    copy.#statusText = this.#statusText;
+    copy.#type = this.#type;
     copy.#headers = new Headers(this.headers);
+    if (isFixed(this.headers)) fix(copy.#headers);
     return copy;
   }
 }

@@ -12,6 +12,8 @@ const UNTOLD = "an error that cannot be told";
 // Errors within errors are told some levels deep.
 function describe(error, depth = 8) {
   try {
+    // Where there was no room for an error, this is what was thrown.
+    if (error === null && native.ranOut()) return "InternalError: out of memory";
     if (!(error instanceof Error)) return inspect(error).toWellFormed();
     const stack = frames(error.stack);
     let text = String(error) + (stack === "" ? "" : "\n" + stack);

@@ -2,6 +2,13 @@
 
 let fieldsOf;
 let lazyHeaders;
+let fix;
+let isFixed;
+
+// As interfaces of the web do where they are called with fewer arguments than they need.
+function needs(count, given) {
+  if (given < count) throw new TypeError(`${count === 1 ? "an argument is" : `${count} arguments are`} needed, and there ${given === 1 ? "is 1" : `are ${given}`}`);
+}
 
 class Headers {
   // Names are in lower case; null while what a request came with was not asked for.
@@ -29,6 +36,12 @@ class Headers {
   }
   static inside() {
     fieldsOf = (headers) => headers.#all();
+    isFixed = (headers) => headers.#isFixed;
+    // From now on scripts cannot change them.
+    fix = (headers) => {
+      headers.#isFixed = true;
+      return headers;
+    };
     lazyHeaders = (incoming) => {
       const headers = new Headers();
       headers.#list = null;
@@ -49,15 +62,18 @@ class Headers {
     return this.#list;
   }
   append(name, value) {
+    needs(2, arguments.length);
     name = native.fieldName(String(name));
     value = native.fieldValue(String(value));
     this.#change().push([name, value]);
   }
   delete(name) {
+    needs(1, arguments.length);
     name = native.fieldName(String(name));
     this.#list = this.#change().filter((pair) => pair[0] !== name);
   }
   get(name) {
+    needs(1, arguments.length);
     name = native.fieldName(String(name));
     let found = null;
     for (const pair of this.#all()) {
@@ -69,10 +85,12 @@ class Headers {
     return this.#all().filter((pair) => pair[0] === "set-cookie").map((pair) => pair[1]);
   }
   has(name) {
+    needs(1, arguments.length);
     name = native.fieldName(String(name));
     return this.#all().some((pair) => pair[0] === name);
   }
   set(name, value) {
+    needs(2, arguments.length);
     name = native.fieldName(String(name));
     value = native.fieldValue(String(value));
     const list = this.#change();

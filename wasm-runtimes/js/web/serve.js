@@ -184,7 +184,7 @@ function answer(response) {
   endIfAllIsDone();
 }
 
-function dispatch(method, url) {
+function dispatch(method, url = undefined) {
   isAnswered = false;
   beginIncoming();
   let given;
