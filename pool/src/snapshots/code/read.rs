@@ -22,9 +22,12 @@ use super::pieces::{PIECE, Pieces, digest};
 use super::progress::Progress;
 use super::{Code, give_room};
 
-/// Who reads, verifies and copies pieces at once: while one does the one, the other does the
-/// other. More do not make a disk quicker, and a request that waits has others beside it.
-const READERS: usize = 2;
+/// Who reads, verifies and copies pieces at once at most: while one waits for the disk others verify,
+/// and pieces that are used lie apart, so that a disk takes more time to answer than to read.
+const READERS: usize = 4;
+
+/// For so many reads there is one.
+const READS_EACH: usize = 2;
 
 /// Pages that are read at once at most: 1 MiB. With more a disk is no quicker.
 const READ: u32 = 256;
@@ -179,7 +182,7 @@ impl Stored {
         Ok(())
     }
 
-    /// Brings all of these pages, which are whole pieces, by two threads where there are many.
+    /// Brings all of these pages, which are whole pieces, by several threads where there are many.
     ///
     /// # Errors
     /// As [`Stored::bring`].
@@ -196,7 +199,7 @@ impl Stored {
             }
             Ok(())
         };
-        let readers = READERS.min(runs.len());
+        let readers = READERS.min(runs.len().div_ceil(READS_EACH));
         thread::scope(|scope| {
             let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
             let mut done = work();
