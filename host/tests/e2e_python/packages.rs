@@ -4,6 +4,8 @@ use std::{
     collections::{BTreeMap, HashSet},
     io::Read as _,
     sync::LazyLock,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use faasw::{FunctionOptions, WarmUpRequest};
@@ -221,9 +223,21 @@ def handler(request):
 pub fn files_have_changed_with_a_new_version() {
     let app = "from flask import Flask\napp = Flask(__name__)";
     let mut tags = HashSet::new();
+    let second = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
+    let mut last = 0;
     for text in ["v1", "v2"] {
+        // Files are dated to the second.
+        while second() <= last {
+            thread::sleep(Duration::from_millis(10));
+        }
         let upload = with_packages(&[("app.py", app), ("static/a.txt", text)], FLASK);
         BENCH.deploy("static", &upload, FunctionOptions::default());
+        last = second();
         let answer = BENCH.get("/static/static/a.txt");
         assert_eq!(answer.body, text);
         let tag = answer.headers.iter().find(|(name, _)| name == "etag");
