@@ -24,9 +24,9 @@ use std::{
 
 use bytes::Bytes;
 use common::time_limit;
-use e2e::bundle;
 use e2e::chance::{self, number, up_to};
 use e2e::process::{Running, get};
+use e2e::{bundle, until};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 use fastrand::Rng;
 
@@ -52,15 +52,6 @@ fn images(data_dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
         !name.starts_with('.')
     };
     entries.map(|entry| entry.path()).partition(is_whole)
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A script and a module, whose versions give these answers.

@@ -20,11 +20,11 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
-use common::{raw, time_limit};
-use e2e::{Bench, bundle, chance, limits};
+use common::raw;
+use e2e::{Bench, bundle, chance, limits, until};
 use faasw::{Event, FunctionOptions, Isa, Node, NodeBuilder};
 use fastrand::Rng;
 use tempfile::TempDir;
@@ -109,15 +109,6 @@ fn numbered(number: usize) -> Vec<u8> {
 
 fn answer(number: usize) -> String {
     format!("hello from {number:03}\n")
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Its data directory is free again.

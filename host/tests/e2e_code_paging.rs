@@ -21,11 +21,10 @@ use std::{
         Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use common::time_limit;
-use e2e::{Bench, chance, limits};
+use e2e::{Bench, chance, limits, until};
 use faasw::{Event, FunctionOptions, Node, NodeBuilder, SeedInfo};
 use fastrand::Rng;
 use tempfile::TempDir;
@@ -249,15 +248,6 @@ impl Disk {
         let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
         files.sort();
         files
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

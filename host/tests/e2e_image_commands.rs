@@ -17,13 +17,12 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Output,
-    time::{Duration, Instant},
 };
 
-use common::time_limit;
 use e2e::{
     Bench, bundle, limits,
     process::{Running, faasw, get},
+    until,
 };
 use faasw::{FunctionOptions, Node, NodeBuilder};
 use serde_json::Value;
@@ -119,15 +118,6 @@ impl Place {
         let file = self.path(&format!("{name}.faasw"));
         self.says(&["image", "export", name, "-o", file.to_str().unwrap()]);
         file
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

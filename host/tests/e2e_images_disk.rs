@@ -21,12 +21,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use common::time_limit;
-use e2e::bundle;
 use e2e::process::{Running, get};
+use e2e::{bundle, until};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 /// Set in the program that runs within the namespace.
@@ -137,15 +137,6 @@ impl Drop for Host {
             command.status().is_ok_and(|status| status.success())
         };
         while unmounted() {}
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

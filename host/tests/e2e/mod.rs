@@ -38,6 +38,16 @@ pub fn file(path: &str) -> Vec<u8> {
     std::fs::read(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// Waits until something is so that no event tells of, for 30 seconds of an ordinary machine at most.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time_limit(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// A script of these files.
 pub fn bundle(files: &[(&str, &str)]) -> Vec<u8> {
     let files: Vec<script::File<'_>> = files

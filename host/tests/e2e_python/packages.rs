@@ -4,8 +4,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     io::Read as _,
     sync::LazyLock,
-    thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use faasw::{FunctionOptions, WarmUpRequest};
@@ -232,9 +231,7 @@ pub fn files_have_changed_with_a_new_version() {
     let mut last = 0;
     for text in ["v1", "v2"] {
         // Files are dated to the second.
-        while second() <= last {
-            thread::sleep(Duration::from_millis(10));
-        }
+        e2e::until("the next second", || second() > last);
         let upload = with_packages(&[("app.py", app), ("static/a.txt", text)], FLASK);
         BENCH.deploy("static", &upload, FunctionOptions::default());
         last = second();
