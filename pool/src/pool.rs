@@ -488,6 +488,8 @@ impl Pool {
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let (seed_bytes, parked_bytes) = self.inner.tree.held();
+        // Whoever looks on early is not to have it begin: it would not know the system's bounds.
+        let admission = self.inner.admission.get();
         PoolStats {
             seed_bytes,
             parked_bytes,
@@ -499,10 +501,10 @@ impl Pool {
             groups: self.inner.stock.groups(),
             memory: self.inner.stock.memory(),
             parked: self.inner.keeper.count(),
-            busy: self.inner.admission().taken(),
-            waiting: self.inner.admission().waiting(),
-            evicted: self.inner.admission().evicted(),
-            memory_taken: self.inner.admission().memory_taken(),
+            busy: admission.map_or(0, Admission::taken),
+            waiting: admission.map_or(0, Admission::waiting),
+            evicted: admission.map_or(0, Admission::evicted),
+            memory_taken: admission.map_or(0, Admission::memory_taken),
             forbidden_calls: self.inner.stock.forbidden_calls(),
         }
     }

@@ -14,10 +14,10 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Confinement, FreezePolicy, FunctionVersion, PoolOptions, Served};
+use faasw_pool::{Call, Confinement, FreezePolicy, FunctionVersion, Pool, PoolOptions, Served};
 
 use support::processes::shells;
-use support::{Bench, call, slowness, spec};
+use support::{Bench, arriving, call, slowness, spec};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
 
@@ -304,6 +304,52 @@ async fn threads_have_no_groups(bench: &Bench) {
     assert_eq!(groups, faasw_pool::GroupStats::default());
 }
 
+/// How many instances there may be is known when the spawner has said by what they are held.
+async fn who_looks_on_before_the_first_shell_is_there_changes_nothing(bench: &Bench) {
+    let spec = spec(FreezePolicy::Auto);
+    let options = PoolOptions {
+        confinement: bench.confinement,
+        // Of one at its worst.
+        instance_memory: Some(spec.memory_limit + (32 << 20)),
+        ..forking()
+    };
+    let starting = Pool::begin(options).unwrap();
+    let other = Bench {
+        pool: starting.with(None).unwrap(),
+        confinement: bench.confinement,
+    };
+    assert_eq!(other.pool.stats().busy, 0);
+    other.pool.started().await.unwrap();
+    // Where a group ends who takes more, four times as many may be there.
+    let most = match other.pool.stats().memory.used {
+        Some(_) => 4,
+        None => 1,
+    };
+    let seed = other.seed_of(PROBE, &spec).await.unwrap();
+    let held: Vec<_> = (0..most)
+        .map(|_| {
+            let (client, body) = arriving();
+            let order = Call {
+                body,
+                ..call("/echo")
+            };
+            let (pool, seed) = (other.pool.clone(), seed.clone());
+            (
+                client,
+                tokio::spawn(async move { pool.invoke(&seed, order).await }),
+            )
+        })
+        .collect();
+    other
+        .settles("all are at work", |stats| stats.busy == most)
+        .await;
+    for (client, answer) in held {
+        drop(client);
+        answer.await.unwrap().unwrap();
+    }
+    other.pool.shutdown().await;
+}
+
 fn main() {
     support::main(|skip| {
         let mut all = Vec::new();
@@ -324,6 +370,7 @@ fn main() {
                 ..without_any()
             },
             as_many_groups_are_in_use_as_there_are_cells in forking(),
+            who_looks_on_before_the_first_shell_is_there_changes_nothing in without_any(),
             a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it in without_any(),
         ]);
         all.extend(trials![skip, Confinement::InProcess;
