@@ -446,7 +446,7 @@ struct WithoutBackend {
 }
 
 impl WithoutBackend {
-    /// The node, whose listeners are served once `started` says that the engine has started: it knows
+    /// The node, whose listeners are served once `started` says that the backend has started: it knows
     /// its functions by then.
     async fn run(
         self,
