@@ -1,11 +1,19 @@
 //! What the commands take.
 
+mod engine;
+mod image;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use faasw_control::{Extension, FunctionName};
+use faasw_control::FunctionName;
 use http::{HeaderName, HeaderValue, Method};
 
+use self::engine::engine_file;
+pub use self::{
+    engine::{Engine, EngineAdd, EngineFile, EngineName},
+    image::{Image, ImageExport, ImageImport},
+};
 use super::{
     exit,
     options::{Options, OwnLimits, variable},
@@ -105,15 +113,6 @@ Examples:
     Doctor(Doctor),
 }
 
-/// A language engine that `up` begins with.
-#[derive(Clone, Debug)]
-pub struct EngineFile {
-    /// What its scripts end with.
-    pub extensions: Vec<Extension>,
-    /// The component.
-    pub file: PathBuf,
-}
-
 #[derive(Debug, Args)]
 pub struct Up {
     /// WebAssembly components, WASI commands, their text form; scripts, or folders of them
@@ -181,102 +180,6 @@ pub struct Deploy {
     pub name: Option<FunctionName>,
     #[command(flatten)]
     pub options: Options,
-    #[command(flatten)]
-    pub node: DataDir,
-    #[command(flatten)]
-    pub format: Format,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Engine {
-    /// Add a language engine, or replace the one of its name
-    #[command(after_help = "\
-An engine is a component that takes scripts; docs/engines.md shows how one is made.
-Scripts that are deployed keep the engine that they were deployed with.
-
-Examples:
-  faasw engine add lua.wasm --extension .lua
-  faasw engine add js-2.wasm --name js --extension .js --extension .mjs")]
-    Add(EngineAdd),
-    /// List the language engines of the running node
-    Ls(Ls),
-    /// Compile an engine and make its seed ahead: the next script waits for neither
-    Warm(EngineName),
-    /// Remove a language engine; scripts that are deployed keep it
-    Rm(EngineName),
-}
-
-#[derive(Debug, Args)]
-pub struct EngineAdd {
-    /// A component that exports wasi:http/incoming-handler and faasw:engine/script
-    pub file: PathBuf,
-    /// What the first files of its scripts end with, any number of times
-    #[arg(long, required = true, value_name = ".EXT", value_parser = extension)]
-    pub extension: Vec<Extension>,
-    /// Name of the engine [default: the file's]
-    #[arg(long, value_parser = name)]
-    pub name: Option<FunctionName>,
-    #[command(flatten)]
-    pub node: DataDir,
-    #[command(flatten)]
-    pub format: Format,
-}
-
-#[derive(Debug, Args)]
-pub struct EngineName {
-    /// Name of the engine
-    #[arg(value_parser = name)]
-    pub name: FunctionName,
-    #[command(flatten)]
-    pub node: DataDir,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Image {
-    /// Show what the image of a function has: pages, working set, whether it is sound
-    #[command(after_help = "\
-All of it is read to see whether it is what was sealed. A restore reads the pages in
-the file; those that are empty or its ancestors' cost nothing. RUNS are neighbours in
-memory; in the file all that requests use is one run, in front. docs/func-image.md")]
-    Inspect(Inspect),
-    /// Write a function with its image to a file, for a node with the same image key
-    #[command(after_help = "\
-The file has the module, the options with the values of --env, and the image, sealed
-with the node's image key (DATA_DIR/image.key, or serve --image-key): who has not that
-can do nothing with it.
-
-Examples:
-  faasw image export shop -o shop.faasw               then, on the other node:
-  faasw image import shop.faasw")]
-    Export(ImageExport),
-    /// Make a function, or a new version of one, of a file that `export` wrote
-    #[command(after_help = "\
-Where the image is good on this node it is read, and nothing is initialised. Else the
-function is deployed from the module inside, and the output says why.
-docs/func-image.md says when an image is good on another node.")]
-    Import(ImageImport),
-}
-
-#[derive(Debug, Args)]
-pub struct ImageExport {
-    /// Name of the function
-    #[arg(value_parser = name)]
-    pub name: FunctionName,
-    /// Write it to this file
-    #[arg(long, short = 'o', value_name = "FILE")]
-    pub output: PathBuf,
-    #[command(flatten)]
-    pub node: DataDir,
-}
-
-#[derive(Debug, Args)]
-pub struct ImageImport {
-    /// What `faasw image export` has written
-    pub file: PathBuf,
-    /// Name of the function; under another one than its own its image is not used
-    /// [default: its own]
-    #[arg(long, value_parser = name)]
-    pub name: Option<FunctionName>,
     #[command(flatten)]
     pub node: DataDir,
     #[command(flatten)]
@@ -461,22 +364,6 @@ pub struct Format {
 
 fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
-}
-
-fn extension(text: &str) -> Result<Extension, faasw::ExtensionError> {
-    Extension::new(text)
-}
-
-fn engine_file(text: &str) -> Result<EngineFile, String> {
-    let (extensions, file) = text
-        .split_once('=')
-        .ok_or("not of the form .EXT[,.EXT]=FILE")?;
-    let extensions = extensions.split(',').map(Extension::new);
-    let extensions: Result<_, _> = extensions.collect();
-    Ok(EngineFile {
-        extensions: extensions.map_err(|error| error.to_string())?,
-        file: file.into(),
-    })
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {

@@ -1,0 +1,77 @@
+//! What `engine` takes, and what `up` takes of engines.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use faasw_control::{Extension, FunctionName};
+
+use super::{DataDir, Format, Ls, name};
+
+/// A language engine that `up` begins with.
+#[derive(Clone, Debug)]
+pub struct EngineFile {
+    /// What its scripts end with.
+    pub extensions: Vec<Extension>,
+    /// The component.
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Engine {
+    /// Add a language engine, or replace the one of its name
+    #[command(after_help = "\
+An engine is a component that takes scripts; docs/engines.md shows how one is made.
+Scripts that are deployed keep the engine that they were deployed with.
+
+Examples:
+  faasw engine add lua.wasm --extension .lua
+  faasw engine add js-2.wasm --name js --extension .js --extension .mjs")]
+    Add(EngineAdd),
+    /// List the language engines of the running node
+    Ls(Ls),
+    /// Compile an engine and make its seed ahead: the next script waits for neither
+    Warm(EngineName),
+    /// Remove a language engine; scripts that are deployed keep it
+    Rm(EngineName),
+}
+
+#[derive(Debug, Args)]
+pub struct EngineAdd {
+    /// A component that exports wasi:http/incoming-handler and faasw:engine/script
+    pub file: PathBuf,
+    /// What the first files of its scripts end with, any number of times
+    #[arg(long, required = true, value_name = ".EXT", value_parser = extension)]
+    pub extension: Vec<Extension>,
+    /// Name of the engine [default: the file's]
+    #[arg(long, value_parser = name)]
+    pub name: Option<FunctionName>,
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct EngineName {
+    /// Name of the engine
+    #[arg(value_parser = name)]
+    pub name: FunctionName,
+    #[command(flatten)]
+    pub node: DataDir,
+}
+
+fn extension(text: &str) -> Result<Extension, faasw::ExtensionError> {
+    Extension::new(text)
+}
+
+pub(super) fn engine_file(text: &str) -> Result<EngineFile, String> {
+    let (extensions, file) = text
+        .split_once('=')
+        .ok_or("not of the form .EXT[,.EXT]=FILE")?;
+    let extensions = extensions.split(',').map(Extension::new);
+    let extensions: Result<_, _> = extensions.collect();
+    Ok(EngineFile {
+        extensions: extensions.map_err(|error| error.to_string())?,
+        file: file.into(),
+    })
+}
