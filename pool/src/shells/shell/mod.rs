@@ -26,8 +26,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use self::orders::{code_set, fork_order, image, put_difference};
+#[cfg(feature = "fuzzing")]
+pub use self::told::not_prepared;
 use self::told::protocol;
-pub use self::told::{Event, Parts, Report, failure, not_prepared};
+pub use self::told::{Event, Parts, Report, failure};
 use super::account::Account;
 use super::process::Process;
 use super::progress::Progress;
