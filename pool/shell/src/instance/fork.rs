@@ -8,6 +8,7 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
+use crate::instance::known::Known;
 use crate::instance::reset::{self, Manner, Restored, Tables, Trouble};
 use crate::instance::source::Source;
 use crate::memory::guest_memory;
@@ -26,6 +27,8 @@ pub struct Instance {
     pub code: Option<Mapping>,
     /// What it came from; nothing where a seed is being made in its root layer.
     pub seed: Option<Box<(Source, VcpuState)>>,
+    /// What is known of its private pages.
+    pub known: Known,
     /// It is done, and nothing is known against it.
     pub is_done: bool,
 }
@@ -165,6 +168,7 @@ impl Instance {
             mailbox,
             code,
             seed,
+            known: Known::default(),
             is_done: false,
         })
     }
@@ -192,8 +196,9 @@ impl Instance {
         let manner = Manner {
             shadowed: !vm.can_prefault(),
             counts_unused,
+            faults: vm.fault_count(),
         };
-        let restored = reset::memory(page_map, source, self.ram, manner)?;
+        let restored = reset::memory(page_map, source, self.ram, &mut self.known, manner)?;
         source.settle(self.ram)?;
         source.close_layers();
         vm.check(state, restored.ring_0_entered)?;

@@ -24,6 +24,7 @@ use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::instance::fork::{Attached, Difference, Instance, Sets, prefault_code};
+use crate::instance::known::Known;
 use crate::instance::reset::Trouble;
 use crate::instance::source::Source;
 use crate::memory::guest_memory::{self, RoomyRam};
@@ -74,6 +75,7 @@ impl Preset {
             mailbox,
             code: None,
             seed: Some(Box::new((source, order.state))),
+            known: Known::default(),
             is_done: true,
         };
         image.run_once(vm, &sets, &order.state)?;
@@ -147,6 +149,7 @@ impl Preset {
             mailbox,
             code,
             seed: Some(Box::new((source, image.state))),
+            known: Known::default(),
             is_done: false,
         })
     }

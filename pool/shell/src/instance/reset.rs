@@ -1,7 +1,7 @@
 //! Giving an instance its seed's exact memory back.
 //!
-//! Which pages are the instance's own is asked of the kernel's page tables. Those
-//! that the seed's instances usually write are filled again from the seed (reset
+//! Which pages are the instance's own is asked of the kernel's page tables, unless it is
+//! known that there are no others than before ([`Known`]). Those that the seed's instances usually write are filled again from the seed (reset
 //! by copy: their second-level table entries stay warm); what is private beyond
 //! them is let go, so that an instance that once grew does not stay large.
 //!
@@ -14,17 +14,18 @@ use faasw_abi::memory_map::{
     EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, MAILBOX, PAGE, PML4, RODATA_END, TABLE_ZONE,
     TABLE_ZONE_END, TEXT,
 };
-use faasw_abi::pages::{Page, PageRange};
+use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 
+use crate::instance::known::Known;
 use crate::instance::source::{Copies, Source};
 use crate::memory::mailbox::Mailbox;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
-use crate::vm::Vm;
 use crate::vm::state::{Change, Unready};
+use crate::vm::{FaultCount, Vm};
 
 /// Private pages beyond the write set that are kept warm.
 const SPARE_PAGES: u64 = 64;
@@ -51,6 +52,8 @@ pub struct Manner {
     /// What of the write set was not used is to be counted: each of its pages is
     /// compared with the seed's.
     pub counts_unused: bool,
+    /// Page faults so far, where they are counted.
+    pub faults: Option<FaultCount>,
 }
 
 /// What became of the guest's page tables.
@@ -71,6 +74,8 @@ pub enum Tables {
 /// What was done.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
+    /// The private pages were looked for, since it was not known for sure which there are.
+    pub looked: bool,
     /// Pages filled again.
     pub filled: u64,
     /// Pages let go.
@@ -91,7 +96,8 @@ pub struct Restored {
 /// Why an instance could not be brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The guest has written this page, which no guest of ours does.
+    /// The guest has written this page, which no guest of ours does; or it is private and should
+    /// not be, by what was counted.
     Broken(u64),
     /// The guest has changed this of its vCPU, which takes ring 0.
     Changed(Change),
@@ -114,7 +120,8 @@ impl From<Unready> for Trouble {
     }
 }
 
-/// Brings `ram` back.
+/// Brings `ram` back. What is `known` of its private pages is from the last time, and is now for
+/// the next one.
 ///
 /// # Errors
 /// [`Trouble::Broken`] when the instance must end; the system's.
@@ -122,6 +129,7 @@ pub fn memory(
     page_map: &PageMap,
     source: &Source,
     ram: Mapping,
+    known: &mut Known,
     manner: Manner,
 ) -> Result<Restored, Trouble> {
     let mut reset = Reset {
@@ -129,17 +137,29 @@ pub fn memory(
         ram,
         manner,
         copies: manner.counts_unused.then(Copies::default),
-        kept: 0,
+        outside_kept: 0,
+        kept: PageSet::new(),
         done: Restored::default(),
     };
     if manner.shadowed && source.has_tables_beyond()? {
         reset.done.tables = Tables::Many;
     }
+    if let Some(pages) = known.trust(manner.faults) {
+        for range in pages.iter() {
+            reset.range(range)?;
+        }
+        return Ok(reset.done);
+    }
+    reset.done.looked = true;
+    let expected = known.expected(manner.faults);
     let mut from = ram.pages().start;
     while from < ram.pages().end {
         let mut ranges = [PageRange::default(); SET_MAX];
         let (count, next) = page_map.written(ram, from, &mut ranges)?;
         for range in ranges.iter().take(count) {
+            if let Some(pages) = expected {
+                refuse_others(*range, pages)?;
+            }
             reset.range(*range)?;
         }
         if next <= from {
@@ -147,7 +167,9 @@ pub fn memory(
         }
         from = next;
     }
-    Ok(reset.done)
+    let Reset { kept, done, .. } = reset;
+    known.learn(ram, &source.windows, kept, manner.faults);
+    Ok(done)
 }
 
 struct Reset<'a> {
@@ -156,7 +178,10 @@ struct Reset<'a> {
     manner: Manner,
     /// Where what was not used is counted.
     copies: Option<Copies>,
-    kept: u64,
+    /// How many pages beyond the write set stay.
+    outside_kept: u64,
+    /// What stays private, where it was looked for.
+    kept: PageSet,
     done: Restored,
 }
 
@@ -196,8 +221,8 @@ impl Reset<'_> {
 
     fn outside(&mut self, piece: PageRange) -> Result<(), Errno> {
         self.done.outside += piece.count();
-        self.kept += piece.count();
-        if self.kept <= SPARE_PAGES {
+        self.outside_kept += piece.count();
+        if self.outside_kept <= SPARE_PAGES {
             self.fill(piece)
         } else {
             self.let_go(piece)
@@ -224,6 +249,9 @@ impl Reset<'_> {
 
     fn fill(&mut self, piece: PageRange) -> Result<(), Errno> {
         self.done.filled += piece.count();
+        if self.done.looked {
+            self.kept.push(piece);
+        }
         self.source.fill(self.ram, piece)
     }
 
@@ -296,6 +324,16 @@ fn refuse(written: PageRange, kept: PageRange) -> Result<(), Trouble> {
     match both.is_empty() {
         true => Ok(()),
         false => Err(Trouble::Broken(both.start.address().get())),
+    }
+}
+
+/// Ends the reset if any of these pages, which were found, is not one of those that were known: it
+/// came by a way that nobody counts.
+fn refuse_others(found: PageRange, known: &PageSet) -> Result<(), Trouble> {
+    let mut others = known.cut(found).filter(|(_, is_known)| !is_known);
+    match others.next() {
+        None => Ok(()),
+        Some((other, _)) => Err(Trouble::Broken(other.start.address().get())),
     }
 }
 

@@ -188,6 +188,16 @@ impl Mapping {
         Ok(())
     }
 
+    /// Has fresh pages never be in large ones, whoever would make some of them.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn stay_small(self, range: PageRange) -> Result<(), Errno> {
+        let (start, bytes) = self.part(range)?;
+        // SAFETY: advice on memory of this module's own.
+        unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxNoHugepage) }
+    }
+
     /// Lets go of pages: they are the file's again, or zeroes.
     ///
     /// # Errors

@@ -177,6 +177,11 @@ pub fn rules(host: Host) -> Vec<Rule> {
         rule("read a layer", libc::SYS_pread64, &[Lie(0, LAYERS, END)]),
         rule("read statistics", libc::SYS_pread64, &[Be(0, STATISTICS)]),
         rule(
+            "count its page faults",
+            libc::SYS_getrusage,
+            &[Be(0, libc::RUSAGE_THREAD.cast_unsigned())],
+        ),
+        rule(
             "write a new layer",
             libc::SYS_pwrite64,
             &[Lie(0, LAYERS, END)],

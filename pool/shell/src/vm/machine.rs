@@ -27,7 +27,7 @@ use crate::vm::fresh::{Fresh, comparable_msrs};
 use crate::vm::ioctls::errno;
 use crate::vm::keys::{self, Keys};
 use crate::vm::prefault;
-use crate::vm::statistics::FaultCounter;
+use crate::vm::statistics::{FaultCount, FaultCounter};
 
 /// What all VMs have in common, found out once.
 pub struct Template {
@@ -360,6 +360,14 @@ impl Vm {
 
     /// Page faults that KVM has fixed for this VM; 0 where it does not count.
     pub fn page_faults(&self) -> u64 {
-        self.faults.as_ref().map_or(0, FaultCounter::read)
+        let read = self.faults.as_ref().and_then(FaultCounter::read);
+        read.unwrap_or_default()
+    }
+
+    /// Page faults that were taken so far by the calling thread, which is the one that runs
+    /// the vCPU, and fixed by KVM for this VM; nothing where either is not counted.
+    pub fn fault_count(&self) -> Option<FaultCount> {
+        let vcpu = self.faults.as_ref()?.read()?;
+        FaultCount::with(vcpu).ok()
     }
 }

@@ -20,3 +20,4 @@ mod statistics;
 mod xsave;
 
 pub use machine::{Slot, Stop, Template, Vm};
+pub use statistics::FaultCount;

@@ -11,6 +11,7 @@ use faasw_abi::memory_map::{
 use faasw_abi::pages::{Page, PageRange};
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Window;
+use faasw_shell::instance::known::Known;
 use faasw_shell::instance::reset::{self, Manner, Restored, Tables, Trouble};
 use faasw_shell::instance::source::Source;
 use faasw_shell::memory::arena::Arena;
@@ -44,7 +45,7 @@ pub const UNMAPPED_BEYOND: u64 = UNMAPPED + LARGE;
 pub const TABLE_BEYOND: u64 = (20 << 20) + PAGE;
 
 /// The large page of fresh memory of which a few pages are in the write set.
-const KEPT: u64 = 36 << 20;
+pub const KEPT: u64 = 36 << 20;
 const LARGE: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
 const TABLE: u64 = 0x67;
@@ -69,6 +70,7 @@ pub struct Machine {
     pub vm: Vm,
     pub ram: Mapping,
     pub source: Source,
+    pub known: Known,
     pub state: VcpuState,
     pub mailbox: Mailbox,
     pub level: Level,
@@ -317,10 +319,14 @@ pub fn grandchild(program: &[u8]) -> Source {
 /// Has the system leave alone what an instance keeps of a large page: `khugepaged` would
 /// complete it, at a time of its own, and tests count pages.
 pub fn keep_small(ram: Mapping) {
+    advise(ram, Advice::LinuxNoHugepage);
+}
+
+fn advise(ram: Mapping, advice: Advice) {
     let at = ram.from(KEPT).unwrap().address() as usize;
     let at = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: advice on memory of this VM.
-    unsafe { rustix::mm::madvise(at, LARGE as usize, Advice::LinuxNoHugepage) }.unwrap();
+    unsafe { rustix::mm::madvise(at, LARGE as usize, advice) }.unwrap();
 }
 
 impl Machine {
@@ -331,11 +337,16 @@ impl Machine {
 
     /// A VM that is forked from a seed.
     pub fn forked(level: Level, source: Source) -> Self {
+        Self::forked_with(level, source, Advice::LinuxNoHugepage)
+    }
+
+    /// The same, with this advice on what an instance keeps of a large page.
+    pub fn forked_with(level: Level, source: Source, advice: Advice) -> Self {
         // Dropped, it leaves them mapped.
         let mut arena = Arena::default();
         let ram =
             guest_memory::private_ram(&mut arena, &source.layers, RAM, &source.windows).unwrap();
-        keep_small(ram);
+        advise(ram, advice);
         guest_memory::make_private(ram, &source.write_set);
         let mailbox_file = memory("mailbox", MAILBOX_BYTES);
         let mailbox = Mailbox::new(&mut arena, mailbox_file).unwrap();
@@ -351,6 +362,7 @@ impl Machine {
             vm,
             ram,
             source,
+            known: Known::default(),
             state,
             mailbox,
             level,
@@ -374,9 +386,16 @@ impl Machine {
         let manner = Manner {
             shadowed: !self.vm.can_prefault(),
             counts_unused: true,
+            faults: self.vm.fault_count(),
         };
         self.source.open_view(&mut self.vm);
-        let restored = reset::memory(&self.page_map, &self.source, self.ram, manner)?;
+        let restored = reset::memory(
+            &self.page_map,
+            &self.source,
+            self.ram,
+            &mut self.known,
+            manner,
+        )?;
         self.source.settle(self.ram)?;
         Ok(restored)
     }

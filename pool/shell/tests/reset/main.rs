@@ -4,6 +4,7 @@
 //! | what | how it is covered |
 //! | --- | --- |
 //! | memory, mailbox | every byte compared; on any host |
+//! | memory where private pages are not looked for | the same, after every way that a guest has to a page |
 //! | general registers, flags, segments, control registers | KVM's structures compared, and told by the next run; any host |
 //! | x87, SSE, MXCSR, AVX | likewise |
 //! | AVX-512, and whatever else this host's XCR0 has | told by the next run, where a guest reaches it (`kvm-pvm`); elsewhere its own XCR0 keeps it out |
@@ -23,6 +24,7 @@
     reason = "a test may panic"
 )]
 
+mod known;
 mod machine;
 mod preset;
 mod programs;
@@ -37,6 +39,12 @@ use faasw_shell::vm::state::{Change, Unready};
 use kvm_ioctls::Kvm;
 use libtest_mimic::{Arguments, Trial};
 
+use known::{
+    a_large_page_is_not_completed_round_what_is_known,
+    a_page_that_came_unseen_ends_the_instance_in_time,
+    a_reset_that_can_find_nothing_new_does_not_look, all_kinds_of_faults_are_counted,
+    no_way_to_a_private_page_goes_unseen,
+};
 use machine::{Level, Machine, NUMBER, has_avx, pages};
 use preset::{
     a_fork_in_two_steps_is_a_fork, a_fork_two_steps_down_the_tree_is_a_fork,
@@ -461,6 +469,11 @@ fn main() {
         pages_beyond_the_write_set_are_counted_and_let_go,
         unused_pages_of_the_write_set_are_counted,
         what_is_filled_in_takes_no_faults,
+        a_reset_that_can_find_nothing_new_does_not_look,
+        no_way_to_a_private_page_goes_unseen,
+        a_page_that_came_unseen_ends_the_instance_in_time,
+        a_large_page_is_not_completed_round_what_is_known,
+        all_kinds_of_faults_are_counted,
         a_fork_in_two_steps_is_a_fork,
         a_fork_two_steps_down_the_tree_is_a_fork,
         nothing_of_the_run_ahead_is_left,

@@ -105,19 +105,24 @@ fn attached(source: &Source) -> Attached {
 fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno> {
     let attached = attached(&machine.source);
     let Instance {
-        ram, mailbox, seed, ..
+        ram,
+        mailbox,
+        seed,
+        known,
+        ..
     } = preset.fork(&mut machine.vm, order, attached)?;
     let (source, state) = *seed.unwrap();
     machine::keep_small(ram);
     machine.ram = ram;
     machine.mailbox = mailbox;
     machine.source = source;
+    machine.known = known;
     machine.state = state;
     Ok(())
 }
 
 /// A machine that came by a preset shell, where [`Machine::new`] forks a bare one.
-fn two_steps(program: &[u8]) -> Machine {
+pub fn two_steps(program: &[u8]) -> Machine {
     let mut machine = Machine::new(Level::Ring3, program);
     let state = machine.state;
     let preset = preset(&mut machine, other(&state), &[]);

@@ -219,6 +219,89 @@ PROGRAM poke
     mov %rbx, (%rax)
 DONE poke
 
+// Uses the page that its number says, in the way that the lowest bits of it say.
+.macro WAY number
+    cmp $\number, %eax
+    jne 1f
+.endm
+.macro WENT
+    jmp 9f
+    1:
+.endm
+PROGRAM ways
+    mov {number}, %rbx
+    mov %ebx, %eax
+    and $0xfff, %eax
+    shr $12, %rbx
+    shl $12, %rbx
+    mov $0x5a5a, %ecx
+WAY 0
+    mov 24(%rbx), %rcx
+WENT
+WAY 1
+    mov %rcx, 24(%rbx)
+WENT
+WAY 2
+    mov 24(%rbx), %rcx
+    mov %rcx, 24(%rbx)
+WENT
+WAY 3
+    push %rax
+    lock cmpxchg %rcx, 24(%rbx)
+    pop %rax
+WENT
+WAY 4
+    lock xadd %rcx, 4088(%rbx)
+WENT
+WAY 5
+    cld
+    lea 4000(%rbx), %rdi
+    mov $200, %ecx
+    rep stosb
+WENT
+WAY 6
+    mov %rsp, %r8
+    lea 4096(%rbx), %rsp
+    push %r8
+    mov %r8, %rsp
+WENT
+WAY 7
+    fxsave64 512(%rbx)
+WENT
+WAY 8
+    movnti %rcx, 64(%rbx)
+    sfence
+WENT
+WAY 9
+    mov %rcx, 4092(%rbx)
+WENT
+WAY 10
+    xor %eax, %eax
+    xor %edx, %edx
+    xsave64 1024(%rbx)
+WENT
+// By another translation, which the walk marks as used, and as written.
+WAY 11
+    mov %rbx, %rcx
+    or $7, %rcx
+    mov %rcx, {last_table}+24
+    movabs ${unmapped}, %rdx
+    mov 0x3018(%rdx), %rcx
+WENT
+WAY 12
+    mov %rbx, %rdx
+    or $7, %rdx
+    mov %rdx, {last_table}+24
+    movabs ${unmapped}, %rdx
+    mov %rcx, 0x3018(%rdx)
+WENT
+WAY 13
+    prefetchw 24(%rbx)
+    clflush 24(%rbx)
+WENT
+9:
+DONE ways
+
 // Reads a word of each page from 40 MiB on, as many as its number says.
 PROGRAM reader
     mov {number}, %rcx
@@ -360,6 +443,11 @@ DONE bases
     options(att_syntax)
 );
 
+/// How many ways to a page `ways` knows.
+pub const WAYS: u64 = 14;
+/// Those that map the page elsewhere first.
+pub const TRANSLATING: [u64; 2] = [11, 12];
+
 /// Where in `trip` its gate leads.
 pub fn trip_gate() -> u64 {
     unsafe extern "C" {
@@ -397,6 +485,7 @@ programs! {
     stray_beyond stray_beyond_end,
     mapper mapper_end,
     poke poke_end,
+    ways ways_end,
     reader reader_end,
     writer writer_end,
     rewrite rewrite_end,
