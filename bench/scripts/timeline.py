@@ -262,7 +262,15 @@ def is_event(role, name):
     return lambda event, who: event.name == name and who.get(event.pid) == role
 
 
+def rings(port):
+    """The guest writes to one of its ports (`guest-vm/abi/src/doorbell.rs`)."""
+    return lambda event, who: (
+        event.name == "kvm_pio" and who.get(event.pid) == "shell" and f"pio_write at {port:#x} " in event.text
+    )
+
+
 WAITS = ("epoll_wait", "epoll_pwait")
+PROGRESS, STOP = 0x54, 0x50
 SENDS = ("sendmsg", "sendto", "write", "writev")
 # What is seen of a request, in order. What a step waits for that did not happen is passed over:
 # a hot instance needs no wake, and a KVM without these events tells of none.
@@ -276,19 +284,22 @@ UNTIL_ANSWER = [
     ("shell runs", runs("shell")),
     ("shell enters KVM_RUN", begins("shell", "KVM_RUN")),
     ("guest is entered", is_event("shell", "kvm_entry")),
-    ("doorbell: node is woken", wakes("shell", "node")),
-    ("node runs", ends("node", *WAITS)),
+    ("doorbell", rings(PROGRESS)),
+    ("node is woken", wakes("shell", "node")),
+    ("node runs", runs("node")),
     ("node reads the mailbox", begins("node", "pread64")),
     ("node writes the response", begins("node", "sendto", "writev", "sendmsg", "write")),
     ("client is woken", wakes("node", "client")),
     ("client has the response", ends("client", "recvfrom", "read")),
 ]
-# Of the shell, whose own time goes on meanwhile.
+# Of the shell, whose own time goes on meanwhile. A node that was preempted by the shell needs no wake.
 AFTER_ANSWER = [
-    ("doorbell", wakes("shell", "node")),
-    ("vCPU has stopped", ends("shell", "KVM_RUN")),
-    ("order to reset is there", ends("shell", "recvmsg")),
+    ("doorbell", rings(PROGRESS)),
+    ("the guest stops", rings(STOP)),
+    ("the vCPU has stopped", ends("shell", "ioctl")),
     ("reset begins", begins("shell", "getrusage", "PAGEMAP_SCAN")),
+    ("mailbox is wiped", ends("shell", "fstat")),
+    ("vectors are set", ends("shell", "ioctl")),
     ("node is told", begins("shell", "sendmsg")),
     ("parked", begins("shell", "recvmsg")),
 ]
@@ -380,8 +391,8 @@ def report(events, who, count, shows):
     table("From the request to its response", UNTIL_ANSWER, answered)
     after = []
     for one in all_requests:
-        rings = wakes("shell", "node")
-        first = next((place for place, event in enumerate(one) if rings(event, who)), None)
+        rang = rings(PROGRESS)
+        first = next((place for place, event in enumerate(one) if rang(event, who)), None)
         if first is not None:
             after.append(times(AFTER_ANSWER, one, who, first))
     table("The shell, from its doorbell on", AFTER_ANSWER, after)

@@ -26,7 +26,7 @@
 //! KVM's own count is compared as well (its statistics are younger than Linux 5.9). It rises
 //! whenever KVM maps a page for a guest that it had not mapped, or not for writing: so also a
 //! page that came by a way that is not listed here is looked for once a guest has touched it.
-//! When in doubt it is looked, and after every [`TRUSTED`] times: then what is found must be
+//! When in doubt it is looked, and after every `TRUSTED` times: then what is found must be
 //! known.
 
 use std::num::NonZeroU32;
