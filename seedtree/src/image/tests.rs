@@ -474,10 +474,14 @@ fn what_requests_use_is_there_before_the_rest() {
     assert_eq!(source.1.lock().unwrap().len(), headers + 2);
     assert!(!filling.missing().contains(asked));
     assert_eq!(filling.asked(), 1);
+    // Sixteen pages were read for it, of which all lie together.
+    let late = filling.late();
+    assert!(late.contains(asked) && late.count() == 16, "{late:?}");
     let foreign = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 - 1);
     assert!(!filling.fill_page(foreign).unwrap());
     assert!(matches!(filling.finish(), Err(ImageError::CutOff)));
     while filling.fill_next().unwrap() {}
+    assert_eq!(filling.late(), late);
     assert!(filling.missing().is_empty() && !again.layer().is_whole());
     assert!(whole.try_recv().is_err());
     filling.finish().unwrap();

@@ -450,6 +450,7 @@ pub(super) mod tests {
         assert_eq!(*reads.lock().unwrap(), [(62 * piece, PIECE)]);
         assert!(!rest.fill_page(page(1025)).unwrap());
         assert_eq!(rest.asked(), 1);
+        assert_eq!(rest.late().ranges(), [pages(992, 1008)]);
         assert!(rest.finish().is_err() && !code.is_whole());
         while rest.fill_next().unwrap() {}
         let read = reads.lock().unwrap();
