@@ -187,6 +187,37 @@ fn what_is_empty_or_the_parents_is_not_stored() {
 }
 
 #[test]
+fn every_arrangement_comes_back_as_it_was() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let parent = random_child(&mut random, None);
+    image_of(&parent);
+    for _ in 0..6 {
+        let child = random_child(&mut random, Some(&parent));
+        let own = child.layer().own();
+        for (is_by_use, leaves_out) in [(false, true), (true, false), (false, false)] {
+            let arrangement = Arrangement {
+                is_by_use,
+                leaves_out,
+            };
+            let file = tempfile();
+            let content = child
+                .write_image_as(arrangement, child.state(), Purpose::of(&[]), &key(), &file)
+                .unwrap();
+            let image = Image::open(file, &key()).unwrap();
+            assert_eq!(image.stored_bytes() == own.bytes(), !leaves_out);
+            if !is_by_use {
+                assert!(image.order().is_sorted_by_key(|range| range.start));
+            }
+            let again = restored(image, Some(&parent)).unwrap();
+            assert_eq!(memory_of(&child), memory_of(&again));
+            assert_eq!(again.content(), Some(content));
+        }
+    }
+}
+
+#[test]
 fn it_comes_back_over_its_own_parent_only() {
     let mut random = fastrand::Rng::with_seed(4);
     let parent = random_child(&mut random, None);
