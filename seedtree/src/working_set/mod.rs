@@ -257,9 +257,12 @@ impl WorkingSet {
         if !self.is_learnt || !known.is_recorded || late <= FEW.max(pages * LATE_MOST / 100) {
             return false;
         }
-        let read = sets.read.union(&memory.without(&sets.written));
+        let is_new = memory.without(&sets.written).without(&sets.read);
+        // As much of it as a set has room for.
+        let room = SET_PAGES_MAX.saturating_sub(sets.read.count());
+        let read = sets.read.union(&is_new.first_ranges(room));
         let read = read.coalesced(NonZeroU32::MIN, SET_MAX);
-        // A set that is too large by it stays as it was.
+        // Joining takes gaps in: one that is too large by that stays as it was.
         let read = match read.count() <= SET_PAGES_MAX {
             true => read,
             false => sets.read.clone(),

@@ -316,10 +316,19 @@ fn what_comes_late_is_taken_in_where_it_is_much() {
 }
 
 #[test]
-fn a_set_that_is_too_large_by_what_comes_late_stays_as_it_was() {
+fn a_set_takes_in_what_it_has_room_for() {
+    let none = PageSet::new();
     let set = restored();
     let most = PageSet::from(pages(2000, 2000 + SET_PAGES_MAX));
-    assert!(!set.learn_late(&most, &PageSet::new()));
+    assert!(!set.learn_late(&most, &none));
+    // Ranges that there is room for are taken in without the others.
+    let some: PageSet = [pages(2000, 2100), pages(3000, 3000 + SET_PAGES_MAX)]
+        .into_iter()
+        .collect();
+    assert!(set.learn_late(&some, &none));
+    let now = set.current();
+    assert_eq!(now.read.ranges(), [pages(1000, 1600), pages(2000, 2100)]);
+    let set = restored();
     let scattered: PageSet = (0..4 * SET_MAX as u64)
         .map(|at| pages(2000 + at * 3, 2001 + at * 3))
         .collect();
