@@ -7,7 +7,7 @@ import subprocess
 from cold import Cold
 from disk import MIB
 from figures import Figure, ms
-from node import Failed, Node, copy_data, until
+from node import Failed, Node, copy_data
 from restore import variants
 
 
@@ -47,18 +47,20 @@ def measure(bench):
         "## What each part of it is worth\n\n"
         "Cold requests as in *A cold restore*, to nodes that do without something, one after the other in each round "
         "in changing order. *ratio*: to the whole node's of the same round. *read*: of the disk until the answer. "
-        "*waited*: pages and pieces of code that guests waited for. *restored*: as there."
+        "*restored*: as there."
     )
     if not has_feature(bench):
         report.say("Not measured: it takes a program that was built with `--features ablation`.")
         return
-    report.table("function", "without", "cold ms", "ratio", "read MiB", "waited", "restored")
+    report.table("function", "without", "cold ms", "ratio", "read MiB", "restored")
     for function in bench.functions:
         # An engine is read whole in any case: of its own pages there is nothing to tell.
         variant = variants(function)[0]
         try:
-            with bench.part_of_scope(), bench.time_for(240):
-                Contest(bench, function, variant).run().tell()
+            with bench.part_of_scope():
+                contest = Contest(bench, function, variant)
+                with bench.time_for(120):
+                    contest.run().tell()
         except (Failed, OSError) as why:
             report.row(variant.name, f"failed: {why}".replace("\n", " "))
 
@@ -78,7 +80,7 @@ class Contestant:
         # What requests use is in the image, and it is not written any more.
         for _ in range(3):
             self.cold.ask(drop=False)
-        self.taken, self.ratios, self.read, self.waited = [], [], [], []
+        self.taken, self.ratios, self.read = [], [], []
         self.restored = 0
 
     def write_images(self, bench, data):
@@ -95,17 +97,10 @@ class Contestant:
 
     def ask(self):
         answer = self.cold.ask()
-        seed = until("its seed is whole", self.whole_seed)
         self.taken.append(answer.seconds)
         self.read.append(answer.read / MIB)
-        self.waited.append(seed["late_pages"])
         self.restored += answer.is_restored
         return answer.seconds
-
-    def whole_seed(self):
-        """The function's seed where nothing of it is missing: it may have left memory by then."""
-        seed = self.cold.node.chain(self.function.name)[-1]
-        return seed if seed["is_whole"] or not seed["is_in_memory"] else None
 
 
 class Contest:
@@ -135,7 +130,6 @@ class Contest:
                 "cold": Figure(one.taken),
                 "ratio": Figure(one.ratios),
                 "read": Figure(one.read),
-                "waited": Figure(one.waited),
             }
             report.row(
                 self.variant.name,
@@ -143,7 +137,6 @@ class Contest:
                 ms(figures["cold"]),
                 figures["ratio"].told(),
                 f"{figures['read'].median:.2f}",
-                f"{figures['waited'].median:g}",
                 f"{one.restored} of {len(one.taken)}",
             )
             report.keep("ablation", f"{self.variant.name}, without {one.without.name}", **figures)
