@@ -1,7 +1,7 @@
 //! What good sides send, as inputs of the targets.
 
-use crate::targets::image;
 use crate::targets::mailbox::WORDS;
+use crate::targets::{export, image};
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::isa::Isa;
@@ -32,6 +32,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(reports());
     all.extend(mailboxes());
     all.extend(images());
+    all.extend(exports());
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),
@@ -273,6 +274,25 @@ fn images() -> Vec<Seed> {
             apart(image::CHILD),
         ),
     ]
+}
+
+/// Exports to be sealed: of a module, and of a script.
+fn exports() -> Vec<Seed> {
+    let export = |name: &'static str, module: &[u8]| {
+        let note = faasw::fuzzing::note_of(module, name);
+        let parts = [module.len() as u64, 12];
+        let bytes = [
+            &[export::IS_SEALED_HERE | export::IS_HONEST][..],
+            &[0; 5],
+            &(note.len() as u16).to_le_bytes(),
+            &note,
+            parts.as_bytes(),
+            module,
+            b"not an image",
+        ];
+        ("export", name, bytes.concat())
+    };
+    vec![export("module", b"\0asm"), export("script", &script())]
 }
 
 fn reports() -> Vec<Seed> {

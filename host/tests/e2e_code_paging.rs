@@ -322,6 +322,33 @@ fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
     assert_eq!(disk.compiled(), 0);
 }
 
+/// Requests that come to use other parts, after a start.
+fn what_was_waited_for_of_code_is_known_at_the_next_start() {
+    let mut random = random();
+    let disk = Disk::deployed();
+    let known_at_a_start = || {
+        let bench = disk.start(|builder| builder);
+        asks(&bench, USED);
+        let known = large(&bench).unwrap().code_pages;
+        bench.end();
+        known
+    };
+    let before = known_at_a_start();
+    // Who has to wait, and for how much, is a matter of who is faster.
+    for start in 0.. {
+        assert!(start < 12, "a guest never waited for much");
+        let bench = disk.start(|builder| builder);
+        asks_at_once(&bench, &mut random, 12);
+        until_whole(&bench);
+        bench.end();
+        drop(bench);
+        if known_at_a_start() > before {
+            break;
+        }
+    }
+    assert_eq!(disk.compiled(), 0);
+}
+
 fn code_that_is_damaged_is_compiled_again_whenever_that_is_found() {
     let mut random = random();
     let disk = Disk::deployed();
@@ -453,6 +480,7 @@ fn main() {
     e2e::main(tests![
         what_requests_use_of_code_is_known_and_is_little_of_it,
         whoever_comes_to_code_that_is_not_there_waits_for_it,
+        what_was_waited_for_of_code_is_known_at_the_next_start,
         code_that_is_damaged_is_compiled_again_whenever_that_is_found,
         whoever_goes_away_meanwhile_is_missed_by_nobody,
         code_is_wanted_by_others_and_compiled_anew_while_it_comes,

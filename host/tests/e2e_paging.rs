@@ -113,6 +113,20 @@ fn late(bench: &Bench) -> u64 {
     large.map_or(0, |seed| seed.late_pages)
 }
 
+fn is_whole(bench: &Bench) -> bool {
+    let mut seeds = bench.node.tree().into_iter();
+    seeds.any(|seed| seed.name == "large" && seed.is_whole)
+}
+
+/// How many pages requests use, in memory and of code, as far as that is known.
+fn pages_of_set(bench: &Bench) -> u64 {
+    let mut seeds = bench.node.tree().into_iter();
+    let large = seeds.find(|seed| seed.name == "large");
+    large.map_or(0, |seed| {
+        seed.written_pages + seed.read_pages + seed.code_pages
+    })
+}
+
 fn random_pages(random: &mut fastrand::Rng) -> Vec<usize> {
     (0..random.usize(1..30))
         .map(|_| random.usize(..PAGES))
@@ -141,12 +155,7 @@ fn whoever_touches_what_is_not_there_waits_for_it() {
         for _ in 0..40 {
             asks(&bench, &random_pages(&mut random));
         }
-        until("its seed is whole", || {
-            let seeds = bench.node.tree();
-            seeds
-                .iter()
-                .any(|seed| seed.name == "large" && seed.is_whole)
-        });
+        until("its seed is whole", || is_whole(&bench));
         seen += late(&bench);
         bench.end();
     }
@@ -228,9 +237,52 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
     }
 }
 
+/// Asks for pages so far apart that one is in each piece that is read, those that come last first.
+fn asks_for_what_comes_last(bench: &Bench) {
+    let pages: Vec<usize> = (0..100).map(|at| PAGES - 1 - at * 32).collect();
+    asks(bench, &pages);
+}
+
+/// A function that comes to use another part of its memory.
+fn what_was_waited_for_comes_first_the_next_time() {
+    let large = Large::deployed();
+    // What a set may leave out, and how often a guest waits for more than that, is a matter of who is
+    // faster.
+    let mut late_before = 0;
+    for start in 0.. {
+        assert!(start < 12, "a guest never waited for much: {late_before}");
+        let image = fs::read(large.image().unwrap()).unwrap();
+        let bench = large.start();
+        asks_for_what_comes_last(&bench);
+        until("its seed is whole", || is_whole(&bench));
+        late_before = late(&bench);
+        // Each came with the fifteen pages round it.
+        let is_much = late_before * 16 > pages_of_set(&bench) / 20;
+        if is_much {
+            until("another image is there", || {
+                large
+                    .image()
+                    .is_some_and(|path| fs::read(path).is_ok_and(|now| now != image))
+            });
+        }
+        bench.end();
+        if is_much {
+            break;
+        }
+    }
+    let bench = large.start();
+    asks_for_what_comes_last(&bench);
+    until("its seed is whole", || is_whole(&bench));
+    let late_now = late(&bench);
+    println!("{late_before} waited for, and then {late_now}");
+    assert!(late_now < late_before, "{late_before}, then {late_now}");
+    bench.end();
+}
+
 fn main() {
     e2e::main(tests![
         whoever_touches_what_is_not_there_waits_for_it,
+        what_was_waited_for_comes_first_the_next_time,
         what_cannot_be_read_to_its_end_is_made_anew,
         whoever_goes_away_meanwhile_is_missed_by_nobody,
     ]);

@@ -21,6 +21,20 @@ pub enum Mechanism {
     Turns,
     /// Waiting for an instance that is being reset, instead of a fork.
     ResetWait,
+    /// Telling what instances write from what they only read when they are forked (Spice §4):
+    /// without, all of it is only read.
+    SetSplit,
+    /// Doing any of that when they are forked, for memory and code.
+    Prefill,
+    /// Func-images that begin with what requests use: without, their pages are in the order of
+    /// their addresses.
+    ImageOrder,
+    /// Leaving pages of zeroes, and those that are as the parent has them, out of func-images.
+    ImageGaps,
+    /// Guests that begin before all of their memory was read from its image.
+    ImageParts,
+    /// The same of code from its artifact.
+    CodeParts,
     /// The cell round each VM, and its control group: what it costs, not what it is
     /// worth. Functions that are trusted alone may run without.
     #[cfg(feature = "ablation")]
@@ -39,13 +53,19 @@ mod switches {
 
     impl Mechanism {
         /// All of them.
-        pub const ALL: [Self; 7] = [
+        pub const ALL: [Self; 13] = [
             Self::WriteSet,
             Self::ReadSet,
             Self::LargePages,
             Self::EarlyEnd,
             Self::Turns,
             Self::ResetWait,
+            Self::SetSplit,
+            Self::Prefill,
+            Self::ImageOrder,
+            Self::ImageGaps,
+            Self::ImageParts,
+            Self::CodeParts,
             Self::Cell,
         ];
 
@@ -59,6 +79,12 @@ mod switches {
                 Self::EarlyEnd => "early-end",
                 Self::Turns => "turns",
                 Self::ResetWait => "reset-wait",
+                Self::SetSplit => "set-split",
+                Self::Prefill => "prefill",
+                Self::ImageOrder => "image-order",
+                Self::ImageGaps => "image-gaps",
+                Self::ImageParts => "image-parts",
+                Self::CodeParts => "code-parts",
                 Self::Cell => "cell",
             }
         }

@@ -39,6 +39,7 @@ use self::account::Account;
 use self::disk::{Disk, DiskFile, Real, Status};
 use self::pinned::CR2;
 use self::tidy::Wanted;
+use crate::ablation::Mechanism;
 use crate::snapshots::{Frozen, gather};
 
 /// The seeds that all functions share, as their recipes call them.
@@ -340,7 +341,8 @@ impl Images {
         }
         uses_code(image.used_code());
         let beside = Box::new(state).into();
-        if image.later_bytes() >= FILLED_LATER && may_be_filled() {
+        let is_much = image.later_bytes() >= FILLED_LATER && !Mechanism::ImageParts.is_off();
+        if is_much && may_be_filled() {
             let (frozen, filling) = image.restore_first(layer, parent.cloned(), beside, owner)?;
             return Ok((frozen, Some(filling)));
         }

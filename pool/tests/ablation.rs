@@ -100,6 +100,8 @@ fn main() {
             Mechanism::EarlyEnd,
             Mechanism::Turns,
             Mechanism::ResetWait,
+            Mechanism::SetSplit,
+            Mechanism::Prefill,
         ];
         for mechanism in only_times {
             let name = format!("without_{}_a_function_is_served", mechanism.name());

@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import ablation
 import crowd
 import disk
 import many
@@ -34,6 +35,7 @@ EXAMPLES = ROOT / "examples"
 PARTS = {
     "disk": disk.measure,
     "restore": restore.measure,
+    "ablation": ablation.measure,
     "crowd": crowd.measure,
     "restart": restart.measure,
     "many": many.measure,
@@ -215,7 +217,7 @@ def arguments_of(words):
     add("--faasw", required=True, type=Path, help="the optimised program")
     add("--component", metavar="NAME=FILE", type=named, action="append", default=[], help="one more")
     add("--only", type=listed, default=list(PARTS), help=f"only these parts of {','.join(PARTS)}")
-    add("--function", type=listed, help="only these functions of restore and restart")
+    add("--function", type=listed, help="only these functions of restore, ablation and restart")
     add("--crowd", type=listed, help="the functions that are asked at once")
     add("--rounds", type=int, default=15)
     add("--minutes", type=float, default=1, help="of load on each node of many scripts")

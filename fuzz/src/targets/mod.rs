@@ -1,6 +1,7 @@
 //! The targets, each with the rules that it holds its reader to.
 
 pub mod compile_report;
+pub mod export;
 pub mod fri;
 pub mod image;
 pub mod log;
@@ -15,8 +16,9 @@ pub mod working_set;
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 11] = [
+pub const ALL: [Target; 12] = [
     compile_report::TARGET,
+    export::TARGET,
     fri::TARGET,
     image::TARGET,
     log::TARGET,

@@ -24,5 +24,7 @@ mod tree;
 mod warm_up;
 
 pub(crate) use self::core::{Core, Registered, Storage};
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::deploy::{export_note, note_of};
 pub use handle::Node;
 pub use service::FunctionService;

@@ -4,13 +4,22 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use faasw_seedtree::image::ImageError;
+use faasw_seedtree::image::{Arrangement, ImageError};
 use faasw_text::Line;
 use zerocopy::IntoBytes as _;
 
 use super::disk::Room;
 use super::{ImageOf, Images, LEFT_FREE, SHARE, What, lock};
+use crate::ablation::Mechanism;
 use crate::snapshots::Frozen;
+
+/// How pages are in images: as is best, but for what a build for measurements is to do without.
+fn arrangement() -> Arrangement {
+    Arrangement {
+        is_by_use: !Mechanism::ImageOrder.is_off(),
+        leaves_out: !Mechanism::ImageGaps.is_off(),
+    }
+}
 
 impl Images {
     /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
@@ -47,7 +56,8 @@ impl Images {
         self.remove_unfinished();
         let file = self.disk.create(&self.unfinished)?;
         let state = frozen.state().vcpu().as_bytes();
-        let content = frozen.write_image(state, self.purpose(of), &self.key, &*file)?;
+        let purpose = self.purpose(of);
+        let content = frozen.write_image_as(arrangement(), state, purpose, &self.key, &*file)?;
         file.sync()?;
         let bytes = file.status()?.bytes;
         // Its header takes some, too.

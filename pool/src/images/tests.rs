@@ -194,7 +194,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
         note,
         module,
         image,
-    } = to.open_export(&export).unwrap();
+    } = to.open_export(export.clone()).unwrap();
     assert_eq!((&*note, &*module), (&b"note"[..], &b"module"[..]));
     assert_eq!(image.len() as u64, bytes);
     // Whatever was gone before.
@@ -207,7 +207,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     assert_eq!(names(&here), 1);
     let stranger = Images::new(here.path().into(), &[4; Images::SECRET], 1 << 30);
     assert!(matches!(
-        stranger.open_export(&export),
+        stranger.open_export(export),
         Err(ParcelError::Key)
     ));
     // Nothing that is damaged is sent on its way.

@@ -119,7 +119,7 @@ impl Images {
     ///
     /// # Errors
     /// What it is instead.
-    pub fn open_export(&self, bytes: &[u8]) -> Result<Exported, ParcelError> {
+    pub fn open_export(&self, bytes: Vec<u8>) -> Result<Exported, ParcelError> {
         let Parcel { note, parts } = open_parcel(&self.key, bytes)?;
         let [module, image] = parts;
         Ok(Exported {

@@ -97,12 +97,22 @@ impl Drop for Paged {
     }
 }
 
+/// What guests have waited for.
+#[derive(Debug)]
+pub struct Late {
+    /// How often one asked for a page, or a piece of code, that was not there yet.
+    pub asked: u64,
+    /// What came of memory by that.
+    pub memory: PageSet,
+    /// What came of code, counted from its beginning.
+    pub code: PageSet,
+}
+
 /// How it ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Layer and code are whole. So many pages, and pieces of code, were asked for before they were
-    /// there.
-    Whole(u64),
+    /// Layer and code are whole.
+    Whole(Late),
     /// Nobody wanted it any more.
     Unwanted,
     /// It will never be: nothing of it is to be used.
@@ -132,7 +142,7 @@ impl Pager {
         let thread = thread::Builder::new().name("faasw-pager".to_owned());
         thread.spawn(move || {
             let outcome = match self.bring(&is_wanted) {
-                Ok(true) => Outcome::Whole(self.asked()),
+                Ok(true) => Outcome::Whole(self.late()),
                 Ok(false) => Outcome::Unwanted,
                 Err(error) => Outcome::Failed(error),
             };
@@ -165,11 +175,15 @@ impl Pager {
         code.map_or_else(PageSet::new, CodeFilling::missing)
     }
 
-    /// How often a guest asked for what was not there yet.
-    fn asked(&self) -> u64 {
-        let memory = self.memory.as_ref().map_or(0, Filling::asked);
-        let code = self.code.as_ref().map_or(0, CodeFilling::asked);
-        memory.saturating_add(code)
+    /// What guests asked for before it was there.
+    fn late(&self) -> Late {
+        let (memory, code) = (self.memory.as_ref(), self.code.as_ref());
+        let asked = memory.map_or(0, Filling::asked);
+        Late {
+            asked: asked.saturating_add(code.map_or(0, CodeFilling::asked)),
+            memory: memory.map_or_else(PageSet::new, Filling::late),
+            code: code.map_or_else(PageSet::new, CodeFilling::late),
+        }
     }
 
     fn give_up(&self) {

@@ -65,6 +65,8 @@ struct State {
     filled: Vec<bool>,
     /// All before it are filled.
     next: usize,
+    /// What a guest waited for, with the pages round it that came with it.
+    late: PageSet,
     room: Room,
 }
 
@@ -101,6 +103,7 @@ impl Filling {
             state: Mutex::new(State {
                 filled,
                 next: 0,
+                late: PageSet::new(),
                 room: Room::for_chunks(),
             }),
             progress,
@@ -127,12 +130,13 @@ impl Filling {
             .places
             .partition_point(|(range, _)| range.start <= page);
         let place = behind.checked_sub(1).and_then(|at| self.places.get(at));
-        let Some((_, chunk)) = place.filter(|(range, _)| range.contains(page)) else {
+        let Some((range, chunk)) = place.filter(|(range, _)| range.contains(page)) else {
             return Ok(false);
         };
         let mut state = self.state();
         if state.filled.get(*chunk).copied() == Some(false) {
             self.asked.fetch_add(1, Ordering::Relaxed);
+            state.late = state.late.union(&(*range).into());
             self.fill(*chunk..*chunk + 1, &mut state)?;
         }
         Ok(true)
@@ -166,6 +170,13 @@ impl Filling {
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The pages that came because guests have asked for one of them: of each chunk those that lie
+    /// together with that. What else of them was used nobody can tell.
+    #[must_use]
+    pub fn late(&self) -> PageSet {
+        self.state().late.clone()
     }
 
     /// All pages are there: nobody writes to the layer any more.

@@ -7,6 +7,7 @@ use super::HEADER_PART;
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
 use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix};
+use super::parcel::{ParcelError, seal_as_told};
 use super::read::{Image, Source};
 
 /// A file with this header and these pages, whatever they say. The tags of the pages' chunks
@@ -43,6 +44,20 @@ pub fn sealed(header: &[u8], pages: &[u8], key: &ImageKey) -> Result<Vec<u8>, Im
     file.resize(chunks_at.max(PREFIX), 0);
     file.extend(pages);
     Ok(file)
+}
+
+/// A parcel with this note, which says that its parts have these lengths, and with this content
+/// behind it, whatever that comes to.
+///
+/// # Errors
+/// When it is too large; the system's.
+pub fn parcel(
+    note: &[u8],
+    parts: [u64; 2],
+    content: &[u8],
+    key: &ImageKey,
+) -> Result<Vec<u8>, ParcelError> {
+    seal_as_told(key, note, parts, content)
 }
 
 /// What an image says, as it stands in it before it is sealed, and its pages.

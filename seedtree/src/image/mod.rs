@@ -30,6 +30,7 @@ pub use self::header::Purpose;
 pub use self::parcel::{Parcel, ParcelError, open_parcel, seal_parcel};
 pub use self::read::{Image, Source};
 pub use self::sink::Sink;
+pub use self::write::Arrangement;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::PageRange;

@@ -185,17 +185,51 @@ fn of_sealing(error: ImageError) -> ParcelError {
     }
 }
 
-/// Opens a parcel that was sealed with this key. Nothing of it is believed before it was checked,
-/// and no more is taken of memory than it has bytes.
+/// A parcel whose lengths say anything, sealed as whoever has the key seals one: the note, and what
+/// follows it, cut into pieces where these lengths cut it. For a fuzz target alone.
+///
+/// # Errors
+/// When it is too large; the system's.
+#[cfg(feature = "fuzzing")]
+pub(super) fn seal_as_told(
+    key: &ImageKey,
+    note: &[u8],
+    parts: [u64; PARTS],
+    mut content: &[u8],
+) -> Result<Vec<u8>, ParcelError> {
+    let mut parcel = seal_parcel(key, note, [(0, &mut io::empty()), (0, &mut io::empty())])?;
+    let (mut prefix, _) = Prefix::read_from_prefix(&parcel).map_err(|_| ParcelError::Foreign)?;
+    let data = key.unwrap(prefix.bound_to_key(), prefix.key);
+    let data = data.map_err(of_sealing)?;
+    prefix.parts = parts;
+    let mut sealed = note.to_vec();
+    let bound = prefix.bound_to_note();
+    let tag = data.seal(HEADER_PART, &bound, &mut sealed);
+    prefix.note_tag = tag.map_err(of_sealing)?;
+    parcel.clear();
+    parcel.extend(prefix.as_bytes());
+    parcel.extend(sealed);
+    let mut numbers = 0..;
+    for told in parts {
+        let there = told.min(content.len() as u64);
+        seal_part(&data, &mut numbers, there, &mut content, &mut parcel)?;
+    }
+    parcel.extend(content);
+    Ok(parcel)
+}
+
+/// Opens a parcel that was sealed with this key. Nothing of it is believed before it was checked.
+/// It is opened where it lies: beside it no more is taken of memory than its note and its first part
+/// have.
 ///
 /// # Errors
 /// What it is instead.
-pub fn open_parcel(key: &ImageKey, parcel: &[u8]) -> Result<Parcel, ParcelError> {
+pub fn open_parcel(key: &ImageKey, mut parcel: Vec<u8>) -> Result<Parcel, ParcelError> {
     let foreign = || match parcel.starts_with(&MAGIC) {
         true => ParcelError::CutOff,
         false => ParcelError::Foreign,
     };
-    let (prefix, rest) = Prefix::read_from_prefix(parcel).map_err(|_| foreign())?;
+    let (prefix, rest) = Prefix::read_from_prefix(&parcel).map_err(|_| foreign())?;
     if prefix.magic != MAGIC {
         return Err(ParcelError::Foreign);
     }
@@ -209,10 +243,7 @@ pub fn open_parcel(key: &ImageKey, parcel: &[u8]) -> Result<Parcel, ParcelError>
     if note_bytes > NOTE_MAX {
         return Err(ParcelError::TooLarge);
     }
-    let (note, mut rest) = rest
-        .split_at_checked(note_bytes)
-        .ok_or(ParcelError::CutOff)?;
-    let mut note = note.to_vec();
+    let mut note = rest.get(..note_bytes).ok_or(ParcelError::CutOff)?.to_vec();
     let bound = prefix.bound_to_note();
     if !data.open(HEADER_PART, &bound, prefix.note_tag, &mut note) {
         return Err(ParcelError::Damaged);
@@ -224,39 +255,61 @@ pub fn open_parcel(key: &ImageKey, parcel: &[u8]) -> Result<Parcel, ParcelError>
         std::cmp::Ordering::Greater => return Err(ParcelError::CutOff),
         std::cmp::Ordering::Equal => {}
     }
-    let mut numbers = 0..;
-    let mut next = |bytes| open_part(&data, &mut numbers, bytes, &mut rest);
+    let mut opening = Opening {
+        data: &data,
+        next: 0,
+        parcel: &mut parcel,
+        read: PREFIX + note_bytes,
+        written: 0,
+    };
     let [first, second] = prefix.parts;
+    let first = opening.part(first)?;
+    opening.part(second)?;
+    let written = opening.written;
+    parcel.truncate(written);
+    // The second one is the large one.
+    let module = parcel.drain(..first).collect();
     Ok(Parcel {
         note,
-        parts: [next(first)?, next(second)?],
+        parts: [module, parcel],
     })
 }
 
-fn open_part(
-    data: &DataKey,
-    numbers: &mut impl Iterator<Item = u64>,
-    bytes: u64,
-    rest: &mut &[u8],
-) -> Result<Vec<u8>, ParcelError> {
-    let bytes = usize::try_from(bytes).map_err(|_| ParcelError::CutOff)?;
-    let mut part = Vec::with_capacity(bytes.min(rest.len()));
-    while part.len() < bytes {
-        let start = part.len();
-        let length = PIECE.min(bytes - start);
-        let (piece, behind) = rest.split_at_checked(length).ok_or(ParcelError::CutOff)?;
-        let (tag, behind) = behind
-            .split_first_chunk::<TAG>()
-            .ok_or(ParcelError::CutOff)?;
-        part.extend(piece);
-        let piece = part.get_mut(start..).unwrap_or_default();
-        let number = numbers.next().ok_or(ParcelError::TooLarge)?;
-        if !data.open(number, b"", *tag, piece) {
-            return Err(ParcelError::Damaged);
+/// A parcel whose pieces are opened, and moved together over what was read before.
+struct Opening<'a> {
+    data: &'a DataKey,
+    /// Number of the next piece.
+    next: u64,
+    parcel: &'a mut [u8],
+    read: usize,
+    written: usize,
+}
+
+impl Opening<'_> {
+    /// Opens a part of so many bytes; says how many those are.
+    fn part(&mut self, bytes: u64) -> Result<usize, ParcelError> {
+        let bytes = usize::try_from(bytes).map_err(|_| ParcelError::CutOff)?;
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(PIECE);
+            let rest = self.parcel.get_mut(self.read..).unwrap_or_default();
+            let (piece, behind) = rest
+                .split_at_mut_checked(length)
+                .ok_or(ParcelError::CutOff)?;
+            let tag = behind.first_chunk::<TAG>().ok_or(ParcelError::CutOff)?;
+            if !self.data.open(self.next, b"", *tag, piece) {
+                return Err(ParcelError::Damaged);
+            }
+            // Never beyond what was read: the beginning of the parcel and all tags are left out.
+            self.parcel
+                .copy_within(self.read..self.read + length, self.written);
+            self.next += 1;
+            self.read += length + TAG;
+            self.written += length;
+            left -= length;
         }
-        *rest = behind;
+        Ok(bytes)
     }
-    Ok(part)
 }
 
 #[cfg(test)]
@@ -288,7 +341,7 @@ mod tests {
         ];
         for (note, parts) in cases {
             let parcel = sealed(note, parts);
-            let opened = open_parcel(&key(), &parcel).unwrap();
+            let opened = open_parcel(&key(), parcel).unwrap();
             assert!(opened.note == note && opened.parts == parts);
         }
         assert!(
@@ -302,8 +355,8 @@ mod tests {
     fn a_stranger_is_told_apart() {
         let parcel = sealed(b"note", [b"module", b"image"]);
         let another = ImageKey::new(&[6; ImageKey::BYTES]);
-        let of = |parcel: &[u8]| open_parcel(&key(), parcel).unwrap_err();
-        let error = open_parcel(&another, &parcel).unwrap_err();
+        let of = |parcel: &[u8]| open_parcel(&key(), parcel.to_vec()).unwrap_err();
+        let error = open_parcel(&another, parcel.clone()).unwrap_err();
         assert!(matches!(error, ParcelError::Key), "{error}");
         assert!(matches!(of(b"\0asm"), ParcelError::Foreign));
         assert!(matches!(of(b""), ParcelError::Foreign));
@@ -331,11 +384,11 @@ mod tests {
         for at in places {
             let mut changed = parcel.clone();
             changed[at] ^= 1 << random.u8(..8);
-            assert!(open_parcel(&key(), &changed).is_err(), "{at}");
+            assert!(open_parcel(&key(), changed).is_err(), "{at}");
         }
         for _ in 0..60 {
             let length = random.usize(MAGIC.len()..parcel.len());
-            let error = open_parcel(&key(), &parcel[..length]).unwrap_err();
+            let error = open_parcel(&key(), parcel[..length].to_vec()).unwrap_err();
             assert!(matches!(error, ParcelError::CutOff), "{length}: {error}");
         }
     }
@@ -351,7 +404,7 @@ mod tests {
             &parcel[PREFIX..second],
         ]
         .concat();
-        let error = open_parcel(&key(), &swapped).unwrap_err();
+        let error = open_parcel(&key(), swapped).unwrap_err();
         assert!(matches!(error, ParcelError::Damaged), "{error}");
     }
 
@@ -379,7 +432,7 @@ mod tests {
             let bound = prefix.bound_to_note();
             prefix.note_tag = data.seal(HEADER_PART, &bound, &mut note).unwrap();
             let parcel = [prefix.as_bytes(), &note].concat();
-            let error = open_parcel(&key(), &parcel).unwrap_err();
+            let error = open_parcel(&key(), parcel).unwrap_err();
             assert!(matches!(error, ParcelError::CutOff), "{error}");
         }
     }

@@ -187,6 +187,37 @@ fn what_is_empty_or_the_parents_is_not_stored() {
 }
 
 #[test]
+fn every_arrangement_comes_back_as_it_was() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let parent = random_child(&mut random, None);
+    image_of(&parent);
+    for _ in 0..6 {
+        let child = random_child(&mut random, Some(&parent));
+        let own = child.layer().own();
+        for (is_by_use, leaves_out) in [(false, true), (true, false), (false, false)] {
+            let arrangement = Arrangement {
+                is_by_use,
+                leaves_out,
+            };
+            let file = tempfile();
+            let content = child
+                .write_image_as(arrangement, child.state(), Purpose::of(&[]), &key(), &file)
+                .unwrap();
+            let image = Image::open(file, &key()).unwrap();
+            assert_eq!(image.stored_bytes() == own.bytes(), !leaves_out);
+            if !is_by_use {
+                assert!(image.order().is_sorted_by_key(|range| range.start));
+            }
+            let again = restored(image, Some(&parent)).unwrap();
+            assert_eq!(memory_of(&child), memory_of(&again));
+            assert_eq!(again.content(), Some(content));
+        }
+    }
+}
+
+#[test]
 fn it_comes_back_over_its_own_parent_only() {
     let mut random = fastrand::Rng::with_seed(4);
     let parent = random_child(&mut random, None);
@@ -474,10 +505,14 @@ fn what_requests_use_is_there_before_the_rest() {
     assert_eq!(source.1.lock().unwrap().len(), headers + 2);
     assert!(!filling.missing().contains(asked));
     assert_eq!(filling.asked(), 1);
+    // Sixteen pages were read for it, of which all lie together.
+    let late = filling.late();
+    assert!(late.contains(asked) && late.count() == 16, "{late:?}");
     let foreign = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 - 1);
     assert!(!filling.fill_page(foreign).unwrap());
     assert!(matches!(filling.finish(), Err(ImageError::CutOff)));
     while filling.fill_next().unwrap() {}
+    assert_eq!(filling.late(), late);
     assert!(filling.missing().is_empty() && !again.layer().is_whole());
     assert!(whole.try_recv().is_err());
     filling.finish().unwrap();

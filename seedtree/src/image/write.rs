@@ -15,6 +15,24 @@ use crate::snapshot::Snapshot;
 
 const PAGE: usize = memory_map::PAGE as usize;
 
+/// How an image has its pages. Those of a node are [`Arrangement::BEST`]; what another costs can be
+/// measured. Every one is read alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrangement {
+    /// Pages that requests use come first. Without, all are in the order of their addresses.
+    pub is_by_use: bool,
+    /// Pages of zeroes, and those that are as the parent has them, are left out.
+    pub leaves_out: bool,
+}
+
+impl Arrangement {
+    /// That which is read soonest.
+    pub const BEST: Self = Self {
+        is_by_use: true,
+        leaves_out: true,
+    };
+}
+
 /// Which of a snapshot's own pages an image has.
 struct Sorted {
     stored: PageSet,
@@ -27,7 +45,8 @@ impl<S> Snapshot<S> {
     /// ([`Snapshot::has_content`]).
     ///
     /// The pages that requests write come first, then those that they read, what else a first
-    /// instance needs, and the rest (Spice §4). Pages of zeroes, and those that are as the parent has them, are not in it.
+    /// instance needs, and the rest (Spice §4). Pages of zeroes, and those that are as the parent has
+    /// them, are not in it.
     ///
     /// # Errors
     /// [`ImageError::Parent`] when its parent has no image; the disk's; the system's, where its
@@ -39,11 +58,32 @@ impl<S> Snapshot<S> {
         key: &ImageKey,
         file: &(impl Sink + ?Sized),
     ) -> Result<Content, ImageError> {
+        self.write_image_as(Arrangement::BEST, state, purpose, key, file)
+    }
+
+    /// The same, with its pages in another arrangement.
+    ///
+    /// # Errors
+    /// As [`Snapshot::write_image`].
+    pub fn write_image_as(
+        &self,
+        arrangement: Arrangement,
+        state: &[u8],
+        purpose: Purpose,
+        key: &ImageKey,
+        file: &(impl Sink + ?Sized),
+    ) -> Result<Content, ImageError> {
         let parent = match self.parent() {
             Some(parent) => Some(parent.content().ok_or(ImageError::Parent)?),
             None => None,
         };
-        let Sorted { stored, inherited } = self.sorted()?;
+        let Sorted { stored, inherited } = match arrangement.leaves_out {
+            true => self.sorted()?,
+            false => Sorted {
+                stored: self.layer().own().clone(),
+                inherited: PageSet::new(),
+            },
+        };
         let known = self.working_set().recorded();
         let sets = &known.sets;
         let written = stored.intersection(&sets.written);
@@ -52,7 +92,10 @@ impl<S> Snapshot<S> {
         let filled = &self.difference().filled;
         let first = rest.intersection(&needed_first(self.layer().own(), sets, filled));
         let later = rest.without(&first);
-        let order = [&written, &read, &first, &later];
+        let order = match arrangement.is_by_use {
+            true => vec![&written, &read, &first, &later],
+            false => vec![&stored],
+        };
         let mut header = Header {
             content: Content([0; 32]),
             parent,

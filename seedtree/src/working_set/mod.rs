@@ -7,6 +7,9 @@
 //! whatever it uses. So now and then a reset compares its pages with the seed's, and
 //! a set that goes largely unused is forgotten: the next instance is forked without
 //! one, and tells what it uses.
+//!
+//! A seed that is read from its image in parts shows more: what guests had to wait for was
+//! used, and was in no set. Where that is much it is taken in at once.
 
 mod habit;
 #[cfg(test)]
@@ -31,8 +34,11 @@ const COUNT_EVERY: u32 = 64;
 /// Counts in a row that find the set largely unused before it is forgotten, the first
 /// time.
 const IDLE_COUNTS: u32 = 4;
-/// Pages outside, or unused, that are never too many.
+/// Pages outside, or unused, or late, that are never too many.
 const FEW: u64 = 16;
+/// Of a set's pages, in hundredths, so many may be late, in memory and code together, when a seed
+/// is read in parts.
+const LATE_MOST: u64 = 3;
 
 /// The working set as it was recorded last.
 #[derive(Debug, Default)]
@@ -237,6 +243,43 @@ impl WorkingSet {
             read,
             code,
             generation,
+        });
+        true
+    }
+
+    /// Takes in what guests have waited for of memory, and of code, when the seed was read in parts, if
+    /// that is more than a set may leave out; says whether more is known by it.
+    pub fn learn_late(&self, memory: &PageSet, code: &PageSet) -> bool {
+        let mut known = self.known();
+        let sets = known.sets.clone();
+        let pages = sets.written.count() + sets.read.count() + sets.code.count();
+        let late = memory.count() + code.count();
+        if !self.is_learnt || !known.is_recorded || late <= FEW.max(pages * LATE_MOST / 100) {
+            return false;
+        }
+        let is_new = memory.without(&sets.written).without(&sets.read);
+        // As much of it as a set has room for.
+        let room = SET_PAGES_MAX.saturating_sub(sets.read.count());
+        let read = sets.read.union(&is_new.first_ranges(room));
+        let read = read.coalesced(NonZeroU32::MIN, SET_MAX);
+        // Joining takes gaps in: one that is too large by that stays as it was.
+        let read = match read.count() <= SET_PAGES_MAX {
+            true => read,
+            false => sets.read.clone(),
+        };
+        let code = match sets.code.is_empty() {
+            // Where nothing is known of it all is read first.
+            true => PageSet::new(),
+            false => sets.code.union(code).coalesced(CODE_UNIT, SET_MAX),
+        };
+        if read == sets.read && code == sets.code {
+            return false;
+        }
+        known.replace(PageSets {
+            written: sets.written.clone(),
+            read,
+            code,
+            generation: sets.generation,
         });
         true
     }

@@ -278,3 +278,76 @@ fn what_is_used_of_code_stays_known_where_nobody_knows_better() {
     set.learn(3, &of_code(&[pages(64, 80)]), 100_000 * PAGE);
     assert_eq!(set.current().code.ranges(), [pages(64, 80)]);
 }
+
+/// A set of 1000 pages in memory, and 320 of code.
+fn restored() -> WorkingSet {
+    let set = WorkingSet::of(Owner::Function(7));
+    let told = UsedPages {
+        written: vec![pages(0, 400)],
+        changed: 400,
+        read: vec![pages(1000, 1600)],
+        code: vec![pages(64, 384)],
+    };
+    assert!(set.learn(0, &told, 100_000 * PAGE));
+    set
+}
+
+#[test]
+fn what_comes_late_is_taken_in_where_it_is_much() {
+    let late = |start, end| PageSet::from(pages(start, end));
+    let none = PageSet::new();
+    let set = restored();
+    // Three hundredths of 1320 pages are 39.
+    assert!(!set.learn_late(&late(5000, 5039), &none));
+    assert!(!set.learn_late(&late(5000, 5007), &late(512, 544)));
+    assert!(!set.learn_late(&none, &none));
+    assert_eq!(set.current().generation, 1);
+    assert!(set.learn_late(&late(5000, 5008), &late(512, 544)));
+    let now = set.current();
+    assert_eq!(now.generation, 2);
+    assert_eq!(now.written.ranges(), [pages(0, 400)]);
+    assert_eq!(now.read.ranges(), [pages(1000, 1600), pages(5000, 5008)]);
+    assert_eq!(now.code.ranges(), [pages(64, 384), pages(512, 544)]);
+    // It is in there by now, and what is written stays with what is written.
+    assert!(!set.learn_late(&late(5000, 5008), &late(512, 544)));
+    assert!(!set.learn_late(&late(300, 400), &none));
+    assert_eq!(set.current().generation, 2);
+    assert!(!set.is_wanted());
+}
+
+#[test]
+fn a_set_takes_in_what_it_has_room_for() {
+    let none = PageSet::new();
+    let set = restored();
+    let most = PageSet::from(pages(2000, 2000 + SET_PAGES_MAX));
+    assert!(!set.learn_late(&most, &none));
+    // Ranges that there is room for are taken in without the others.
+    let some: PageSet = [pages(2000, 2100), pages(3000, 3000 + SET_PAGES_MAX)]
+        .into_iter()
+        .collect();
+    assert!(set.learn_late(&some, &none));
+    let now = set.current();
+    assert_eq!(now.read.ranges(), [pages(1000, 1600), pages(2000, 2100)]);
+    let set = restored();
+    let scattered: PageSet = (0..4 * SET_MAX as u64)
+        .map(|at| pages(2000 + at * 3, 2001 + at * 3))
+        .collect();
+    assert!(set.learn_late(&scattered, &scattered));
+    let now = set.current();
+    assert!(now.read.ranges().len() <= SET_MAX && now.code.ranges().len() <= SET_MAX);
+    assert!(scattered.without(&now.read).is_empty());
+    assert!(scattered.without(&now.code).is_empty());
+}
+
+#[test]
+fn where_nothing_is_known_what_comes_late_tells_nothing() {
+    let late = PageSet::from(pages(2000, 2100));
+    let set = WorkingSet::of(Owner::Function(7));
+    assert!(!set.learn_late(&late, &late) && set.is_wanted());
+    // All of the code is read first then.
+    let set = recorded(&[pages(1, 3)]);
+    assert!(set.learn_late(&late, &late));
+    assert!(set.current().code.is_empty() && set.current().read == late);
+    let shared = WorkingSet::of(Owner::Shared);
+    assert!(!shared.learn_late(&late, &late));
+}

@@ -43,7 +43,7 @@ impl Core {
         };
         let opened = {
             let images = images.clone();
-            let opening = tokio::task::spawn_blocking(move || images.open_export(&export));
+            let opening = tokio::task::spawn_blocking(move || images.open_export(export.into()));
             opening.await.map_err(|_| RegistryError::Interrupted)??
         };
         let Exported {
@@ -237,34 +237,66 @@ fn drew(record: &VersionRecord) -> Option<FreezeReport> {
     })
 }
 
+/// What a note says, in its own words again, once an import has made of it what it makes of it by
+/// itself; nothing of one that is refused.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn export_note(note: &[u8]) -> Option<Vec<u8>> {
+    let manifest: Manifest = serde_json::from_slice(note).ok()?;
+    let Manifest {
+        name,
+        record,
+        origin,
+    } = &manifest;
+    record.options.check().ok()?;
+    let moved = VersionRecord {
+        imaged: Some(record.made()),
+        ..record.clone()
+    };
+    assert_eq!(moved.image(name), record.image(name));
+    assert_eq!(unfit(&manifest, name, origin), None);
+    let _ = drew(record);
+    serde_json::to_vec(&manifest).ok()
+}
+
+/// The note of an export of this module under this name.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn note_of(module: &[u8], name: &str) -> Option<Vec<u8>> {
+    serde_json::to_vec(&manifest_of(module, name)?).ok()
+}
+
+/// What an export of this module under this name says.
+#[cfg(any(test, feature = "fuzzing"))]
+fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
+    Some(Manifest {
+        name: FunctionName::new(name).ok()?,
+        record: VersionRecord {
+            digest: Digest::of(module),
+            engine: None,
+            initialised: None,
+            kind: faasw_control::FunctionKind::HttpComponent,
+            options: faasw_control::FunctionOptions::default().env("A", "b"),
+            deployed: std::time::SystemTime::UNIX_EPOCH,
+            imaged: None,
+            freeze: FreezeRecord::default(),
+            imports: Vec::new(),
+            module_bytes: module.len() as u64,
+            code_bytes: 9,
+        },
+        origin: Origin {
+            build: "b".into(),
+            machine: "m".into(),
+        },
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use faasw_control::{FunctionKind, FunctionOptions};
     use std::time::SystemTime;
 
     use super::*;
 
     fn manifest() -> Manifest {
-        Manifest {
-            name: FunctionName::new("f").unwrap(),
-            record: VersionRecord {
-                digest: Digest::of(b"module"),
-                engine: None,
-                initialised: None,
-                kind: FunctionKind::HttpComponent,
-                options: FunctionOptions::default().env("A", "b"),
-                deployed: SystemTime::UNIX_EPOCH,
-                imaged: None,
-                freeze: FreezeRecord::default(),
-                imports: Vec::new(),
-                module_bytes: 6,
-                code_bytes: 9,
-            },
-            origin: Origin {
-                build: "b".into(),
-                machine: "m".into(),
-            },
-        }
+        manifest_of(b"module", "f").unwrap()
     }
 
     #[test]

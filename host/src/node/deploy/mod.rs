@@ -18,6 +18,8 @@ mod kept;
 mod prepare;
 mod seed;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::import::{export_note, note_of};
 pub(super) use self::{
     code::{Ready, Whose},
     import::Manifest,

@@ -113,11 +113,16 @@ impl Seeds {
                 move || wanted.strong_count() > 0,
                 move |outcome| match outcome {
                     Outcome::Whole(late) => {
-                        tracing::debug!(seed = recipe.name(), late, "a seed is whole");
-                        if let Some(frozen) = told.upgrade() {
-                            frozen.state().is_brought(late);
-                            if let (Some(code), Some(seeds)) =
-                                (frozen.state().code(), seeds.upgrade())
+                        let (seed, asked) = (recipe.name(), late.asked);
+                        tracing::debug!(seed, late = asked, "a seed is whole");
+                        if let (Some(frozen), Some(seeds)) = (told.upgrade(), seeds.upgrade()) {
+                            frozen.state().is_brought(asked);
+                            let set = frozen.working_set();
+                            // Hardly anybody is parked yet with the set of before.
+                            if set.learn_late(&late.memory, &late.code) {
+                                seeds.keep_image(&recipe, &frozen);
+                            }
+                            if let Some(code) = frozen.state().code()
                                 && seeds.may_gather(&recipe, &frozen)
                             {
                                 code.gather();

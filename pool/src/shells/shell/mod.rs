@@ -25,7 +25,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-use self::orders::{code_set, fork_order, image, put_difference};
+use self::orders::{code_set, fork_order, image, instead_of, put_difference};
 #[cfg(feature = "fuzzing")]
 pub use self::told::not_prepared;
 use self::told::protocol;
@@ -107,6 +107,8 @@ impl Shell {
         };
         let sets = pager.as_ref().map(|pager| present(working_set, pager));
         let working_set = sets.as_ref().unwrap_or(working_set);
+        let instead = instead_of(working_set);
+        let working_set = instead.as_ref().unwrap_or(working_set);
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
         order.tells_addresses = pager.is_some().into();
         if let Some(code) = code {

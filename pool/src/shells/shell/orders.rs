@@ -5,6 +5,7 @@ use faasw_fri::messages::{Answer, Fork, Image, Origin};
 use faasw_seedtree::limits::SET_MAX;
 use faasw_seedtree::{Difference, PageSets, Windows};
 
+use crate::ablation::Mechanism;
 use crate::error::PlatformError;
 use crate::snapshots::{Code, Frozen};
 
@@ -39,10 +40,28 @@ pub fn image(
     Ok(image)
 }
 
+/// What a build for measurements is to fill in instead of this, if not this.
+pub fn instead_of(working_set: &PageSets) -> Option<PageSets> {
+    if Mechanism::Prefill.is_off() {
+        return Some(PageSets::default());
+    }
+    let used = || working_set.written.union(&working_set.read);
+    Mechanism::SetSplit.is_off().then(|| PageSets {
+        written: PageSet::new(),
+        // Joining ranges could take in what is missing.
+        read: used().iter().take(SET_MAX).collect(),
+        code: working_set.code.clone(),
+        generation: working_set.generation,
+    })
+}
+
 /// Of which pages of code second-level tables are filled in advance: of all, where that is little
 /// because they are large ones. Of small ones only what is used, as far as that is known, or all
 /// would count as used at a survey.
 pub fn code_set(code: &Code, working_set: &PageSets) -> Ranges<SET_MAX> {
+    if Mechanism::Prefill.is_off() {
+        return Ranges::default();
+    }
     let all = PageSet::from(PageRange::around(0, code.mapped_bytes()));
     match code.is_gathered() {
         true => Ranges::covering(&all),

@@ -33,6 +33,8 @@ pub struct CodeFilling {
 struct State {
     /// Whole pieces.
     missing: PageSet,
+    /// Pieces that a guest waited for.
+    late: PageSet,
     room: Room,
 }
 
@@ -55,6 +57,7 @@ impl CodeFilling {
             memory,
             state: Mutex::new(State {
                 missing,
+                late: PageSet::new(),
                 room: Room::new(),
             }),
             progress,
@@ -83,6 +86,7 @@ impl CodeFilling {
         if state.missing.contains(page) {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let piece = self.stored.whole_pieces(&PageRange::one(page).into());
+            state.late = state.late.union(&piece);
             for run in piece.iter() {
                 self.fill(run, &mut state)?;
             }
@@ -112,6 +116,12 @@ impl CodeFilling {
         self.asked.load(Ordering::Relaxed)
     }
 
+    /// Those pieces, in pages.
+    #[must_use]
+    pub fn late(&self) -> PageSet {
+        self.state().late.clone()
+    }
+
     /// All of it is there: nobody writes to its file any more.
     ///
     /// # Errors
@@ -132,7 +142,7 @@ impl CodeFilling {
 
     /// Brings pages that are whole pieces.
     fn fill(&self, run: PageRange, state: &mut State) -> Result<(), CodeError> {
-        let State { missing, room } = state;
+        let State { missing, room, .. } = state;
         self.stored.bring(run, &self.memory, room)?;
         *missing = missing.without(&run.into());
         Ok(())

@@ -21,6 +21,7 @@ use super::filling::CodeFilling;
 use super::pieces::{PIECE, Pieces, digest};
 use super::progress::Progress;
 use super::{Code, give_room};
+use crate::ablation::Mechanism;
 
 /// Who reads, verifies and copies pieces at once at most: while one waits for the disk others verify,
 /// and pieces that are used lie apart, so that a disk takes more time to answer than to read.
@@ -242,7 +243,8 @@ impl Stored {
         let first = first.map(|first| self.whole_pieces(first));
         let first = first.filter(|first| !first.is_empty());
         let later = first.as_ref().map(|first| all.without(first));
-        let later = later.filter(|later| later.bytes() >= FILLED_LATER);
+        let is_much = |later: &PageSet| later.bytes() >= FILLED_LATER;
+        let later = later.filter(|later| is_much(later) && !Mechanism::CodeParts.is_off());
         let (Some(first), Some(later)) = (first, later) else {
             self.bring_all(&all, &memory)?;
             faasw_seedtree::seal(&memory)?;
@@ -450,6 +452,7 @@ pub(super) mod tests {
         assert_eq!(*reads.lock().unwrap(), [(62 * piece, PIECE)]);
         assert!(!rest.fill_page(page(1025)).unwrap());
         assert_eq!(rest.asked(), 1);
+        assert_eq!(rest.late().ranges(), [pages(992, 1008)]);
         assert!(rest.finish().is_err() && !code.is_whole());
         while rest.fill_next().unwrap() {}
         let read = reads.lock().unwrap();
