@@ -11,15 +11,9 @@ use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, neede
 use super::sink::{Sink, write_all_at};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Sorted};
 
 const PAGE: usize = memory_map::PAGE as usize;
-
-/// Which of a snapshot's own pages an image has.
-struct Sorted {
-    stored: PageSet,
-    inherited: PageSet,
-}
 
 impl<S> Snapshot<S> {
     /// Writes its image into an empty file, with the state of its vCPU as it is to be told and
