@@ -241,6 +241,7 @@ fn fork() -> Fork {
         forgets_tables: Answer::No,
         code_set: Ranges::default(),
         tells_addresses: Answer::No,
+        has_small_code: Answer::No,
     }
 }
 

@@ -337,6 +337,10 @@ pub enum PlatformError {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// A seed, or what it descends from, was found to be damaged while it was read. It is made anew
+    /// when it is asked for next.
+    #[error("its seed could not be read to its end")]
+    SeedUnreadable,
     /// A seed was not made: nobody waited for it any more.
     #[error("nobody waited for it any more")]
     Abandoned,

@@ -88,6 +88,7 @@ impl PlatformError {
             Self::OutOfMemory => Manner::NoRoom,
             Self::TimedOut { .. } => Manner::TimedOut,
             Self::ShellEnded(_)
+            | Self::SeedUnreadable
             | Self::Protocol(_)
             | Self::Cell(_)
             | Self::Abandoned

@@ -80,6 +80,15 @@ pub(crate) struct Restored {
     pub filling: Option<(Filling, Place)>,
 }
 
+/// What requests use beside the memory that is an image's own, as far as it says.
+#[derive(Debug)]
+pub(crate) struct Uses<'a> {
+    /// Of compiled code.
+    pub code: &'a PageSet,
+    /// Of the memory that the parent has, with what the image leaves to that.
+    pub parent_memory: PageSet,
+}
+
 /// How a snapshot is to be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner<'a> {
@@ -250,14 +259,15 @@ impl Images {
 
     /// The snapshot that there is an image of, if it was made over this parent and is sound, as far
     /// as that is known by then: where it may be filled later and is large, the rest of its memory
-    /// comes later. What is used of its code is told as soon as it is known.
+    /// comes later. What is used of its code, and of its parent's memory, is told as soon as it is
+    /// known; whoever is told has that of the parent there, or refuses the image.
     pub(crate) fn restore(
         &self,
         of: &ImageOf,
         parent: Option<&Arc<Frozen>>,
         manner: Manner<'_>,
         may_be_filled: impl FnOnce() -> bool,
-        uses_code: impl FnOnce(&PageSet),
+        uses: impl FnOnce(&Uses<'_>) -> bool,
     ) -> Option<Restored> {
         let layer = manner.layer;
         let path = self.path(&of.what);
@@ -278,7 +288,7 @@ impl Images {
             known: file.status().ok(),
             layer: layer.to_owned(),
         };
-        match self.read(file.clone(), of, parent, manner, may_be_filled, uses_code) {
+        match self.read(file.clone(), of, parent, manner, may_be_filled, uses) {
             Ok((frozen, filling)) => {
                 // The budget asks for it, at the next start as well.
                 let _ = file.note_use(SystemTime::now());
@@ -319,7 +329,7 @@ impl Images {
         parent: Option<&Arc<Frozen>>,
         manner: Manner<'_>,
         may_be_filled: impl FnOnce() -> bool,
-        uses_code: impl FnOnce(&PageSet),
+        uses: impl FnOnce(&Uses<'_>) -> bool,
     ) -> Result<(Frozen, Option<Filling>), ImageError> {
         let Manner { layer, owner } = manner;
         let image = Image::open(file, &self.key)?;
@@ -339,7 +349,13 @@ impl Images {
         {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
-        uses_code(image.used_code());
+        let (code, parent_memory) = (image.used_code(), image.used_of_parent());
+        if !uses(&Uses {
+            code,
+            parent_memory,
+        }) {
+            return Err(ImageError::Parent);
+        }
         let beside = Box::new(state).into();
         let is_much = image.later_bytes() >= FILLED_LATER && !Mechanism::ImageParts.is_off();
         if is_much && may_be_filled() {

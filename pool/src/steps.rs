@@ -14,7 +14,7 @@ use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{Compiled, Pool};
 use crate::seeds::{For, FunctionSpec, Guest, Making, Makings, Origin, Recipe, Seeds, Step};
-use crate::shells::{Event, Ready, Stock};
+use crate::shells::{CodePages, Event, Ready, Stock};
 use crate::snapshots::{Frozen, Template};
 
 /// A guest of a function.
@@ -294,7 +294,13 @@ impl StepTree {
         let working_set = frozen.working_set().current();
         let code = code.get().await?;
         shell
-            .fork(frozen, *ram_bytes, &working_set, &mailbox, Some(&code))
+            .fork(
+                frozen,
+                *ram_bytes,
+                &working_set,
+                &mailbox,
+                Some((&code, CodePages::AsTheyAre)),
+            )
             .await?;
         shell.activate(1, frozen.monotonic_nanoseconds()).await?;
         let mut log = LogLines::new(spec.log.clone(), 1);

@@ -13,8 +13,16 @@ use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::{Window, laid_over};
 use crate::prepared::prepared;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Sorted};
 use crate::working_set::WorkingSet;
+
+/// What an image says of its snapshot's memory.
+pub(crate) struct Told {
+    pub monotonic_nanoseconds: u64,
+    pub difference: Difference,
+    pub sorted: Sorted,
+    pub content: Content,
+}
 
 impl<S> Snapshot<S> {
     /// What a guest that was forked from `parent`, if it was, has become: its own memory,
@@ -45,6 +53,7 @@ impl<S> Snapshot<S> {
             windows,
             difference: Difference::default(),
             prepared: OnceLock::new(),
+            sorted: None,
             owner: Owner::Shared,
             working_set: WorkingSet::of(Owner::Shared),
             forks: AtomicU64::new(0),
@@ -57,7 +66,8 @@ impl<S> Snapshot<S> {
         Ok(snapshot)
     }
 
-    /// What it was when its image was made: laid out so, and different from its parent there.
+    /// What it was when its image was made: laid out so, and different from its parent there. Its
+    /// layer may be filled later: none of the pages that the image has is looked at.
     ///
     /// # Errors
     /// The system's.
@@ -66,10 +76,14 @@ impl<S> Snapshot<S> {
         layer: Layer,
         windows: Vec<Window>,
         state: S,
-        monotonic_nanoseconds: u64,
-        difference: Difference,
-        content: Content,
+        told: Told,
     ) -> Result<Self, Errno> {
+        let Told {
+            monotonic_nanoseconds,
+            difference,
+            sorted,
+            content,
+        } = told;
         let private = match &parent {
             None => PageSet::new(),
             Some(parent) => parent.prepared()?.clone(),
@@ -86,6 +100,7 @@ impl<S> Snapshot<S> {
                 ..difference
             },
             prepared: OnceLock::new(),
+            sorted: Some(sorted),
             owner: Owner::Shared,
             working_set: WorkingSet::of(Owner::Shared),
             forks: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use faasw_abi::pages::{Page, PageRange, PageSet};
 use rustix::io::Errno;
 
 use crate::limits::{PREPARED_PAGES_MAX, SET_MAX};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Sorted};
 
 /// Pages of stack that a request uses.
 const STACK_PAGES: u64 = 6;
@@ -69,13 +69,31 @@ fn changed<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
         for own in at.layer().own().intersection(&above.into()).iter() {
             compared += own.count();
             if compared <= COMPARED_PAGES {
-                changed.extend(at.differences(own)?.iter());
+                changed.extend(at.differing(own)?.iter());
             }
         }
         next = at.parent().map(|parent| &**parent);
         next = next.filter(|parent| parent.parent().is_some());
     }
     Ok(changed.into_iter().collect())
+}
+
+impl<S> Snapshot<S> {
+    /// Which of its own pages in a range differ from the parent's. Of what its image says that is
+    /// known: comparing all of a language engine would take as long as reading it, while whoever
+    /// wants its first script waits.
+    fn differing(&self, own: PageRange) -> Result<PageSet, Errno> {
+        let Some(Sorted { stored, inherited }) = &self.sorted else {
+            return self.differences(own);
+        };
+        let own = PageSet::from(own);
+        let empty = own.without(stored).without(inherited);
+        let mut differing: Vec<PageRange> = own.intersection(stored).iter().collect();
+        for range in empty.iter() {
+            differing.extend(self.differences(range)?.iter());
+        }
+        Ok(differing.into_iter().collect())
+    }
 }
 
 /// All of `used`, and of `changed` the smallest pieces, as many as there may be.

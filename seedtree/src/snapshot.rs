@@ -12,6 +12,15 @@ use crate::overlay::Window;
 use crate::working_set::WorkingSet;
 use faasw_abi::pages::PageSet;
 
+/// A snapshot's own pages, by what an image has of them. All others are zeroes.
+#[derive(Debug)]
+pub(crate) struct Sorted {
+    /// Those that differ from the parent's, and have something in them: they are in the image.
+    pub stored: PageSet,
+    /// Those that are as the parent has them, which has something in them.
+    pub inherited: PageSet,
+}
+
 /// A frozen guest: memory, the state of the vCPU that goes with it, and what is known of
 /// its instances.
 ///
@@ -31,6 +40,8 @@ pub struct Snapshot<S> {
     pub(crate) windows: Vec<Window>,
     pub(crate) difference: Difference,
     pub(crate) prepared: OnceLock<PageSet>,
+    /// As its image has it, where it was restored.
+    pub(crate) sorted: Option<Sorted>,
     pub(crate) working_set: WorkingSet,
     pub(crate) forks: AtomicU64,
     pub(crate) content: OnceLock<Content>,

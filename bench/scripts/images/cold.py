@@ -73,11 +73,10 @@ class WorkingSet:
         self.pages_of_layers = sum(seed["layer_bytes"] for seed in cold) // PAGE
         # Where it stays in memory nothing is told.
         self.all_code = sum(seed.get("code_bytes", 0) for seed in cold)
-        # Of an engine's code it is not known what is used of it, and neither in a program of before.
+        # A script has its engine's; where nothing is known of it, as in a program of before, all of it is used.
         own = chain[-1]
-        is_known = own in cold and own.get("code_bytes", 0) and own.get("code_pages", 0)
-        used = min(own["code_bytes"], own["code_pages"] * PAGE) if is_known else own.get("code_bytes", 0)
-        self.code = self.all_code - (own.get("code_bytes", 0) - used if own in cold else 0)
+        is_known = own in cold and own.get("code_pages", 0)
+        self.code = min(self.all_code, own["code_pages"] * PAGE) if is_known else self.all_code
         told, small = node.working_set(chain[-1]["name"]), node.working_set(bench.other)
         if told and small:
             # Of what all share any function uses what a small one does; the rest is the engine's.

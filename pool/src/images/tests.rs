@@ -55,7 +55,7 @@ fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
         layer: "test",
         owner: Owner::Shared,
     };
-    let restored = images.restore(of, None, manner, || false, |_| ())?;
+    let restored = images.restore(of, None, manner, || false, |_| true)?;
     assert!(restored.filling.is_none());
     Some(restored.frozen)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::shells::{Ready, Shell};
+use crate::shells::{CodePages, Ready, Shell};
 use crate::sink::LogSink;
 use crate::snapshots::{Code, Frozen};
 
@@ -26,8 +26,9 @@ pub struct Instance {
     code: Option<Arc<Code>>,
     /// Generation of the working set that it was forked with.
     pub generation: u32,
-    /// Its code was in large pages when it was forked.
-    has_large_code: bool,
+    /// In which pages it has its code, and whether the file had large ones when it was forked.
+    code_pages: CodePages,
+    had_large_code: bool,
 }
 
 impl Instance {
@@ -43,7 +44,8 @@ impl Instance {
             is_own,
             code,
             generation: 0,
-            has_large_code: false,
+            code_pages: CodePages::AsTheyAre,
+            had_large_code: false,
         }
     }
 
@@ -54,7 +56,13 @@ impl Instance {
     pub async fn fork(&mut self, ram_bytes: u64) -> Result<(), PlatformError> {
         // The shell has it mapped then.
         let code = self.code.take();
-        self.has_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
+        self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
+        // All scripts of an engine have its code, in whatever pages that came to be when the first of
+        // them was surveyed.
+        self.code_pages = match self.is_own && self.from.working_set().is_wanted() {
+            true => CodePages::Small,
+            false => CodePages::AsTheyAre,
+        };
         let working_set = self.from.working_set().current();
         self.generation = working_set.generation;
         self.from.count_fork();
@@ -64,16 +72,19 @@ impl Instance {
                 ram_bytes,
                 &working_set,
                 &self.mailbox,
-                code.as_deref(),
+                code.as_deref().map(|code| (code, self.code_pages)),
             )
             .await
     }
 
-    /// Whether its code is in large pages, or may have been since it was forked: which small ones
-    /// it uses cannot be told then.
+    /// Whether its code is in large pages, or has come to be in such since it was forked, which took
+    /// away what it had mapped: which small ones it uses cannot be told then.
     pub fn has_code_in_large_pages(&self) -> bool {
         let code = self.from.state().code();
-        self.has_large_code || code.is_some_and(|code| code.is_gathered())
+        match self.had_large_code {
+            true => self.code_pages == CodePages::AsTheyAre,
+            false => code.is_some_and(|code| code.is_gathered()),
+        }
     }
 
     /// Whether it was forked with the working set as that is now.

@@ -26,10 +26,14 @@ use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::shells::Stock;
-use crate::snapshots::{Frozen, has_failed};
+use crate::snapshots::{Frozen, has_failed, whole};
 
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
+
+/// How often a seed is asked for again that was found to be damaged: once for each thing that it is
+/// read from.
+const MADE_ANEW_MAX: u32 = 4;
 
 /// What becomes of a seed; an error where nobody says so any more, for the runtime ends.
 /// Dropping it says that nobody waits.
@@ -179,6 +183,24 @@ impl Seeds {
         }
     }
 
+    /// The same, and waits for it. Where what it is read from, or what it descends from, turns out to
+    /// be damaged meanwhile, it is made anew.
+    ///
+    /// # Errors
+    /// Why it was not made.
+    pub async fn obtain(self: &Arc<Self>, key: Key, whom: For) -> Result<Arc<Frozen>, SeedError> {
+        let mut left = MADE_ANEW_MAX;
+        loop {
+            match self.ask(key, whom).await {
+                Ok(Err(SeedError::Platform(PlatformError::SeedUnreadable))) if left > 0 => {
+                    left -= 1
+                }
+                Ok(made) => return made,
+                Err(_) => return Err(PlatformError::RuntimeEnds.into()),
+            }
+        }
+    }
+
     /// Has a seed made that nobody waits for, unless it is there or under way.
     pub fn make(self: &Arc<Self>, key: Key, whom: For) {
         self.begin(key, whom, None);
@@ -190,7 +212,7 @@ impl Seeds {
             let failed = discard_failed(&mut graph, key);
             (graph.ask(key, teller), failed)
         };
-        self.let_go(failed.into_iter().collect());
+        self.let_go(failed);
         match asked {
             Asked::InMemory(frozen, teller) => {
                 // Who asks listens.
@@ -210,7 +232,7 @@ impl Seeds {
             let failed = discard_failed(&mut graph, key);
             (graph.nearest(key), failed)
         };
-        self.let_go(failed.into_iter().collect());
+        self.let_go(failed);
         nearest
     }
 
@@ -238,6 +260,12 @@ impl Seeds {
                 let (restored, code) = restored?;
                 if let Some(frozen) = restored {
                     return Ok((frozen, begun.elapsed()));
+                }
+                // What it becomes is compared with that.
+                if let Some(parent) = &parent
+                    && !whole(parent).await
+                {
+                    return Err(PlatformError::SeedUnreadable.into());
                 }
                 let _turn = match whom {
                     For::Requests => Some(seeds.makings.for_a_request().await),
@@ -407,10 +435,10 @@ impl Seeds {
     }
 }
 
-/// Takes a seed away whose memory will never be whole: who reads it may not have said so yet.
-fn discard_failed(graph: &mut Graph<Frozen, Recipe, Waiter>, key: Key) -> Option<Arc<Frozen>> {
-    let failed = graph.get(key).filter(|frozen| has_failed(frozen));
-    failed.and_then(|failed| graph.discard(key, &failed))
+/// Takes a seed and its ancestors away, as far as their memory will never be whole: who reads it may
+/// not have said so yet.
+fn discard_failed(graph: &mut Graph<Frozen, Recipe, Waiter>, key: Key) -> Vec<Arc<Frozen>> {
+    graph.discard_line(key, has_failed)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

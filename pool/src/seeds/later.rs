@@ -15,7 +15,7 @@ use super::function::{Function, FunctionVersion};
 use super::graph::For;
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
-use crate::error::{InvokeError, SeedError};
+use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::snapshots::{Frozen, KeptCode};
 
 /// An initialisation that takes longer is waited for rather than repeated by every
@@ -50,10 +50,9 @@ impl Function {
         if frozen.is_some() || !self.is_script() && is_quick {
             return Ok(frozen.filter(|_| self.is_script()));
         }
-        match self.seeds().ask(self.key(), For::Requests).await {
-            Ok(made) => made.map(Some).map_err(of_a_request),
-            // The runtime ends.
-            Err(_) => Ok(None),
+        match self.seeds().obtain(self.key(), For::Requests).await {
+            Err(SeedError::Platform(PlatformError::RuntimeEnds)) => Ok(None),
+            made => made.map(Some).map_err(of_a_request),
         }
     }
 
@@ -104,7 +103,7 @@ impl Function {
         let _turn = seeds.makings().ahead_of_requests().await;
         let was_there = self.frozen().is_some();
         // It is told in the log why it was not made.
-        if let Ok(Ok(frozen)) = seeds.ask(self.key(), For::Now).await {
+        if let Ok(frozen) = seeds.obtain(self.key(), For::Now).await {
             seeds.images_are_written().await;
             drop(frozen);
             if !was_there {

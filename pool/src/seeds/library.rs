@@ -5,14 +5,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use faasw_abi::pages::PageSet;
 use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Content, Owner};
 use faasw_words::ImageInfo;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::recipe::Recipe;
-use crate::images::{ImageId, Images, Manner, Place, Restored};
+use crate::images::{ImageId, Images, Manner, Place, Restored, Uses};
 use crate::snapshots::Frozen;
 
 /// What whoever writes images is to do.
@@ -61,14 +60,15 @@ impl Library {
 
     /// A seed as its image has it, if there is one that is good. Where shells' page faults can be
     /// answered (`has_faults`, which is asked where it matters and may block), some of its memory may
-    /// come later. What requests use of its code is told before any memory is read.
+    /// come later. What requests use of its code and of its parent is told before any memory is read;
+    /// whoever is told may block, and refuse it.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
         has_faults: impl FnOnce() -> bool + Send + 'static,
-        uses_code: impl FnOnce(&PageSet) + Send + 'static,
+        uses: impl FnOnce(&Uses<'_>) -> bool + Send + 'static,
     ) -> Option<Restored> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
         let turn = self.turns.clone().acquire_owned().await.ok()?;
@@ -85,14 +85,13 @@ impl Library {
             let of = recipe.image().ok()??;
             let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
             let layer = format!("faasw-level-{depth}");
-            // What others descend from is compared with them, and mapped by shells that are made
-            // ahead: all of it has to be there.
-            let may_be_filled = || recipe.version().is_some() && has_faults();
+            // What all share is mapped by shells that are made ahead: all of it has to be there.
+            let may_be_filled = || !recipe.is_pinned() && has_faults();
             let manner = Manner {
                 layer: &layer,
                 owner,
             };
-            images.restore(&of, parent.as_ref(), manner, may_be_filled, uses_code)
+            images.restore(&of, parent.as_ref(), manner, may_be_filled, uses)
         });
         restoring.await.ok()?
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::boot_image;
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
-use crate::shells::{Event, Ready, Shell, Stock};
+use crate::shells::{CodePages, Event, Ready, Shell, Stock};
 use crate::snapshots::{Code, Frozen};
 
 /// What an instantiation did.
@@ -200,7 +200,13 @@ impl Making {
         let Ready { mut shell, .. } = stock.take_bare().await?;
         parent.count_fork();
         shell
-            .fork(parent, ram_bytes, &PageSets::default(), &mailbox, code)
+            .fork(
+                parent,
+                ram_bytes,
+                &PageSets::default(),
+                &mailbox,
+                code.map(|code| (code, CodePages::AsTheyAre)),
+            )
             .await?;
         shell.activate(0, parent.monotonic_nanoseconds()).await?;
         Ok(Self {

@@ -19,7 +19,7 @@ use faasw_seedtree::image::ImageError;
 
 use super::engine::EngineVersion;
 use super::function::{Function, FunctionVersion};
-use super::graph::{For, Made, Seeds};
+use super::graph::{For, Seeds};
 use super::holding::Holding;
 use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
@@ -52,17 +52,6 @@ pub struct Tree {
     next_number: AtomicU64,
     /// Number of the next version.
     next_deployment: AtomicU64,
-}
-
-/// What becomes of a seed that is asked for.
-///
-/// # Errors
-/// Why it was not made.
-pub(super) async fn made(made: Made) -> Result<Arc<Frozen>, SeedError> {
-    match made.await {
-        Ok(made) => made,
-        Err(_) => Err(PlatformError::RuntimeEnds.into()),
-    }
 }
 
 /// A guest without a function that fails is the platform's fault.
@@ -114,8 +103,8 @@ impl Tree {
         if let Some(frozen) = self.linked.slot.get() {
             return Ok(frozen);
         }
-        let asked = self.seeds.ask(self.linked.key, For::Now);
-        made(asked).await.map_err(platform)
+        let made = self.seeds.obtain(self.linked.key, For::Now).await;
+        made.map_err(platform)
     }
 
     /// Has that made, or read, unless it is there or under way.
@@ -187,7 +176,7 @@ impl Tree {
     /// # Errors
     /// When it cannot be instantiated; platform errors.
     pub async fn warm(&self, engine: &LanguageEngine) -> Result<(), SeedError> {
-        made(self.seeds.ask(engine.key(), For::Now)).await?;
+        self.seeds.obtain(engine.key(), For::Now).await?;
         Ok(())
     }
 
@@ -205,7 +194,7 @@ impl Tree {
         time_limit: Duration,
     ) -> Result<(FunctionVersion, FreezeReport, Arc<Frozen>), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
-        let frozen = made(self.seeds.ask(function.key(), For::Now)).await?;
+        let frozen = self.seeds.obtain(function.key(), For::Now).await?;
         let report = function.version().report(&frozen);
         self.add(&function);
         Ok((FunctionVersion::new(function), report, frozen))
@@ -228,13 +217,13 @@ impl Tree {
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, Some(known))?;
         let parent = match function.engine() {
-            Some(engine) => made(self.seeds.ask(engine.key(), For::Now)).await?,
+            Some(engine) => self.seeds.obtain(engine.key(), For::Now).await?,
             None => self.linked().await?,
         };
         if let Err(error) = function.check_image(&parent).await {
             return Ok(Err(error));
         }
-        made(self.seeds.ask(function.key(), For::Now)).await?;
+        self.seeds.obtain(function.key(), For::Now).await?;
         if !function.version().is_restored() {
             // It went, or was spoilt, since it was looked at.
             return Ok(Err(ImageError::CutOff));

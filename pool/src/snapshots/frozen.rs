@@ -96,32 +96,44 @@ impl Beside for State {
     }
 }
 
-/// Whether all of a snapshot's own memory is there, and of its code. Until then its instances may
-/// only have what is there, or wait for what is not.
+/// A snapshot and what it descends from, itself first.
+fn line(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
+    std::iter::successors(Some(frozen), |frozen| {
+        frozen.parent().map(|parent| &**parent)
+    })
+}
+
+/// Whether all of a snapshot's memory is there, its ancestors' with it, and of its code. Until then
+/// its instances may only have what is there, or wait for what is not.
 pub fn is_whole(frozen: &Frozen) -> bool {
     let code = frozen.state().code();
-    frozen.layer().is_whole() && code.is_none_or(|code| code.is_whole())
+    line(frozen).all(|frozen| frozen.layer().is_whole()) && code.is_none_or(|code| code.is_whole())
 }
 
 /// Whether some of that will never be there: nothing is to be forked from it.
 pub fn has_failed(frozen: &Frozen) -> bool {
-    let code = frozen.state().code();
-    frozen.layer().has_failed() || code.is_some_and(|code| code.has_failed())
+    line(frozen).any(|frozen| {
+        let code = frozen.state().code();
+        frozen.layer().has_failed() || code.is_some_and(|code| code.has_failed())
+    })
 }
 
 /// Waits until all of it is there; says whether it is, or never will be.
 pub async fn whole(frozen: &Frozen) -> bool {
-    let (teller, told) = oneshot::channel();
-    frozen.layer().when_whole(move |is_whole| {
-        // Whoever has gone away does not listen.
-        let _ = teller.send(is_whole);
-    });
-    let has_memory = told.await.unwrap_or(false);
-    has_memory
-        && match frozen.state().code() {
-            Some(code) => code.whole().await,
-            None => true,
+    for frozen in line(frozen) {
+        let (teller, told) = oneshot::channel();
+        frozen.layer().when_whole(move |is_whole| {
+            // Whoever has gone away does not listen.
+            let _ = teller.send(is_whole);
+        });
+        if !told.await.unwrap_or(false) {
+            return false;
         }
+    }
+    match frozen.state().code() {
+        Some(code) => code.whole().await,
+        None => true,
+    }
 }
 
 /// What a snapshot says of itself.

@@ -3,13 +3,14 @@
 //!
 //! A thread of its own for each seed that is being read, for as long as that takes. It looks at
 //! what guests wait for ([`Faults`]) between two pieces of what nobody has asked for yet. One
-//! answers for memory and code: all faults of a process are told in one place. A guest whose page
-//! cannot be brought is never let go on: its process ends.
+//! answers for memory and code: all faults of a process are told in one place. A script's brings what
+//! is missing of its language engine, too, beside the engine's own: whatever several want is read by
+//! one of them. A guest whose page cannot be brought is never let go on: its process ends.
 
 use std::io;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use faasw_abi::memory_map::PAGE;
@@ -61,9 +62,51 @@ struct Waiters {
 pub struct Pager {
     /// Nothing where all of its memory is there.
     memory: Option<Filling>,
-    /// Nothing where all of its code is.
+    /// Nothing where all of its code is, or that is an ancestor's.
     code: Option<CodeFilling>,
+    /// What of its memory is its own, and not an ancestor's.
+    own: PageSet,
+    /// Of the seed that it descends from, where some of that is missing.
+    above: Option<Arc<Pager>>,
+    /// How often one of its guests waited for what is an ancestor's.
+    asked_above: AtomicU64,
     waiters: Mutex<Waiters>,
+    /// What another has found that brings some of it.
+    found: Mutex<Option<Unreadable>>,
+    /// Who has something brought first: its thread leaves disk and processors to them.
+    ahead: Mutex<usize>,
+    none_ahead: Condvar,
+    /// Whether its thread has said how it ended.
+    is_over: Mutex<bool>,
+    over: Condvar,
+}
+
+/// Says that a pager's thread is over, whatever becomes of it.
+struct Over<'a>(&'a Pager);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.is_over) = true;
+        self.0.over.notify_all();
+    }
+}
+
+/// Something is brought before a pager's thread goes on.
+struct Ahead<'a>(&'a Pager);
+
+impl<'a> Ahead<'a> {
+    fn of(pager: &'a Pager) -> Self {
+        *lock(&pager.ahead) += 1;
+        Self(pager)
+    }
+}
+
+impl Drop for Ahead<'_> {
+    fn drop(&mut self) {
+        let mut ahead = lock(&self.0.ahead);
+        *ahead = ahead.saturating_sub(1);
+        self.0.none_ahead.notify_all();
+    }
 }
 
 /// What cannot be brought to its end.
@@ -75,6 +118,12 @@ pub enum Unreadable {
     /// Code, of its artifact.
     #[error("its code: {0}")]
     Code(#[from] CodeError),
+    /// Of what it descends from.
+    #[error("what it descends from: {0}")]
+    Above(Box<Unreadable>),
+    /// What it descends from, as whoever brings that has said.
+    #[error("what it descends from cannot be read to its end")]
+    Parent,
     /// The instances that wait cannot be asked what for.
     #[error("nobody can be asked what they wait for: {0}")]
     Faults(Errno),
@@ -120,12 +169,26 @@ pub enum Outcome {
 }
 
 impl Pager {
-    /// One for a seed of which some pages are there.
-    pub fn new(memory: Option<Filling>, code: Option<CodeFilling>) -> Arc<Self> {
+    /// One for a seed of which some pages are there, whose layer has these of its `own`; the one
+    /// `above` brings what is missing of its parent.
+    pub fn new(
+        memory: Option<Filling>,
+        code: Option<CodeFilling>,
+        own: PageSet,
+        above: Option<Arc<Self>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             memory,
             code,
+            own,
+            above,
+            asked_above: AtomicU64::new(0),
             waiters: Mutex::default(),
+            found: Mutex::default(),
+            ahead: Mutex::default(),
+            none_ahead: Condvar::new(),
+            is_over: Mutex::default(),
+            over: Condvar::new(),
         })
     }
 
@@ -141,15 +204,17 @@ impl Pager {
     ) -> io::Result<()> {
         let thread = thread::Builder::new().name("faasw-pager".to_owned());
         thread.spawn(move || {
+            let over = Over(&self);
             let outcome = match self.bring(&is_wanted) {
                 Ok(true) => Outcome::Whole(self.late()),
                 Ok(false) => Outcome::Unwanted,
-                Err(error) => Outcome::Failed(error),
+                Err(error) => Outcome::Failed(self.told(error)),
             };
             let is_whole = matches!(outcome, Outcome::Whole(_));
             // Whoever asks for the seed from now on is not told this one, nor reads its image.
             ended(outcome);
             self.give_up();
+            drop(over);
             if !is_whole {
                 let left = {
                     let mut waiters = self.waiters();
@@ -166,26 +231,91 @@ impl Pager {
     /// Pages of memory that are not there yet.
     pub fn missing(&self) -> PageSet {
         let memory = self.memory.as_ref();
-        memory.map_or_else(PageSet::new, Filling::missing)
+        let own = memory.map_or_else(PageSet::new, Filling::missing);
+        match &self.above {
+            Some(above) => own.union(&above.missing().without(&self.own)),
+            None => own,
+        }
     }
 
     /// Pages of code that are not there yet, counted from its beginning.
     pub fn missing_code(&self) -> PageSet {
-        let code = self.code.as_ref();
+        let code = self.code();
         code.map_or_else(PageSet::new, CodeFilling::missing)
     }
 
     /// What guests asked for before it was there.
     fn late(&self) -> Late {
         let (memory, code) = (self.memory.as_ref(), self.code.as_ref());
-        let asked = memory.map_or(0, Filling::asked);
         Late {
-            asked: asked.saturating_add(code.map_or(0, CodeFilling::asked)),
+            asked: self.asked(),
             memory: memory.map_or_else(PageSet::new, Filling::late),
             code: code.map_or_else(PageSet::new, CodeFilling::late),
         }
     }
 
+    /// What brings the code, an ancestor's where that is its.
+    fn code(&self) -> Option<&CodeFilling> {
+        let above = || self.above.as_ref().and_then(|above| above.code());
+        self.code.as_ref().or_else(above)
+    }
+
+    /// Has these pages of memory there, and these of code: what instances of a child use of it. By
+    /// several threads, before the pager comes to them. It blocks.
+    ///
+    /// # Errors
+    /// When some cannot be brought.
+    pub fn bring_first(&self, memory: &PageSet, code: &PageSet) -> Result<(), Unreadable> {
+        let _ahead = Ahead::of(self);
+        thread::scope(|scope| {
+            let other = self
+                .code()
+                .map(|filling| scope.spawn(|| filling.fill_set(code)));
+            if let Some(of) = &self.memory {
+                of.fill_set(memory)?;
+            }
+            match other.map(thread::ScopedJoinHandle::join) {
+                Some(Ok(brought)) => Ok(brought?),
+                Some(Err(_)) => {
+                    Err(CodeError::from(io::Error::other("its reader panicked")).into())
+                }
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// What it cannot bring, once whoever brings that for all has said so, too: what descends from that
+    /// is not made of it again.
+    fn told(&self, error: Unreadable) -> Unreadable {
+        match (error, &self.above) {
+            (Unreadable::Above(error), Some(above)) => {
+                above.cannot_be(*error);
+                Unreadable::Parent
+            }
+            (error, _) => error,
+        }
+    }
+
+    /// Another than its thread has found what cannot be brought: it ends by that. Waits until it
+    /// has.
+    pub fn cannot_be(&self, error: Unreadable) {
+        *lock(&self.found) = Some(error);
+        let mut is_over = lock(&self.is_over);
+        while !*is_over {
+            let waited = self.over.wait(is_over);
+            is_over = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How often a guest asked for what was not there yet.
+    fn asked(&self) -> u64 {
+        let memory = self.memory.as_ref().map_or(0, Filling::asked);
+        let code = self.code.as_ref().map_or(0, CodeFilling::asked);
+        let above = self.asked_above.load(Ordering::Relaxed);
+        memory.saturating_add(code).saturating_add(above)
+    }
+
+    /// No more will be there of what is its own.
     fn give_up(&self) {
         if let Some(memory) = &self.memory {
             memory.give_up();
@@ -245,21 +375,16 @@ impl Pager {
     fn bring(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, Unreadable> {
         loop {
             self.answer_all()?;
+            if self.waiters().all.is_empty() {
+                self.let_ahead();
+            }
+            if let Some(error) = lock(&self.found).take() {
+                return Err(error);
+            }
             if !is_wanted() {
                 return Ok(false);
             }
-            let brought_code = match &self.code {
-                Some(code) => code.fill_next()?,
-                None => false,
-            };
-            if brought_code && self.memory.is_some() {
-                self.answer_all()?;
-            }
-            let brought_memory = match &self.memory {
-                Some(memory) => memory.fill_next()?,
-                None => false,
-            };
-            if !brought_code && !brought_memory {
+            if !self.bring_next()? {
                 break;
             }
         }
@@ -278,6 +403,38 @@ impl Pager {
             }
         }
         Ok(true)
+    }
+
+    /// Waits until nobody has something brought first.
+    fn let_ahead(&self) {
+        let mut ahead = lock(&self.ahead);
+        while *ahead > 0 {
+            let waited = self.none_ahead.wait(ahead);
+            ahead = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Itself and those above it, by whether they are.
+    fn line(&self) -> impl Iterator<Item = (&Self, bool)> {
+        let line = std::iter::successors(Some(self), |pager| pager.above.as_deref());
+        line.zip(std::iter::once(false).chain(std::iter::repeat(true)))
+    }
+
+    /// Brings some more, its own and what is missing above it, by turns; says whether there was any.
+    fn bring_next(&self) -> Result<bool, Unreadable> {
+        let mut brought = false;
+        for (of, is_above) in self.line() {
+            if let Some(code) = &of.code {
+                brought |= code.fill_next().map_err(|error| said(error, is_above))?;
+                self.answer_all()?;
+            }
+            if let Some(memory) = &of.memory {
+                let filled = memory.fill_next();
+                brought |= filled.map_err(|error| said(error, is_above))?;
+                self.answer_all()?;
+            }
+        }
+        Ok(brought)
     }
 
     /// Brings what instances wait for.
@@ -306,39 +463,38 @@ impl Pager {
     fn fill(&self, address: u64, bases: Bases) -> Result<bool, Unreadable> {
         let page =
             |base: u64| -> Option<Page> { GuestAddress::new(address.checked_sub(base)?).page() };
-        if let (Some(code), Some(at)) = (&self.code, page(bases.code))
-            && code.has(at)
-        {
-            return Ok(code.fill_page(at)?);
+        let (at, code_at) = (page(bases.ram), page(bases.code));
+        for (of, is_above) in self.line() {
+            let filled = match (&of.code, code_at, at) {
+                (Some(code), Some(at), _) if code.has(at) => {
+                    code.fill_page(at).map_err(Unreadable::from)
+                }
+                (.., Some(at)) if of.own.contains(at) => match &of.memory {
+                    Some(memory) => memory.fill_page(at).map_err(Unreadable::from),
+                    None => Ok(false),
+                },
+                _ => continue,
+            };
+            self.asked_above
+                .fetch_add(is_above.into(), Ordering::Relaxed);
+            return filled.map_err(|error| said(error, is_above));
         }
-        match (&self.memory, page(bases.ram)) {
-            (Some(memory), Some(at)) => Ok(memory.fill_page(at)?),
-            _ => Ok(false),
-        }
+        Ok(false)
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiters)
     }
 }
 
-/// Whether the system makes single pages of files in memory unless it is asked for large ones:
-/// with others a page of zeroes that is touched would stand for pages beside it that are still to
-/// come (`Documentation/admin-guide/mm/transhuge.rst`).
-pub fn has_small_pages() -> bool {
-    const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
-    let is_small = |setting: &Path| {
-        // A system without such pages has no such file.
-        let Ok(text) = std::fs::read_to_string(setting) else {
-            return true;
-        };
-        let chosen = text
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'));
-        matches!(chosen, Some(("never" | "deny" | "advise" | "inherit", _)))
-    };
-    let sizes = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
-    let folders = sizes.map(|size| size.path()).chain([PathBuf::from(FOLDER)]);
-    let mut settings = folders.map(|folder| folder.join("shmem_enabled"));
-    settings.all(|setting| is_small(&setting))
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An error of its own, or of what it descends from.
+fn said(error: impl Into<Unreadable>, is_above: bool) -> Unreadable {
+    match is_above {
+        true => Unreadable::Above(Box::new(error.into())),
+        false => error.into(),
+    }
 }

@@ -150,6 +150,18 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         Some(gone)
     }
 
+    /// The same of a node and its ancestors, as far as their snapshots are of no use.
+    pub fn discard_line(&mut self, key: Key, is_useless: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        let mut gone = Vec::new();
+        let mut next = Some(key);
+        while let Some(key) = next {
+            let useless = self.get(key).filter(|snapshot| is_useless(snapshot));
+            gone.extend(useless.and_then(|snapshot| self.discard(key, &snapshot)));
+            next = self.nodes.get(&key).and_then(|node| node.parent);
+        }
+        gone
+    }
+
     /// What is in memory and not pinned, of `owner` if one is named. What only as many
     /// have as are `resting` is not in use.
     fn candidates(

@@ -12,12 +12,12 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use faasw_abi::pages::{Page, PageRange, PageSet};
 
 use super::error::ImageError;
-use super::pages::{CHUNKS_AT_ONCE, Pages, Room};
+use super::pages::{CHUNKS_AT_ONCE, Pages, Room, in_turns};
 use super::read::Source;
 use crate::layer::{LayerBuilder, Progress};
 
@@ -48,31 +48,98 @@ impl<F: Source + fmt::Debug + Send + Sync> Fill for Pages<F> {
 
 /// A layer that has some of its pages, and where the others are. Dropped before
 /// [`Filling::finish`], it leaves a layer that is of no use.
+///
+/// Several may fill it at once: each chunk is read by one of them, and others wait for it.
 #[derive(Debug)]
 pub struct Filling {
     pages: Box<dyn Fill>,
     layer: LayerBuilder,
     /// Each page that is stored, in order, with its chunk.
     places: Vec<(PageRange, usize)>,
-    /// Whether each chunk is in the layer.
     state: Mutex<State>,
+    /// A chunk has come, or did not.
+    changed: Condvar,
     progress: Arc<Progress>,
     /// Pages that a guest asked for before they were there.
     asked: AtomicU64,
 }
 
+/// Where a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chunk {
+    /// On the disk.
+    Missing,
+    /// Somebody reads it.
+    Coming,
+    /// In the layer.
+    There,
+}
+
 struct State {
-    filled: Vec<bool>,
-    /// All before it are filled.
+    chunks: Vec<Chunk>,
+    /// All before it are there, or come.
     next: usize,
     /// What a guest waited for, with the pages round it that came with it.
     late: PageSet,
-    room: Room,
+    /// What could not be read: whoever comes next finds that, too.
+    failed: Option<usize>,
+    /// Of those who have read.
+    rooms: Vec<Room>,
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State").field("next", &self.next).finish()
+    }
+}
+
+impl State {
+    fn is(&self, chunk: usize, what: Chunk) -> bool {
+        self.chunks.get(chunk).copied() == Some(what)
+    }
+
+    fn mark(&mut self, chunks: Range<usize>, what: Chunk) {
+        if let Some(chunks) = self.chunks.get_mut(chunks) {
+            chunks.fill(what);
+        }
+    }
+
+    /// The first chunks that nobody reads yet, as many as are read at once.
+    fn first_missing(&mut self) -> Option<Range<usize>> {
+        if let Some(failed) = self
+            .failed
+            .filter(|failed| self.is(*failed, Chunk::Missing))
+        {
+            return Some(failed..failed + 1);
+        }
+        let count = self.chunks.len();
+        while self.next < count && !self.is(self.next, Chunk::Missing) {
+            self.next += 1;
+        }
+        let most = count.min(self.next + STEP.min(CHUNKS_AT_ONCE));
+        let mut run = self.next..most;
+        let end = run.find(|at| !self.is(*at, Chunk::Missing)).unwrap_or(most);
+        (self.next < end).then_some(self.next..end)
+    }
+}
+
+/// Chunks that one reads. Dropped before they are in the layer, it says that they did not come.
+struct Coming<'a> {
+    filling: &'a Filling,
+    chunks: Range<usize>,
+    became: Chunk,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        let mut state = self.filling.state();
+        state.mark(self.chunks.clone(), self.became);
+        if self.became == Chunk::Missing {
+            state.next = state.next.min(self.chunks.start);
+            state.failed = Some(self.chunks.start);
+        }
+        drop(state);
+        self.filling.changed.notify_all();
     }
 }
 
@@ -85,10 +152,10 @@ impl Filling {
         progress: Arc<Progress>,
     ) -> Self {
         let pieces = pages.pieces();
-        let mut filled = vec![false; pieces.len()];
+        let mut chunks = vec![Chunk::Missing; pieces.len()];
         for chunk in first {
-            if let Some(filled) = filled.get_mut(*chunk) {
-                *filled = true;
+            if let Some(chunk) = chunks.get_mut(*chunk) {
+                *chunk = Chunk::There;
             }
         }
         let numbered = pieces.iter().enumerate();
@@ -101,11 +168,13 @@ impl Filling {
             layer,
             places,
             state: Mutex::new(State {
-                filled,
+                chunks,
                 next: 0,
                 late: PageSet::new(),
-                room: Room::for_chunks(),
+                failed: None,
+                rooms: Vec::new(),
             }),
+            changed: Condvar::new(),
             progress,
             asked: AtomicU64::new(0),
         }
@@ -115,7 +184,7 @@ impl Filling {
     #[must_use]
     pub fn missing(&self) -> PageSet {
         let state = self.state();
-        let is_missing = |chunk: &usize| !state.filled.get(*chunk).copied().unwrap_or(true);
+        let is_missing = |chunk: &usize| !state.is(*chunk, Chunk::There);
         let missing = self.places.iter().filter(|(_, chunk)| is_missing(chunk));
         missing.map(|(range, _)| *range).collect()
     }
@@ -133,13 +202,37 @@ impl Filling {
         let Some((range, chunk)) = place.filter(|(range, _)| range.contains(page)) else {
             return Ok(false);
         };
-        let mut state = self.state();
-        if state.filled.get(*chunk).copied() == Some(false) {
+        if !self.state().is(*chunk, Chunk::There) {
             self.asked.fetch_add(1, Ordering::Relaxed);
+            let mut state = self.state();
             state.late = state.late.union(&(*range).into());
-            self.fill(*chunk..*chunk + 1, &mut state)?;
+            drop(state);
+            self.fill(*chunk..*chunk + 1)?;
         }
         Ok(true)
+    }
+
+    /// Has all of these pages in the layer that are stored, by two threads where they are many: those
+    /// that somebody needs next.
+    ///
+    /// # Errors
+    /// As [`Filling::fill_next`].
+    pub fn fill_set(&self, pages: &PageSet) -> Result<(), ImageError> {
+        let wanted: Vec<usize> = {
+            let state = self.state();
+            let is_wanted = |range: PageRange, chunk| {
+                !state.is(chunk, Chunk::There) && pages.first_in(range).is_some()
+            };
+            let wanted = self
+                .places
+                .iter()
+                .filter(|(range, chunk)| is_wanted(*range, *chunk));
+            let mut wanted: Vec<usize> = wanted.map(|(_, chunk)| *chunk).collect();
+            wanted.sort_unstable();
+            wanted.dedup();
+            wanted
+        };
+        in_turns(&wanted, |run| self.fill(run))
     }
 
     /// Has some more pages in the layer, in the image's order; says whether there were any.
@@ -149,21 +242,17 @@ impl Filling {
     /// layer then.
     pub fn fill_next(&self) -> Result<bool, ImageError> {
         let mut state = self.state();
-        let chunks = state.filled.len();
-        let is_filled = |state: &State, at: usize| state.filled.get(at).copied().unwrap_or(true);
-        while state.next < chunks && is_filled(&state, state.next) {
-            state.next += 1;
+        loop {
+            if let Some(run) = state.first_missing() {
+                drop(state);
+                self.fill(run)?;
+                return Ok(true);
+            }
+            if !state.chunks.contains(&Chunk::Coming) {
+                return Ok(false);
+            }
+            state = self.wait(state);
         }
-        let start = state.next;
-        let most = chunks.min(start + STEP.min(CHUNKS_AT_ONCE));
-        let end = (start..most)
-            .find(|at| is_filled(&state, *at))
-            .unwrap_or(most);
-        if start == end {
-            return Ok(false);
-        }
-        self.fill(start..end, &mut state)?;
-        Ok(true)
     }
 
     /// Pages that guests have asked for before they were there.
@@ -184,7 +273,12 @@ impl Filling {
     /// # Errors
     /// When some are missing; the system's.
     pub fn finish(&self) -> Result<(), ImageError> {
-        if self.state().filled.contains(&false) {
+        if self
+            .state()
+            .chunks
+            .iter()
+            .any(|chunk| *chunk != Chunk::There)
+        {
             return Err(ImageError::CutOff);
         }
         self.layer.seal().map_err(ImageError::Layer)?;
@@ -198,17 +292,45 @@ impl Filling {
         self.progress.end(false);
     }
 
-    fn fill(&self, chunks: Range<usize>, state: &mut State) -> Result<(), ImageError> {
-        let State { filled, room, .. } = state;
-        self.pages.fill(chunks.clone(), &self.layer, room)?;
-        if let Some(filled) = filled.get_mut(chunks) {
-            filled.fill(true);
+    /// Has these chunks in the layer, whoever reads them. Those that are missing are read at once.
+    fn fill(&self, chunks: Range<usize>) -> Result<(), ImageError> {
+        let mut at = chunks.start;
+        while at < chunks.end {
+            let mut state = self.state();
+            while state.is(at, Chunk::Coming) {
+                state = self.wait(state);
+            }
+            let mut run = at..chunks.end;
+            let end = run.find(|at| !state.is(*at, Chunk::Missing));
+            let run = at..end.unwrap_or(chunks.end);
+            if run.is_empty() {
+                at += 1;
+                continue;
+            }
+            state.mark(run.clone(), Chunk::Coming);
+            let mut room = state.rooms.pop().unwrap_or_else(Room::for_chunks);
+            drop(state);
+            let mut coming = Coming {
+                filling: self,
+                chunks: run.clone(),
+                became: Chunk::Missing,
+            };
+            self.pages.fill(run.clone(), &self.layer, &mut room)?;
+            coming.became = Chunk::There;
+            drop(coming);
+            self.state().rooms.push(room);
+            at = run.end;
         }
         Ok(())
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // What is marked as filled is.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What is marked as there is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

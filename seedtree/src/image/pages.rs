@@ -172,31 +172,48 @@ impl<F: Source> Pages<F> {
     where
         F: Sync,
     {
-        let runs = runs(chunks, CHUNKS_AT_ONCE);
-        let next = AtomicUsize::new(0);
-        let failed = Mutex::new(None);
-        let work = || {
-            let mut room = Room::for_chunks();
-            while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(error) = self.fill(run.clone(), layer, &mut room) {
-                    // Nobody goes on.
-                    next.store(runs.len(), Ordering::Relaxed);
-                    return fail(&failed, error);
-                }
-            }
-        };
-        if chunks.len() * CHUNK < SHARED {
-            work();
-        } else {
-            std::thread::scope(|scope| {
-                // Where there can be no other thread, this one does all of it.
-                let _other = std::thread::Builder::new().spawn_scoped(scope, work);
-                work();
-            });
-        }
-        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        failed.map_or(Ok(()), Err)
+        let room = Mutex::new(Vec::new());
+        in_turns(chunks, |run| {
+            let rooms = || room.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut room = rooms().pop().unwrap_or_else(Room::for_chunks);
+            let filled = self.fill(run, layer, &mut room);
+            rooms().push(room);
+            filled
+        })
     }
+}
+
+/// Has each run of these chunks, which are in order, filled, by two threads where there are many.
+///
+/// # Errors
+/// The first one's that could not be.
+pub(super) fn in_turns(
+    chunks: &[usize],
+    fill: impl Fn(Range<usize>) -> Result<(), ImageError> + Sync,
+) -> Result<(), ImageError> {
+    let runs = runs(chunks, CHUNKS_AT_ONCE);
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    let work = || {
+        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = fill(run.clone()) {
+                // Nobody goes on.
+                next.store(runs.len(), Ordering::Relaxed);
+                return fail(&failed, error);
+            }
+        }
+    };
+    if chunks.len() * CHUNK < SHARED {
+        work();
+    } else {
+        std::thread::scope(|scope| {
+            // Where there can be no other thread, this one does all of it.
+            let _other = std::thread::Builder::new().spawn_scoped(scope, work);
+            work();
+        });
+    }
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(()), Err)
 }
 
 fn fail(failed: &Mutex<Option<ImageError>>, error: ImageError) {

@@ -16,11 +16,12 @@ use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
 use super::pages::{Pages, Room, chunks_with};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
+use crate::freeze::Told;
 use crate::key::Owner;
 use crate::layer::{Layer, LayerBuilder, Progress};
 use crate::limits::WINDOWS_MAX;
 use crate::overlay::laid_over;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Sorted};
 
 /// Where an image is read from.
 pub trait Source {
@@ -145,6 +146,15 @@ impl<F: Source> Image<F> {
     #[must_use]
     pub fn used_code(&self) -> &PageSet {
         &self.header.sets.code
+    }
+
+    /// What requests use of memory that is not its own, as far as that was known, and what it leaves
+    /// to its parent to have.
+    #[must_use]
+    pub fn used_of_parent(&self) -> PageSet {
+        let sets = &self.header.sets;
+        let used = sets.written.union(&sets.read).without(&self.header.own);
+        used.union(&self.header.inherited)
     }
 
     /// The pages that it has, in their order.
@@ -276,9 +286,15 @@ fn restored<S>(
         layer,
         windows,
         state,
-        header.monotonic_nanoseconds,
-        header.difference,
-        header.content,
+        Told {
+            monotonic_nanoseconds: header.monotonic_nanoseconds,
+            difference: header.difference,
+            sorted: Sorted {
+                stored: header.stored.iter().copied().collect(),
+                inherited: header.inherited,
+            },
+            content: header.content,
+        },
     );
     let snapshot = snapshot.map_err(ImageError::Layer)?.owned_by(owner);
     snapshot.working_set().restore(header.sets, header.changed);

@@ -125,6 +125,7 @@ fn assert_same(one: &Node, other: &Node) {
     let [before, now] = [one, other].map(|snapshot| snapshot.working_set().current());
     assert_eq!((&before.written, &before.read), (&now.written, &now.read));
     assert_eq!(before.code, now.code);
+    assert_eq!(one.prepared().unwrap(), other.prepared().unwrap());
     let wants = |snapshot: &Node| snapshot.working_set().is_wanted();
     assert_eq!(wants(one), wants(other));
 }
@@ -526,6 +527,47 @@ fn what_requests_use_is_there_before_the_rest() {
     assert!(memory_of(&snapshot) == memory_of(&again));
     let offsets = source.1.lock().unwrap();
     assert_eq!(offsets.len(), headers + 2 + 98_usize.div_ceil(4));
+}
+
+#[test]
+fn several_fill_a_layer_at_once_and_read_each_page_once() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (snapshot, _) = large();
+    for _ in 0..10 {
+        let source = Watched(
+            std::sync::Arc::new(image_of(&snapshot)),
+            std::sync::Arc::default(),
+        );
+        let image = Image::open(source.clone(), &key()).unwrap();
+        let bytes_before: usize = source.1.lock().unwrap().len();
+        let stored = image.stored_bytes();
+        let (again, filling) = image
+            .restore_first::<Vec<u8>>("first", None, vec![], OWNER)
+            .unwrap();
+        let wanted: Vec<PageSet> = (0..3)
+            .map(|_| random_pages(&mut random)[0].iter().copied().collect())
+            .collect();
+        std::thread::scope(|scope| {
+            for wanted in &wanted {
+                let filling = &filling;
+                scope.spawn(move || {
+                    filling.fill_set(wanted).unwrap();
+                    assert!(filling.missing().intersection(wanted).is_empty());
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| while filling.fill_next().unwrap() {});
+            }
+        });
+        assert_eq!(filling.asked(), 0);
+        filling.finish().unwrap();
+        assert!(memory_of(&snapshot) == memory_of(&Arc::new(again)));
+        // No chunk was read twice: there are no more reads than chunks.
+        let reads = source.1.lock().unwrap().len() - bytes_before;
+        assert!(reads as u64 <= stored.div_ceil(CHUNK as u64), "{reads}");
+    }
 }
 
 #[test]

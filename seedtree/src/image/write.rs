@@ -11,7 +11,7 @@ use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, neede
 use super::sink::{Sink, write_all_at};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Sorted};
 
 const PAGE: usize = memory_map::PAGE as usize;
 
@@ -31,12 +31,6 @@ impl Arrangement {
         is_by_use: true,
         leaves_out: true,
     };
-}
-
-/// Which of a snapshot's own pages an image has.
-struct Sorted {
-    stored: PageSet,
-    inherited: PageSet,
 }
 
 impl<S> Snapshot<S> {

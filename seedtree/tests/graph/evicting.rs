@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use faasw_seedtree::HALF_LIFE;
-use faasw_seedtree::graph::{OwnerEvictions, Resting};
+use faasw_seedtree::graph::{OwnerEvictions, Resident as _, Resting};
 use faasw_seedtree::{Key, Owner};
 
-use crate::common::{COST, Seeds, ask, build, define, frozen, path, succeed};
+use crate::common::{COST, Frozen, Seeds, ask, build, define, frozen, path, succeed};
 
 fn fit(graph: &mut Seeds, budget: u64) -> Vec<Key> {
     let gone = graph.fit(budget, Instant::now());
@@ -233,6 +233,48 @@ fn a_parent_is_not_evicted_without_its_children() {
     let keys = path(&mut graph, None, 2);
     build(&mut graph, keys[1]);
     assert!(graph.evict(&keys).iter().map(|(key, _)| *key).eq([keys[1]]));
+}
+
+#[test]
+fn what_is_of_no_use_goes_with_all_that_descends_from_it_once_that_is_asked_for() {
+    let mut graph = Seeds::default();
+    let root = define(&mut graph, None, Owner::Shared, 0, false);
+    let engine = define(&mut graph, Some(root.key), Owner::Shared, 1, false);
+    let [one, other] = [2, 3].map(|number| {
+        define(
+            &mut graph,
+            Some(engine.key),
+            Owner::Function(1),
+            number,
+            false,
+        )
+    });
+    build(&mut graph, one.key);
+    build(&mut graph, other.key);
+    let descends = |from: Key| {
+        move |seed: &Frozen| {
+            let mut line = std::iter::successors(Some(seed), |seed| Some(&**seed.parent()?));
+            line.any(|seed| seed.key == from)
+        }
+    };
+    let gone = graph.discard_line(one.key, descends(engine.key));
+    assert!(gone.iter().map(|seed| seed.key).eq([one.key, engine.key]));
+    assert!(graph.get(root.key).is_some() && graph.get(other.key).is_some());
+    // The engine is built anew, and what is built of it holds that one.
+    assert_eq!(build(&mut graph, one.key), [engine.key, one.key]);
+    let gone = graph.discard_line(other.key, |seed| seed.key == other.key);
+    assert_eq!(gone.len(), 1);
+    assert_eq!(build(&mut graph, other.key), [other.key]);
+    let engine = graph.get(engine.key).unwrap();
+    for child in [one.key, other.key] {
+        let child = graph.get(child).unwrap();
+        assert!(
+            child
+                .parent()
+                .is_some_and(|parent| Arc::ptr_eq(parent, &engine))
+        );
+    }
+    assert_eq!(graph.bytes(), 400);
 }
 
 /// Says so when it is dropped.

@@ -182,6 +182,9 @@ message! {
         code_set: Ranges<SET_MAX>,
         /// Whether to answer with [`Forked`]: pages of its seed or of its code are not there yet.
         tells_addresses: Answer,
+        /// Whether to map the code in small pages, whatever its file has: a survey is to tell which
+        /// of them are used.
+        has_small_code: Answer,
     }
 }
 

@@ -43,11 +43,15 @@ pub struct Attached {
     pub layers: Vec<OwnedFd>,
 }
 
-/// Fills second-level tables for what of the code is told to be there and of use.
+/// Fills second-level tables for what of the code is told to be there and of use, in small pages if
+/// the order says so.
 ///
 /// # Errors
 /// `INVAL` when that is no set of pages of the code.
-pub fn prefault_code(vm: &Vm, order: &Fork) -> Result<(), Errno> {
+pub fn prefault_code(vm: &Vm, order: &Fork, mapped: Option<Mapping>) -> Result<(), Errno> {
+    if let Some(mapped) = mapped.filter(|_| order.has_small_code.is_yes()) {
+        guest_memory::in_small_pages(mapped);
+    }
     let code = PageRange::around(0, order.code_bytes);
     let told = PageSet::of_all_told(order.code_set.told(), code).ok_or(Errno::INVAL)?;
     for range in told.iter() {
@@ -157,7 +161,7 @@ impl Instance {
         if is_private {
             vm.watch_registers();
             sets.prefault(vm);
-            prefault_code(vm, order)?;
+            prefault_code(vm, order, code)?;
         }
         let seed = is_private.then(|| {
             let source = Source::new(layers, sets.windows, sets.written);

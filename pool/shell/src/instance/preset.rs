@@ -143,7 +143,7 @@ impl Preset {
             }
         }
         sets.prefault(vm);
-        prefault_code(vm, order)?;
+        prefault_code(vm, order, code)?;
         Ok(Instance {
             ram,
             mailbox,

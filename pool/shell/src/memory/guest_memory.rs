@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
-use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, RAM_MAX, SMALL_FRAME_WINDOW};
+use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
 use faasw_abi::pages::PageSet;
 use faasw_seedtree::Window;
 use rustix::io::Errno;
@@ -279,6 +279,24 @@ pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping
         MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
         Some((fd, 0)),
     )
+}
+
+/// Has a mapping that nobody has touched be of small pages, also where its file has large ones.
+///
+/// The system maps a large page of a file as it is wherever the mapping has room for all of it, advice
+/// or not. So each is cut: advice for the first half of it only makes two mappings of one.
+pub fn in_small_pages(mapped: Mapping) {
+    const HALF: u64 = LARGE_PAGE / 2;
+    let mut at = 0;
+    while at < mapped.bytes() {
+        if let Some(start) = mapped.at(at, HALF as usize) {
+            // SAFETY: advice on a mapping; its content stays.
+            let _ = unsafe {
+                rustix::mm::madvise(start.cast(), HALF as usize, Advice::LinuxNoHugepage)
+            };
+        }
+        at += LARGE_PAGE;
+    }
 }
 
 /// Tells the guest who it is.

@@ -47,6 +47,7 @@ fn order(source: &Source, state: VcpuState) -> Fork {
         forgets_tables: Answer::No,
         code_set: ranges(&[PageRange::of_bytes(0, LARGE_PAGE)]),
         tells_addresses: Answer::No,
+        has_small_code: Answer::No,
     }
 }
 

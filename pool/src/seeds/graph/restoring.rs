@@ -4,16 +4,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use faasw_abi::pages::PageSet;
+use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::{Key, Owner};
 use faasw_text::Line;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::{For, Seeds};
 use crate::error::PlatformError;
-use crate::images::{Place, Restored};
+use crate::images::{Place, Restored, Uses};
 use crate::seeds::recipe::Recipe;
-use crate::snapshots::{Code, Frozen, KeptCode, Outcome, Pager, Unreadable};
+use crate::snapshots::{
+    Code, CodeFilling, Frozen, KeptCode, Outcome, Pager, Unreadable, has_failed, is_whole, whole,
+};
 
 impl Seeds {
     /// Whether requests begin before all of a seed is read from its image.
@@ -40,7 +43,7 @@ impl Seeds {
     }
 
     /// A seed as its image has it, if there is one, and its code, which is brought meanwhile. Some
-    /// of its memory may be on its way.
+    /// of its memory may be on its way, and of what it descends from.
     pub(super) async fn restored(
         self: &Arc<Self>,
         key: Key,
@@ -52,35 +55,35 @@ impl Seeds {
         let kept = recipe.code();
         let known = kept.and_then(|kept| kept.known_digest());
         let in_parts = self.will_read_in_parts();
-        let (teller, uses_code) = oneshot::channel();
+        let (teller, used) = oneshot::channel();
+        let bring = parent.cloned().and_then(bringing_parent);
         let reading = async {
             // It goes when this is done, whoever was told.
             let teller = teller;
             let library = self.images.as_ref()?;
-            let uses_code = move |used: &PageSet| {
+            let uses = move |uses: &Uses<'_>| {
+                let is_there = bring.is_none_or(|bring| bring(uses));
                 // Whoever has gone away does not listen.
-                let _ = teller.send(used.clone());
+                let _ = teller.send(uses.code.clone());
+                is_there
             };
-            let restored = library.restore(recipe, parent, owner, in_parts, uses_code);
+            let restored = library.restore(recipe, parent, owner, in_parts, uses);
             Some((restored.await?, begun.elapsed()))
         };
         let bringing = async {
             let Some(kept) = kept else {
                 return Ok(None);
             };
-            // An engine's is used by all its scripts, each in another way.
-            let is_one_functions = recipe.version().is_some_and(|version| !version.is_script());
-            let first = match is_one_functions && self.tells_faults().await {
-                true => uses_code.await.ok(),
-                false => None,
-            };
-            let brought = kept.get_in_parts(first).await?;
+            let brought = self.code_of(recipe, parent, kept, used).await?;
             Ok::<_, PlatformError>(Some((brought, begun.elapsed())))
         };
         let (restored, brought) = tokio::join!(reading, bringing);
         let (brought, code_took) = brought?.unzip();
         let (code, rest_of_code) = brought.unzip();
         let rest_of_code = rest_of_code.flatten();
+        if parent.is_some_and(|parent| has_failed(parent)) {
+            return Err(PlatformError::SeedUnreadable);
+        }
         // Where it was compiled again, the image may be another code's.
         let is_its = known.is_none() || kept.and_then(|kept| kept.known_digest()) == known;
         let (restored, image_took) = restored.filter(|_| is_its).unzip();
@@ -100,11 +103,14 @@ impl Seeds {
         if let Some(code) = &code {
             recipe.gives_code(&frozen, code.clone());
         }
-        if filling.is_none() && rest_of_code.is_none() {
+        let above = parent.filter(|parent| !is_whole(parent));
+        let above = above.and_then(|parent| parent.state().pager());
+        if filling.is_none() && rest_of_code.is_none() && above.is_none() {
             self.gather_code(recipe, &frozen);
         } else {
             let (filling, place) = filling.unzip();
-            let pager = Pager::new(filling, rest_of_code);
+            let own = frozen.layer().own().clone();
+            let pager = Pager::new(filling, rest_of_code, own, above);
             frozen.state().is_brought_by(&pager);
             let (wanted, told) = (Arc::downgrade(&frozen), Arc::downgrade(&frozen));
             let seeds = Arc::downgrade(self);
@@ -114,7 +120,8 @@ impl Seeds {
                 move |outcome| match outcome {
                     Outcome::Whole(late) => {
                         let (seed, asked) = (recipe.name(), late.asked);
-                        tracing::debug!(seed, late = asked, "a seed is whole");
+                        let took = begun.elapsed();
+                        tracing::debug!(seed, late = asked, ?took, "a seed is whole");
                         if let (Some(frozen), Some(seeds)) = (told.upgrade(), seeds.upgrade()) {
                             frozen.state().is_brought(asked);
                             let set = frozen.working_set();
@@ -145,7 +152,38 @@ impl Seeds {
         Ok((Some(frozen), code))
     }
 
-    /// A seed's memory, or its code, will never be whole: nothing is forked from it any more, and
+    /// Its code, for a seed whose image tells what is `used` of it, or is of no use.
+    ///
+    /// # Errors
+    /// As [`KeptCode::get`].
+    async fn code_of(
+        &self,
+        recipe: &Recipe,
+        parent: Option<&Arc<Frozen>>,
+        kept: &KeptCode,
+        used: oneshot::Receiver<PageSet>,
+    ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
+        if recipe.version().is_some_and(|version| version.is_script()) {
+            let engine = parent.and_then(|parent| parent.state().code());
+            // What the script uses of it is there, as far as its image could tell.
+            return match engine.filter(|code| !code.is_whole()) {
+                Some(code) if used.await.is_ok() => Ok((code.clone(), None)),
+                _ => kept.get_in_parts(None).await,
+            };
+        }
+        let first = match self.tells_faults().await {
+            true => used.await.ok(),
+            false => None,
+        };
+        let first = match recipe {
+            // Each script says what it uses.
+            Recipe::Engine(_) => first.map(|_| PageRange::around(0, 1).into()),
+            _ => first,
+        };
+        kept.get_in_parts(first).await
+    }
+
+    /// A seed's memory, or its code, will never be whole, or what it descends from: nothing is forked from it any more, and
     /// it is made anew, without its image, or of code that is compiled again.
     fn fail(
         self: &Arc<Self>,
@@ -157,6 +195,8 @@ impl Seeds {
     ) {
         match (error, &self.images, place) {
             (Unreadable::Image(error), Some(library), Some(place)) => library.refuse(place, error),
+            // It was told of that.
+            (Unreadable::Parent, ..) => {}
             (error, ..) => {
                 let (seed, told) = (recipe.name(), Line(error));
                 tracing::warn!(seed, error = %told, "a seed could not be read to its end");
@@ -187,6 +227,30 @@ impl Seeds {
         let is_one_functions = recipe.version().is_some_and(|version| !version.is_script());
         self.images.is_none() || !is_one_functions || !frozen.working_set().is_wanted()
     }
+}
+
+/// Has a child's image bring what it uses of a parent some of which is on its way, and says whether
+/// that is there; nothing where all of the parent is.
+fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool + Send + 'static> {
+    if is_whole(&parent) {
+        return None;
+    }
+    let pager = parent.state().pager()?;
+    let runtime = Handle::current();
+    Some(move |uses: &Uses<'_>| {
+        if uses.code.is_empty() {
+            // It is not known what it uses of its engine's code.
+            return runtime.block_on(whole(&parent));
+        }
+        match pager.bring_first(&uses.parent_memory, uses.code) {
+            Ok(()) => true,
+            // Whoever brings it for all finds the same, and says so.
+            Err(error) => {
+                pager.cannot_be(error);
+                false
+            }
+        }
+    })
 }
 
 /// Code for whoever makes a seed of it, where nobody brings the rest of it any more.

@@ -25,6 +25,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
+pub use self::orders::CodePages;
 use self::orders::{code_set, fork_order, image, instead_of, put_difference};
 #[cfg(feature = "fuzzing")]
 pub use self::told::not_prepared;
@@ -89,7 +90,8 @@ impl Shell {
     /// Makes the shell an instance of a seed, with `ram_bytes` of RAM and the code
     /// of its function, if it has one. The pages of the working set are filled in
     /// before the guest runs, those that it will write as private ones. A shell that
-    /// was preset has its mailbox already, and does what differs.
+    /// was preset has its mailbox already, and does what differs. Its code is in the pages that its
+    /// file has, or in small ones.
     ///
     /// # Errors
     /// When the shell is gone, or was preset with what the seed does not descend from.
@@ -99,7 +101,7 @@ impl Shell {
         ram_bytes: u64,
         working_set: &PageSets,
         mailbox: &Mailbox,
-        code: Option<&Code>,
+        code: Option<(&Code, CodePages)>,
     ) -> Result<(), PlatformError> {
         let pager = match is_whole(frozen) {
             true => None,
@@ -111,9 +113,10 @@ impl Shell {
         let working_set = instead.as_ref().unwrap_or(working_set);
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
         order.tells_addresses = pager.is_some().into();
-        if let Some(code) = code {
+        if let Some((code, pages)) = code {
             order.code_bytes = code.mapped_bytes();
-            order.code_set = code_set(code, working_set);
+            order.code_set = code_set(code, pages, working_set);
+            order.has_small_code = (pages == CodePages::Small).into();
         }
         let (attached, layers) = match self.image.take() {
             None => (Some(mailbox.as_fd()), frozen.layers()),
@@ -130,7 +133,9 @@ impl Shell {
         // What it touches of its seed's holes becomes the seed's, and is charged to it.
         let most = ram_bytes.saturating_add(frozen.hole_bytes());
         self.process.limit_memory(most.saturating_add(VM_OVERHEAD));
-        let fds = attached.into_iter().chain(code.map(AsFd::as_fd));
+        let fds = attached
+            .into_iter()
+            .chain(code.map(|(code, _)| code.as_fd()));
         let fds: Vec<_> = fds
             .chain(layers.iter().map(|layer| layer.as_fd()))
             .collect();
@@ -156,7 +161,7 @@ impl Shell {
         }
         match whole(frozen).await {
             true => Ok(None),
-            false => Err(never_whole()),
+            false => Err(PlatformError::SeedUnreadable),
         }
     }
 
@@ -168,11 +173,11 @@ impl Shell {
         }
         let Forked { ram, code } = packet.message().map_err(protocol)?;
         let Some(faults) = self.faults.clone() else {
-            return Err(never_whole());
+            return Err(PlatformError::SeedUnreadable);
         };
         let attached = pager.attach(faults, Bases { ram, code }, self.process.ending());
         self.paged = attached.map_err(|error| match error {
-            Errno::CANCELED => never_whole(),
+            Errno::CANCELED => PlatformError::SeedUnreadable,
             error => PlatformError::System {
                 what: "an instance could not be had to wait for its memory",
                 error,
@@ -456,8 +461,4 @@ fn present(working_set: &PageSets, pager: &Pager) -> PageSets {
         code: working_set.code.without(&pager.missing_code()),
         generation: working_set.generation,
     }
-}
-
-fn never_whole() -> PlatformError {
-    PlatformError::ShellEnded("its seed could not be read to its end".to_owned())
 }

@@ -21,6 +21,7 @@ pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
         forgets_tables: Answer::No,
         code_set: Ranges::default(),
         tells_addresses: Answer::No,
+        has_small_code: Answer::No,
     })
 }
 
@@ -55,15 +56,24 @@ pub fn instead_of(working_set: &PageSets) -> Option<PageSets> {
     })
 }
 
+/// In which pages code is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodePages {
+    /// Those that its file has.
+    AsTheyAre,
+    /// Small ones: a survey is to tell which of them are used.
+    Small,
+}
+
 /// Of which pages of code second-level tables are filled in advance: of all, where that is little
 /// because they are large ones. Of small ones only what is used, as far as that is known, or all
 /// would count as used at a survey.
-pub fn code_set(code: &Code, working_set: &PageSets) -> Ranges<SET_MAX> {
+pub fn code_set(code: &Code, pages: CodePages, working_set: &PageSets) -> Ranges<SET_MAX> {
     if Mechanism::Prefill.is_off() {
         return Ranges::default();
     }
     let all = PageSet::from(PageRange::around(0, code.mapped_bytes()));
-    match code.is_gathered() {
+    match code.is_gathered() && pages == CodePages::AsTheyAre {
         true => Ranges::covering(&all),
         // Joining ranges could take in what is missing.
         false => Ranges::of(&working_set.code.intersection(&all)).unwrap_or_default(),

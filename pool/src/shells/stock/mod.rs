@@ -32,7 +32,7 @@ use super::spawner::Spawner;
 use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
-use crate::snapshots::{Frozen, Parent};
+use crate::snapshots::{Frozen, Parent, is_whole};
 use crate::stats::{GroupStats, MemoryStats, StockStats};
 
 /// What a stock is told when it starts.
@@ -210,10 +210,14 @@ impl Stock {
     ) -> Result<(Ready, bool), PlatformError> {
         // Also replaces a spawner that is gone, and with it its dead shells.
         self.maker()?;
+        let is_whole = is_whole(parent);
         let (parent, now) = (Parent::of(parent), Instant::now());
         let (ready, left) = {
             let mut kept = lock(&self.kept);
-            kept.note(&parent, now);
+            // None is preset with what is not there yet.
+            if is_whole {
+                kept.note(&parent, now);
+            }
             let ready = kept.take(seed);
             (ready, kept.len())
         };

@@ -6,13 +6,13 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_seedtree::limits::CODE_UNIT;
 
 use super::progress::Progress;
-use super::read::{CodeError, Room, Stored};
+use super::read::{CodeError, Room, Stored, in_turns};
 
 /// Pages that are read at once while guests may wait: what they ask for meanwhile waits for
 /// these.
@@ -20,27 +20,76 @@ const STEP: u32 = 64;
 
 /// Code of which some is there, and where the rest is. Dropped before [`CodeFilling::finish`], it
 /// leaves code that is of no use.
+///
+/// Several may fill it at once: each piece is read by one of them, and others wait for it.
 #[derive(Debug)]
 pub struct CodeFilling {
     stored: Stored,
     memory: OwnedFd,
     state: Mutex<State>,
+    /// Pieces have come, or did not.
+    changed: Condvar,
     progress: Arc<Progress>,
     /// Pieces that a guest asked for before they were there.
     asked: AtomicU64,
 }
 
 struct State {
-    /// Whole pieces.
+    /// Whole pieces, and of these those that somebody reads.
     missing: PageSet,
     /// Pieces that a guest waited for.
     late: PageSet,
-    room: Room,
+    coming: PageSet,
+    /// What could not be read: whoever comes next finds that, too.
+    failed: Option<PageRange>,
+    /// Of those who have read.
+    rooms: Vec<Room>,
+}
+
+impl State {
+    /// The first pieces that nobody reads yet.
+    fn first_missing(&self) -> Option<PageRange> {
+        let failed = self
+            .failed
+            .filter(|run| self.missing.first_in(*run).is_some());
+        let idle = self.missing.without(&self.coming);
+        let next = failed.or_else(|| idle.iter().next())?;
+        Some(next.split_at(STEP).0)
+    }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("State").field(&self.missing).finish()
+    }
+}
+
+/// Pieces that one reads. Dropped before they are there, it says that they did not come.
+struct Coming<'a> {
+    filling: &'a CodeFilling,
+    run: PageRange,
+    is_there: bool,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        let mut state = self.filling.state();
+        let run = self.run.into();
+        state.coming = state.coming.without(&run);
+        match self.is_there {
+            true => state.missing = state.missing.without(&run),
+            // Of those that were to be read together the first that was not.
+            false
+                if state
+                    .failed
+                    .is_none_or(|run| state.missing.first_in(run).is_none()) =>
+            {
+                state.failed = Some(self.run);
+            }
+            false => {}
+        }
+        drop(state);
+        self.filling.changed.notify_all();
     }
 }
 
@@ -58,8 +107,11 @@ impl CodeFilling {
             state: Mutex::new(State {
                 missing,
                 late: PageSet::new(),
-                room: Room::new(),
+                coming: PageSet::new(),
+                failed: None,
+                rooms: Vec::new(),
             }),
+            changed: Condvar::new(),
             progress,
             asked: AtomicU64::new(0),
         }
@@ -82,16 +134,26 @@ impl CodeFilling {
     /// # Errors
     /// As [`CodeFilling::fill_next`].
     pub fn fill_page(&self, page: Page) -> Result<bool, CodeError> {
-        let mut state = self.state();
-        if state.missing.contains(page) {
+        if self.state().missing.contains(page) {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let piece = self.stored.whole_pieces(&PageRange::one(page).into());
+            let mut state = self.state();
             state.late = state.late.union(&piece);
-            for run in piece.iter() {
-                self.fill(run, &mut state)?;
-            }
+            drop(state);
+            piece.iter().try_for_each(|run| self.fill(run))?;
         }
         Ok(self.has(page))
+    }
+
+    /// Has all of these pages there, by several threads where they are many: those that somebody
+    /// needs next.
+    ///
+    /// # Errors
+    /// As [`CodeFilling::fill_next`].
+    pub fn fill_set(&self, pages: &PageSet) -> Result<(), CodeError> {
+        let wanted = self.stored.whole_pieces(pages);
+        let missing = wanted.intersection(&self.state().missing);
+        in_turns(&missing, |run| self.fill(run))
     }
 
     /// Has some more pages there; says whether there were any.
@@ -101,13 +163,17 @@ impl CodeFilling {
     /// whole then.
     pub fn fill_next(&self) -> Result<bool, CodeError> {
         let mut state = self.state();
-        let next = state.missing.iter().next();
-        let Some(next) = next else {
-            return Ok(false);
-        };
-        let (run, _) = next.split_at(STEP);
-        self.fill(run, &mut state)?;
-        Ok(true)
+        loop {
+            if let Some(run) = state.first_missing() {
+                drop(state);
+                self.fill(run)?;
+                return Ok(true);
+            }
+            if state.missing.is_empty() {
+                return Ok(false);
+            }
+            state = self.wait(state);
+        }
     }
 
     /// Pieces that guests have asked for before they were there.
@@ -140,12 +206,42 @@ impl CodeFilling {
         self.progress.end(false);
     }
 
-    /// Brings pages that are whole pieces.
-    fn fill(&self, run: PageRange, state: &mut State) -> Result<(), CodeError> {
-        let State { missing, room, .. } = state;
-        self.stored.bring(run, &self.memory, room)?;
-        *missing = missing.without(&run.into());
+    /// Has pages there that are whole pieces, whoever reads them. Those that are missing are read at
+    /// once.
+    fn fill(&self, run: PageRange) -> Result<(), CodeError> {
+        let mut state = self.state();
+        while state.coming.first_in(run).is_some() {
+            state = self.wait(state);
+        }
+        let rest = state.missing.intersection(&run.into());
+        state.coming = state.coming.union(&rest);
+        let room = state.rooms.pop();
+        drop(state);
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let mut room = room.unwrap_or_else(Room::new);
+        // All of them are somebody's from here on, whatever becomes of the first.
+        let mut coming: Vec<Coming<'_>> = rest
+            .iter()
+            .map(|run| Coming {
+                filling: self,
+                run,
+                is_there: false,
+            })
+            .collect();
+        for part in &mut coming {
+            self.stored.bring(part.run, &self.memory, &mut room)?;
+            part.is_there = true;
+        }
+        drop(coming);
+        self.state().rooms.push(room);
         Ok(())
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

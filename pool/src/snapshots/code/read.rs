@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use faasw_abi::memory_map::{CODE_MAX, PAGE};
@@ -188,30 +188,13 @@ impl Stored {
     /// # Errors
     /// As [`Stored::bring`].
     fn bring_all(&self, pages: &PageSet, memory: &OwnedFd) -> Result<(), CodeError> {
-        let runs: Vec<PageRange> = pages.iter().flat_map(|range| runs(range, READ)).collect();
-        let next = AtomicUsize::new(0);
-        let work = || -> Result<(), CodeError> {
-            let mut room = Room::new();
-            while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                self.bring(*run, memory, &mut room).inspect_err(|_| {
-                    // Nobody goes on.
-                    next.store(runs.len(), Ordering::Relaxed);
-                })?;
-            }
-            Ok(())
-        };
-        let readers = READERS.min(runs.len().div_ceil(READS_EACH));
-        thread::scope(|scope| {
-            let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                let other = other.join().unwrap_or_else(|_| {
-                    let what = "whoever read it has panicked";
-                    Err(io::Error::other(what).into())
-                });
-                done = done.and(other);
-            }
-            done
+        let rooms = Mutex::new(Vec::new());
+        in_turns(pages, |run| {
+            let rooms = || rooms.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut room = rooms().pop().unwrap_or_else(Room::new);
+            let brought = self.bring(run, memory, &mut room);
+            rooms().push(room);
+            brought
         })
     }
 
@@ -281,6 +264,40 @@ impl Code {
         }
         Stored::new(Box::new(file), bytes, pieces)?.load(first)
     }
+}
+
+/// Has each run of these pages brought, by several threads where there are many.
+///
+/// # Errors
+/// The first one's that could not be.
+pub(super) fn in_turns(
+    pages: &PageSet,
+    bring: impl Fn(PageRange) -> Result<(), CodeError> + Sync,
+) -> Result<(), CodeError> {
+    let runs: Vec<PageRange> = pages.iter().flat_map(|range| runs(range, READ)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(), CodeError> {
+        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            bring(*run).inspect_err(|_| {
+                // Nobody goes on.
+                next.store(runs.len(), Ordering::Relaxed);
+            })?;
+        }
+        Ok(())
+    };
+    let readers = READERS.min(runs.len().div_ceil(READS_EACH));
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        for other in others {
+            let other = other.join().unwrap_or_else(|_| {
+                let what = "whoever read it has panicked";
+                Err(io::Error::other(what).into())
+            });
+            done = done.and(other);
+        }
+        done
+    })
 }
 
 /// Pages that follow each other, so many at once.
@@ -505,6 +522,72 @@ pub(super) mod tests {
             let known = Code::copy_of(&artifact).unwrap().digest().unwrap();
             assert_eq!(code.digest().unwrap(), known);
         }
+    }
+
+    #[test]
+    fn several_fill_code_at_once_and_read_each_piece_once() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..10 {
+            let artifact = artifact(random.usize(3 << 20..6 << 20));
+            let all = PageRange::around(0, artifact.len() as u64);
+            let (stored, reads) = watched(&artifact, u64::MAX);
+            let first = PageSet::from(pages(0, 1));
+            let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+            let rest = rest.unwrap();
+            let wanted: Vec<PageSet> = (0..3)
+                .map(|_| {
+                    let starts = (0..random.u64(1..20)).map(|_| random.u64(..all.count()));
+                    starts
+                        .map(|start| pages(start, (start + 3).min(all.count())))
+                        .collect()
+                })
+                .collect();
+            thread::scope(|scope| {
+                for wanted in &wanted {
+                    let rest = &rest;
+                    scope.spawn(move || {
+                        rest.fill_set(wanted).unwrap();
+                        assert!(rest.missing().intersection(wanted).is_empty());
+                    });
+                }
+                for _ in 0..2 {
+                    scope.spawn(|| while rest.fill_next().unwrap() {});
+                }
+            });
+            assert_eq!(rest.asked(), 0);
+            rest.finish().unwrap();
+            assert!(code.read().unwrap() == artifact);
+            let mut reads = std::mem::take(&mut *reads.lock().unwrap());
+            reads.sort_unstable();
+            let follow = reads
+                .windows(2)
+                .all(|two| two[0].0 + two[0].1 as u64 == two[1].0);
+            assert!(follow, "{reads:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_a_piece_that_another_cannot_read_hears_of_it_too() {
+        let whole = artifact(40 * PIECE);
+        let (stored, _) = watched(&whole, 20 * PIECE as u64);
+        let first = PageSet::from(pages(0, 1));
+        let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+        let rest = rest.unwrap();
+        let damaged = PageSet::from(pages(30 * 16, 36 * 16));
+        thread::scope(|scope| {
+            let fill = || rest.fill_set(&damaged);
+            let all: Vec<_> = (0..3).map(|_| scope.spawn(fill)).collect();
+            for one in all {
+                assert!(matches!(one.join().unwrap(), Err(CodeError::Read(_))));
+            }
+        });
+        // And whoever brings the rest in order, before all of that.
+        assert!(rest.fill_next().is_err());
+        assert_eq!(rest.missing().count(), 39 * 16);
+        drop(rest);
+        assert!(code.has_failed());
     }
 
     fn blocks_of(code: &Code) -> u64 {

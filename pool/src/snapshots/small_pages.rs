@@ -1,0 +1,24 @@
+//! What a layer or code that is filled while guests run asks of the system.
+
+use std::path::{Path, PathBuf};
+
+/// Whether the system makes single pages of files in memory unless it is asked for large ones:
+/// with others a page of zeroes that is touched would stand for pages beside it that are still to
+/// come (`Documentation/admin-guide/mm/transhuge.rst`).
+pub fn has_small_pages() -> bool {
+    const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
+    let is_small = |setting: &Path| {
+        // A system without such pages has no such file.
+        let Ok(text) = std::fs::read_to_string(setting) else {
+            return true;
+        };
+        let chosen = text
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'));
+        matches!(chosen, Some(("never" | "deny" | "advise" | "inherit", _)))
+    };
+    let sizes = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let folders = sizes.map(|size| size.path()).chain([PathBuf::from(FOLDER)]);
+    let mut settings = folders.map(|folder| folder.join("shmem_enabled"));
+    settings.all(|setting| is_small(&setting))
+}
