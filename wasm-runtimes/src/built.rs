@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "1c5b8cd5f0d50888447d42c0683b08f4d65ce5e194d9093914f586cd5f85e956";
+    "90dea94e33edb771bed590301a262a337eadc773f7bee33f2a0e8cd8b2b8a1e0";
 
 /// Its size in bytes.
-pub(crate) const JS_BYTES: u64 = 2193462;
+pub(crate) const JS_BYTES: u64 = 2277373;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
