@@ -40,7 +40,8 @@ fn marked(memory: &File) -> Vec<Range<u64>> {
         let [(range, rights), (guard, guards)] = pair else {
             continue;
         };
-        let guarded = *guards == "---p" && range.end == guard.start && guard.end - guard.start > GUARD;
+        let guarded =
+            *guards == "---p" && range.end == guard.start && guard.end - guard.start > GUARD;
         if *rights == "rw-p" && guarded {
             let content = content(memory, range);
             if content.windows(MARK.len()).any(|at| at == MARK.as_bytes()) {
@@ -76,33 +77,17 @@ fn a_greeting_changes_few_pages_of_the_engines_memory() {
         .handle(call.request)
         .unwrap_or_else(|failure| panic!("{}", failure.report));
     let after = content(&memory, &ranges[0]);
-    let changed: Vec<(usize, usize, usize)> = before
+    let told: Vec<String> = before
         .chunks(PAGE)
         .zip(after.chunks(PAGE))
         .enumerate()
         .filter(|(_, (before, after))| before != after)
         .map(|(page, (before, after))| {
-            let bytes = before.iter().zip(after).filter(|(a, b)| a != b).count();
-            let first = before.iter().zip(after).position(|(a, b)| a != b);
-            (page, bytes, first.unwrap())
+            let changed = before.iter().zip(after).filter(|(a, b)| a != b);
+            format!("page {page}: {} bytes", changed.count())
         })
         .collect();
-    let told: Vec<String> = changed
-        .iter()
-        .map(|(page, bytes, first)| format!("page {page}: {bytes} bytes from {first:#x}"))
-        .collect();
-    if std::env::var_os("FAASW_SHOW_PAGES").is_some() {
-        println!("{} of {}: {told:#?}", told.len(), before.len() / PAGE);
-        for (page, _, _) in &changed {
-            let at = page * PAGE;
-            for offset in (at..at + PAGE).step_by(8) {
-                if before[offset..offset + 8] != after[offset..offset + 8] {
-                    println!("{offset:#x}: {:02x?} {:02x?}", &before[offset..offset + 8], &after[offset..offset + 8]);
-                }
-            }
-        }
-    }
-    assert!(changed.len() <= 14, "{} pages: {told:#?}", told.len());
+    assert!(told.len() <= 10, "{} pages: {told:#?}", told.len());
 }
 
 /// Small blocks first come from where nothing is used again but what was given back.

@@ -66,7 +66,8 @@ impl Blocks {
     }
 
     fn take(&self, size: usize) -> *mut u8 {
-        self.arena().map_or(ptr::null_mut(), |arena| arena.take(size))
+        self.arena()
+            .map_or(ptr::null_mut(), |arena| arena.take(size))
     }
 
     /// # Safety
@@ -107,7 +108,9 @@ pub(crate) fn begin_request() {
     let regions = BLOCKS.regions.get();
     if !regions.is_null() {
         // SAFETY: the other half, which is never freed.
-        BLOCKS.arena.set(unsafe { Arena::begin(regions.add(REGION), REGION) });
+        BLOCKS
+            .arena
+            .set(unsafe { Arena::begin(regions.add(REGION), REGION) });
     }
 }
 
@@ -125,8 +128,8 @@ extern "C" fn faasw_take(size: usize) -> *mut u8 {
 /// Takes one back.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn faasw_give(block: *mut u8, size: usize) {
-    // SAFETY: QuickJS's: it was taken with that size.
     if BLOCKS.has(block) {
+        // SAFETY: QuickJS's: it was taken with that size.
         unsafe { BLOCKS.give(block, size) };
     }
 }
