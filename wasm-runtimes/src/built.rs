@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "90dea94e33edb771bed590301a262a337eadc773f7bee33f2a0e8cd8b2b8a1e0";
+    "2fc151f55c981a0e838f471dca80c4efe3717e22d8973318be49874d81bb0426";
 
 /// Its size in bytes.
-pub(crate) const JS_BYTES: u64 = 2277373;
+pub(crate) const JS_BYTES: u64 = 2277350;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
