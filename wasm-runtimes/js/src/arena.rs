@@ -32,6 +32,7 @@ const STEPS: [(usize, usize); 6] = [
 const CLASSES: usize = 45;
 
 /// The class of a size, and what its blocks have.
+#[allow(clippy::indexing_slicing, reason = "the index is looked at")]
 const fn class(size: usize) -> Option<(usize, usize)> {
     let (mut first, mut below, mut index) = (0, 0, 0);
     while index < STEPS.len() {
