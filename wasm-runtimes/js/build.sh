@@ -13,7 +13,7 @@ readonly QUICKJS=rquickjs-sys-0.14.0 STREAMS=web-streams-polyfill@4.3.0
 rm -rf vendor
 mkdir -p vendor "$CARGO_TARGET_DIR"
 
-# QuickJS's sources as they were released, but for the limit of its stack.
+# QuickJS's sources as they were released, but for the limit of its stack, and what lasts.
 fetched=$(mktemp -d)
 trap 'rm -rf "$fetched"' EXIT
 mkdir "$fetched/src"
@@ -30,6 +30,7 @@ cargo vendor --quiet --manifest-path "$fetched/Cargo.toml" "$fetched/vendor" >/d
 mv "$fetched/vendor/${QUICKJS%-*}" vendor/
 rm -f vendor/*/.cargo-checksum.json
 ./limit-stack.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
+./lasting.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 
 npm pack --silent --pack-destination "$fetched" "$STREAMS" >/dev/null
 tar -xzf "$fetched"/*.tgz -C "$fetched" package/dist/ponyfill.js

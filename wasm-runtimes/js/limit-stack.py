@@ -12,17 +12,18 @@ import re
 import sys
 
 PADS = {
-    "json_parse_value": 128,
-    "js_json_to_str": 192,
-    "js_parse_postfix_expr": 1024,
-    "js_parse_assign_expr2": 128,
-    "js_parse_unary": 128,
-    "js_proxy_has": 192,
-    "js_proxy_get": 64,
-    "js_proxy_set": 64,
-    "js_call_bound_function": 64,
-    "JS_OrdinaryIsInstanceOf": 64,
-    "JS_FlattenIntoArray": 64,
+    "json_parse_value": 192,
+    "js_json_to_str": 256,
+    "js_parse_postfix_expr": 1088,
+    "js_parse_assign_expr2": 192,
+    "js_parse_unary": 192,
+    "js_proxy_has": 256,
+    "js_proxy_get": 128,
+    "js_proxy_set": 128,
+    "js_proxy_getPrototypeOf": 128,
+    "js_call_bound_function": 128,
+    "JS_OrdinaryIsInstanceOf": 128,
+    "JS_FlattenIntoArray": 128,
 }
 
 path = sys.argv[1]

@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "1c5b8cd5f0d50888447d42c0683b08f4d65ce5e194d9093914f586cd5f85e956";
+    "2fc151f55c981a0e838f471dca80c4efe3717e22d8973318be49874d81bb0426";
 
 /// Its size in bytes.
-pub(crate) const JS_BYTES: u64 = 2193462;
+pub(crate) const JS_BYTES: u64 = 2277350;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use rquickjs::{
     CaughtError, Context, Ctx, FromJs, Function, Module, Object, Persistent, Runtime, Value,
+    qjs::JSContext,
 };
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
     },
     event_loop,
     exchange::{self, Exchange},
-    memory::Memory,
+    memory::{self, Memory},
     modules, native, random, script_error,
 };
 
@@ -116,6 +117,8 @@ pub(crate) fn begin() {
     INTERPRETER.with(|it| *it.borrow_mut() = Some(Box::leak(Box::new(interpreter))));
     warm_up();
     make_room();
+    make_lasting();
+    memory::begin();
 }
 
 fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
@@ -147,6 +150,20 @@ fn built_in<'js, T: FromJs<'js>>(
     let (module, done) = module.eval()?;
     done.finish::<()>()?;
     module.get("default")
+}
+
+unsafe extern "C" {
+    /// Of QuickJS as `lasting.py` changes it.
+    fn JS_MakeLasting(ctx: *mut JSContext);
+}
+
+/// What is there now stays as long as the instance: nobody counts references to it any more,
+/// nor do collections go through it, so that requests leave its pages alone.
+fn make_lasting() {
+    interpreter().context.with(|ctx| {
+        // SAFETY: no script runs.
+        unsafe { JS_MakeLasting(ctx.as_raw().as_ptr()) }
+    });
 }
 
 /// Memory that one request grows is no part of what is forked ahead: have it grown.
@@ -185,6 +202,8 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
         .allocated
         .set(usize::try_from(interpreter.runtime.memory_usage().malloc_size).unwrap_or(0));
     make_room();
+    make_lasting();
+    memory::begin_request();
     Ok(())
 }
 

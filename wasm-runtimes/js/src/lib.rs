@@ -7,6 +7,7 @@
 //! What is hot or long is native (`native.rs` lists it); the classes around it are JavaScript
 //! (`web/`), for the interpreter calls its own functions more cheaply than ours.
 
+mod arena;
 mod crypto;
 mod event_loop;
 mod exchange;
