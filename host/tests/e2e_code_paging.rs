@@ -245,7 +245,10 @@ impl Disk {
 
     fn images(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.folder.path().join("images")).unwrap();
-        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        // A node that ends may leave the beginning of one, which goes at the next start.
+        let files = files.map(Result::unwrap);
+        let whole = files.filter(|file| !file.file_name().to_string_lossy().starts_with('.'));
+        let mut files: Vec<_> = whole.map(|file| file.path()).collect();
         files.sort();
         files
     }
