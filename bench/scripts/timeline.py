@@ -166,6 +166,10 @@ def record(instance, pids, run):
         put(instance / "trace_marker", "mark")
         marks.append(time.monotonic())
     put(instance / "tracing_on", "0")
+    # Each processor has a buffer of its own.
+    lost = [file.read_text() for file in instance.glob("per_cpu/cpu*/stats")]
+    if any(re.search(r"^(overrun|dropped events): [1-9]", text, re.MULTILINE) for text in lost):
+        raise Failed("the kernel has dropped events: ask for fewer requests")
     events, ticks = [], []
     with open(instance / "trace", errors="replace") as lines:
         for line in lines:
@@ -176,7 +180,7 @@ def record(instance, pids, run):
                 elif not line.startswith("#"):
                     events.append(Event(int(at), int(pid), name, text))
     if len(ticks) < 2:
-        raise Failed("the kernel has dropped events: ask for fewer requests")
+        raise Failed("the kernel has not kept the marks")
     per_us = (ticks[-1] - ticks[0]) / ((marks[1] - marks[0]) * 1e6)
     events = [event._replace(at=(event.at - ticks[0]) / per_us) for event in events]
     return sorted(events, key=lambda event: event.at)

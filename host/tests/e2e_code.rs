@@ -26,7 +26,6 @@ use std::{
 use common::raw;
 use e2e::{Bench, bundle, chance, limits, until};
 use faasw::{Event, FunctionOptions, Isa, Node, NodeBuilder};
-use fastrand::Rng;
 use tempfile::TempDir;
 
 const SCRIPT: &str = "export default { fetch() { return new Response('script') } }";
@@ -301,9 +300,7 @@ fn code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again() {
 /// Requests come without a pause to a function whose code never stays, while it is deployed
 /// anew, rolled back and removed.
 fn no_request_is_lost_while_code_comes_and_goes() {
-    let seed = chance::seed();
-    println!("again with FAASW_TEST_SEED={seed}");
-    let mut chance = Rng::with_seed(seed);
+    let mut chance = chance::rng();
     let disk = Disk::with(&[("f", &numbered(0))]);
     let bench = disk.start_with_no_memory();
     let address = bench.address;

@@ -14,7 +14,6 @@ mod e2e;
 
 use std::{
     fs,
-    io::Write as _,
     net::{Shutdown, SocketAddr, TcpStream},
     path::PathBuf,
     sync::{
@@ -237,10 +236,7 @@ impl Disk {
     }
 
     fn artifact(&self) -> PathBuf {
-        let files = fs::read_dir(self.folder.path().join("artifacts")).unwrap();
-        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-        assert_eq!(files.len(), 1, "{files:?}");
-        files.remove(0)
+        e2e::artifact(self.folder.path())
     }
 
     fn images(&self) -> Vec<PathBuf> {
@@ -289,12 +285,6 @@ fn asks_at_once(bench: &Bench, random: &mut Rng, count: usize) {
     });
 }
 
-fn random() -> Rng {
-    let seed = chance::seed();
-    println!("again with FAASW_TEST_SEED={seed}");
-    Rng::with_seed(seed)
-}
-
 fn what_requests_use_of_code_is_known_and_is_little_of_it() {
     let disk = Disk::deployed();
     let bytes = fs::metadata(disk.artifact()).unwrap().len();
@@ -309,7 +299,7 @@ fn what_requests_use_of_code_is_known_and_is_little_of_it() {
 }
 
 fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     let mut late = 0;
     for _ in 0..6 {
@@ -327,7 +317,7 @@ fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
 
 /// Requests that come to use other parts, after a start.
 fn what_was_waited_for_of_code_is_known_at_the_next_start() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     let known_at_a_start = || {
         let bench = disk.start(|builder| builder);
@@ -353,7 +343,7 @@ fn what_was_waited_for_of_code_is_known_at_the_next_start() {
 }
 
 fn code_that_is_damaged_is_compiled_again_whenever_that_is_found() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     let path = disk.artifact();
     let whole = fs::read(&path).unwrap();
@@ -387,14 +377,12 @@ fn code_that_is_damaged_is_compiled_again_whenever_that_is_found() {
 
 /// Sends a request, and does not wait for its answer.
 fn begins(address: SocketAddr, part: usize) -> TcpStream {
-    let mut client = TcpStream::connect(address).unwrap();
     let request = format!("POST /large/ HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{part:02}");
-    client.write_all(request.as_bytes()).unwrap();
-    client
+    e2e::begins(address, &request)
 }
 
 fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     for _ in 0..4 {
         let bench = disk.start(|builder| builder);
@@ -434,7 +422,7 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
 
 /// Another function of the same module needs all of the code; and another version is compiled.
 fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     for round in 0..3 {
         let bench = disk.start(|builder| builder);
@@ -463,7 +451,7 @@ fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
 
 /// A seed that leaves memory while it is filled, and comes back.
 fn code_leaves_memory_before_all_of_it_was_there_and_comes_back() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
     bench.deploy(

@@ -14,14 +14,13 @@ mod e2e;
 
 use std::{
     fs,
-    io::Write as _,
     net::{Shutdown, SocketAddr, TcpStream},
     path::PathBuf,
     time::Duration,
 };
 
 use e2e::{Bench, bundle, chance, limits, until};
-use faasw::{FunctionOptions, Node, NodeBuilder, SeedInfo};
+use faasw::{FreezePolicy, FunctionOptions, Node, NodeBuilder, SeedInfo};
 use fastrand::Rng;
 use tempfile::TempDir;
 
@@ -78,15 +77,23 @@ fn script() -> Vec<u8> {
     let text = format!(
         r#"const parts = [{}];
         let count = 0;
+        const drawn = crypto.randomUUID();
         export default {{
           fetch(request) {{
-            const asked = Number(new URL(request.url).searchParams.get("part"));
+            const query = new URL(request.url).searchParams;
+            if (query.has("drawn")) return new Response(drawn);
+            const asked = Number(query.get("part"));
             return new Response(`${{++count}} ${{parts[asked]()}}`);
           }},
         }};"#,
         parts.join(",")
     );
     bundle(&[("handler.js", &text)])
+}
+
+/// What it has drawn at its top level is to be the same in all requests.
+fn shared() -> FunctionOptions {
+    FunctionOptions::default().freeze(FreezePolicy::AfterInit)
 }
 
 /// A data directory with both scripts, and images in which it is known what their requests use.
@@ -101,7 +108,7 @@ impl Disk {
         };
         let bench = disk.start(|builder| builder);
         for (name, part) in SCRIPTS {
-            bench.deploy(name, &script(), FunctionOptions::default());
+            bench.deploy(name, &script(), shared());
             for _ in 0..6 {
                 asks(&bench, name, part);
             }
@@ -148,10 +155,7 @@ impl Disk {
 
     /// The engine's code.
     fn artifact(&self) -> PathBuf {
-        let files = fs::read_dir(self.folder.path().join("artifacts")).unwrap();
-        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-        assert_eq!(files.len(), 1, "{files:?}");
-        files.remove(0)
+        e2e::artifact(self.folder.path())
     }
 
     /// The engine's image.
@@ -202,12 +206,6 @@ fn until_whole(bench: &Bench) {
     });
 }
 
-fn random() -> Rng {
-    let seed = chance::seed();
-    println!("again with FAASW_TEST_SEED={seed}");
-    Rng::with_seed(seed)
-}
-
 /// The second one's is told though the engine's code is in large pages by then.
 fn what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it() {
     let disk = Disk::deployed();
@@ -229,7 +227,7 @@ fn what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it() {
 }
 
 fn scripts_share_one_reading_of_their_engine_and_make_nothing_anew() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     let (artifact, image) = (disk.artifact(), disk.image().unwrap());
     let whole = [&artifact, &image].map(|path| fs::read(path).unwrap());
@@ -274,10 +272,17 @@ fn scripts_begin_before_all_of_their_engine_is_there_and_wait_for_what_is_not() 
 }
 
 fn code_that_is_damaged_is_compiled_again_whoever_finds_that() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     let path = disk.artifact();
     let whole = fs::read(&path).unwrap();
+    let drawn = |bench: &Bench| SCRIPTS.map(|(name, _)| bench.text(&format!("/{name}/?drawn")));
+    let before = {
+        let bench = disk.start(|builder| builder);
+        let before = drawn(&bench);
+        bench.end();
+        before
+    };
     for place in [100, whole.len() - 100, random.usize(..whole.len())] {
         println!("damaged at {place}");
         let mut damaged = whole.clone();
@@ -289,6 +294,8 @@ fn code_that_is_damaged_is_compiled_again_whoever_finds_that() {
             fs::read(&path).is_ok_and(|now| now != damaged)
         });
         asks_at_once(&bench, &mut random, 4);
+        // It was not for their images, so none was initialised again.
+        assert_eq!(drawn(&bench), before, "{place}");
         bench.end();
     }
     let bench = disk.start(|builder| builder);
@@ -297,7 +304,7 @@ fn code_that_is_damaged_is_compiled_again_whoever_finds_that() {
 }
 
 fn memory_that_is_damaged_is_made_anew_whoever_finds_that() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     for damage in 0..3 {
         let path = disk.image().unwrap();
@@ -322,15 +329,13 @@ fn memory_that_is_damaged_is_made_anew_whoever_finds_that() {
 
 /// Sends a request, and does not wait for its answer.
 fn begins(address: SocketAddr, number: usize, part: usize) -> TcpStream {
-    let mut client = TcpStream::connect(address).unwrap();
     let name = SCRIPTS[number % 2].0;
     let request = format!("GET /{name}/?part={part} HTTP/1.1\r\nHost: a\r\n\r\n");
-    client.write_all(request.as_bytes()).unwrap();
-    client
+    e2e::begins(address, &request)
 }
 
 fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     for _ in 0..3 {
         let bench = disk.start(|builder| builder);
@@ -368,14 +373,14 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
 
 /// A script is made of an engine that is on its way; and all of it leaves memory, and comes back.
 fn scripts_are_made_of_an_engine_that_is_on_its_way() {
-    let mut random = random();
+    let mut random = chance::rng();
     let disk = Disk::deployed();
     let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
     std::thread::scope(|scope| {
         let bench = &bench;
         scope.spawn(|| asks(bench, "first", 1));
         scope.spawn(|| {
-            bench.deploy("third", &script(), FunctionOptions::default());
+            bench.deploy("third", &script(), shared());
             asks(bench, "third", 2);
         });
     });

@@ -260,7 +260,7 @@ impl Images {
     /// The snapshot that there is an image of, if it was made over this parent and is sound, as far
     /// as that is known by then: where it may be filled later and is large, the rest of its memory
     /// comes later. What is used of its code, and of its parent's memory, is told as soon as it is
-    /// known; whoever is told has that of the parent there, or refuses the image.
+    /// known; whoever is told has that of the parent there, or the image is not read.
     pub(crate) fn restore(
         &self,
         of: &ImageOf,
@@ -354,7 +354,9 @@ impl Images {
             code,
             parent_memory,
         }) {
-            return Err(ImageError::Parent);
+            // That is not the file's fault.
+            let what = "what it was made over cannot be read";
+            return Err(std::io::Error::other(what).into());
         }
         let beside = Box::new(state).into();
         let is_much = image.later_bytes() >= FILLED_LATER && !Mechanism::ImageParts.is_off();

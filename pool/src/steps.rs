@@ -198,10 +198,7 @@ impl StepTree {
     }
 
     async fn seed(&self, key: Key) -> Result<Arc<Frozen>, SeedError> {
-        match self.seeds.ask(key, For::Now).await {
-            Ok(made) => made,
-            Err(_) => Err(PlatformError::RuntimeEnds.into()),
-        }
+        self.seeds.obtain(key, For::Now).await
     }
 
     /// How many wait for a node's seed.

@@ -25,6 +25,7 @@ mod layer;
 pub mod limits;
 mod overlay;
 mod prepared;
+pub mod reading;
 mod snapshot;
 mod use_rate;
 mod view;

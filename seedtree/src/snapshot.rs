@@ -13,7 +13,7 @@ use crate::working_set::WorkingSet;
 use faasw_abi::pages::PageSet;
 
 /// A snapshot's own pages, by what an image has of them. All others are zeroes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sorted {
     /// Those that differ from the parent's, and have something in them: they are in the image.
     pub stored: PageSet,

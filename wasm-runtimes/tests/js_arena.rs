@@ -114,7 +114,7 @@ fn there_is_no_block_beyond_the_largest_nor_beyond_the_region() {
         .count();
     assert_eq!(count, 3);
     assert!(Arena::room(500) == 512 && Arena::room(LARGEST + 1) == LARGEST + 1);
-    // SAFETY: there is nothing in it.
+    // SAFETY: it is too short, and so nothing is written to it.
     assert!(unsafe { Arena::begin(region.words.as_mut_ptr().cast(), 8) }.is_null());
 }
 

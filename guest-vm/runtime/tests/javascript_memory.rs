@@ -148,6 +148,8 @@ fn what_lasts_can_be_changed() {
             list.push(...Array(3000).keys()); list.shift(); map.set('l', 2); map.delete('k');
             object.p = 5; object.extra = text + '!'; globalThis.counter++; globalThis.fresh = 1;
             Base.prototype.added = () => 'added';
+            // Collections go through the layouts that are new by now.
+            for (let n = 0; n < 200000; n++) { const one = {}; one.self = one; }
             return Response.json([Object.keys(many).length, many.k1, many.k2 ?? null, many.new499, shared, shared[1].inherited,
                 list.length, [...map], object.p, object.extra, weak.get(object), counter, fresh, object.added()]);
         } };";

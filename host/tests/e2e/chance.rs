@@ -9,6 +9,13 @@ pub fn seed() -> u64 {
     number("FAASW_TEST_SEED").unwrap_or_else(|| fastrand::u64(..))
 }
 
+/// Chance by [`seed`], which is printed.
+pub fn rng() -> Rng {
+    let seed = seed();
+    println!("again with FAASW_TEST_SEED={seed}");
+    Rng::with_seed(seed)
+}
+
 /// A number that the environment gives.
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;

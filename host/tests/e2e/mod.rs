@@ -9,7 +9,8 @@ pub mod process;
 use std::{
     collections::{HashMap, HashSet},
     future::Future,
-    net::SocketAddr,
+    io::Write as _,
+    net::{SocketAddr, TcpStream},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
@@ -46,6 +47,22 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The one artifact in a data directory.
+#[track_caller]
+pub fn artifact(data_dir: &Path) -> PathBuf {
+    let files = std::fs::read_dir(data_dir.join("artifacts")).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files.remove(0)
+}
+
+/// Sends a request, and does not wait for its answer.
+pub fn begins(address: SocketAddr, request: &str) -> TcpStream {
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(request.as_bytes()).unwrap();
+    client
 }
 
 /// A script of these files.

@@ -83,7 +83,7 @@ impl Instance {
         let code = self.from.state().code();
         match self.had_large_code {
             true => self.code_pages == CodePages::AsTheyAre,
-            false => code.is_some_and(|code| code.is_gathered()),
+            false => code.is_some_and(|code| code.is_being_gathered()),
         }
     }
 

@@ -29,7 +29,8 @@ enum Order {
 pub struct Library {
     images: Arc<Images>,
     orders: Sender<Order>,
-    /// Seeds that are read at once.
+    /// Seeds that are read at once. One that waits for its engine keeps its turn, which that needs
+    /// none of.
     turns: Arc<Semaphore>,
     /// Images that are looked at by who wants to know, at once.
     looks: Arc<Semaphore>,

@@ -17,6 +17,7 @@ use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::{GuestAddress, Page, PageSet};
 use faasw_fri::userfault::{Addresses, Faults};
 use faasw_seedtree::image::{Filling, ImageError};
+use faasw_seedtree::reading::in_turns;
 use rustix::io::Errno;
 
 use super::code::{CodeError, CodeFilling};
@@ -81,11 +82,21 @@ pub struct Pager {
     over: Condvar,
 }
 
-/// Says that a pager's thread is over, whatever becomes of it.
+/// Says that a pager's thread is over, whatever becomes of it, and ends the instances that still
+/// wait.
 struct Over<'a>(&'a Pager);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
+        // Nothing changes where it is whole, and nobody waits there.
+        self.0.give_up();
+        let left = {
+            let mut waiters = self.0.waiters();
+            waiters.is_over = true;
+            std::mem::take(&mut waiters.all)
+        };
+        // What they are told by is theirs to keep until they have ended.
+        left.iter().for_each(|waiter| waiter.ending.end());
         *lock(&self.0.is_over) = true;
         self.0.over.notify_all();
     }
@@ -124,6 +135,9 @@ pub enum Unreadable {
     /// What it descends from, as whoever brings that has said.
     #[error("what it descends from cannot be read to its end")]
     Parent,
+    /// Whoever read it did not come to an end.
+    #[error(transparent)]
+    Reader(#[from] io::Error),
     /// The instances that wait cannot be asked what for.
     #[error("nobody can be asked what they wait for: {0}")]
     Faults(Errno),
@@ -204,26 +218,14 @@ impl Pager {
     ) -> io::Result<()> {
         let thread = thread::Builder::new().name("faasw-pager".to_owned());
         thread.spawn(move || {
-            let over = Over(&self);
+            let _over = Over(&self);
             let outcome = match self.bring(&is_wanted) {
                 Ok(true) => Outcome::Whole(self.late()),
                 Ok(false) => Outcome::Unwanted,
                 Err(error) => Outcome::Failed(self.told(error)),
             };
-            let is_whole = matches!(outcome, Outcome::Whole(_));
             // Whoever asks for the seed from now on is not told this one, nor reads its image.
             ended(outcome);
-            self.give_up();
-            drop(over);
-            if !is_whole {
-                let left = {
-                    let mut waiters = self.waiters();
-                    waiters.is_over = true;
-                    std::mem::take(&mut waiters.all)
-                };
-                // What they are told by is theirs to keep until they have ended.
-                left.iter().for_each(|waiter| waiter.ending.end());
-            }
         })?;
         Ok(())
     }
@@ -267,21 +269,17 @@ impl Pager {
     /// When some cannot be brought.
     pub fn bring_first(&self, memory: &PageSet, code: &PageSet) -> Result<(), Unreadable> {
         let _ahead = Ahead::of(self);
-        thread::scope(|scope| {
-            let other = self
-                .code()
-                .map(|filling| scope.spawn(|| filling.fill_set(code)));
-            if let Some(of) = &self.memory {
-                of.fill_set(memory)?;
-            }
-            match other.map(thread::ScopedJoinHandle::join) {
-                Some(Ok(brought)) => Ok(brought?),
-                Some(Err(_)) => {
-                    Err(CodeError::from(io::Error::other("its reader panicked")).into())
-                }
+        let both: [&(dyn Fn() -> Result<(), Unreadable> + Sync); 2] = [
+            &|| match &self.memory {
+                Some(filling) => Ok(filling.fill_set(memory)?),
                 None => Ok(()),
-            }
-        })
+            },
+            &|| match self.code() {
+                Some(filling) => Ok(filling.fill_set(code)?),
+                None => Ok(()),
+            },
+        ];
+        in_turns(&both, both.len(), |fill| fill())
     }
 
     /// What it cannot bring, once whoever brings that for all has said so, too: what descends from that
@@ -464,19 +462,25 @@ impl Pager {
         let page =
             |base: u64| -> Option<Page> { GuestAddress::new(address.checked_sub(base)?).page() };
         let (at, code_at) = (page(bases.ram), page(bases.code));
+        let count_above = |is_late: bool| {
+            self.asked_above
+                .fetch_add(is_late.into(), Ordering::Relaxed);
+        };
         for (of, is_above) in self.line() {
             let filled = match (&of.code, code_at, at) {
                 (Some(code), Some(at), _) if code.has(at) => {
+                    count_above(is_above && code.is_missing(at));
                     code.fill_page(at).map_err(Unreadable::from)
                 }
                 (.., Some(at)) if of.own.contains(at) => match &of.memory {
-                    Some(memory) => memory.fill_page(at).map_err(Unreadable::from),
+                    Some(memory) => {
+                        count_above(is_above && memory.is_missing(at));
+                        memory.fill_page(at).map_err(Unreadable::from)
+                    }
                     None => Ok(false),
                 },
                 _ => continue,
             };
-            self.asked_above
-                .fetch_add(is_above.into(), Ordering::Relaxed);
             return filled.map_err(|error| said(error, is_above));
         }
         Ok(false)

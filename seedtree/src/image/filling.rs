@@ -12,14 +12,15 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use faasw_abi::pages::{Page, PageRange, PageSet};
 
 use super::error::ImageError;
-use super::pages::{CHUNKS_AT_ONCE, Pages, Room, in_turns};
+use super::pages::{CHUNKS_AT_ONCE, Pages, Room, chunks_with, in_turns};
 use super::read::Source;
 use crate::layer::{LayerBuilder, Progress};
+use crate::reading::Parts;
 
 /// Chunks that are read at once while guests may wait: what they ask for meanwhile waits for
 /// these.
@@ -27,6 +28,9 @@ const STEP: usize = 4;
 
 /// Where the pages are, whatever they are read from.
 trait Fill: fmt::Debug + Send + Sync {
+    /// The chunks that have any of these pages, in order.
+    fn chunks_with(&self, pages: &PageSet) -> Vec<usize>;
+
     fn fill(
         &self,
         chunks: Range<usize>,
@@ -36,6 +40,10 @@ trait Fill: fmt::Debug + Send + Sync {
 }
 
 impl<F: Source + fmt::Debug + Send + Sync> Fill for Pages<F> {
+    fn chunks_with(&self, pages: &PageSet) -> Vec<usize> {
+        chunks_with(self.pieces(), pages)
+    }
+
     fn fill(
         &self,
         chunks: Range<usize>,
@@ -56,91 +64,12 @@ pub struct Filling {
     layer: LayerBuilder,
     /// Each page that is stored, in order, with its chunk.
     places: Vec<(PageRange, usize)>,
-    state: Mutex<State>,
-    /// A chunk has come, or did not.
-    changed: Condvar,
+    chunks: Parts<Room>,
     progress: Arc<Progress>,
     /// Pages that a guest asked for before they were there.
     asked: AtomicU64,
-}
-
-/// Where a chunk is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chunk {
-    /// On the disk.
-    Missing,
-    /// Somebody reads it.
-    Coming,
-    /// In the layer.
-    There,
-}
-
-struct State {
-    chunks: Vec<Chunk>,
-    /// All before it are there, or come.
-    next: usize,
-    /// What a guest waited for, with the pages round it that came with it.
-    late: PageSet,
-    /// What could not be read: whoever comes next finds that, too.
-    failed: Option<usize>,
-    /// Of those who have read.
-    rooms: Vec<Room>,
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("next", &self.next).finish()
-    }
-}
-
-impl State {
-    fn is(&self, chunk: usize, what: Chunk) -> bool {
-        self.chunks.get(chunk).copied() == Some(what)
-    }
-
-    fn mark(&mut self, chunks: Range<usize>, what: Chunk) {
-        if let Some(chunks) = self.chunks.get_mut(chunks) {
-            chunks.fill(what);
-        }
-    }
-
-    /// The first chunks that nobody reads yet, as many as are read at once.
-    fn first_missing(&mut self) -> Option<Range<usize>> {
-        if let Some(failed) = self
-            .failed
-            .filter(|failed| self.is(*failed, Chunk::Missing))
-        {
-            return Some(failed..failed + 1);
-        }
-        let count = self.chunks.len();
-        while self.next < count && !self.is(self.next, Chunk::Missing) {
-            self.next += 1;
-        }
-        let most = count.min(self.next + STEP.min(CHUNKS_AT_ONCE));
-        let mut run = self.next..most;
-        let end = run.find(|at| !self.is(*at, Chunk::Missing)).unwrap_or(most);
-        (self.next < end).then_some(self.next..end)
-    }
-}
-
-/// Chunks that one reads. Dropped before they are in the layer, it says that they did not come.
-struct Coming<'a> {
-    filling: &'a Filling,
-    chunks: Range<usize>,
-    became: Chunk,
-}
-
-impl Drop for Coming<'_> {
-    fn drop(&mut self) {
-        let mut state = self.filling.state();
-        state.mark(self.chunks.clone(), self.became);
-        if self.became == Chunk::Missing {
-            state.next = state.next.min(self.chunks.start);
-            state.failed = Some(self.chunks.start);
-        }
-        drop(state);
-        self.filling.changed.notify_all();
-    }
+    /// Those, with the pages round them that came with them.
+    late: Mutex<PageSet>,
 }
 
 impl Filling {
@@ -152,12 +81,7 @@ impl Filling {
         progress: Arc<Progress>,
     ) -> Self {
         let pieces = pages.pieces();
-        let mut chunks = vec![Chunk::Missing; pieces.len()];
-        for chunk in first {
-            if let Some(chunk) = chunks.get_mut(*chunk) {
-                *chunk = Chunk::There;
-            }
-        }
+        let chunks = Parts::new(pieces.len(), first.iter().copied(), Room::for_chunks);
         let numbered = pieces.iter().enumerate();
         let mut places: Vec<(PageRange, usize)> = numbered
             .flat_map(|(number, piece)| piece.iter().map(move |range| (*range, number)))
@@ -167,26 +91,36 @@ impl Filling {
             pages: Box::new(pages),
             layer,
             places,
-            state: Mutex::new(State {
-                chunks,
-                next: 0,
-                late: PageSet::new(),
-                failed: None,
-                rooms: Vec::new(),
-            }),
-            changed: Condvar::new(),
+            chunks,
             progress,
             asked: AtomicU64::new(0),
+            late: Mutex::default(),
         }
     }
 
     /// Pages that are not in the layer yet.
     #[must_use]
     pub fn missing(&self) -> PageSet {
-        let state = self.state();
-        let is_missing = |chunk: &usize| !state.is(*chunk, Chunk::There);
+        let chunks = self.chunks.missing();
+        let is_missing = |chunk: &usize| chunks.binary_search(chunk).is_ok();
         let missing = self.places.iter().filter(|(_, chunk)| is_missing(chunk));
         missing.map(|(range, _)| *range).collect()
+    }
+
+    /// The pages that lie together with one, and their chunk, if it is stored.
+    fn place(&self, page: Page) -> Option<(PageRange, usize)> {
+        let behind = self
+            .places
+            .partition_point(|(range, _)| range.start <= page);
+        let place = self.places.get(behind.checked_sub(1)?).copied();
+        place.filter(|(range, _)| range.contains(page))
+    }
+
+    /// Whether a page is stored, and not in the layer yet.
+    #[must_use]
+    pub fn is_missing(&self, page: Page) -> bool {
+        let place = self.place(page);
+        place.is_some_and(|(_, chunk)| self.chunks.is_missing(chunk))
     }
 
     /// Has a page in the layer that a guest waits for; says whether it is one that is stored: all
@@ -195,19 +129,15 @@ impl Filling {
     /// # Errors
     /// As [`Filling::fill_next`].
     pub fn fill_page(&self, page: Page) -> Result<bool, ImageError> {
-        let behind = self
-            .places
-            .partition_point(|(range, _)| range.start <= page);
-        let place = behind.checked_sub(1).and_then(|at| self.places.get(at));
-        let Some((range, chunk)) = place.filter(|(range, _)| range.contains(page)) else {
+        let Some((range, chunk)) = self.place(page) else {
             return Ok(false);
         };
-        if !self.state().is(*chunk, Chunk::There) {
+        if self.chunks.is_missing(chunk) {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let mut state = self.state();
-            state.late = state.late.union(&(*range).into());
-            drop(state);
-            self.fill(*chunk..*chunk + 1)?;
+            let mut late = self.lock_late();
+            *late = late.union(&range.into());
+            drop(late);
+            self.fill(chunk..chunk + 1)?;
         }
         Ok(true)
     }
@@ -218,20 +148,8 @@ impl Filling {
     /// # Errors
     /// As [`Filling::fill_next`].
     pub fn fill_set(&self, pages: &PageSet) -> Result<(), ImageError> {
-        let wanted: Vec<usize> = {
-            let state = self.state();
-            let is_wanted = |range: PageRange, chunk| {
-                !state.is(chunk, Chunk::There) && pages.first_in(range).is_some()
-            };
-            let wanted = self
-                .places
-                .iter()
-                .filter(|(range, chunk)| is_wanted(*range, *chunk));
-            let mut wanted: Vec<usize> = wanted.map(|(_, chunk)| *chunk).collect();
-            wanted.sort_unstable();
-            wanted.dedup();
-            wanted
-        };
+        let mut wanted = self.pages.chunks_with(pages);
+        wanted.retain(|chunk| self.chunks.is_missing(*chunk));
         in_turns(&wanted, |run| self.fill(run))
     }
 
@@ -241,18 +159,8 @@ impl Filling {
     /// When a chunk is not what was sealed; the disk's and the system's. There will be no whole
     /// layer then.
     pub fn fill_next(&self) -> Result<bool, ImageError> {
-        let mut state = self.state();
-        loop {
-            if let Some(run) = state.first_missing() {
-                drop(state);
-                self.fill(run)?;
-                return Ok(true);
-            }
-            if !state.chunks.contains(&Chunk::Coming) {
-                return Ok(false);
-            }
-            state = self.wait(state);
-        }
+        let fill = |run, room: &mut Room| self.pages.fill(run, &self.layer, room);
+        self.chunks.bring_next(STEP.min(CHUNKS_AT_ONCE), fill)
     }
 
     /// Pages that guests have asked for before they were there.
@@ -265,7 +173,7 @@ impl Filling {
     /// together with that. What else of them was used nobody can tell.
     #[must_use]
     pub fn late(&self) -> PageSet {
-        self.state().late.clone()
+        self.lock_late().clone()
     }
 
     /// All pages are there: nobody writes to the layer any more.
@@ -273,12 +181,7 @@ impl Filling {
     /// # Errors
     /// When some are missing; the system's.
     pub fn finish(&self) -> Result<(), ImageError> {
-        if self
-            .state()
-            .chunks
-            .iter()
-            .any(|chunk| *chunk != Chunk::There)
-        {
+        if !self.chunks.missing().is_empty() {
             return Err(ImageError::CutOff);
         }
         self.layer.seal().map_err(ImageError::Layer)?;
@@ -294,44 +197,13 @@ impl Filling {
 
     /// Has these chunks in the layer, whoever reads them. Those that are missing are read at once.
     fn fill(&self, chunks: Range<usize>) -> Result<(), ImageError> {
-        let mut at = chunks.start;
-        while at < chunks.end {
-            let mut state = self.state();
-            while state.is(at, Chunk::Coming) {
-                state = self.wait(state);
-            }
-            let mut run = at..chunks.end;
-            let end = run.find(|at| !state.is(*at, Chunk::Missing));
-            let run = at..end.unwrap_or(chunks.end);
-            if run.is_empty() {
-                at += 1;
-                continue;
-            }
-            state.mark(run.clone(), Chunk::Coming);
-            let mut room = state.rooms.pop().unwrap_or_else(Room::for_chunks);
-            drop(state);
-            let mut coming = Coming {
-                filling: self,
-                chunks: run.clone(),
-                became: Chunk::Missing,
-            };
-            self.pages.fill(run.clone(), &self.layer, &mut room)?;
-            coming.became = Chunk::There;
-            drop(coming);
-            self.state().rooms.push(room);
-            at = run.end;
-        }
-        Ok(())
+        let fill = |run, room: &mut Room| self.pages.fill(run, &self.layer, room);
+        self.chunks.bring(chunks, fill)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait(state);
-        waited.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // What is marked as there is.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_late(&self) -> MutexGuard<'_, PageSet> {
+        // It changes by single assignments.
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,6 @@
 //! The pages of an image: read in large pieces, opened, and put where they belong.
 
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faasw_abi::pages::{PageRange, PageSet};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -13,6 +10,7 @@ use super::error::{ImageError, Part};
 use super::header::CHUNK;
 use super::read::{Source, read};
 use crate::layer::LayerBuilder;
+use crate::reading::{self, Rooms, runs};
 
 /// Bytes that are read at once. With more a disk is no quicker, and a part of them is
 /// deciphered while the other is read.
@@ -172,64 +170,25 @@ impl<F: Source> Pages<F> {
     where
         F: Sync,
     {
-        let room = Mutex::new(Vec::new());
-        in_turns(chunks, |run| {
-            let rooms = || room.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut room = rooms().pop().unwrap_or_else(Room::for_chunks);
-            let filled = self.fill(run, layer, &mut room);
-            rooms().push(room);
-            filled
-        })
+        let rooms = Rooms::new(Room::for_chunks);
+        in_turns(chunks, |run| rooms.with(|room| self.fill(run, layer, room)))
     }
 }
 
 /// Has each run of these chunks, which are in order, filled, by two threads where there are many.
 ///
 /// # Errors
-/// The first one's that could not be.
+/// As [`reading::in_turns`].
 pub(super) fn in_turns(
     chunks: &[usize],
     fill: impl Fn(Range<usize>) -> Result<(), ImageError> + Sync,
 ) -> Result<(), ImageError> {
-    let runs = runs(chunks, CHUNKS_AT_ONCE);
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(None);
-    let work = || {
-        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = fill(run.clone()) {
-                // Nobody goes on.
-                next.store(runs.len(), Ordering::Relaxed);
-                return fail(&failed, error);
-            }
-        }
+    let readers = match chunks.len() * CHUNK < SHARED {
+        true => 1,
+        false => 2,
     };
-    if chunks.len() * CHUNK < SHARED {
-        work();
-    } else {
-        std::thread::scope(|scope| {
-            // Where there can be no other thread, this one does all of it.
-            let _other = std::thread::Builder::new().spawn_scoped(scope, work);
-            work();
-        });
-    }
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failed.map_or(Ok(()), Err)
-}
-
-fn fail(failed: &Mutex<Option<ImageError>>, error: ImageError) {
-    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-}
-
-/// Numbers in order as runs of those that follow each other, `most` at once.
-fn runs(numbers: &[usize], most: usize) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some(run) if run.end == *number && run.len() < most => run.end += 1,
-            _ => runs.push(*number..*number + 1),
-        }
-    }
-    runs
+    let runs = runs(chunks, CHUNKS_AT_ONCE);
+    reading::in_turns(&runs, readers, |run| fill(run.clone()))
 }
 
 /// The chunks that have any of these pages, in order.
@@ -243,12 +202,6 @@ pub(super) fn chunks_with(pieces: &[Vec<PageRange>], wanted: &PageSet) -> Vec<us
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_follows_each_other_is_read_at_once_up_to_a_bound() {
-        assert_eq!(runs(&[], 3), Vec::<Range<usize>>::new());
-        assert_eq!(runs(&[0, 1, 2, 3, 7, 8, 10], 3), [0..3, 3..4, 7..9, 10..11]);
-    }
 
     #[test]
     fn what_is_read_lies_where_a_disk_can_write_to_it() {

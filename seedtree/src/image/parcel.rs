@@ -263,12 +263,12 @@ pub fn open_parcel(key: &ImageKey, mut parcel: Vec<u8>) -> Result<Parcel, Parcel
         written: 0,
     };
     let [first, second] = prefix.parts;
-    let first = opening.part(first)?;
-    opening.part(second)?;
-    let written = opening.written;
-    parcel.truncate(written);
-    // The second one is the large one.
-    let module = parcel.drain(..first).collect();
+    let bytes = opening.part(first)?;
+    let module = opening.parcel.get(..bytes).unwrap_or_default().to_vec();
+    // The second one is the large one: it stays where the parcel was.
+    opening.written = 0;
+    let bytes = opening.part(second)?;
+    parcel.truncate(bytes);
     Ok(Parcel {
         note,
         parts: [module, parcel],

@@ -207,7 +207,9 @@ fn every_arrangement_comes_back_as_it_was() {
                 .write_image_as(arrangement, child.state(), Purpose::of(&[]), &key(), &file)
                 .unwrap();
             let image = Image::open(file, &key()).unwrap();
-            assert_eq!(image.stored_bytes() == own.bytes(), !leaves_out);
+            // There may be nothing to leave out.
+            assert!(image.stored_bytes() <= own.bytes());
+            assert!(leaves_out || image.stored_bytes() == own.bytes());
             if !is_by_use {
                 assert!(image.order().is_sorted_by_key(|range| range.start));
             }
@@ -441,12 +443,12 @@ fn a_disk_that_fails_is_not_the_files_fault() {
 #[derive(Clone, Debug)]
 struct Watched(
     std::sync::Arc<File>,
-    std::sync::Arc<std::sync::Mutex<Vec<u64>>>,
+    std::sync::Arc<std::sync::Mutex<Vec<(u64, usize)>>>,
 );
 
 impl Source for Watched {
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        self.1.lock().unwrap().push(offset);
+        self.1.lock().unwrap().push((offset, out.len()));
         FileExt::read_exact_at(&*self.0, out, offset)
     }
 }
@@ -541,7 +543,7 @@ fn several_fill_a_layer_at_once_and_read_each_page_once() {
             std::sync::Arc::default(),
         );
         let image = Image::open(source.clone(), &key()).unwrap();
-        let bytes_before: usize = source.1.lock().unwrap().len();
+        let headers = source.1.lock().unwrap().len();
         let stored = image.stored_bytes();
         let (again, filling) = image
             .restore_first::<Vec<u8>>("first", None, vec![], OWNER)
@@ -564,9 +566,10 @@ fn several_fill_a_layer_at_once_and_read_each_page_once() {
         assert_eq!(filling.asked(), 0);
         filling.finish().unwrap();
         assert!(memory_of(&snapshot) == memory_of(&Arc::new(again)));
-        // No chunk was read twice: there are no more reads than chunks.
-        let reads = source.1.lock().unwrap().len() - bytes_before;
-        assert!(reads as u64 <= stored.div_ceil(CHUNK as u64), "{reads}");
+        // No chunk was read twice.
+        let reads = source.1.lock().unwrap();
+        let read: usize = reads[headers..].iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(read as u64, stored);
     }
 }
 

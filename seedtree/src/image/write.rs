@@ -72,7 +72,7 @@ impl<S> Snapshot<S> {
             None => None,
         };
         let Sorted { stored, inherited } = match arrangement.leaves_out {
-            true => self.sorted()?,
+            true => self.sort()?,
             false => Sorted {
                 stored: self.layer().own().clone(),
                 inherited: PageSet::new(),
@@ -156,7 +156,11 @@ impl<S> Snapshot<S> {
     }
 
     /// Its own pages, by whether an image has to have them.
-    fn sorted(&self) -> Result<Sorted, ImageError> {
+    fn sort(&self) -> Result<Sorted, ImageError> {
+        // Its layer cannot change: as the image that it came from has it.
+        if let Some(sorted) = &self.sorted {
+            return Ok(sorted.clone());
+        }
         let (own, parent) = (self.view(), self.parent().map(|parent| parent.view()));
         let (mut stored, mut inherited) = (PageSet::new(), PageSet::new());
         let (mut now, mut before) = ([0; PAGE], [0; PAGE]);

@@ -14,8 +14,9 @@ pub(crate) const LARGEST: usize = 4 << 10;
 /// What blocks begin at multiples of, and the smallest of them.
 pub(crate) const ALIGN: usize = 8;
 
-/// How many bytes of blocks that are older than the arena are given up before one of them is
-/// really freed, which writes into its page and those of its neighbours.
+/// How many bytes of blocks that are not the arena's are given up before one of them is really
+/// freed, which writes into its page and those of its neighbours. Most are older; those that came
+/// when its region was used up are not told from them.
 const GIVEN_UP: usize = 64 << 10;
 
 /// Steps of sizes: up to that many bytes, in steps of that many.

@@ -237,24 +237,13 @@ fn drew(record: &VersionRecord) -> Option<FreezeReport> {
     })
 }
 
-/// What a note says, in its own words again, once an import has made of it what it makes of it by
-/// itself; nothing of one that is refused.
+/// What a note says, in its own words again; nothing of one that is refused.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn export_note(note: &[u8]) -> Option<Vec<u8>> {
     let manifest: Manifest = serde_json::from_slice(note).ok()?;
-    let Manifest {
-        name,
-        record,
-        origin,
-    } = &manifest;
-    record.options.check().ok()?;
-    let moved = VersionRecord {
-        imaged: Some(record.made()),
-        ..record.clone()
-    };
-    assert_eq!(moved.image(name), record.image(name));
-    assert_eq!(unfit(&manifest, name, origin), None);
-    let _ = drew(record);
+    manifest.record.options.check().ok()?;
+    // Whatever it says, there is a name for its image.
+    let _ = manifest.record.image(&manifest.name);
     serde_json::to_vec(&manifest).ok()
 }
 

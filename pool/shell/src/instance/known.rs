@@ -31,10 +31,11 @@
 
 use std::num::NonZeroU32;
 
-use faasw_abi::memory_map::{FRAMES, LARGE_PAGE, PAGE, SMALL_FRAME_WINDOW};
+use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::Window;
 
+use crate::memory::guest_memory::LARGE_FROM;
 use crate::memory::mapping::Mapping;
 use crate::vm::FaultCount;
 
@@ -45,14 +46,8 @@ const TRUSTED: u32 = 63;
 /// guest decides how many there are.
 const SMALL_MAX: usize = 64;
 
-/// Where fresh memory is in large pages, up to the end of RAM.
-const LARGE_FROM: u64 = FRAMES + SMALL_FRAME_WINDOW;
-
 /// Pages of a large page.
-const LARGE: NonZeroU32 = match NonZeroU32::new((LARGE_PAGE / PAGE) as u32) {
-    Some(pages) => pages,
-    None => panic!("a large page has pages"),
-};
+const LARGE: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
 
 /// What is known.
 #[derive(Debug, Default)]

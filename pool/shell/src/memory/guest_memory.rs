@@ -20,7 +20,7 @@ use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
 use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
-use faasw_abi::pages::PageSet;
+use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -153,6 +153,9 @@ pub fn cut_off(ram: Mapping, start: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Where fresh memory is in large pages, up to the end of RAM.
+pub const LARGE_FROM: u64 = FRAMES + SMALL_FRAME_WINDOW;
+
 /// Maps fresh zeroed memory to `ram` from `start` on.
 fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
     let bytes = ram.bytes().checked_sub(start).ok_or(Errno::INVAL)?;
@@ -163,7 +166,7 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
         MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
         None,
     )?;
-    let large_from = start.max(FRAMES + SMALL_FRAME_WINDOW).min(ram.bytes());
+    let large_from = start.max(LARGE_FROM).min(ram.bytes());
     for (from, end, advice) in [
         // Where a host gives large pages unasked, the first page that is written here
         // would make each instance 2 MiB larger.
@@ -287,15 +290,10 @@ pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping
 /// or not. So each is cut: advice for the first half of it only makes two mappings of one.
 pub fn in_small_pages(mapped: Mapping) {
     const HALF: u64 = LARGE_PAGE / 2;
-    let mut at = 0;
-    while at < mapped.bytes() {
-        if let Some(start) = mapped.at(at, HALF as usize) {
-            // SAFETY: advice on a mapping; its content stays.
-            let _ = unsafe {
-                rustix::mm::madvise(start.cast(), HALF as usize, Advice::LinuxNoHugepage)
-            };
-        }
-        at += LARGE_PAGE;
+    for at in (0..mapped.bytes()).step_by(LARGE_PAGE as usize) {
+        // What is too short has no large page. All of one that is not cut counts as used: slower,
+        // and not wrong.
+        let _ = mapped.stay_small(PageRange::of_bytes(at, at + HALF));
     }
 }
 

@@ -188,7 +188,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Has fresh pages never be in large ones, whoever would make some of them.
+    /// Has pages never be in large ones, whoever would make some of them.
     ///
     /// # Errors
     /// The system's.

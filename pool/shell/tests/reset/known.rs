@@ -134,6 +134,13 @@ fn attack(random: &mut Random) -> (u64, u64) {
 
 /// Another thread's faults are not counted here: as if there were a way that nobody thought of.
 pub fn a_page_that_came_unseen_ends_the_instance_in_time() {
+    // A fault of the test's own has it looked for before: then it tells nothing.
+    let told = (0..3).any(|_| a_page_that_came_unseen_is_found());
+    assert!(told, "a fault of the test's own each time");
+}
+
+/// Whether it was found by a look that nothing had asked for.
+fn a_page_that_came_unseen_is_found() -> bool {
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     let other = 20 << 20;
     let address = machine.ram.from(other).unwrap().address() as usize;
@@ -150,27 +157,20 @@ pub fn a_page_that_came_unseen_ends_the_instance_in_time() {
         settle(&mut machine);
         write.store(true, Ordering::Release);
         wait_for(&written);
-        let mut unlooked = 0;
-        loop {
+        for unlooked in 0..64 {
             assert_eq!(machine.run(NUMBER), DONE);
             match machine.reset_memory() {
-                Ok(restored) => {
-                    assert!(
-                        !restored.looked,
-                        "after {unlooked}, by a fault of the test's own"
-                    );
-                    machine.reset_vcpu(&restored).unwrap();
-                    unlooked += 1;
-                }
+                Ok(restored) if restored.looked => return false,
+                Ok(restored) => machine.reset_vcpu(&restored).unwrap(),
                 Err(trouble) => {
                     assert_eq!(trouble, Trouble::Broken(other));
-                    break;
+                    println!("ended after {unlooked} resets");
+                    return true;
                 }
             }
-            assert!(unlooked < 64, "{unlooked}");
         }
-        println!("ended after {unlooked} resets");
-    });
+        panic!("it was not found");
+    })
 }
 
 fn wait_for(flag: &AtomicBool) {

@@ -183,8 +183,8 @@ impl Seeds {
         kept.get_in_parts(first).await
     }
 
-    /// A seed's memory, or its code, will never be whole, or what it descends from: nothing is forked from it any more, and
-    /// it is made anew, without its image, or of code that is compiled again.
+    /// A seed's memory, or its code, will never be whole, or what it descends from: nothing is forked
+    /// from it any more, and it is made anew, without its image, or of code that is compiled again.
     fn fail(
         self: &Arc<Self>,
         key: Key,
@@ -216,7 +216,7 @@ impl Seeds {
         let Some(code) = frozen.state().code() else {
             return;
         };
-        if !code.is_gathered() && self.may_gather(recipe, frozen) {
+        if !code.is_being_gathered() && self.may_gather(recipe, frozen) {
             let code = code.clone();
             self.runtime.spawn_blocking(move || code.gather());
         }
@@ -235,13 +235,14 @@ fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool
     if is_whole(&parent) {
         return None;
     }
-    let pager = parent.state().pager()?;
+    let pager = parent.state().pager();
     let runtime = Handle::current();
     Some(move |uses: &Uses<'_>| {
-        if uses.code.is_empty() {
-            // It is not known what it uses of its engine's code.
+        // It is not known what it uses of its engine's code; or nobody brings the parent any more,
+        // which has come to be whole, or never will be.
+        let Some(pager) = pager.filter(|_| !uses.code.is_empty()) else {
             return runtime.block_on(whole(&parent));
-        }
+        };
         match pager.bring_first(&uses.parent_memory, uses.code) {
             Ok(()) => true,
             // Whoever brings it for all finds the same, and says so.

@@ -39,7 +39,7 @@ use super::watch::{into_io, send_when_there_is_room};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
 use crate::sink::Effort;
-use crate::snapshots::{Bases, Code, Frozen, Paged, Pager, Parent, is_whole, whole};
+use crate::snapshots::{Bases, Code, Frozen, Paged, Pager, Parent, has_failed, is_whole, whole};
 
 /// A shell, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
@@ -149,6 +149,10 @@ impl Shell {
     /// Who brings what is missing of a seed's memory and code, for this shell to wait for; nobody
     /// where all of it is there by now.
     async fn pager(&self, frozen: &Frozen) -> Result<Option<Arc<Pager>>, PlatformError> {
+        // What will never be there nobody may bring, or know to be missing: a guest would touch it.
+        if has_failed(frozen) {
+            return Err(PlatformError::SeedUnreadable);
+        }
         let pager = frozen.state().pager().filter(|pager| {
             // What is copied is read from the layer itself.
             let steps = self.image.as_ref().and_then(|image| image.steps_to(frozen));

@@ -37,6 +37,8 @@ pub struct Code {
     held_bytes: AtomicU64,
     tells_state: bool,
     pieces: OnceLock<Pieces>,
+    /// Whether that has begun: see [`Code::gather`].
+    is_being_gathered: AtomicBool,
     /// Whether it is in large pages, as far as the host gives any.
     is_gathered: AtomicBool,
     /// How far its reading is, where it was told before it was whole.
@@ -76,6 +78,7 @@ impl Code {
             held_bytes: held_bytes.into(),
             tells_state: false,
             pieces: OnceLock::new(),
+            is_being_gathered: AtomicBool::new(false),
             is_gathered: AtomicBool::new(false),
             coming,
         })
@@ -108,19 +111,27 @@ impl Code {
     /// it cannot be told any more which small ones are used. It blocks, for a third of a
     /// millisecond for each of them.
     pub fn gather(&self) {
-        if !self.is_whole() || self.is_gathered.swap(true, Ordering::Relaxed) {
+        if !self.is_whole() || self.is_being_gathered.swap(true, Ordering::AcqRel) {
             return;
         }
         gather(&self.file, 0, self.mapped_bytes());
+        self.is_gathered.store(true, Ordering::Release);
         if let Ok(held_bytes) = blocks(&self.file) {
             self.held_bytes.store(held_bytes, Ordering::Relaxed);
         }
     }
 
-    /// Whether it was gathered.
+    /// Whether it was gathered, all of it.
     #[must_use]
     pub fn is_gathered(&self) -> bool {
-        self.is_gathered.load(Ordering::Relaxed)
+        self.is_gathered.load(Ordering::Acquire)
+    }
+
+    /// Whether that has at least begun: guests may lose what they have mapped, to have it back in
+    /// large pages.
+    #[must_use]
+    pub fn is_being_gathered(&self) -> bool {
+        self.is_being_gathered.load(Ordering::Acquire)
     }
 
     /// An artifact that is in memory already.
