@@ -38,7 +38,8 @@ pub fn our_processes() -> Vec<u32> {
 /// All shells, whatever they do: processes, and threads of this one.
 pub fn shells() -> Vec<u32> {
     let mut shells = our_processes();
-    shells.extend(our_threads());
+    // The system wakes who waits for a thread's end while it still lists the thread.
+    shells.extend(our_threads().into_iter().filter(|id| !is_exiting(*id)));
     shells.retain(|pid| name_of(*pid) == "faasw-shell");
     shells.sort_unstable();
     shells
@@ -50,6 +51,17 @@ pub fn our_threads() -> Vec<u32> {
     threads
         .filter_map(|thread| thread.file_name().to_str()?.parse().ok())
         .collect()
+}
+
+/// Whether a process or thread is on its way out: it runs nothing of its own any more
+/// (`PF_EXITING` among its flags, or gone).
+fn is_exiting(id: u32) -> bool {
+    const PF_EXITING: u32 = 4;
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    // After the name in brackets: state is field 0, flags 6.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let flags = fields.split_whitespace().nth(6);
+    flags.is_none_or(|flags| flags.parse().unwrap_or(0) & PF_EXITING != 0)
 }
 
 pub fn name_of(pid: u32) -> String {
