@@ -126,7 +126,9 @@ impl Limits {
             (Resource::Msgqueue, 0),
             (Resource::Nice, 0),
             (Resource::Rtprio, 0),
-            (Resource::Rttime, 0),
+            // In microseconds, and of no use to who cannot be real-time; but where it is 0 a timer
+            // over CPU time ends the process at its first look.
+            (Resource::Rttime, 1),
         ];
         for (resource, most) in limits {
             let held = rustix::process::getrlimit(resource);

@@ -15,8 +15,8 @@ use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer}
 use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
     Kill, Launch, Limit, MAGIC, Origin, PacketHeader, Parked, Prepared, Preset, Rang, Reset,
-    Resume, Seal, Sealed, SpawnFailed, SpawnHelper, SpawnShell, Spawned, Survey, Used, VcpuState,
-    Wake,
+    Resume, Seal, Sealed, SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
+    Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -204,6 +204,8 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::SpawnHelper => ("spawn-helper", packet(&helper())),
         Kind::SpawnShell => ("spawn-shell", zeroes::<SpawnShell>()),
         Kind::Spawned => ("spawned", zeroes::<Spawned>()),
+        Kind::StepAside => ("step-aside", zeroes::<StepAside>()),
+        Kind::SteppedAside => ("stepped-aside", zeroes::<SteppedAside>()),
         Kind::Survey => ("survey", zeroes::<Survey>()),
         Kind::Used => ("used", packet(&used())),
         Kind::Wake => ("wake", zeroes::<Wake>()),

@@ -76,7 +76,7 @@ pub use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use fault::{Fault, Manner};
 pub use images::{ExportError, Exported, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;
-pub use options::PoolOptions;
+pub use options::{POLL, PoolOptions};
 pub use pool::{Compiled, Initialising, Pool, Starting};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Script,
@@ -87,4 +87,4 @@ pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
     Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode, open_code,
 };
-pub use stats::{GroupStats, MemoryStats, PoolStats, SeedInfo, StockStats};
+pub use stats::{GroupStats, MemoryStats, PollingStats, PoolStats, SeedInfo, StockStats};

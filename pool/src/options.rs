@@ -37,6 +37,10 @@ pub struct PoolOptions {
     pub instantiation_time: Duration,
     /// How long an instance stays parked that no request takes.
     pub keep_alive: Duration,
+    /// How long an instance may look for its next request by itself before it is parked, with the vCPU
+    /// in the guest, where its function's requests come within that and there is a processor to
+    /// spare; zero for never.
+    pub poll: Duration,
     /// Instances of each function that stay parked all the same, once it was
     /// called.
     pub min_parked: usize,
@@ -72,6 +76,10 @@ pub struct PoolOptions {
     pub without: Vec<Mechanism>,
 }
 
+/// How long an instance may look for its next request by itself where that is wanted and no time is
+/// said: as long as KVM lets a vCPU poll that was halted.
+pub const POLL: Duration = Duration::from_micros(200);
+
 impl Default for PoolOptions {
     fn default() -> Self {
         Self {
@@ -84,6 +92,7 @@ impl Default for PoolOptions {
             compile_memory: 2 << 30,
             instantiation_time: Duration::from_secs(60),
             keep_alive: Duration::from_secs(60),
+            poll: Duration::ZERO,
             min_parked: 0,
             max_parked: 512,
             max_reuse: 10_000,

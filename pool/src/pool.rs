@@ -384,7 +384,7 @@ impl Pool {
         let turn = self.inner.admission().turn(wanted).await;
         // Steps that few requests have to take are boxed: each future in this one is moved
         // with it, whether it runs or not.
-        let (mut instance, served) = match Self::parked(version) {
+        let (mut instance, served) = match Self::parked(version).await {
             Some(parked) => {
                 drop(waited_for);
                 parked
@@ -394,9 +394,14 @@ impl Pool {
         let busy = version.begin(served);
         let incoming = Incoming::new(call.body);
         let is_whole = incoming.has_ended();
+        let parking = version.parking();
+        let under_way = parking.polling().begin();
+        let looks = instance.is_claimed && under_way.is_alone() && parking.arrivals().is_quick();
+        // The shell of one that was claimed looks for its order first.
+        let tells_end = !looks && (instance.is_claimed || self.is_quiet());
         instance
             .mailbox
-            .open(ChannelKind::Invocation, &head, is_whole, self.is_quiet())?;
+            .open(ChannelKind::Invocation, &head, is_whole, tells_end)?;
         let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,
@@ -413,6 +418,8 @@ impl Pool {
                 limits: call.limits,
                 client: call.client,
                 waits: self.inner.admission().waits(),
+                under_way,
+                looks,
             },
             timing,
             (room, busy, call.admitted),
@@ -501,6 +508,7 @@ impl Pool {
             groups: self.inner.stock.groups(),
             memory: self.inner.stock.memory(),
             parked: self.inner.keeper.count(),
+            polling: self.inner.keeper.polling().stats(),
             busy: admission.map_or(0, Admission::taken),
             waiting: admission.map_or(0, Admission::waiting),
             evicted: admission.map_or(0, Admission::evicted),

@@ -1,5 +1,7 @@
 //! What a pool tells of itself.
 
+use std::time::Duration;
+
 pub use faasw_words::SeedInfo;
 
 use crate::memory::SHORT;
@@ -19,6 +21,8 @@ pub struct PoolStats {
     pub memory: MemoryStats,
     /// Instances that wait for a request of their function.
     pub parked: usize,
+    /// Instances that look for their next request by themselves.
+    pub polling: PollingStats,
     /// Instances at work, being reset or being ended.
     pub busy: usize,
     /// Requests that wait for a place.
@@ -39,6 +43,17 @@ pub struct PoolStats {
     pub seed_budget: u64,
     /// What [`PoolOptions::function_memory`](crate::PoolOptions::function_memory) allows.
     pub function_budget: u64,
+}
+
+/// What came of instances that looked for their next request by themselves
+/// ([`PoolOptions::poll`](crate::PoolOptions::poll)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PollingStats {
+    /// Requests, ever, that a guest found.
+    pub found: u64,
+    /// CPU time that looking has taken, as far as it is known: that of an instance counts when it is
+    /// taken.
+    pub cpu: Duration,
 }
 
 /// How shells are made ahead.

@@ -6,6 +6,7 @@
 //! them: making one takes far longer than forking); one that memory is still charged to
 //! is made anew, and what was charged goes to the group above, which is the node's.
 
+mod aside;
 mod kept;
 mod limit;
 mod owner;
@@ -18,6 +19,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use self::aside::Aside;
 pub use self::kept::GroupCounts;
 use self::kept::Kept;
 pub use self::limit::memory_limit;
@@ -77,6 +79,8 @@ pub struct Groups {
     /// Some of an ended process's groups still have processes that are ending.
     has_left: Cell<bool>,
     kept: RefCell<Kept>,
+    may_be_aside: Result<(), &'static str>,
+    aside: RefCell<Aside>,
 }
 
 /// A group of one cell, open for it to be born into.
@@ -191,6 +195,8 @@ impl Groups {
             share,
             has_left: Cell::new(true),
             kept: RefCell::new(Kept::new(FREE_MAX)),
+            may_be_aside: aside::check(place),
+            aside: RefCell::default(),
         };
         // What cannot be used is to be known now, and leaves nothing.
         let made = groups.make(place);
@@ -339,6 +345,7 @@ impl Groups {
     /// if it may be, unless there are enough, or something is still charged to it: that is
     /// left to the group above.
     pub fn give_back(&self, number: u32, may_be_kept: bool) {
+        self.remove_aside(number);
         let mut kept = self.kept.borrow_mut();
         if !kept.release(number) {
             return;
@@ -388,6 +395,7 @@ impl Groups {
     /// Removes all groups. Their cells must have ended.
     pub fn remove(&self) {
         self.remove_left();
+        self.remove_all_aside();
         for hierarchy in &self.hierarchies {
             remove_below(hierarchy.ours.as_fd());
             remove(hierarchy.above.as_fd(), &self.name);

@@ -17,12 +17,17 @@ pub(super) fn own_namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// Of what is not ours, or of another namespace, nobody here can tell: then it lives.
+/// Of what is not ours, or of another namespace, nobody here can tell: then it lives. Behind the
+/// name there may be the number of a cell's own group.
 pub(super) fn is_alive(owner: &str) -> bool {
     let mut parts = owner.split('-').map(str::parse::<u64>);
-    let (Some(Ok(namespace)), Some(Ok(number)), Some(Ok(began_at)), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
+    let (Some(Ok(namespace)), Some(Ok(number)), Some(Ok(began_at)), None | Some(Ok(_)), None) = (
+        parts.next(),
+        parts.next(),
+        parts.next(),
+        parts.next(),
+        parts.next(),
+    ) else {
         return true;
     };
     let number = i32::try_from(number).unwrap_or(i32::MAX);
@@ -51,6 +56,9 @@ mod tests {
         assert!(!is_alive(&format!("{own}1")));
         let namespace = own_namespace().unwrap();
         assert!(!is_alive(&format!("{namespace}-2147483647-1")));
+        assert!(is_alive(&format!("{own}-7")));
+        assert!(!is_alive(&format!("{namespace}-2147483647-1-7")));
+        assert!(is_alive(&format!("{namespace}-2147483647-1-7-1")));
         // Numbers of another namespace say nothing here.
         assert!(is_alive(&format!("{}-2147483647-1", namespace + 1)));
         assert!(is_alive("somebody-elses") && is_alive("else"));

@@ -45,9 +45,14 @@ pub struct Activation {
     pub monotonic_nanoseconds: u64,
     /// Ticks of the time-stamp counter per millisecond.
     pub tsc_khz: u64,
+    /// Not 0 where there is no request yet: for so many ticks of the time-stamp counter the guest
+    /// looks for [`crate::mailbox::HostWords::go`], with which its monotonic time begins to
+    /// run; without it rings [`crate::doorbell::Doorbell::Unasked`], and looks on. The wall time is
+    /// that of now all the same.
+    pub poll_ticks: u64,
 }
 
 const _: () = assert!(
-    size_of::<BootPage>() == 96,
+    size_of::<BootPage>() == 104,
     "the boot page changed: raise ABI_VERSION"
 );

@@ -55,6 +55,17 @@ impl Clock {
         })
     }
 
+    /// The same clocks where the activation came when the counter read `ticks`, later than what
+    /// started them: monotonic time has stood still until then.
+    #[must_use]
+    pub fn begun_at(&self, ticks: u64) -> Self {
+        Self {
+            base: ticks,
+            wall: self.wall(ticks),
+            ..*self
+        }
+    }
+
     /// Nanoseconds since the activation when the counter reads `ticks`.
     #[must_use]
     pub fn since_activation(&self, ticks: u64) -> u64 {
@@ -134,6 +145,32 @@ mod tests {
             assert!(instance.monotonic(late) >= deadline);
             let passed = instance.wall(late) - wall;
             assert_near(nanoseconds(passed), 3_010_000_000, khz);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_request_has_no_time_pass_but_that_of_the_wall() {
+        for khz in SPEEDS {
+            let wall = Duration::from_secs(1_700_000_000);
+            let clock = Clock::start(&activation(7, wall, khz), 1000).unwrap();
+            let asked = 1000 + ticks(HOUR, khz);
+            let begun = clock.begun_at(asked);
+            assert_eq!(
+                (begun.monotonic(asked), begun.since_activation(asked)),
+                (7, 0)
+            );
+            assert_near(
+                nanoseconds(begun.wall(asked) - wall),
+                nanoseconds(HOUR),
+                khz,
+            );
+            let later = asked + ticks(HOUR, khz);
+            assert_near(begun.monotonic(later), 7 + nanoseconds(HOUR), khz);
+            assert_near(
+                nanoseconds(begun.wall(later) - wall),
+                2 * nanoseconds(HOUR),
+                khz,
+            );
         }
     }
 

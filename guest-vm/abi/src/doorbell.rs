@@ -41,6 +41,9 @@ pub enum Doorbell {
     /// The function's own code says that it is to be frozen where it is, amid a command: its
     /// func-entry point. The draws of [`crate::mailbox::GuestWords`] are those so far.
     Entry = 11,
+    /// Nobody has asked a guest that polls for anything for as long as it was to look. It goes on
+    /// looking, if it is let go on.
+    Unasked = 12,
 }
 
 impl Doorbell {
@@ -70,13 +73,14 @@ mod tests {
             Doorbell::Rewritten => 9,
             Doorbell::Touched => 10,
             Doorbell::Entry => 11,
+            Doorbell::Unasked => 12,
         }
     }
 
     #[test]
     fn each_number_is_its_ring_and_no_other_number_is_one() {
         for value in (0..=1000).chain([u32::MAX]) {
-            let is_known = (1..=11).contains(&value);
+            let is_known = (1..=12).contains(&value);
             let read = Doorbell::from_u32(value).map(number);
             assert_eq!(read, is_known.then_some(value));
         }

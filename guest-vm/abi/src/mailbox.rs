@@ -69,8 +69,9 @@ pub struct HostWords {
     pub tell_end: u32,
     /// Not 0 when the guest should ring [`crate::doorbell::PROGRESS`] for what it flushes.
     pub listening: u32,
-    /// Nothing.
-    pub reserved: u32,
+    /// Not 0 once a guest that polls has a request, see
+    /// [`crate::boot::Activation::poll_ticks`]: the last word that is written.
+    pub go: u32,
     /// What the host says of each channel.
     pub channels: PerChannel<ChannelWords>,
     /// Bytes ever taken from [`LOG`].

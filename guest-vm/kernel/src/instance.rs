@@ -4,7 +4,7 @@
 //! seed. [`Instance::resume`] is the first thing it does then: it takes time
 //! base and entropy from the boot page before anything else can ask for them.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{Ordering, compiler_fence, fence};
 use core::time::Duration;
 
 use alloc::vec;
@@ -78,9 +78,13 @@ impl Instance {
     /// guest that was let go on where it rang keeps its time and its generator.
     pub fn resume(&mut self) {
         let activation = host::take_activation();
-        let Some(clock) = Clock::start(&activation, cpu::tsc()) else {
+        let Some(mut clock) = Clock::start(&activation, cpu::tsc()) else {
             return;
         };
+        if activation.poll_ticks != 0 {
+            wait_for_request(activation.poll_ticks);
+            clock = clock.begun_at(cpu::tsc());
+        }
         self.clock = clock;
         self.generator = ChaCha20Rng::from_seed(activation.entropy);
         self.open = host_says!(open);
@@ -210,6 +214,23 @@ impl Instance {
 
 /// Longest log record, so that one always fits an empty log area.
 const LOG_PIECE: usize = 16 << 10;
+
+/// Looks for a request until there is one: the time at which an exit to the host, and the way
+/// back, would cost more than to wait here. `ticks` of the time-stamp counter at once.
+fn wait_for_request(ticks: u64) {
+    loop {
+        let begun = cpu::tsc();
+        while cpu::tsc().wrapping_sub(begun) < ticks {
+            if host_says!(go) != 0 {
+                // What was written before it is there.
+                compiler_fence(Ordering::Acquire);
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        host::ring(Doorbell::Unasked);
+    }
+}
 
 impl Platform for Instance {
     fn monotonic(&self) -> u64 {

@@ -1,6 +1,8 @@
 //! The one request of a guest, and how it ends: the node is told what came of it, and nothing
 //! runs any more.
 
+use core::sync::atomic::{Ordering, fence};
+
 use faasw_abi::channel::Channel;
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::outcome::Outcome;
@@ -45,6 +47,8 @@ fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
     };
     publish!(exec_nanoseconds, took);
     publish!(outcome, outcome as u32);
+    // A host that asks now sees the outcome, or is seen to ask.
+    fence(Ordering::SeqCst);
     if host_says!(tell_end) != 0 {
         host::ring_progress();
     }

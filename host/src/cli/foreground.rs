@@ -260,6 +260,7 @@ fn builder(
         .max_instances(serving.max_instances)
         .shells_ready(serving.shells_ready)
         .keep_alive(serving.keep_alive)
+        .poll(serving.poll)
         .min_parked(serving.min_parked)
         .max_parked(serving.max_parked)
         .max_reuse(serving.max_reuse)

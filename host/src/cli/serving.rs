@@ -7,7 +7,7 @@ use faasw_control::HostName;
 
 use super::{
     clients::Clients,
-    values::{at_least_one, at_least_one_use, host, time},
+    values::{at_least_one, at_least_one_use, host, poll, time},
 };
 
 #[derive(Debug, Args)]
@@ -51,6 +51,11 @@ pub struct Serving {
     /// Keep an instance that no request takes for this long
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
     pub keep_alive: Duration,
+    /// Let an instance look for the next request by itself for at most this long before it
+    /// waits, where its function's requests come that fast and a processor has nothing to
+    /// do: off, auto (200us) or a time
+    #[arg(long, value_name = "TIME", default_value = "off", value_parser = poll)]
+    pub poll: Duration,
     /// Keep this many instances of each function all the same, once it was called
     #[arg(long, value_name = "VMS", default_value_t = 0)]
     pub min_parked: usize,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use faasw_pool::{Backlog, PoolStats};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
-    registry::Registry,
+    registry::{Registry, Unit},
 };
 
 use super::labels::whole;
@@ -16,6 +16,8 @@ pub(super) struct Crowd {
     waiting: Gauge,
     evicted: Counter,
     slow_connections: Counter,
+    found: Counter,
+    polling: Counter<f64>,
 }
 
 impl Crowd {
@@ -36,6 +38,17 @@ impl Crowd {
             "Connections that were closed because their clients took too little of too much",
             self.slow_connections.clone(),
         );
+        registry.register(
+            "requests_found",
+            "Requests that a microVM found which looked for the next one by itself",
+            self.found.clone(),
+        );
+        registry.register_with_unit(
+            "polling_cpu",
+            "CPU time that looking for the next request has taken",
+            Unit::Seconds,
+            self.polling.clone(),
+        );
     }
 
     /// Takes what pool and backlog tell of themselves.
@@ -44,8 +57,12 @@ impl Crowd {
         for (counter, count) in [
             (&self.evicted, stats.evicted),
             (&self.slow_connections, backlog.closed()),
+            (&self.found, stats.polling.found),
         ] {
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }
+        let more = stats.polling.cpu.as_secs_f64() - self.polling.get();
+        // Somebody else may have told what is newer.
+        self.polling.inc_by(more.max(0.0));
     }
 }

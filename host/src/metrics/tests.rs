@@ -1,7 +1,7 @@
 //! What is counted is told, and goes with its function.
 
 use super::*;
-use faasw_pool::{BacklogLimits, GroupStats, MemoryStats, ResetEffort, StockStats};
+use faasw_pool::{BacklogLimits, GroupStats, MemoryStats, PollingStats, ResetEffort, StockStats};
 
 fn name(name: &str) -> FunctionName {
     FunctionName::new(name).unwrap()
@@ -72,6 +72,10 @@ fn what_is_recorded_is_in_the_text() {
             out_of_memory: 2,
         },
         parked: 4,
+        polling: PollingStats {
+            found: 8,
+            cpu: Duration::from_millis(1500),
+        },
         busy: 1,
         waiting: 6,
         evicted: 5,
@@ -134,6 +138,8 @@ fn what_is_recorded_is_in_the_text() {
         "faasw_requests_waiting 6",
         "faasw_evicted_total 5",
         "faasw_slow_connections_closed_total 0",
+        "faasw_requests_found_total 8",
+        "faasw_polling_cpu_seconds_total 1.5",
         r#"faasw_memory_budget_bytes{of="seeds"} 9223372036854775807"#,
         r#"faasw_memory_budget_bytes{of="function"} 1000"#,
         r#"faasw_deployments_total{result="done"} 1"#,

@@ -19,7 +19,9 @@
 
 #![deny(unsafe_code)]
 
+pub mod control;
 pub mod messages;
+pub mod shared_page;
 mod socket;
 pub mod userfault;
 

@@ -83,8 +83,13 @@ fn groups() -> Finding {
                 Version::One => 1,
                 Version::Two => 2,
             };
-            let detail =
-                format!("version {version}: the kernel holds each microVM's process to its memory");
+            let hot = match groups.can_step_aside() {
+                Ok(()) => "microVMs may look for requests behind everything else (--poll)".into(),
+                Err(why) => format!("no microVM looks for requests by itself (--poll): {why}"),
+            };
+            let detail = format!(
+                "version {version}: the kernel holds each microVM's process to its memory; {hot}"
+            );
             found(what, State::Good, detail)
         }
         Err(why) => {

@@ -28,7 +28,7 @@ use super::pump::Pump;
 use super::retire::{Place, Retiring};
 use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
-use crate::instances::{Instance, Settling, Unsettled};
+use crate::instances::{Instance, Settling, UnderWay, Unsettled};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
 use crate::seeds::FunctionVersion;
 use crate::shells::{Event, Report};
@@ -58,6 +58,10 @@ pub struct Terms {
     pub client: Client,
     /// Where it says that it waits for that.
     pub waits: Arc<Waits>,
+    /// It is counted among requests under way.
+    pub under_way: UnderWay,
+    /// The guest was not asked to ring at its end: it is looked for.
+    pub looks: bool,
 }
 
 /// An instance at work, and both ends of its bodies.
@@ -87,6 +91,10 @@ pub struct Exchange {
     pub(super) waits: Arc<Waits>,
     /// Among those that wait for their clients, once it did.
     pub(super) wait: Option<Wait>,
+    pub(super) under_way: UnderWay,
+    pub(super) looks: bool,
+    /// Its guest found the request by itself.
+    pub(super) was_hot: bool,
 }
 
 impl Exchange {
@@ -104,6 +112,8 @@ impl Exchange {
             limits,
             client,
             waits,
+            under_way,
+            looks,
         } = terms;
         let is_whole = incoming.has_ended();
         Self {
@@ -125,6 +135,9 @@ impl Exchange {
             client,
             waits,
             wait: None,
+            under_way,
+            looks,
+            was_hot: false,
         }
     }
 
@@ -295,6 +308,12 @@ impl Exchange {
                 };
             }
         };
+        let took = match self.was_hot {
+            true => self.timeline.age(),
+            false => Duration::from_nanos(self.guest.exec_nanoseconds).min(self.timeline.age()),
+        };
+        let arrivals = self.version.parking().arrivals();
+        arrivals.note_answer(took, self.was_hot);
         // Its last words were read when room was asked for.
         let guest = self.guest;
         let Left {
@@ -424,6 +443,10 @@ impl Exchange {
                 // Either the guest sees that, or this sees what it wrote before.
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
                 return self.look();
+            }
+            Limit::Aside => {
+                self.come_back();
+                return Ok(());
             }
             Limit::Cpu => {
                 let used = self.instance.cpu_time()?;

@@ -14,7 +14,7 @@ use super::admission;
 use super::call::Admitted;
 use crate::ablation::Mechanism;
 use crate::error::InvokeError;
-use crate::instances::{Coming, Instance, Settling, Unsettled};
+use crate::instances::{Back, Coming, Instance, Looking, Settling, Unsettled};
 use crate::seeds::{Busy, FunctionVersion};
 use crate::shells::Report;
 use crate::sink::{Effort, LogSink};
@@ -119,34 +119,88 @@ impl Retiring {
 
     /// Resets the instance, without waiting for the guest to stand still: the shell
     /// finds the order when it does.
-    async fn park(mut self: Box<Self>, coming: Coming) {
-        let from = self.instance.from.clone();
-        let count_unused = from.working_set().count_reset();
-        match self.settling.reset(&mut self.instance, count_unused).await {
-            Ok(effort) => {
-                tracing::trace!(number = self.number, ?effort, "instance reset");
-                let reset = effort.reset.unwrap_or_default();
-                let misses = Misses {
-                    outside: reset.outside,
-                    unused: reset.unused,
-                };
-                from.working_set().note(self.instance.generation, misses);
-                self.tell(&effort);
+    async fn park(mut self: Box<Self>, mut coming: Coming) {
+        let count_unused = self.instance.from.working_set().count_reset();
+        let looking = self.look_for_next();
+        let poll = looking.as_ref().map_or(Duration::ZERO, |(_, poll)| *poll);
+        if looking.is_some() {
+            coming.look_out();
+        }
+        let back = self
+            .settling
+            .reset(&mut self.instance, count_unused, poll, &coming)
+            .await;
+        let was_to_look = looking.is_some();
+        drop(looking);
+        match back {
+            Ok(Back::Parked(effort, polled)) => {
+                self.charge(polled, false);
+                self.note(&effort);
                 if self.instance.is_current() {
                     // The shell's word, which no sum is to trip over.
-                    let filled = reset.filled.saturating_mul(PAGE);
-                    return coming.park(self.instance, filled.min(self.version.ram_bytes()));
+                    let filled = effort.reset.map_or(0, |reset| reset.filled);
+                    let bytes = filled.saturating_mul(PAGE).min(self.version.ram_bytes());
+                    return coming.park(self.instance, bytes, polled);
                 }
                 // That was what made the set be forgotten.
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
             }
+            Ok(Back::Found(effort, looked, waiting)) => {
+                let parking = self.version.parking();
+                parking.arrivals().note(looked, parking.polling().most());
+                self.charge(looked, true);
+                self.note(&effort);
+                coming.hand(waiting, self.instance);
+            }
             Err(error) => {
+                if was_to_look {
+                    self.version.parking().arrivals().note_stray();
+                    self.charge(poll, false);
+                }
                 self.failed(&error);
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
             }
         }
+    }
+
+    /// It was brought back by this effort.
+    fn note(&self, effort: &Effort) {
+        tracing::trace!(number = self.number, ?effort, "instance reset");
+        let reset = effort.reset.unwrap_or_default();
+        let misses = Misses {
+            outside: reset.outside,
+            unused: reset.unused,
+        };
+        let working_set = self.instance.from.working_set();
+        working_set.note(self.instance.generation, misses);
+        self.tell(effort);
+    }
+
+    /// Its guest has looked for the next request for so long.
+    fn charge(&self, looked: Duration, has_found: bool) {
+        if !looked.is_zero() || has_found {
+            let parking = self.version.parking();
+            let polling = parking.polling();
+            polling.charge(parking.arrivals(), looked, has_found);
+        }
+    }
+
+    /// How long its guest is to look for the next request by itself, if it is to, and the place that it
+    /// has for that.
+    fn look_for_next(&mut self) -> Option<(Looking, Duration)> {
+        let (parking, instance) = (self.version.parking(), &mut self.instance);
+        let polling = parking.polling();
+        let bound = polling.bound(parking.arrivals())?;
+        let place = polling.place()?;
+        if !instance.shell.is_aside() {
+            // The next time, if this host can have that.
+            instance.shell.step_aside(true);
+            return None;
+        }
+        instance.mailbox.map().ok()?;
+        Some((place, bound))
     }
 
     /// Waits until a guest that has said that it is done stands still.

@@ -41,6 +41,8 @@ pub struct Timeline {
     pub head: Option<Instant>,
     /// The guest was asked to ring for what it flushes.
     pub is_listening: bool,
+    /// Everybody else comes before the guest, whose instance was to be hot.
+    pub is_aside: bool,
 }
 
 /// Which limit a deadline belongs to.
@@ -50,6 +52,8 @@ pub enum Limit {
     Turn,
     /// The end alone was waited for long enough.
     Short,
+    /// Everybody else came before the guest long enough.
+    Aside,
     /// The response should have begun.
     FirstByte,
     /// The response was held back for its end long enough.
@@ -95,6 +99,7 @@ impl Timeline {
             cpu: now + limits.cpu,
             head: None,
             is_listening: false,
+            is_aside: false,
             limits,
         }
     }
@@ -138,6 +143,9 @@ impl Timeline {
         if let Some(is_wanted) = turn {
             let turn = if is_wanted { TURN } else { SHORT };
             consider(self.activated + turn, Limit::Turn);
+        }
+        if self.is_aside {
+            consider(self.activated + TURN, Limit::Aside);
         }
         if !self.is_listening {
             consider(self.activated + SHORT, Limit::Short);

@@ -26,6 +26,8 @@ pub struct Instance {
     code: Option<Arc<Code>>,
     /// Generation of the working set that it was forked with.
     pub generation: u32,
+    /// Its guest looked for a request, and was claimed for the one that it serves.
+    pub is_claimed: bool,
     /// In which pages it has its code, and whether the file had large ones when it was forked.
     code_pages: CodePages,
     had_large_code: bool,
@@ -44,6 +46,7 @@ impl Instance {
             is_own,
             code,
             generation: 0,
+            is_claimed: false,
             code_pages: CodePages::AsTheyAre,
             had_large_code: false,
         }
@@ -121,14 +124,34 @@ impl Instance {
         Ok(used.saturating_sub(self.shell.account().closed_at()))
     }
 
-    /// It was brought back to its seed's state after a request.
+    /// It was brought back to its seed's state after a request, and then its guest has looked for the
+    /// next one for so long as `polled`, which is nobody's.
     ///
     /// # Errors
     /// The system's, when the process is gone.
-    pub fn note_reset(&mut self) -> Result<(), PlatformError> {
+    pub fn note_reset(&mut self, polled: Duration) -> Result<(), PlatformError> {
         self.mailbox.note_wiped();
         self.uses += 1;
-        self.shell.account().close(self.shell.cpu_time()?);
+        self.is_claimed = false;
+        let used = self.shell.cpu_time()?;
+        let account = self.shell.account();
+        account.close(used.saturating_sub(polled));
+        account.close(used);
+        Ok(())
+    }
+
+    /// It was brought back, and its guest, which has looked for its next request for so long as
+    /// `looked`, was claimed. None of that is anybody's. It is counted by the time that has passed,
+    /// too: the system knows what a process has used only up to the last tick while it runs.
+    ///
+    /// # Errors
+    /// The system's, when the process is gone.
+    pub fn note_claimed(&mut self, looked: Duration) -> Result<(), PlatformError> {
+        let account = self.shell.account();
+        let counted = account.closed_at() + looked;
+        self.note_reset(looked)?;
+        self.shell.account().close(counted);
+        self.is_claimed = true;
         Ok(())
     }
 }

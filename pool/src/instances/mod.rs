@@ -1,14 +1,16 @@
 //! Instances: shells that were forked from a snapshot, over one request or many.
 //!
 //! `settle` has one stand still and be reset behind its request, `parking` keeps it for the
-//! next. Knows no function: what is parked together was forked from one.
+//! next, `polling` says which looks for that by itself. Knows no function: what is parked together was forked from one.
 
 mod instance;
 mod numbers;
 mod parking;
+mod polling;
 mod settle;
 
 pub use self::instance::Instance;
 pub use self::numbers::InstanceNumbers;
 pub use self::parking::{Coming, Keeper, Parking, ParkingRules, Rest};
-pub use self::settle::{AFTER_END, Settling, Unsettled};
+pub use self::polling::{Looking, Polling, SPIN, UnderWay};
+pub use self::settle::{AFTER_END, Back, Settling, Unsettled};

@@ -16,6 +16,7 @@ use faasw_abi::memory_map::RAM_MAX;
 use tokio::sync::{Notify, oneshot};
 
 use super::instance::Instance;
+use super::polling::{Arrivals, Polling};
 use crate::memory::{Memory, SHORT};
 use crate::shells::Groups;
 
@@ -40,6 +41,7 @@ pub struct ParkingRules {
 pub struct Parking {
     keeper: Arc<Keeper>,
     places: Mutex<Places>,
+    arrivals: Arrivals,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +53,9 @@ struct Places {
     /// Instances that are being reset.
     coming: usize,
     /// Requests that wait for one of those.
-    waiting: VecDeque<oneshot::Sender<Instance>>,
+    waiting: VecDeque<Waiting>,
+    /// Those of them whose guests look for a request, or will: each is told when there is one.
+    hot: Vec<Arc<Notify>>,
     /// An instance is being made because one was waited for.
     making: bool,
 }
@@ -71,10 +75,14 @@ pub struct Rest {
     pub bytes: u64,
 }
 
+/// A request that waits for an instance.
+pub type Waiting = oneshot::Sender<Instance>;
+
 /// An instance that will be parked, or not.
 #[derive(Debug)]
 pub struct Coming {
     parking: Arc<Parking>,
+    wanted: Option<Arc<Notify>>,
 }
 
 /// The right to make one more instance.
@@ -98,6 +106,8 @@ impl Parking {
                 parked
             };
             self.keeper.count.fetch_sub(1, Ordering::Relaxed);
+            let waited = parked.rest.since.elapsed();
+            self.arrivals.note(waited, self.polling().most());
             let mut instance = parked.instance;
             if instance.shell.check_alive() {
                 return Some(instance);
@@ -105,9 +115,32 @@ impl Parking {
         }
     }
 
+    /// Waits for an instance whose guest looks for a request by itself, if there is one. The
+    /// channel closes when it comes to nothing.
+    pub fn wait_for_hot(&self) -> Option<oneshot::Receiver<Instance>> {
+        let mut places = self.places();
+        let wanted = places.hot.pop()?;
+        let (sender, receiver) = oneshot::channel();
+        places.waiting.push_back(sender);
+        drop(places);
+        wanted.notify_one();
+        Some(receiver)
+    }
+
+    /// How much polling there may be.
+    pub fn polling(&self) -> &Arc<Polling> {
+        &self.keeper.polling
+    }
+
+    /// When requests come.
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
     /// Waits for an instance that is being reset, if there is one that nobody
     /// else waits for. The channel closes when it comes to nothing.
     pub fn wait(&self) -> Option<oneshot::Receiver<Instance>> {
+        self.arrivals.note(Duration::ZERO, self.polling().most());
         let mut places = self.places();
         places.waiting.retain(|waiting| !waiting.is_closed());
         if places.coming <= places.waiting.len() {
@@ -139,6 +172,7 @@ impl Parking {
         self.places().coming += 1;
         Some(Coming {
             parking: self.clone(),
+            wanted: None,
         })
     }
 
@@ -212,9 +246,48 @@ impl Drop for Parking {
 }
 
 impl Coming {
-    /// Parks an instance that has `bytes` of private pages, or hands it to who waits for
-    /// one.
-    pub fn park(self, mut instance: Instance, bytes: u64) {
+    /// From now on requests know of it before it is parked: its guest looks for one, or will.
+    pub fn look_out(&mut self) {
+        let wanted = self.wanted.insert(Arc::default());
+        self.parking.places().hot.push(wanted.clone());
+    }
+
+    /// Waits until a request wants an instance that looks for one; for ever where it does not look.
+    pub async fn wanted(&self) {
+        match &self.wanted {
+            Some(wanted) => wanted.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The request that waits longest for an instance. If there is none, the next one is told of
+    /// again.
+    pub fn take_waiting(&self) -> Option<Waiting> {
+        let mut places = self.parking.places();
+        while let Some(waiting) = places.waiting.pop_front() {
+            if !waiting.is_closed() {
+                return Some(waiting);
+            }
+        }
+        places.hot.extend(self.wanted.clone());
+        None
+    }
+
+    /// It waits on.
+    pub fn give_back(&self, waiting: Waiting) {
+        self.parking.places().waiting.push_front(waiting);
+    }
+
+    /// Hands an instance to a request that was taken. Where that has gone meanwhile it ends: it has
+    /// been claimed.
+    pub fn hand(self, waiting: Waiting, instance: Instance) {
+        drop(self);
+        drop(waiting.send(instance));
+    }
+
+    /// Parks an instance that has `bytes` of private pages, and has looked for a request for so
+    /// long as `polled`; or hands it to who waits for one.
+    pub fn park(self, mut instance: Instance, bytes: u64, polled: Duration) {
         let keeper = &self.parking.keeper;
         let parked_before;
         {
@@ -232,11 +305,12 @@ impl Coming {
             parked_before = keeper.count.fetch_add(1, Ordering::Relaxed);
             // A shell's word, of no more than a guest's memory.
             let bytes = bytes.min(RAM_MAX);
+            let now = Instant::now();
             places.bytes += bytes;
             places.parked.push_back(Parked {
                 instance,
                 rest: Rest {
-                    since: Instant::now(),
+                    since: now.checked_sub(polled).unwrap_or(now),
                     bytes,
                 },
             });
@@ -252,6 +326,9 @@ impl Drop for Coming {
     fn drop(&mut self) {
         let mut places = self.parking.places();
         places.coming -= 1;
+        if let Some(wanted) = &self.wanted {
+            places.hot.retain(|other| !Arc::ptr_eq(other, wanted));
+        }
         // Whoever waits for what does not come is told so.
         while places.waiting.len() > places.coming {
             places.waiting.pop_back();
@@ -263,6 +340,7 @@ impl Drop for Coming {
 #[derive(Debug)]
 pub struct Keeper {
     rules: ParkingRules,
+    polling: Arc<Polling>,
     account: Arc<Groups>,
     all: Mutex<Vec<Weak<Parking>>>,
     count: AtomicUsize,
@@ -279,9 +357,10 @@ impl Drop for Keeper {
 impl Keeper {
     /// Starts looking, at the machine's memory and at what all microVMs take by
     /// `account`. Must be called inside a tokio runtime.
-    pub fn start(rules: ParkingRules, account: Arc<Groups>) -> Arc<Self> {
+    pub fn start(rules: ParkingRules, polling: Arc<Polling>, account: Arc<Groups>) -> Arc<Self> {
         let keeper = Arc::new(Self {
             rules,
+            polling,
             account,
             all: Mutex::default(),
             count: AtomicUsize::new(0),
@@ -297,6 +376,7 @@ impl Keeper {
         let parking = Arc::new(Parking {
             keeper: self.clone(),
             places: Mutex::default(),
+            arrivals: Arrivals::default(),
         });
         let mut all = self.all();
         // Looked through when there is no room, which is the rarer the more there are.
@@ -305,6 +385,11 @@ impl Keeper {
         }
         all.push(Arc::downgrade(&parking));
         parking
+    }
+
+    /// How much polling there is.
+    pub fn polling(&self) -> &Arc<Polling> {
+        &self.polling
     }
 
     /// How many instances are parked.

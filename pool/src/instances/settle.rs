@@ -5,15 +5,18 @@
 //! CPU time is counted, not wall time: on a busy machine a good guest may have to wait long
 //! for a processor before it can stop, and that is not its fault.
 
+use std::hint;
 use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::instance::Instance;
+use super::parking::{Coming, Waiting};
 use crate::error::PlatformError;
 use crate::mailbox::RateLimit;
-use crate::shells::{Event, Report};
+use crate::shells::{Event, Reached, Report};
 use crate::sink::Effort;
 
 /// CPU time that a guest has at most once it has said that it is done: a thousand times
@@ -23,6 +26,16 @@ pub const AFTER_END: Duration = Duration::from_millis(50);
 /// How long a guest may take to stop without using any CPU time, and how long a shell may
 /// take to reset it then.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long an instance that will look for its next request is looked for, in turns with the
+/// runtime's other tasks: what bringing it back takes. After that its shell says when it does.
+const FIND_MAX: Duration = Duration::from_micros(20);
+
+/// How often nothing is done in between: some two microseconds.
+const LOOKS: u32 = 64;
+
+/// How long a request waits for it in all: about as long as a fork takes.
+const WAIT_MAX: Duration = Duration::from_millis(2);
 
 /// What a guest has left until it stands still.
 #[derive(Debug)]
@@ -37,6 +50,15 @@ pub struct Settling {
     /// What it had used when that was last looked at.
     used: Duration,
     is_still: bool,
+}
+
+/// How an instance that was brought back goes on.
+#[derive(Debug)]
+pub enum Back {
+    /// It waits for an order. Its guest has looked for the next request for so long, in vain.
+    Parked(Effort, Duration),
+    /// Its guest has looked for so long, and was claimed for this one.
+    Found(Effort, Duration, Waiting),
 }
 
 /// Why an instance came to no good end.
@@ -66,7 +88,8 @@ impl Settling {
 
     /// Has an instance brought back to its seed's state after a request, without waiting
     /// for the guest to stand still: the shell finds the order when it does. With
-    /// `count_unused` the effort says what of its write set it did not use.
+    /// `count_unused` the effort says what of its write set it did not use. For so long as `poll` its
+    /// guest looks for the next request by itself then, which `coming` hears of.
     ///
     /// # Errors
     /// Why it was not. It is to be ended.
@@ -74,40 +97,99 @@ impl Settling {
         &mut self,
         instance: &mut Instance,
         count_unused: bool,
-    ) -> Result<Effort, Unsettled> {
-        let effort = self.order_reset(instance, count_unused).await?;
-        instance.note_reset()?;
-        Ok(effort)
+        poll: Duration,
+        coming: &Coming,
+    ) -> Result<Back, Unsettled> {
+        let ordered = Instant::now();
+        let back = self
+            .order_reset(instance, count_unused, poll, coming)
+            .await?;
+        match back {
+            Back::Parked(_, polled) => {
+                instance.note_reset(polled)?;
+                Ok(back)
+            }
+            Back::Found(effort, _, waiting) => {
+                let took = effort.reset.map_or(Duration::ZERO, |reset| reset.took);
+                let looked = ordered.elapsed().saturating_sub(took).min(poll);
+                instance.note_claimed(looked)?;
+                Ok(Back::Found(effort, looked, waiting))
+            }
+        }
     }
 
     async fn order_reset(
         &mut self,
         instance: &mut Instance,
         count_unused: bool,
-    ) -> Result<Effort, Unsettled> {
-        let mut is_ordered = false;
+        poll: Duration,
+        coming: &Coming,
+    ) -> Result<Back, Unsettled> {
+        let order = instance.shell.reset_order(count_unused, poll);
+        // The shell of one that was claimed looks for it.
+        let was_given = instance.is_claimed && instance.mailbox.order(&order);
+        let mut is_ordered = was_given;
+        // A request that waits for what is not offered yet, and until when.
+        let mut held: Option<(Waiting, Instant)> = None;
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
+            let due = held
+                .as_ref()
+                .map_or(deadline, |(_, due)| deadline.min(*due));
             let news = async {
                 if !is_ordered {
-                    instance.shell.order_reset(count_unused).await?;
+                    instance.shell.order_reset(&order).await?;
                     is_ordered = true;
                 }
                 instance.shell.reset_news(rest).await
             };
+            let mut found = Find::Not;
             tokio::select! {
                 biased;
                 news = news => match news? {
-                    Some(effort) => return Ok(effort),
+                    Some(Reached::Parked(effort, polled)) => {
+                        if let Some((waiting, _)) = held {
+                            coming.give_back(waiting);
+                        }
+                        return Ok(Back::Parked(effort, polled.min(poll)));
+                    }
+                    Some(Reached::Offered) => {
+                        instance.mailbox.note_told_of()?;
+                        if let Some((waiting, _)) = held.take() {
+                            coming.give_back(waiting);
+                        }
+                        found = find(instance, coming).await;
+                    }
                     None => self.rate_limit.count_ring(),
                 },
-                () = sleep_until(deadline) => {
+                () = coming.wanted() => found = find(instance, coming).await,
+                () = sleep_until(due) => {
+                    if due < deadline {
+                        // It goes elsewhere.
+                        held = None;
+                        continue;
+                    }
                     // A shell takes no order while its guest runs.
-                    let is_still = is_ordered && !instance.shell.has_untaken_order()?;
+                    let is_untaken = match was_given {
+                        true => instance.mailbox.has_untaken_order(),
+                        false => instance.shell.has_untaken_order()?,
+                    };
+                    let is_still = is_ordered && !is_untaken;
                     match is_still {
                         true => self.note_reset_begun()?,
                         false => self.goes_on(instance)?,
                     }
+                }
+            }
+            match found {
+                Find::Not => {}
+                Find::Held(waiting, due) => held = Some((waiting, due)),
+                Find::Found(effort, waiting) => {
+                    if !was_given {
+                        // It may have rung before the order came.
+                        instance.shell.forget_ring()?;
+                    }
+                    return Ok(Back::Found(effort, Duration::ZERO, waiting));
                 }
             }
         }
@@ -168,5 +250,49 @@ impl Settling {
         }
         self.used = self.used.max(used);
         Ok(())
+    }
+}
+
+/// What comes of looking for an instance that will look for a request.
+enum Find {
+    /// Nobody wants it any more.
+    Not,
+    /// This request waits for it until then; it will be told of.
+    Held(Waiting, Instant),
+    /// It was claimed for this request; what bringing it back took.
+    Found(Effort, Waiting),
+}
+
+/// Claims the instance, which looks for a request or will in a moment, for one that waits for it.
+async fn find(instance: &mut Instance, coming: &Coming) -> Find {
+    let Some(waiting) = coming.take_waiting() else {
+        return Find::Not;
+    };
+    let begun = Instant::now();
+    if instance.mailbox.is_told_of() {
+        return Find::Held(waiting, begun + WAIT_MAX);
+    }
+    let mut is_last = false;
+    loop {
+        if let Some(effort) = instance.mailbox.claim() {
+            return Find::Found(effort, waiting);
+        }
+        if is_last || instance.mailbox.is_leaving() || waiting.is_closed() {
+            // It is told of in a moment that it is parked.
+            return Find::Held(waiting, begun + WAIT_MAX);
+        }
+        if begun.elapsed() > FIND_MAX {
+            // Whom a processor is kept from by this looking does not get further by it.
+            if instance.mailbox.want() {
+                return Find::Held(waiting, begun + WAIT_MAX);
+            }
+            // It was offered at this moment, or is what no shell of ours makes of it.
+            is_last = true;
+            continue;
+        }
+        for _ in 0..LOOKS {
+            hint::spin_loop();
+        }
+        yield_now().await;
     }
 }

@@ -1,6 +1,6 @@
 //! The node's side of a mailbox.
 //!
-//! The node never maps one. It copies in and out by `pread` and `pwrite`, so
+//! The node copies in and out by `pread` and `pwrite` (but for single words of one that is hot), so
 //! there is no reference to memory that a guest writes at the same time, and a
 //! value is looked at only after it was copied. Lengths and counters are the
 //! guest's word: each is held against its area before anything is copied.
@@ -14,16 +14,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::command::Commands;
-use faasw_abi::mailbox::{
-    self, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG, MAILBOX_BYTES,
-};
+use faasw_abi::mailbox::{self, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, LOG};
 use faasw_abi::ring::RingBuffer;
+use faasw_fri::control::FILE_BYTES;
 use faasw_seedtree::memory_file;
 use faasw_text::Lines;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::hot::Mapped;
 use super::log_record::{LogRecord, parse as parse_log};
 use crate::error::{InvokeError, PlatformError};
 
@@ -34,13 +34,15 @@ const READS: u32 = 16;
 /// A mailbox of one instance, and how far the node is with it.
 #[derive(Debug)]
 pub struct Mailbox {
-    file: OwnedFd,
+    pub(super) file: OwnedFd,
     /// What the node has said, and how far it has read: it never reads that back.
     pub(crate) said: HostWords,
     commands: u32,
+    /// Once it was to be hot.
+    pub(super) mapped: Option<Mapped>,
 }
 
-fn system(error: Errno) -> PlatformError {
+pub(super) fn system(error: Errno) -> PlatformError {
     PlatformError::System {
         what: "the mailbox could not be used",
         error,
@@ -81,13 +83,14 @@ impl Mailbox {
     /// The system's.
     pub fn new() -> Result<Self, PlatformError> {
         let file = memory_file("faasw-mailbox").map_err(system)?;
-        rustix::fs::ftruncate(&file, MAILBOX_BYTES).map_err(system)?;
+        rustix::fs::ftruncate(&file, FILE_BYTES).map_err(system)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(system)?;
         Ok(Self {
             file,
             said: HostWords::new_zeroed(),
             commands: 0,
+            mapped: None,
         })
     }
 
@@ -255,7 +258,7 @@ impl Mailbox {
     }
 
     /// Changes a word of the host's.
-    fn say(&self, offset: usize, value: &impl WordValue) -> Result<(), PlatformError> {
+    pub(super) fn say(&self, offset: usize, value: &impl WordValue) -> Result<(), PlatformError> {
         self.write(HOST_WORDS.offset + offset as u64, value.as_bytes())
     }
 
@@ -283,7 +286,7 @@ impl Mailbox {
 }
 
 /// What a word of the host's can be.
-trait WordValue: IntoBytes + zerocopy::Immutable {}
+pub(super) trait WordValue: IntoBytes + zerocopy::Immutable {}
 impl WordValue for u32 {}
 impl WordValue for u64 {}
 impl WordValue for ChannelWords {}

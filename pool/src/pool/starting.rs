@@ -11,7 +11,7 @@ use crate::ablation::Mechanism;
 use crate::doctor;
 use crate::error::StartError;
 use crate::images::Images;
-use crate::instances::{InstanceNumbers, Keeper, ParkingRules};
+use crate::instances::{InstanceNumbers, Keeper, ParkingRules, Polling};
 use crate::options::PoolOptions;
 use crate::seeds::Tree;
 use crate::shells::{First, Stock, StockRules};
@@ -97,7 +97,8 @@ impl Starting {
             most: options.max_parked,
             max_reuse: options.max_reuse,
         };
-        let keeper = Keeper::start(rules, stock.account());
+        let polling = Polling::new(options.poll, processors);
+        let keeper = Keeper::start(rules, polling, stock.account());
         let tree = Tree::new(
             &stock,
             keeper.clone(),

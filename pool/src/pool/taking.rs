@@ -28,9 +28,16 @@ impl Pool {
         !Mechanism::EarlyEnd.is_off() && self.inner.admission().taken() <= self.inner.processors
     }
 
-    /// A microVM that waits for a request of this function.
-    pub(super) fn parked(version: &FunctionVersion) -> Option<(Instance, Served)> {
-        version.parking().take().map(Self::rested)
+    /// A microVM that waits for a request of this function, one that looks for it by itself if
+    /// there is one.
+    pub(super) async fn parked(version: &FunctionVersion) -> Option<(Instance, Served)> {
+        let parking = version.parking();
+        if let Some(coming) = parking.wait_for_hot()
+            && let Ok(instance) = coming.await
+        {
+            return Some(Self::rested(instance));
+        }
+        parking.take().map(Self::rested)
     }
 
     fn rested(instance: Instance) -> (Instance, Served) {
@@ -163,7 +170,7 @@ impl Pool {
                 match made.await {
                     Ok(instance) => {
                         // At once private, before it runs.
-                        coming.park(instance, frozen.bytes_of_new());
+                        coming.park(instance, frozen.bytes_of_new(), Duration::ZERO);
                         version.holding().fit();
                     }
                     Err(error) => {

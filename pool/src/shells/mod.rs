@@ -26,7 +26,7 @@ pub use self::launcher::Launcher;
 pub use self::process::Exit;
 #[cfg(feature = "measuring")]
 pub use self::shell::Parts;
-pub use self::shell::{CodePages, Event, Report, Shell};
+pub use self::shell::{CodePages, Event, Reached, Report, Shell};
 #[cfg(feature = "fuzzing")]
 pub use self::shell::{failure, not_prepared};
 pub use self::spawner::Spawner;

@@ -75,6 +75,15 @@ pub trait Made: fmt::Debug + Send + Sync {
     /// Sets what it may have of memory, in bytes.
     fn limit_memory(&self, bytes: u64);
 
+    /// Has all that wants a processor come before it, or not any more.
+    fn step_aside(&self, aside: bool);
+
+    /// Whether that is so by now.
+    fn is_aside(&self) -> bool;
+
+    /// Whether that is so, or may be at any moment.
+    fn may_be_aside(&self) -> bool;
+
     /// CPU time that it has used so far.
     ///
     /// # Errors
@@ -151,6 +160,21 @@ impl Process {
     /// with everybody else.
     pub fn limit_memory(&self, bytes: u64) {
         self.made.limit_memory(bytes);
+    }
+
+    /// Has all that wants a processor come before it, or not any more.
+    pub fn step_aside(&self, aside: bool) {
+        self.made.step_aside(aside);
+    }
+
+    /// Whether that is so by now; never where the host cannot have it.
+    pub fn is_aside(&self) -> bool {
+        self.made.is_aside()
+    }
+
+    /// Whether that is so, or may be at any moment.
+    pub fn may_be_aside(&self) -> bool {
+        self.made.may_be_aside()
     }
 
     /// Whom its CPU time is charged to.

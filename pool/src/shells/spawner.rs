@@ -14,6 +14,7 @@ use std::time::Duration;
 use faasw_cell::Step;
 use faasw_fri::messages::{
     Ended, GroupVersion, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
+    StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::io::Errno;
@@ -36,6 +37,16 @@ struct Expected {
     spawned: Option<oneshot::Sender<Result<Spawned, PlatformError>>>,
     ended: Option<oneshot::Sender<Exit>>,
     account: Arc<Account>,
+    aside: Arc<Aside>,
+}
+
+/// Whether all that wants a processor comes before a process.
+#[derive(Debug, Default)]
+struct Aside {
+    /// It was asked for, and nothing else since.
+    is_asked: AtomicBool,
+    /// It is so, by the spawner's word.
+    is_so: AtomicBool,
 }
 
 /// An order without an answer. None is lost: where the socket is full, they wait in
@@ -43,6 +54,7 @@ struct Expected {
 enum Order {
     Kill(Kill),
     Limit(Limit),
+    StepAside(StepAside),
 }
 
 /// A process that was asked for; it keeps the spawner.
@@ -50,6 +62,7 @@ enum Order {
 struct Asked {
     spawner: Arc<Spawner>,
     token: u64,
+    aside: Arc<Aside>,
     /// Once it was made; its CPU time's clock is nothing where it had ended by then.
     spawned: OnceLock<(Option<libc::clockid_t>, Birth)>,
 }
@@ -77,6 +90,31 @@ impl Made for Asked {
         self.spawner.limit(self.token, bytes);
     }
 
+    fn step_aside(&self, aside: bool) {
+        if aside && self.spawner.refuses_aside.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.aside.is_asked.swap(aside, Ordering::AcqRel) == aside {
+            return;
+        }
+        if !aside {
+            // That it is so again the spawner says.
+            self.aside.is_so.store(false, Ordering::Release);
+        }
+        let aside = aside.into();
+        let token = self.token;
+        let order = Order::StepAside(StepAside { token, aside });
+        let _ = self.spawner.orders.send(order);
+    }
+
+    fn is_aside(&self) -> bool {
+        self.aside.is_asked.load(Ordering::Acquire) && self.aside.is_so.load(Ordering::Acquire)
+    }
+
+    fn may_be_aside(&self) -> bool {
+        self.aside.is_asked.load(Ordering::Acquire)
+    }
+
     fn cpu_time(&self) -> Result<Duration, Errno> {
         let clock = self.spawned.get().and_then(|(clock, _)| *clock);
         cpu_time(clock.ok_or(Errno::SRCH)?)
@@ -98,6 +136,8 @@ pub struct Spawner {
     /// What nobody waits for.
     orders: mpsc::UnboundedSender<Order>,
     gone: AtomicBool,
+    /// No process can be put aside here.
+    refuses_aside: AtomicBool,
     /// Processes that made a call that their cell does not allow.
     forbidden_calls: Arc<AtomicU64>,
     /// What it tells of control groups.
@@ -141,6 +181,7 @@ impl Spawner {
             next_token: AtomicU64::new(1),
             orders,
             gone: AtomicBool::new(false),
+            refuses_aside: AtomicBool::new(false),
             forbidden_calls,
             groups,
             reaped,
@@ -216,19 +257,21 @@ impl Spawner {
     ) -> Result<Process, PlatformError> {
         let (spawned_sender, spawned) = oneshot::channel();
         let (ended_sender, ended) = oneshot::channel();
-        let account = Arc::<Account>::default();
+        let (account, aside) = (Arc::<Account>::default(), Arc::<Aside>::default());
         self.expected().insert(
             token,
             Expected {
                 spawned: Some(spawned_sender),
                 ended: Some(ended_sender),
                 account: account.clone(),
+                aside: aside.clone(),
             },
         );
         // From here on dropping this ends whatever was made of the request.
         let asked = Arc::new(Asked {
             spawner: self.clone(),
             token,
+            aside,
             spawned: OnceLock::new(),
         });
         let mut process = Process::new(asked.clone(), account, ended);
@@ -281,6 +324,20 @@ impl Spawner {
                 self.groups.told(spawned.groups);
                 if let Some(waiting) = self.spawned_sender(spawned.token) {
                     let _ = waiting.send(Ok(spawned));
+                }
+            }
+            Some(Kind::SteppedAside) => {
+                let SteppedAside {
+                    token,
+                    aside,
+                    refused,
+                } = packet.message()?;
+                if refused.is_yes() {
+                    self.refuses_aside.store(true, Ordering::Relaxed);
+                }
+                if let Some(expected) = self.expected().get(&token) {
+                    let is_so = &expected.aside.is_so;
+                    is_so.store(aside.is_yes(), Ordering::Release);
                 }
             }
             Some(Kind::Introduced) => {
@@ -390,6 +447,7 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
         let given = match &order {
             Order::Kill(kill) => spawner.tell(kill, &[]).await,
             Order::Limit(limit) => spawner.tell(limit, &[]).await,
+            Order::StepAside(order) => spawner.tell(order, &[]).await,
         };
         if given.is_err() {
             return;

@@ -130,6 +130,17 @@ impl Made for Thread {
         self.restore_priority();
     }
 
+    /// It has no group.
+    fn step_aside(&self, _aside: bool) {}
+
+    fn is_aside(&self) -> bool {
+        false
+    }
+
+    fn may_be_aside(&self) -> bool {
+        false
+    }
+
     fn cpu_time(&self) -> Result<Duration, Errno> {
         Self::cpu_time(self)
     }

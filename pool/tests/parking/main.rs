@@ -15,6 +15,7 @@ mod costs;
 mod crowd;
 mod gone;
 mod habits;
+mod hot;
 mod sequences;
 mod state;
 #[path = "../support/mod.rs"]
@@ -50,6 +51,10 @@ use gone::{
     shells_of_the_stock_that_have_ended_fail_no_request,
 };
 use habits::a_working_set_that_goes_unused_shrinks;
+use hot::{
+    bodies_pass_hot_or_cold, hot_instances_are_as_their_seed, no_two_hot_requests_draw_the_same,
+    who_looks_in_vain_rests_as_others, with_every_processor_at_work_nobody_waits_for_a_hot_one,
+};
 use sequences::{
     a_pool_that_is_shut_down_at_work_leaves_nothing, whatever_happens_nothing_is_left,
 };
@@ -89,6 +94,11 @@ fn main() {
             cpu_time_is_limited_per_request in only_instances(),
             memory_comes_back_after_a_large_request in only_instances(),
             a_working_set_that_goes_unused_shrinks in only_instances(),
+            no_two_hot_requests_draw_the_same in hot::often(),
+            hot_instances_are_as_their_seed in hot::often(),
+            bodies_pass_hot_or_cold in hot::often(),
+            who_looks_in_vain_rests_as_others in hot::often(),
+            with_every_processor_at_work_nobody_waits_for_a_hot_one in hot::often(),
             whatever_happens_nothing_is_left in PoolOptions {
                 max_parked: sequences::MAX_PARKED,
                 max_reuse: 7,

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_pool::{Call, FunctionVersion, RequestBody, Served};
 use fastrand::Rng;
 use http::{HeaderMap, HeaderValue};
@@ -196,7 +197,8 @@ async fn exchange(
     served == Served::Parked
 }
 
-/// What is in the mailboxes of all instances, none of which is at work.
+/// What is in the mailboxes of all instances, none of which is at work: not in the page behind it,
+/// which no guest has.
 fn mailboxes() -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {
@@ -204,7 +206,7 @@ fn mailboxes() -> Vec<Vec<u8>> {
             .is_ok_and(|target| target.to_string_lossy().contains("faasw-mailbox"));
         if is_mailbox {
             let file = fs::File::open(entry.path()).unwrap();
-            let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+            let mut bytes = vec![0; MAILBOX_BYTES as usize];
             file.read_exact_at(&mut bytes, 0).unwrap();
             found.push(bytes);
         }

@@ -7,7 +7,7 @@ use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, SET_MAX};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x05");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x06");
 
 /// Does something with all messages there are: `$does` is a macro that takes
 /// `Name = number, …`, the name of a message and of its [`Kind`] and the number that it travels
@@ -26,6 +26,8 @@ macro_rules! each_message {
             Ended = 6,
             KeepGroups = 9,
             Launch = 10,
+            StepAside = 11,
+            SteppedAside = 12,
             Fork = 16,
             Activate = 17,
             Resume = 18,
@@ -234,6 +236,12 @@ message! {
     Reset {
         /// Whether to count the unused pages of the write set, which takes longer.
         count_unused: Answer,
+        /// Nanoseconds for which the guest is to look for its next request by itself then, before
+        /// the vCPU leaves it ([`crate::control`]); 0 for none.
+        poll_nanoseconds: u64,
+        /// Wall time when the host's monotonic clock was zero, in nanoseconds since 1970, where it
+        /// is to look.
+        wall_epoch_nanoseconds: u64,
     }
 }
 
@@ -348,6 +356,11 @@ message! {
         page_faults: u64,
         /// Time it took, in nanoseconds.
         nanoseconds: u64,
+        /// Nanoseconds for which its guest has looked for the next request in vain.
+        polled_nanoseconds: u64,
+        /// It does not wait: its guest looks for the next request from now on, which somebody wanted to
+        /// be told ([`crate::control`]). It is told once more when that is over.
+        is_offered: Answer,
     }
 }
 
@@ -401,10 +414,13 @@ pub enum Failure {
     Preset = 11,
     /// What a seed is made of could not be taken over; detail: error number.
     Seal = 12,
+    /// A guest that was to look for its next request did something else, or went on for too
+    /// long; detail: what it rang for, or 0.
+    Strayed = 13,
 }
 
 // Activation travels in parts; this pins that it still has those parts.
 const _: () = assert!(
-    size_of::<Activation>() == 72,
+    size_of::<Activation>() == 80,
     "the activation changed: see whether Activate must change too"
 );

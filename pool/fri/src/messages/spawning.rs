@@ -62,6 +62,29 @@ message! {
 }
 
 message! {
+    /// Node to spawner: whether all that wants a processor comes before a shell, by its group. Answered
+    /// by [`SteppedAside`]. Unknown tokens are ignored.
+    StepAside {
+        /// Token the process was made with.
+        token: u64,
+        /// Whether it does.
+        aside: Answer,
+    }
+}
+
+message! {
+    /// Spawner to node: whether a shell's group comes behind all others now.
+    SteppedAside {
+        /// Token the process was made with.
+        token: u64,
+        /// Whether it does.
+        aside: Answer,
+        /// It should, and cannot: no other can either on this host.
+        refused: Answer,
+    }
+}
+
+message! {
     /// Node to spawner, first of all: how control groups are to be kept. Ignored by hosts
     /// without groups.
     KeepGroups {

@@ -19,8 +19,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use faasw_abi::boot::{Activation, BootPage};
-use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
+use faasw_abi::memory_map::{BOOT_PAGE, FRAMES, LARGE_PAGE, PAGE, RAM_MAX, SMALL_FRAME_WINDOW};
 use faasw_abi::pages::{PageRange, PageSet};
+use faasw_fri::shared_page::SharedPage;
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -249,6 +250,24 @@ pub fn shared(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mappi
         MapFlags::SHARED | MapFlags::FIXED,
         Some((fd, 0)),
     )
+}
+
+/// The page of a file at `offset`, shared with others.
+///
+/// # Errors
+/// The system's.
+pub fn shared_page(
+    arena: &mut Arena,
+    fd: BorrowedFd<'_>,
+    offset: u64,
+) -> Result<SharedPage, Errno> {
+    let room = arena.reserve(PAGE)?;
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    let page = map(room.start(), PAGE, READ_WRITE, flags, Some((fd, offset)))?;
+    let start = NonNull::new(page.start()).ok_or(Errno::FAULT)?;
+    // SAFETY: it stays mapped as long as the arena, which goes last of all that its VM has, and is
+    // known to nobody else.
+    Ok(unsafe { SharedPage::borrowed(start) })
 }
 
 /// Compiled code, which nobody writes.

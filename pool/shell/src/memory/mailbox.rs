@@ -15,6 +15,7 @@ use faasw_abi::mailbox::{
 };
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet};
+use faasw_fri::control::{CONTROL, Control, FILE_BYTES};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -39,6 +40,8 @@ pub struct Mailbox {
     file: OwnedFd,
     /// The pages that are kept.
     kept: PageSet,
+    /// Behind it in its file, once it was asked for.
+    control: Option<Control>,
 }
 
 /// The pages that a small invocation uses, and the first of what it may use in addition.
@@ -64,7 +67,29 @@ impl Mailbox {
             mapping: guest_memory::shared(arena, file.as_fd(), MAILBOX_BYTES)?,
             file,
             kept: PageSet::default(),
+            control: None,
         })
+    }
+
+    /// The page behind it, which the guest has not.
+    ///
+    /// # Errors
+    /// The system's; `INVAL` where the file has none.
+    pub fn control(&mut self, arena: &mut Arena) -> Result<&Control, Errno> {
+        if self.control.is_none() {
+            let size = rustix::fs::fstat(&self.file)?.st_size;
+            if u64::try_from(size) != Ok(FILE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let page = guest_memory::shared_page(arena, self.file.as_fd(), CONTROL)?;
+            self.control = Some(Control::new(page));
+        }
+        self.control.as_ref().ok_or(Errno::INVAL)
+    }
+
+    /// The same, if it was asked for before.
+    pub fn known_control(&self) -> Option<&Control> {
+        self.control.as_ref()
     }
 
     /// Where it is mapped.
@@ -92,7 +117,8 @@ impl Mailbox {
         }
         // All of these are in the file now, so as many pages are no others.
         let blocks = rustix::fs::fstat(&self.file)?.st_blocks;
-        if blocks == (self.kept.count() * PAGE / BLOCK) as i64 {
+        let pages = self.kept.count() + u64::from(self.control.is_some());
+        if blocks == (pages * PAGE / BLOCK) as i64 {
             return Ok(());
         }
         self.wipe_others()

@@ -231,6 +231,14 @@ fn rare_rules(host: Host) -> Vec<Rule> {
     let mut rules = vec![
         // Where the clock cannot be read without a call: some hosts' clock sources.
         rule("read a clock", libc::SYS_clock_gettime, &[]),
+        // Where guests can look for requests by themselves.
+        rule("limit how long a guest polls", libc::SYS_timer_settime, &[]),
+        // Before one does; of a wait before it something may be left.
+        rule(
+            "hear that a guest polls for too long",
+            libc::SYS_rt_sigtimedwait,
+            &[],
+        ),
         // A wait that was stopped and continued (restart_syscall(2)).
         rule("go on waiting", libc::SYS_restart_syscall, &[]),
     ];

@@ -22,6 +22,9 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_memfd_create,
     // Messages and waiting.
     libc::SYS_signalfd4,
+    libc::SYS_timer_create,
+    libc::SYS_timer_settime,
+    libc::SYS_rt_sigtimedwait,
     // Memory and threads.
     libc::SYS_mmap,
     libc::SYS_mprotect,

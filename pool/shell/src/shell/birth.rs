@@ -90,7 +90,9 @@ pub fn enclose(
     let page_map = without_privilege(PageMap::open)
         .flatten()
         .map_err(|errno| (Failure::Create, errno, 0))?;
-    let vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
+    let mut vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
+    // Without it no guest of this shell polls.
+    let _ = vm.set_alarm();
     let made_at = clock::monotonic();
     let [machine, vcpu, statistics, progress] = vm.descriptors();
     let page_map_fd = Some(page_map.as_raw_fd());

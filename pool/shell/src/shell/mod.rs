@@ -1,14 +1,16 @@
 //! A shell: a process or thread with one VM that becomes one instance and then ends.
 //!
 //! [`run`] makes one and closes its cell; then it does what the node orders: `orders` has
-//! those that make an instance and take it apart, `running` those that let it run. [`thread`] is one with nothing round it.
+//! those that make an instance and take it apart, `running` those that let it run, `hot` lets a guest look for its next request by itself. [`thread`] is one with nothing round it.
 
 mod birth;
+mod hot;
 mod orders;
 mod running;
 pub mod thread;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use faasw_fri::messages::{Activate, Born, Failed, Failure, Prepared};
 use faasw_fri::{FriError, Kind, Message, receive, send};
@@ -47,7 +49,11 @@ pub(crate) struct Shell<'a> {
     /// Page faults before the request.
     faults_before: u64,
     activated: u64,
+    /// Monotonic time that its guest continues from.
+    monotonic_nanoseconds: u64,
     exits: u64,
+    /// CPU time of this thread when its guest was last let look for a request.
+    offered_at: Duration,
 }
 
 pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
@@ -92,7 +98,9 @@ impl<'a> Shell<'a> {
             fork_nanoseconds: 0,
             faults_before: 0,
             activated: 0,
+            monotonic_nanoseconds: 0,
             exits: 0,
+            offered_at: Duration::ZERO,
         }
     }
 
@@ -143,11 +151,18 @@ impl<'a> Shell<'a> {
                     let order = packet
                         .message::<Activate>()
                         .map_err(|_| self.fail(Failure::Message, 0))?;
-                    self.activate(&order, ram)?;
-                    self.run()?;
+                    self.activate(&order, ram, 0)?;
+                    let ordered = self.run()?;
+                    self.settle(ordered)?;
                 }
-                (Some(Kind::Reset), Some(instance)) if instance.is_done => self.reset(&packet)?,
-                (Some(Kind::Resume), Some(_)) => self.run()?,
+                (Some(Kind::Reset), Some(instance)) if instance.is_done => {
+                    let order = self.order(&packet)?;
+                    self.settle(Some(order))?;
+                }
+                (Some(Kind::Resume), Some(_)) => {
+                    let ordered = self.run()?;
+                    self.settle(ordered)?;
+                }
                 // For a wait that is over.
                 (Some(Kind::Wake), Some(_)) => {}
                 (Some(Kind::Survey), Some(_)) => self.survey()?,

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::{End, Shell};
 use crate::instance::fork::{Attached, Instance};
 use crate::instance::preset::Preset;
+use crate::instance::reset::Restored;
 use crate::instance::seal;
 use crate::instance::source::{Copies, Source};
 use crate::memory::guest_memory;
@@ -80,22 +81,12 @@ impl Shell<'_> {
     }
 
     /// Becomes as it was before its request. Whatever fails ends the shell.
-    pub(super) fn reset(&mut self, packet: &Packet) -> Result<(), End> {
-        let order = packet
-            .message::<Reset>()
-            .map_err(|_| self.fail(Failure::Message, 0))?;
+    /// What it took, if the node does not know that yet: it was offered.
+    pub(super) fn reset(&mut self, order: &Reset) -> Result<Option<Parked>, End> {
         let started = clock::monotonic();
         let page_faults = self.request_faults();
-        let Some(instance) = &mut self.instance else {
-            return Err(self.fail(Failure::Message, 0));
-        };
-        instance.open_view(&mut self.vm);
-        let restored = instance
-            .reset(&mut self.vm, &self.page_map, order.count_unused.is_yes())
-            .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;
-        self.faults_before = self.vm.page_faults();
-        self.fork_nanoseconds = 0;
-        self.tell(&Parked {
+        let restored = self.bring_back(order.count_unused.is_yes())?;
+        let parked = Parked {
             filled: restored.filled,
             outside: restored.outside,
             counted: order.count_unused,
@@ -103,7 +94,27 @@ impl Shell<'_> {
             exits: self.exits,
             page_faults,
             nanoseconds: clock::monotonic() - started,
-        })
+            polled_nanoseconds: 0,
+            is_offered: false.into(),
+        };
+        match self.offer(order, &parked)? {
+            true => Ok(Some(parked)),
+            false => self.tell(&parked).map(|()| None),
+        }
+    }
+
+    /// Gives the instance its seed's exact state back.
+    pub(super) fn bring_back(&mut self, counts_unused: bool) -> Result<Restored, End> {
+        let Some(instance) = &mut self.instance else {
+            return Err(self.fail(Failure::Message, 0));
+        };
+        instance.open_view(&mut self.vm);
+        let restored = instance
+            .reset(&mut self.vm, &self.page_map, counts_unused)
+            .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;
+        self.faults_before = self.vm.page_faults();
+        self.fork_nanoseconds = 0;
+        Ok(restored)
     }
 
     /// Does ahead what the functions of a seed have in common. Whatever fails ends the

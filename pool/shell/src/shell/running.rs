@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use faasw_abi::boot::Activation;
 use faasw_abi::doorbell::Doorbell;
-use faasw_fri::messages::{Activate, Failure, Rang};
+use faasw_fri::messages::{Activate, Failure, Rang, Reset};
 use faasw_fri::{FriError, Kind, Packet, receive};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -21,11 +21,21 @@ use crate::vm::clock;
 /// again if it wants more, and the node's time limit holds meanwhile.
 const WAIT_MAX: u64 = 3_600_000_000_000;
 
+/// How long a shell whose instance was hot looks for the order to bring it back: what the node needs
+/// to read the answer, and twice that.
+const LOOK: Duration = Duration::from_micros(100);
+
 impl Shell<'_> {
-    pub(super) fn activate(&mut self, order: &Activate, ram: Mapping) -> Result<(), End> {
+    pub(super) fn activate(
+        &mut self,
+        order: &Activate,
+        ram: Mapping,
+        poll_ticks: u64,
+    ) -> Result<(), End> {
         let mut entropy = [0; 32];
         // Without entropy no instance may run.
         fill_with_entropy(&mut entropy).map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        self.monotonic_nanoseconds = order.monotonic_nanoseconds;
         self.activated = clock::monotonic();
         // Since the epoch it is counted here: the order took a moment to arrive.
         let wall = Duration::from_nanos(order.wall_epoch_nanoseconds)
@@ -39,19 +49,27 @@ impl Shell<'_> {
                 wall_nanoseconds: u64::from(wall.subsec_nanos()),
                 monotonic_nanoseconds: order.monotonic_nanoseconds,
                 tsc_khz: self.template.tsc_khz(),
+                poll_ticks,
             },
         );
         self.exits = 0;
         Ok(())
     }
 
-    /// Runs the guest until it rings for the node.
-    pub(super) fn run(&mut self) -> Result<(), End> {
+    /// Runs the guest until it rings for the node; an order that was there by then is still to
+    /// be done.
+    pub(super) fn run(&mut self) -> Result<Option<Reset>, End> {
+        let stop = self
+            .vm
+            .run()
+            .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        self.go_on(stop, Duration::ZERO)
+    }
+
+    /// As [`Shell::run`], where the guest has stopped; an order is looked for for so long before the node
+    /// has to send it.
+    pub(super) fn go_on(&mut self, mut stop: Stop, look: Duration) -> Result<Option<Reset>, End> {
         loop {
-            let stop = self
-                .vm
-                .run()
-                .map_err(|errno| self.fail_system(Failure::Run, errno))?;
             self.exits += 1;
             match stop {
                 Stop::Rang(value) if value == Doorbell::Wait as u32 => self.wait()?,
@@ -61,26 +79,46 @@ impl Shell<'_> {
                     if let Some(instance) = &mut self.instance {
                         instance.is_done = is_done;
                     }
-                    return match self.ordered_already(is_done)? {
-                        Some(order) => self.reset(&order),
-                        None => self.tell(&self.rang(value)),
+                    let order = match is_done {
+                        true => self.ordered_already(look)?,
+                        false => None,
                     };
+                    if order.is_none() {
+                        self.tell(&self.rang(value))?;
+                    }
+                    return Ok(order);
                 }
                 Stop::Shutdown => return Err(self.fail(Failure::Shutdown, 0)),
                 Stop::Other(reason) => return Err(self.fail(Failure::Exit, u64::from(reason))),
             }
+            stop = self
+                .vm
+                .run()
+                .map_err(|errno| self.fail_system(Failure::Run, errno))?;
         }
+    }
+
+    /// Does an order to reset, and what comes of it.
+    pub(super) fn settle(&mut self, mut ordered: Option<Reset>) -> Result<(), End> {
+        while let Some(order) = ordered {
+            let parked = self.reset(&order)?;
+            ordered = match self.stay_hot(&order, parked)? {
+                Some(stop) => self.go_on(stop, LOOK)?,
+                None => None,
+            };
+        }
+        Ok(())
     }
 
     /// The order to reset, if the node, which was told of the end already, has sent
     /// it: then nobody waits for the ring.
-    fn ordered_already(&self, is_done: bool) -> Result<Option<Packet>, End> {
-        if !is_done {
-            return Ok(None);
+    fn ordered_already(&self, look: Duration) -> Result<Option<Reset>, End> {
+        if let Some(order) = self.look_for_order(look) {
+            return Ok(Some(order));
         }
         match waiting_order(self.socket) {
             Ok(Some(packet)) => match packet.kind() {
-                Some(Kind::Reset) => Ok(Some(packet)),
+                Some(Kind::Reset) => self.order(&packet).map(Some),
                 kind => Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
             },
             Ok(None) => Ok(None),
@@ -89,11 +127,17 @@ impl Shell<'_> {
         }
     }
 
+    /// An order to reset that was sent.
+    pub(super) fn order(&self, packet: &Packet) -> Result<Reset, End> {
+        let order = packet.message::<Reset>();
+        order.map_err(|_| self.fail(Failure::Message, 0))
+    }
+
     fn rang(&self, value: u32) -> Rang {
         Rang {
             doorbell: u64::from(value),
             fork_nanoseconds: self.fork_nanoseconds,
-            run_nanoseconds: clock::monotonic() - self.activated,
+            run_nanoseconds: clock::monotonic().saturating_sub(self.activated),
             exits: self.exits,
             page_faults: self.request_faults(),
         }
@@ -197,7 +241,12 @@ mod tests {
         let theirs = asks.unwrap().join().unwrap();
         for count_unused in [Answer::No, Answer::Yes, Answer::No] {
             send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).unwrap();
-            send(&ours, &Reset { count_unused }, &[], SendFlags::DONTWAIT).unwrap();
+            let order = Reset {
+                count_unused,
+                poll_nanoseconds: 0,
+                wall_epoch_nanoseconds: 0,
+            };
+            send(&ours, &order, &[], SendFlags::DONTWAIT).unwrap();
             let packet = waiting_order(&theirs).unwrap().unwrap();
             assert_eq!(
                 packet.message::<Reset>().unwrap().count_unused,

@@ -11,7 +11,7 @@ use faasw_cell::group::{self, Group, Groups, Version};
 use faasw_cell::{Born, Site, Step, helper, out_of_the_way};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
-    SpawnShell, Spawned,
+    SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -31,6 +31,8 @@ struct Child {
     pid: Pid,
     /// Tells the cells of living children apart.
     number: u32,
+    /// Its group comes behind all others.
+    is_aside: bool,
 }
 
 /// Times that making a child took, in nanoseconds.
@@ -171,6 +173,11 @@ impl Spawner {
                     self.limit(token, memory_bytes);
                 }
             }
+            Some(Kind::StepAside) => {
+                if let Ok(StepAside { token, aside }) = packet.message() {
+                    self.step_aside(token, aside.is_yes());
+                }
+            }
             Some(Kind::KeepGroups) => {
                 if let (Ok(order), Ok(groups)) = (packet.message(), &self.maker.groups) {
                     let KeepGroups {
@@ -296,7 +303,12 @@ impl Spawner {
     fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
         match child {
             Ok((pid, took)) => {
-                self.children.push(Child { token, pid, number });
+                self.children.push(Child {
+                    token,
+                    pid,
+                    number,
+                    is_aside: false,
+                });
                 self.tell(&Spawned {
                     token,
                     pid: pid.as_raw_nonzero().get() as u64,
@@ -342,6 +354,28 @@ impl Spawner {
             // It has ended, or keeps to the limit that it was born with.
             let _ = groups.limit_memory(child.number, memory_bytes);
         }
+    }
+
+    /// Has all others come before a shell, or not any more.
+    fn step_aside(&mut self, token: u64, aside: bool) {
+        let child = self.children.iter_mut().find(|child| child.token == token);
+        let Some(child) = child else {
+            return;
+        };
+        let done = match &self.maker.groups {
+            Ok(groups) => groups.step_aside(child.number, child.pid, aside),
+            Err(_) => Err(Errno::NOTSUP),
+        };
+        if done.is_ok() {
+            child.is_aside = aside;
+        }
+        let told = SteppedAside {
+            token,
+            aside: child.is_aside.into(),
+            // One that has just ended is no reason.
+            refused: (aside && done.is_err_and(|errno| errno != Errno::SRCH)).into(),
+        };
+        self.tell(&told);
     }
 
     fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<Born> {

@@ -22,6 +22,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::memory::arena::Arena;
 use crate::memory::mapping::Mapping;
+use crate::vm::alarm::Alarm;
 use crate::vm::cpuid;
 use crate::vm::fresh::{Fresh, comparable_msrs};
 use crate::vm::ioctls::errno;
@@ -137,6 +138,8 @@ pub struct Vm {
     is_connected: bool,
     /// Set when it is to end, see [`crate::vm::signals`].
     pub(crate) stop: Option<Arc<AtomicBool>>,
+    /// What calls a guest that polls out of it, where there can be hot ones.
+    pub(crate) alarm: Option<Alarm>,
     /// What its memory lies in.
     pub(crate) arena: Arena,
 }
@@ -200,6 +203,7 @@ impl Vm {
             progress,
             is_connected: false,
             stop: None,
+            alarm: None,
             arena: Arena::default(),
         })
     }
@@ -328,24 +332,39 @@ impl Vm {
     /// `INTR` when the VM is to end.
     pub fn run(&mut self) -> Result<Stop, Errno> {
         loop {
-            if self.is_stopped() {
-                return Err(Errno::INTR);
+            if let Some(stop) = self.enter()? {
+                return Ok(stop);
             }
-            let stopped = self.vcpu.run().map_err(errno);
-            self.keys.put_back();
-            match stopped {
-                Ok(VcpuExit::IoOut(faasw_abi::doorbell::PORT, data)) => {
-                    if let Ok(value) = data.try_into() {
-                        return Ok(Stop::Rang(u32::from_le_bytes(value)));
-                    }
-                    return Ok(Stop::Other(kvm_bindings::KVM_EXIT_IO));
-                }
-                Ok(VcpuExit::Shutdown) => return Ok(Stop::Shutdown),
-                Ok(_) => return Ok(Stop::Other(self.vcpu.get_kvm_run().exit_reason)),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(other) => return Err(other),
-            }
+            // Of a wait that is over: it would end each run at once.
+            self.has_alarm_rung();
         }
+    }
+
+    /// As [`Vm::run`], but comes back with nothing where a signal has interrupted it.
+    ///
+    /// # Errors
+    /// As [`Vm::run`].
+    pub fn enter(&mut self) -> Result<Option<Stop>, Errno> {
+        if self.is_stopped() {
+            return Err(Errno::INTR);
+        }
+        let stopped = self.vcpu.run().map_err(errno);
+        self.keys.put_back();
+        Ok(Some(match stopped {
+            Ok(VcpuExit::IoOut(faasw_abi::doorbell::PORT, data)) => match data.try_into() {
+                Ok(value) => Stop::Rang(u32::from_le_bytes(value)),
+                Err(_) => Stop::Other(kvm_bindings::KVM_EXIT_IO),
+            },
+            Ok(VcpuExit::Shutdown) => Stop::Shutdown,
+            Ok(_) => Stop::Other(self.vcpu.get_kvm_run().exit_reason),
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(None),
+            Err(other) => return Err(other),
+        }))
+    }
+
+    /// Whether its alarm has rung since this was asked last.
+    pub fn has_alarm_rung(&self) -> bool {
+        self.alarm.as_ref().is_some_and(Alarm::has_rung)
     }
 
     fn is_stopped(&self) -> bool {

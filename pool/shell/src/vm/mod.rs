@@ -4,9 +4,10 @@
 //! it all the same, `fresh` what it must not find of what was there before; [`state`] is what the
 //! vCPU has in its registers, by `xsave` for those that the kernel gives away as bytes;
 //! [`prefault`] has the kernel fill its page tables, `statistics` counts what that left to do.
-//! [`clock`] is the time, `signals` how a vCPU is called out of the guest, `ioctls` what KVM's
-//! calls are called.
+//! [`clock`] is the time, `signals` how a vCPU is called out of the guest and [`alarm`] when one is
+//! that polls, `ioctls` what KVM's calls are called.
 
+pub mod alarm;
 pub mod clock;
 mod cpuid;
 mod fresh;

@@ -12,7 +12,7 @@
 //! instead finds its socket shut.
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -77,29 +77,32 @@ impl Vm {
     /// # Errors
     /// KVM's.
     pub(crate) fn stop_with(&mut self, stop: Arc<AtomicBool>, blocked: u64) -> Result<(), Errno> {
-        /// `struct kvm_signal_mask` with its set.
-        #[repr(C, packed)]
-        struct SignalMask {
-            bytes: u32,
-            set: u64,
-        }
-        let mask = SignalMask {
-            bytes: size_of::<u64>() as u32,
-            set: blocked & !bit(STOP),
-        };
-        // SAFETY: the call reads a length and a set that is so long.
-        let done = unsafe {
-            libc::ioctl(
-                self.vcpu.as_raw_fd(),
-                KVM_SET_SIGNAL_MASK as libc::Ioctl,
-                &raw const mask,
-            )
-        };
-        if done < 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        }
+        mask_in_run(self.vcpu.as_raw_fd(), blocked & !bit(STOP))?;
         self.stop = Some(stop);
         Ok(())
     }
+}
+
+/// Has these signals be blocked in `KVM_RUN` of this vCPU, and no others.
+///
+/// # Errors
+/// KVM's.
+pub fn mask_in_run(vcpu: RawFd, blocked: u64) -> Result<(), Errno> {
+    /// `struct kvm_signal_mask` with its set.
+    #[repr(C, packed)]
+    struct SignalMask {
+        bytes: u32,
+        set: u64,
+    }
+    let mask = SignalMask {
+        bytes: size_of::<u64>() as u32,
+        set: blocked,
+    };
+    // SAFETY: the call reads a length and a set that is so long.
+    let done = unsafe { libc::ioctl(vcpu, KVM_SET_SIGNAL_MASK as libc::Ioctl, &raw const mask) };
+    if done < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    }
+    Ok(())
 }

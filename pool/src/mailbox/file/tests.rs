@@ -341,5 +341,5 @@ fn control_characters_do_not_reach_whoever_reads_a_report() {
 fn a_mailbox_cannot_be_resized() {
     let mailbox = Mailbox::new().unwrap();
     assert!(rustix::fs::ftruncate(&mailbox.file, 0).is_err());
-    assert!(rustix::fs::ftruncate(&mailbox.file, MAILBOX_BYTES * 2).is_err());
+    assert!(rustix::fs::ftruncate(&mailbox.file, FILE_BYTES * 2).is_err());
 }

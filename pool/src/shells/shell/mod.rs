@@ -256,16 +256,45 @@ impl Shell {
     /// Orders that an instance that is done, or has said that it will be in a moment, be
     /// brought back to its seed's state; [`Shell::reset_news`] says what comes of it. Its
     /// mailbox is wiped. With `count_unused` the shell counts what of the write set was
-    /// not used.
+    /// not used ([`Shell::reset_order`]).
     ///
     /// # Errors
     /// When the shell is gone.
-    pub async fn order_reset(&mut self, count_unused: bool) -> Result<(), PlatformError> {
-        let count_unused = count_unused.into();
-        self.tell(&Reset { count_unused }, &[]).await
+    pub async fn order_reset(&mut self, order: &Reset) -> Result<(), PlatformError> {
+        self.tell(order, &[]).await
     }
 
-    /// Waits for the instance to be brought back, which says what that took; or for a
+    /// What is ordered by it: whether the shell counts what of the write set was not used, and for how
+    /// long its guest looks for the next request by itself then.
+    pub fn reset_order(&self, count_unused: bool, poll: Duration) -> Reset {
+        Reset {
+            count_unused: count_unused.into(),
+            poll_nanoseconds: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
+            wall_epoch_nanoseconds: match poll.is_zero() {
+                true => 0,
+                false => wall_clock::epoch_nanoseconds(self.wall_clock),
+            },
+        }
+    }
+
+    /// Has all that wants a processor come before it, or not any more; [`Shell::is_aside`] says
+    /// when that is so, on a host that can have it.
+    pub fn step_aside(&self, aside: bool) {
+        self.process.step_aside(aside);
+    }
+
+    /// Whether all that wants a processor comes before it.
+    pub fn is_aside(&self) -> bool {
+        self.process.is_aside()
+    }
+
+    /// Whether it does, or may at any moment.
+    pub fn may_be_aside(&self) -> bool {
+        self.process.may_be_aside()
+    }
+
+    /// Waits for the instance to be brought back, which says what that took, and for how long its guest
+    /// has looked for a request in vain; or for a
     /// ring of a guest that still runs, which says nothing, and is not heard before
     /// `until`. May be dropped at any point without losing anything.
     ///
@@ -274,7 +303,7 @@ impl Shell {
     pub async fn reset_news(
         &mut self,
         until: Option<Instant>,
-    ) -> Result<Option<Effort>, PlatformError> {
+    ) -> Result<Option<Reached>, PlatformError> {
         loop {
             let Some(packet) = self.packet_while_resting(until).await? else {
                 return Ok(None);
@@ -285,9 +314,29 @@ impl Shell {
                 Some(Kind::Rang) => {}
                 _ => {
                     let parked: Parked = packet.message().map_err(protocol)?;
-                    return Ok(Some(parked.into()));
+                    let polled = Duration::from_nanos(parked.polled_nanoseconds);
+                    return Ok(Some(match parked.is_offered.is_yes() {
+                        true => Reached::Offered,
+                        false => Reached::Parked(parked.into(), polled),
+                    }));
                 }
             }
+        }
+    }
+
+    /// Takes the ring with which the guest's last run ended, if that was sent and not heard: of an
+    /// instance that was brought back since, and goes on without a message.
+    ///
+    /// # Errors
+    /// When it has sent anything else.
+    pub fn forget_ring(&mut self) -> Result<(), PlatformError> {
+        match receive_from_untrusted(self.socket.get_ref(), RecvFlags::DONTWAIT) {
+            Ok(packet) if packet.kind() == Some(Kind::Rang) => Ok(()),
+            Ok(packet) if packet.kind() == Some(Kind::Failed) => {
+                Err(PlatformError::ShellEnded(failure(&packet)))
+            }
+            Err(FriError::System(Errno::AGAIN)) => Ok(()),
+            _ => Err(protocol("the shell said what it may not say now")),
         }
     }
 
@@ -416,6 +465,15 @@ impl Shell {
     async fn receive(&mut self) -> Result<Packet, PlatformError> {
         receive(&self.socket, &mut self.process).await
     }
+}
+
+/// What becomes of an instance that is brought back.
+#[derive(Debug)]
+pub enum Reached {
+    /// It can be claimed, if its guest looks for a request still.
+    Offered,
+    /// It is parked: what that took, and for how long its guest has looked for a request in vain.
+    Parked(Effort, Duration),
 }
 
 /// Whether an error of a socket says that the other side has ended.

@@ -154,6 +154,8 @@ pub fn failure(packet: &Packet) -> String {
         }
         Failure::Changed => format!("the guest has changed its vCPU (class {detail})"),
         Failure::Cell => format!("its cell could not be closed: {}", errno()),
+        Failure::Strayed if detail == 0 => "it went on looking for a request".to_owned(),
+        Failure::Strayed => format!("it rang {detail} without a request"),
         Failure::Message => format!("the shell was sent message {detail} out of order"),
     }
 }

@@ -1,0 +1,159 @@
+//! Cells that all others come before.
+//!
+//! The scheduler shares a processor among groups level by level, so a group below the one that all
+//! cells of a process are in comes behind other cells only: against the process itself the
+//! weight of the level above counts. So a cell that is to be aside is moved to a group beside that of all
+//! cells, with the least weight that there is: 2 of 1024, which a wake of anybody else interrupts.
+//! Moving takes a grace period of RCU, 5 to 30 ms, once for each cell; after that being aside is one
+//! word of the kernel's.
+//!
+//! Not `cpu.idle`, which gives way to everything, too: a processor that runs only what is idle counts as
+//! free, so the scheduler puts whoever wakes there first of all, the very process that waits for
+//! the cell (`docs/decisions/0025-hot-instances.md`).
+//!
+//! With version 1 of control groups only, where processors are a hierarchy of their own: with
+//! version 2 the cell would leave the limits of its memory as well. Nor where the process is
+//! held to a quota of processors, which a guest that looks for requests would use up.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::place::{Place, Version};
+use super::{Groups, Hierarchy, PROCESSORS, make_folder, number, open_folder, put, remove};
+
+/// The file that says what a group weighs.
+const WEIGHT: &str = "cpu.shares";
+/// The least that it takes.
+const LEAST: &str = "2";
+/// What a thread outside of groups weighs.
+const USUAL: &str = "1024";
+
+/// Those that have a group of this kind.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    used: BTreeSet<u32>,
+    /// Whose cell has ended.
+    left: BTreeSet<u32>,
+}
+
+/// Whether cells of a process can be aside that has its groups at `place`, and if not why, for
+/// people to read.
+pub(super) fn check(place: &Place) -> Result<(), &'static str> {
+    match (place.version, place.folders.get(PROCESSORS)) {
+        (Version::Two, _) => Err("control groups are of version 2"),
+        (Version::One, None) => Err("control groups have no controller of processors"),
+        (Version::One, Some(folder)) if folder.ancestors().any(has_quota) => {
+            Err("the node's processors have a quota")
+        }
+        (Version::One, Some(folder)) if others(place).any(|other| is_same(other, folder)) => {
+            Err("processors share a hierarchy of control groups with memory or processes")
+        }
+        (Version::One, Some(_)) => Ok(()),
+    }
+}
+
+/// Folders of what a cell must not leave.
+fn others(place: &Place) -> impl Iterator<Item = &Path> {
+    place
+        .folders
+        .iter()
+        .take(PROCESSORS)
+        .map(|folder| &**folder)
+}
+
+/// Whether two folders are of one hierarchy.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let device = |folder| fs::metadata(folder).map(|metadata| metadata.dev());
+    match (device(one), device(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => true,
+    }
+}
+
+fn has_quota(folder: &Path) -> bool {
+    let quota = fs::read_to_string(folder.join("cpu.cfs_quota_us"));
+    quota.is_ok_and(|quota| number(&quota).is_some_and(|quota| quota > 0))
+}
+
+impl Groups {
+    /// Whether cells can be aside here, and if not why, for people to read.
+    ///
+    /// # Errors
+    /// That.
+    pub fn can_step_aside(&self) -> Result<(), &'static str> {
+        self.may_be_aside
+    }
+
+    /// Has all that wants a processor come before the process `pid` of group `number`, or not any
+    /// more.
+    ///
+    /// # Errors
+    /// The system's, as when there is no such process; `NOTSUP` where it cannot be.
+    pub fn step_aside(&self, number: u32, pid: Pid, aside: bool) -> Result<(), Errno> {
+        self.may_be_aside.map_err(|_| Errno::NOTSUP)?;
+        let above = self.processors().ok_or(Errno::NOTSUP)?.above.as_fd();
+        let name = self.aside_name(number);
+        let weight = if aside { LEAST } else { USUAL };
+        if self.aside.borrow().used.contains(&number) {
+            let folder = open_folder(above, &*name)?;
+            return put(folder.as_fd(), WEIGHT, weight);
+        }
+        if !aside {
+            return Ok(());
+        }
+        let folder = make_folder(above, &name)?;
+        let pid = pid.as_raw_nonzero().get().to_string();
+        let moved = put(folder.as_fd(), WEIGHT, weight)
+            .and_then(|()| put(folder.as_fd(), "cgroup.procs", &pid));
+        match moved {
+            Ok(()) => {
+                let mut aside = self.aside.borrow_mut();
+                aside.left.remove(&number);
+                aside.used.insert(number);
+            }
+            Err(_) => {
+                remove(above, &name);
+            }
+        }
+        moved
+    }
+
+    /// Removes the group beside all others of a cell that has ended. One that is still in use for
+    /// a moment goes with the next, or at the end.
+    pub(super) fn remove_aside(&self, number: u32) {
+        let mut aside = self.aside.borrow_mut();
+        if aside.used.remove(&number) {
+            aside.left.insert(number);
+        }
+        if let Some(processors) = self.processors() {
+            let above = processors.above.as_fd();
+            aside
+                .left
+                .retain(|number| !remove(above, &self.aside_name(*number)));
+        }
+    }
+
+    /// Removes all of them. Their cells must have ended.
+    pub(super) fn remove_all_aside(&self) {
+        let Aside { used, left } = std::mem::take(&mut *self.aside.borrow_mut());
+        if let Some(processors) = self.processors() {
+            for number in used.union(&left).copied() {
+                remove(processors.above.as_fd(), &self.aside_name(number));
+            }
+        }
+    }
+
+    fn aside_name(&self, number: u32) -> String {
+        format!("{}-{number}", self.name)
+    }
+
+    fn processors(&self) -> Option<&Hierarchy> {
+        self.hierarchies.get(PROCESSORS)
+    }
+}

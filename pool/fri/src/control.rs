@@ -1,0 +1,526 @@
+//! What node and shell share of an instance that is hot: parked with its vCPU in the guest, which
+//! looks for its next request.
+//!
+//! A page behind the mailbox in the mailbox's file, in no memory slot of the guest. Its first word
+//! says whose the instance is. The shell offers it and takes it back, the node claims it; both
+//! by one compare-and-exchange of that word, so exactly one of them has it, without a message
+//! and however they run (`exactly_one_of_them_has_it` tries all ways). An instance that was taken back
+//! is wiped before it is cold: until then nothing may be written to its mailbox.
+//!
+//! A second word says whether the shell, whose guest is done, has the order to bring the instance
+//! back: the node gives it there as long as the shell looks, which it does for a moment before it sleeps
+//! and wants a message. The other words have one writer each, and are there before a word
+//! that says so.
+//!
+//! ```text
+//!          shell: offer             node: claim
+//!   Cold ───────────────▶ Hot ─────────────────────▶ Taken
+//!    ▲                     │ shell: take back          │ shell: offer, after the reset
+//!    └────── Leaving ◀─────┘                           └────▶ Hot
+//!  shell: left
+//! ```
+//!
+//! A node that wants what is not offered yet says so (from Cold or Taken to Wanted) and is told by a
+//! message when it is, instead of looking for it.
+//!
+//! Neither side believes the other: a shell under attack that offers what it has not gets a request
+//! that it does not answer, which it could get all the same.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use faasw_abi::mailbox::MAILBOX_BYTES;
+use faasw_abi::memory_map::PAGE;
+use rustix::io::Errno;
+
+use crate::messages::{Answer, Parked, Reset};
+use crate::shared_page::SharedPage;
+
+/// Where the page is in the mailbox's file.
+pub const CONTROL: u64 = MAILBOX_BYTES;
+/// Size of the file: mailbox and control page.
+pub const FILE_BYTES: u64 = CONTROL + PAGE;
+
+// Who writes them, in lines of the cache of their own: both; both; the node; the shell.
+const STATE: usize = 0;
+const ORDER: usize = 64;
+const CLAIMED_AT: usize = 128;
+const COUNT_UNUSED: usize = 136;
+const POLL: usize = 144;
+const WALL_EPOCH: usize = 152;
+const REPORT: usize = 192;
+
+/// Words of a report: those of [`Parked`] but for what was polled.
+const REPORT_WORDS: usize = 7;
+
+const COLD: u32 = 0;
+const HOT: u32 = 1;
+const TAKEN: u32 = 2;
+const LEAVING: u32 = 3;
+const WANTED: u32 = 4;
+
+/// The shell has no order, and looks for one when its guest is done.
+const NONE: u32 = 0;
+const ORDERED: u32 = 1;
+const ASLEEP: u32 = 2;
+
+/// A word that both write.
+trait Word {
+    fn get(&self) -> u32;
+    fn set(&self, value: u32);
+    fn swap(&self, value: u32) -> u32;
+    /// Whether it was `from`, and so is `to` now.
+    fn change(&self, from: u32, to: u32) -> bool;
+}
+
+impl Word for &AtomicU32 {
+    fn get(&self) -> u32 {
+        self.load(Ordering::SeqCst)
+    }
+
+    fn set(&self, value: u32) {
+        self.store(value, Ordering::SeqCst);
+    }
+
+    fn swap(&self, value: u32) -> u32 {
+        AtomicU32::swap(self, value, Ordering::SeqCst)
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+/// Whose an instance is.
+struct Owner<W>(W);
+
+impl<W: Word> Owner<W> {
+    /// Whether it was wanted.
+    fn offer(&self) -> bool {
+        self.0.swap(HOT) == WANTED
+    }
+
+    fn want(&self) -> bool {
+        self.0.change(TAKEN, WANTED) || self.0.change(COLD, WANTED)
+    }
+
+    fn take_back(&self) -> bool {
+        self.0.change(HOT, LEAVING)
+    }
+
+    fn left(&self) {
+        self.0.set(COLD);
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.0.get() == LEAVING
+    }
+
+    fn claim(&self) -> bool {
+        self.0.change(HOT, TAKEN)
+    }
+
+    fn is_offered(&self) -> bool {
+        self.0.get() == HOT
+    }
+
+    /// After an offer: the node may want it again by then.
+    fn is_claimed(&self) -> bool {
+        matches!(self.0.get(), TAKEN | WANTED)
+    }
+}
+
+/// Whether a shell has its order.
+struct Order<W>(W);
+
+impl<W: Word> Order<W> {
+    fn give(&self) -> bool {
+        self.0.change(NONE, ORDERED)
+    }
+
+    fn take(&self) -> bool {
+        self.0.change(ORDERED, NONE)
+    }
+
+    fn sleep(&self) -> bool {
+        self.0.change(NONE, ASLEEP)
+    }
+
+    fn wake(&self) {
+        self.0.set(NONE);
+    }
+
+    fn is_untaken(&self) -> bool {
+        self.0.get() == ORDERED
+    }
+}
+
+/// The control page of one instance.
+#[derive(Debug)]
+pub struct Control(SharedPage);
+
+impl Control {
+    /// Maps that of a mailbox's file, which has [`FILE_BYTES`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn map(file: impl AsFd) -> Result<Self, Errno> {
+        SharedPage::map(file, CONTROL).map(Self)
+    }
+
+    /// One that is mapped already.
+    #[must_use]
+    pub fn new(page: SharedPage) -> Self {
+        Self(page)
+    }
+
+    fn owner(&self) -> Owner<&AtomicU32> {
+        Owner(self.0.word(STATE))
+    }
+
+    fn orders(&self) -> Order<&AtomicU32> {
+        Order(self.0.word(ORDER))
+    }
+
+    /// The node's: gives the order where the shell finds it, unless it sleeps: then it is to be sent.
+    /// Whether it was given.
+    pub fn order(&self, order: &Reset) -> bool {
+        let put = |at, value| self.0.long_word(at).store(value, Ordering::Relaxed);
+        put(COUNT_UNUSED, u64::from(order.count_unused.is_yes()));
+        put(POLL, order.poll_nanoseconds);
+        put(WALL_EPOCH, order.wall_epoch_nanoseconds);
+        self.orders().give()
+    }
+
+    /// The node's: it gave an order that the shell has not taken.
+    pub fn has_untaken_order(&self) -> bool {
+        self.orders().is_untaken()
+    }
+
+    /// The shell's: the order, if there is one.
+    pub fn take_order(&self) -> Option<Reset> {
+        let get = |at| self.0.long_word(at).load(Ordering::Relaxed);
+        self.orders().take().then(|| Reset {
+            count_unused: (get(COUNT_UNUSED) != 0).into(),
+            poll_nanoseconds: get(POLL),
+            wall_epoch_nanoseconds: get(WALL_EPOCH),
+        })
+    }
+
+    /// The shell's: looks no more; whether there is no order.
+    pub fn sleep(&self) -> bool {
+        self.orders().sleep()
+    }
+
+    /// The shell's: its guest runs, and the next order can be given here again.
+    pub fn wake(&self) {
+        self.orders().wake();
+    }
+
+    /// The shell's: says what bringing the instance back took, before it is offered.
+    pub fn report(&self, parked: &Parked) {
+        let words = [
+            parked.filled,
+            parked.outside,
+            u64::from(parked.counted.is_yes()),
+            parked.unused,
+            parked.exits,
+            parked.page_faults,
+            parked.nanoseconds,
+        ];
+        for (at, word) in (REPORT..).step_by(size_of::<u64>()).zip(words) {
+            self.0.long_word(at).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The node's: what the shell has said of an instance that was claimed. It is the shell's word.
+    pub fn told(&self) -> Parked {
+        let word = |at| self.0.long_word(REPORT + at * size_of::<u64>());
+        let words: [u64; REPORT_WORDS] = std::array::from_fn(|at| word(at).load(Ordering::Relaxed));
+        let [
+            filled,
+            outside,
+            counted,
+            unused,
+            exits,
+            page_faults,
+            nanoseconds,
+        ] = words;
+        Parked {
+            filled,
+            outside,
+            counted: (counted != 0).into(),
+            unused,
+            exits,
+            page_faults,
+            nanoseconds,
+            polled_nanoseconds: 0,
+            is_offered: Answer::Yes,
+        }
+    }
+
+    fn claimed_at_word(&self) -> &AtomicU64 {
+        self.0.long_word(CLAIMED_AT)
+    }
+
+    /// The shell's: whoever asks first may have the instance, which is about to look for a request.
+    /// Whether the node wants to be told of that.
+    pub fn offer(&self) -> bool {
+        self.owner().offer()
+    }
+
+    /// The node's: it wants to be told when the instance is offered; not where it is already, or was.
+    pub fn want(&self) -> bool {
+        self.owner().want()
+    }
+
+    /// The shell's: nobody gets it any more, unless somebody has it already. Whether nobody has.
+    pub fn take_back(&self) -> bool {
+        self.owner().take_back()
+    }
+
+    /// The shell's: what was taken back is as it was before it was offered.
+    pub fn left(&self) {
+        self.owner().left();
+    }
+
+    /// The node's: it was taken back, and its mailbox may be wiped at this moment.
+    pub fn is_leaving(&self) -> bool {
+        self.owner().is_leaving()
+    }
+
+    /// The shell's: whether the node has it.
+    pub fn is_claimed(&self) -> bool {
+        self.owner().is_claimed()
+    }
+
+    /// The shell's: when it was claimed by the system's monotonic clock, in nanoseconds. The node's
+    /// word.
+    pub fn claimed_at(&self) -> u64 {
+        self.claimed_at_word().load(Ordering::Relaxed)
+    }
+
+    /// The node's: whether it can be claimed.
+    pub fn is_offered(&self) -> bool {
+        self.owner().is_offered()
+    }
+
+    /// The node's: has it, if it is offered. Now is `now` by the system's monotonic clock, in
+    /// nanoseconds.
+    pub fn claim(&self, now: u64) -> bool {
+        self.claimed_at_word().store(now, Ordering::Relaxed);
+        self.owner().claim()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use loom::sync::atomic::AtomicU32 as Modelled;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    impl Word for Arc<Modelled> {
+        fn get(&self) -> u32 {
+            self.load(Ordering::SeqCst)
+        }
+
+        fn set(&self, value: u32) {
+            self.store(value, Ordering::SeqCst);
+        }
+
+        fn swap(&self, value: u32) -> u32 {
+            Modelled::swap(self, value, Ordering::SeqCst)
+        }
+
+        fn change(&self, from: u32, to: u32) -> bool {
+            self.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        }
+    }
+
+    /// Node and shell, in every order in which they can run once the instance was offered: the
+    /// request that the node has is served once, by a guest that looked or by a message, and
+    /// nobody wipes it away.
+    #[test]
+    fn exactly_one_of_them_has_it() {
+        loom::model(|| {
+            let word = Arc::new(Modelled::new(COLD));
+            let owner = Owner(word.clone());
+            owner.offer();
+            // The request in the mailbox, what a guest that polls reads, and an order.
+            let [request, go, order] = [(); 3].map(|()| Arc::new(Modelled::new(0)));
+            let shell = {
+                let (owner, request, go) = (Owner(word), request.clone(), go.clone());
+                loom::thread::spawn(move || {
+                    // The guest looks once, and rings: nobody has asked it.
+                    if go.get() == 0 && owner.take_back() {
+                        request.set(0);
+                        owner.left();
+                        return false;
+                    }
+                    assert!(owner.is_claimed());
+                    // It is let go on, and looks until it is told.
+                    while go.get() == 0 {
+                        loom::thread::yield_now();
+                    }
+                    assert_eq!(request.get(), 1);
+                    true
+                })
+            };
+            let is_claimed = owner.claim();
+            while owner.is_leaving() {
+                loom::thread::yield_now();
+            }
+            request.set(1);
+            match is_claimed {
+                true => go.set(1),
+                false => order.set(1),
+            }
+            let was_found = shell.join().unwrap();
+            assert_eq!(was_found, is_claimed);
+            assert_eq!(order.get() == 1, !was_found);
+            assert_eq!(request.get(), 1);
+        });
+    }
+
+    /// The order to bring an instance back comes once, by the word or by a message, however node and
+    /// shell run; and where it came by the word its fields are there.
+    #[test]
+    fn an_order_comes_by_one_of_both_ways() {
+        loom::model(|| {
+            let word = Arc::new(Modelled::new(NONE));
+            let [fields, message] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
+            let shell = {
+                let (order, fields, message) =
+                    (Order(word.clone()), fields.clone(), message.clone());
+                loom::thread::spawn(move || {
+                    // The guest is done: it looks, and then sleeps unless there is one.
+                    if order.take() || (!order.sleep() && order.take()) {
+                        assert_eq!(fields.load(Ordering::Relaxed), 7);
+                        assert_eq!(message.get(), 0);
+                        return true;
+                    }
+                    while message.get() == 0 {
+                        loom::thread::yield_now();
+                    }
+                    order.wake();
+                    false
+                })
+            };
+            let order = Order(word);
+            fields.store(7, Ordering::Relaxed);
+            let was_given = order.give();
+            if !was_given {
+                message.set(1);
+            }
+            assert_eq!(shell.join().unwrap(), was_given);
+            assert!(!order.is_untaken());
+        });
+    }
+
+    #[test]
+    fn orders_and_reports_arrive_as_they_were_written() {
+        let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, FILE_BYTES).unwrap();
+        let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
+        assert!(shell.take_order().is_none());
+        let order = Reset {
+            count_unused: true.into(),
+            poll_nanoseconds: 8,
+            wall_epoch_nanoseconds: 9,
+        };
+        assert!(node.order(&order) && node.has_untaken_order());
+        assert!(!shell.sleep());
+        let taken = shell.take_order().unwrap();
+        assert!(taken.count_unused.is_yes() && !node.has_untaken_order());
+        assert_eq!(
+            (taken.poll_nanoseconds, taken.wall_epoch_nanoseconds),
+            (8, 9)
+        );
+        assert!(shell.sleep());
+        assert!(!node.order(&order) && shell.take_order().is_none());
+        shell.wake();
+        assert!(node.order(&order));
+        let parked = Parked {
+            filled: 1,
+            outside: 2,
+            counted: true.into(),
+            unused: 3,
+            exits: 4,
+            page_faults: 5,
+            nanoseconds: 6,
+            polled_nanoseconds: 0,
+            is_offered: Answer::Yes,
+        };
+        shell.report(&parked);
+        assert_eq!(node.told().as_bytes(), parked.as_bytes());
+    }
+
+    /// A shell that sees late that it was claimed does not take that for anything else, whatever
+    /// the node wants by then.
+    #[test]
+    fn who_was_claimed_sees_it_however_late() {
+        loom::model(|| {
+            let word = Arc::new(Modelled::new(COLD));
+            let owner = Owner(word.clone());
+            owner.offer();
+            let node = loom::thread::spawn(move || {
+                let owner = Owner(word);
+                owner.claim() && owner.want()
+            });
+            let is_taken_back = owner.take_back();
+            if !is_taken_back {
+                assert!(owner.is_claimed());
+            }
+            assert_eq!(node.join().unwrap(), !is_taken_back);
+        });
+    }
+
+    /// A node that wants an instance gets it without looking for ever: it is claimed, or a message
+    /// says that it can be, however both run.
+    #[test]
+    fn who_wants_it_has_it_or_is_told() {
+        loom::model(|| {
+            let word = Arc::new(Modelled::new(TAKEN));
+            let message = Arc::new(Modelled::new(0));
+            let shell = {
+                let (owner, message) = (Owner(word.clone()), message.clone());
+                loom::thread::spawn(move || message.set(u32::from(owner.offer())))
+            };
+            let owner = Owner(word);
+            let mut has_it = owner.claim();
+            let is_told = !has_it && owner.want();
+            if !has_it && !is_told {
+                // It was offered between the two.
+                has_it = owner.claim();
+                assert!(has_it);
+            }
+            shell.join().unwrap();
+            assert_eq!(message.get() == 1, is_told);
+            assert!(has_it || owner.claim());
+        });
+    }
+
+    #[test]
+    fn both_sides_see_one_page() {
+        let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, FILE_BYTES).unwrap();
+        let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
+        assert!(!node.is_offered() && !node.claim(1), "nothing was offered");
+        shell.offer();
+        assert!(node.is_offered() && !shell.is_claimed());
+        assert!(node.claim(77));
+        assert!(shell.is_claimed() && shell.claimed_at() == 77);
+        assert!(!node.claim(78) && !shell.take_back());
+        shell.offer();
+        assert!(shell.take_back());
+        assert!(!node.claim(79) && !shell.is_claimed() && node.is_leaving());
+        shell.left();
+        assert!(!node.claim(80) && !node.is_leaving());
+    }
+}

@@ -1,0 +1,114 @@
+//! What calls a guest that polls out of the VM, if it does not come out by itself.
+//!
+//! A timer of the kernel's over the CPU time of the shell's thread, so it counts while the guest
+//! runs and holds whatever becomes of the node; and a processor's clock interrupt looks at such a timer by
+//! the way, so arming one costs a system call and nothing of the hardware. Its signal is blocked but in
+//! `KVM_RUN`, as [`super::signals`] has it for shells on threads: it is never delivered, it ends
+//! `KVM_RUN`, and is taken then.
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::signals::mask_in_run;
+use crate::vm::Vm;
+
+/// The signal.
+pub const SIGNAL: libc::c_int = libc::SIGVTALRM;
+
+/// The timer of the thread that made it.
+#[derive(Debug)]
+pub struct Alarm(libc::timer_t);
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn set() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call writes the set, which the second changes.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), SIGNAL);
+        set.assume_init()
+    }
+}
+
+impl Alarm {
+    /// One for the calling thread, for which the signal is blocked from now on.
+    ///
+    /// # Errors
+    /// The system's.
+    fn new() -> Result<Self, Errno> {
+        // SAFETY: reads a set.
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set(), ptr::null_mut()) };
+        if failed != 0 {
+            return Err(Errno::from_raw_os_error(failed));
+        }
+        // SAFETY: all zeroes are a value of it.
+        let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = SIGNAL;
+        event.sigev_notify_thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut timer = MaybeUninit::uninit();
+        // SAFETY: the call reads one structure and writes one value.
+        unsafe {
+            let clock = libc::CLOCK_THREAD_CPUTIME_ID;
+            match libc::timer_create(clock, &raw mut event, timer.as_mut_ptr()) {
+                0 => Ok(Self(timer.assume_init())),
+                _ => Err(last_error()),
+            }
+        }
+    }
+
+    /// Has it ring, once, when the thread has used so much CPU time from now on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn arm(&self, after: Duration) -> Result<(), Errno> {
+        let zero = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let spec = libc::itimerspec {
+            it_interval: zero,
+            it_value: libc::timespec {
+                tv_sec: libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_nsec: after.subsec_nanos().into(),
+            },
+        };
+        // SAFETY: the timer is this one's, and the call reads one structure.
+        match unsafe { libc::timer_settime(self.0, 0, &raw const spec, ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(last_error()),
+        }
+    }
+
+    /// Whether it has rung since it was asked last.
+    pub fn has_rung(&self) -> bool {
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the call reads a set and a time.
+        unsafe { libc::sigtimedwait(&set(), ptr::null_mut(), &raw const now) == SIGNAL }
+    }
+}
+
+impl Vm {
+    /// Has the guest be called out of [`Vm::enter`] by [`Alarm::arm`]. The calling thread is the one
+    /// that runs it, in a process of its own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn set_alarm(&mut self) -> Result<(), Errno> {
+        let alarm = Alarm::new()?;
+        // A process of ours blocks nothing else.
+        mask_in_run(self.vcpu.as_raw_fd(), 0)?;
+        self.alarm = Some(alarm);
+        Ok(())
+    }
+}

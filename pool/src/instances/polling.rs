@@ -1,0 +1,431 @@
+//! Which instances are hot, and for how long: parked with the vCPU in the guest, which looks for its
+//! next request itself.
+//!
+//! That saves two wakes and a way into the VM, and costs a processor while nothing comes. So it is
+//! done as KVM does it before it lets a halted vCPU sleep (`halt_poll_ns`): how long a function's instances
+//! look grows while its requests come within that, and shrinks when they do not; there are never
+//! more of them than processors that have nothing to do; and each of them comes behind
+//! everything else that wants a processor, by its control group. See `docs/decisions/0025-hot-instances.md`.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::stats::PollingStats;
+
+/// How long it is tried with at first.
+const FIRST: Duration = Duration::from_micros(20);
+
+/// What an answer may take for the node to look for it, instead of sleeping until it is rung for.
+pub const SPIN: Duration = Duration::from_micros(20);
+
+/// Whose answers take longer gains nothing by being hot.
+const SLOW: Duration = Duration::from_micros(500);
+
+/// One in so many times it is tried whether answers come sooner now.
+const RETRY: u64 = 64;
+
+/// The share of one processor that all polling of one function may take, in percent.
+const SHARE: u32 = 80;
+
+/// How long none of a function's instances is hot once one had no processor.
+const HOLD_OFF_LEAST: Duration = Duration::from_millis(5);
+
+/// The same where that happens again and again.
+const HOLD_OFF_MOST: Duration = Duration::from_secs(1);
+
+/// How long none of a function's is hot once one of them came to a bad end.
+const STRAY: Duration = Duration::from_secs(60);
+
+/// How much of that may be saved up.
+const SAVED: Duration = Duration::from_millis(100);
+
+/// When requests of a function come.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    /// How long its instances look, in nanoseconds.
+    bound: AtomicU64,
+    /// How long its answers take, about, in nanoseconds; 0 where that is not known.
+    answer: AtomicU64,
+    answers: AtomicU64,
+    grants: AtomicU64,
+    budget: Mutex<Budget>,
+    held_off: Mutex<HeldOff>,
+}
+
+/// For how long none of a function's instances is to be hot.
+#[derive(Debug)]
+struct HeldOff {
+    until: Option<Instant>,
+    /// How long it is the next time.
+    next: Duration,
+}
+
+impl Default for HeldOff {
+    fn default() -> Self {
+        Self {
+            until: None,
+            next: HOLD_OFF_LEAST,
+        }
+    }
+}
+
+/// What polling may cost.
+#[derive(Debug)]
+struct Budget {
+    left: Duration,
+    since: Instant,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            left: SAVED,
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Budget {
+    /// With what has come in until `now`.
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.since);
+        self.since = now;
+        self.left = (self.left + passed * SHARE / 100).min(SAVED);
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Arrivals {
+    /// A request has come for an instance that had waited so long for it; `most` is how long one may
+    /// look.
+    pub fn note(&self, waited: Duration, most: Duration) {
+        let (waited, most) = (nanoseconds(waited), nanoseconds(most));
+        let bound = self.bound.load(Ordering::Relaxed);
+        let new = match waited {
+            _ if waited > most => match bound / 2 {
+                half if half < nanoseconds(FIRST) / 2 => 0,
+                half => half,
+            },
+            _ if waited > bound || bound == 0 => (2 * bound).max(nanoseconds(FIRST)).min(most),
+            _ => bound,
+        };
+        self.bound.store(new, Ordering::Relaxed);
+    }
+
+    /// How long an instance may look for the next request.
+    fn bound(&self) -> Duration {
+        Duration::from_nanos(self.bound.load(Ordering::Relaxed))
+    }
+
+    /// An answer came so long after its request was there; or, of an instance that was not hot, its
+    /// function ran for so long, which counts only where that is long by itself.
+    pub fn note_answer(&self, took: Duration, was_hot: bool) {
+        if !was_hot && took <= SLOW {
+            return;
+        }
+        let (took, before) = (
+            nanoseconds(took).max(1),
+            self.answer.load(Ordering::Relaxed),
+        );
+        let about = match before {
+            0 => took,
+            // An eighth of what is new.
+            before => before - before / 8 + took / 8,
+        };
+        self.answer.store(about.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether the next answer is likely to come sooner than a sleep and a wake would take.
+    pub fn is_quick(&self) -> bool {
+        let nth = self.answers.fetch_add(1, Ordering::Relaxed);
+        let about = self.answer.load(Ordering::Relaxed);
+        about <= nanoseconds(SPIN) || nth.is_multiple_of(RETRY)
+    }
+
+    /// Whether its answers take so long that what is saved before them does not show; sometimes it is
+    /// tried again.
+    fn is_slow(&self) -> bool {
+        let about = self.answer.load(Ordering::Relaxed);
+        about > nanoseconds(SLOW)
+            && !self
+                .grants
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(RETRY)
+    }
+
+    /// None is to be hot for a while, which is longer each time: one that was has not had a
+    /// processor.
+    pub fn hold_off(&self) {
+        let mut held_off = self.held_off();
+        held_off.until = Some(Instant::now() + held_off.next);
+        held_off.next = (2 * held_off.next).min(HOLD_OFF_MOST);
+    }
+
+    /// One that was hot had its processor.
+    pub fn note_prompt(&self) {
+        self.held_off().next = HOLD_OFF_LEAST;
+    }
+
+    /// One of its instances came to a bad end while it was to look for a request.
+    pub fn note_stray(&self) {
+        self.held_off().until = Some(Instant::now() + STRAY);
+    }
+
+    fn held_off(&self) -> MutexGuard<'_, HeldOff> {
+        self.held_off.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Polling has cost so much CPU time.
+    pub fn charge(&self, cpu: Duration) {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.left = budget.left.saturating_sub(cpu);
+    }
+
+    fn has_budget(&self, now: Instant) -> bool {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.refill(now);
+        !budget.left.is_zero()
+    }
+}
+
+/// How much polling there may be.
+#[derive(Debug)]
+pub struct Polling {
+    /// How long an instance looks at most; zero where none does.
+    most: Duration,
+    processors: usize,
+    /// Instances that look.
+    looking: AtomicUsize,
+    /// Requests under way.
+    under_way: AtomicUsize,
+    /// CPU time that polling has taken, in nanoseconds.
+    polled: AtomicU64,
+    found: AtomicU64,
+}
+
+/// An instance that is to look for its next request, or does.
+#[derive(Debug)]
+pub struct Looking(Arc<Polling>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.looking.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub struct UnderWay(Arc<Polling>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl UnderWay {
+    /// Whether it is the only one.
+    pub fn is_alone(&self) -> bool {
+        self.0.under_way.load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Polling {
+    /// At most `most` for each instance, on a machine with so many processors, one of which is
+    /// the node's.
+    pub fn new(most: Duration, processors: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            processors,
+            looking: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            polled: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+        })
+    }
+
+    /// How long an instance looks at most.
+    pub fn most(&self) -> Duration {
+        self.most
+    }
+
+    /// A request is under way, as long as what is given is held.
+    pub fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(self.clone())
+    }
+
+    /// Whether an instance of a function should be hot, and for how long, if there is a place.
+    pub fn bound(&self, arrivals: &Arrivals) -> Option<Duration> {
+        self.bound_at(arrivals, Instant::now())
+    }
+
+    fn bound_at(&self, arrivals: &Arrivals, now: Instant) -> Option<Duration> {
+        let bound = match arrivals.is_slow() {
+            true => Duration::ZERO,
+            false => arrivals.bound().min(self.most),
+        };
+        let is_held_off = arrivals.held_off().until.is_some_and(|until| until > now);
+        let may = !bound.is_zero() && !is_held_off && arrivals.has_budget(now);
+        may.then_some(bound)
+    }
+
+    /// A place for an instance that is to be hot, as long as what is given is held: there are no more
+    /// than processors that nothing else is known to want.
+    pub fn place(self: &Arc<Self>) -> Option<Looking> {
+        let wanted = 1 + self.under_way.load(Ordering::Relaxed);
+        let places = self.processors.saturating_sub(wanted);
+        let more = |looking: usize| (looking < places).then_some(looking + 1);
+        let counted = self
+            .looking
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        counted.is_ok().then(|| Looking(self.clone()))
+    }
+
+    /// An instance of a function has looked for so long, and found a request or not.
+    pub fn charge(&self, arrivals: &Arrivals, cpu: Duration, has_found: bool) {
+        arrivals.charge(cpu);
+        self.polled.fetch_add(nanoseconds(cpu), Ordering::Relaxed);
+        self.found
+            .fetch_add(u64::from(has_found), Ordering::Relaxed);
+    }
+
+    /// What came of it.
+    pub fn stats(&self) -> PollingStats {
+        PollingStats {
+            found: self.found.load(Ordering::Relaxed),
+            cpu: Duration::from_nanos(self.polled.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Duration = Duration::from_micros(200);
+
+    fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
+        let arrivals = Arrivals::default();
+        assert_eq!(arrivals.bound(), Duration::ZERO);
+        for bound in [20, 40, 80, 80] {
+            arrivals.note(micros(60), MOST);
+            assert_eq!(arrivals.bound(), micros(bound));
+        }
+        for _ in 0..9 {
+            arrivals.note(micros(190), MOST);
+        }
+        assert_eq!(arrivals.bound(), MOST);
+        for bound in [100, 50, 25, 12, 0, 0] {
+            arrivals.note(micros(201), MOST);
+            assert_eq!(arrivals.bound().as_micros(), bound);
+        }
+        arrivals.note(micros(1), Duration::ZERO);
+        assert_eq!(arrivals.bound(), Duration::ZERO, "polling is off");
+    }
+
+    #[test]
+    fn answers_are_looked_for_while_they_are_quick_and_sometimes_again() {
+        let arrivals = Arrivals::default();
+        assert!(arrivals.is_quick(), "nothing is known");
+        arrivals.note_answer(micros(400), false);
+        assert!(arrivals.is_quick(), "that was not for long");
+        arrivals.note_answer(micros(400), true);
+        let asked = (0..2 * RETRY).filter(|_| arrivals.is_quick()).count();
+        assert_eq!(asked, 2);
+        for _ in 0..64 {
+            arrivals.note_answer(micros(5), true);
+        }
+        assert!((0..RETRY).all(|_| arrivals.is_quick()));
+    }
+
+    #[test]
+    fn a_function_polls_for_its_share_and_no_more() {
+        let (arrivals, begun) = (Arrivals::default(), Instant::now());
+        arrivals.note(micros(1), MOST);
+        let polling = Polling::new(MOST, 2);
+        assert_eq!(polling.bound(&arrivals), Some(FIRST));
+        polling.charge(&arrivals, 2 * SAVED, true);
+        assert!(!arrivals.has_budget(begun));
+        assert!(arrivals.has_budget(begun + SAVED));
+        arrivals.charge(SAVED * SHARE / 100);
+        assert!(!arrivals.has_budget(begun + SAVED));
+        let stats = PollingStats {
+            found: 1,
+            cpu: 2 * SAVED,
+        };
+        assert_eq!(polling.stats(), stats);
+    }
+
+    #[test]
+    fn a_function_that_strays_is_not_hot_for_long() {
+        let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
+        let others = Arrivals::default();
+        arrivals.note(micros(1), MOST);
+        others.note(micros(1), MOST);
+        let begun = Instant::now();
+        assert_eq!(polling.bound(&arrivals), Some(FIRST));
+        arrivals.note_stray();
+        assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
+        let later = Instant::now() + STRAY;
+        assert_eq!(polling.bound_at(&arrivals, later), Some(FIRST));
+        assert_eq!(polling.bound(&others), Some(FIRST));
+    }
+
+    #[test]
+    fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
+        let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
+        arrivals.note(micros(1), MOST);
+        for held_off in [HOLD_OFF_LEAST, 2 * HOLD_OFF_LEAST, 4 * HOLD_OFF_LEAST] {
+            let begun = Instant::now();
+            arrivals.hold_off();
+            let last = begun + held_off - Duration::from_nanos(1);
+            assert_eq!(polling.bound_at(&arrivals, last), None);
+            let now = Instant::now();
+            assert_eq!(polling.bound_at(&arrivals, now + held_off), Some(FIRST));
+        }
+        for _ in 0..16 {
+            arrivals.hold_off();
+        }
+        let now = Instant::now();
+        assert_eq!(
+            polling.bound_at(&arrivals, now + HOLD_OFF_MOST),
+            Some(FIRST)
+        );
+        arrivals.note_prompt();
+        arrivals.hold_off();
+        let now = Instant::now();
+        assert_eq!(
+            polling.bound_at(&arrivals, now + HOLD_OFF_LEAST),
+            Some(FIRST)
+        );
+    }
+
+    #[test]
+    fn there_are_no_more_than_processors_that_have_nothing_to_do() {
+        let polling = Polling::new(MOST, 3);
+        let first = polling.begin();
+        assert!(first.is_alone());
+        let second = polling.begin();
+        assert!(!first.is_alone());
+        assert!(polling.place().is_none(), "two requests, and the node");
+        drop(second);
+        let place = polling.place().unwrap();
+        assert!(polling.place().is_none());
+        drop(first);
+        let other = polling.place().unwrap();
+        assert!(polling.place().is_none());
+        drop((place, other));
+        assert!(polling.place().is_some());
+        assert!(Polling::new(MOST, 1).place().is_none());
+    }
+}

@@ -1,0 +1,211 @@
+//! Instances that look for their next request by themselves are what parked ones are, but sooner.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD};
+use faasw_pool::{PoolOptions, PoolStats};
+use http_body::Frame;
+
+use crate::support::processes::{cpu_time, shells};
+use crate::support::{Bench, arriving, bytes_of, call, slowness, whole};
+
+const REQUESTS: u32 = 600;
+
+/// Requests that are to be found by guests, where that can be.
+const FOUND: u64 = 10;
+
+/// Rounds until enough was done, and found.
+struct Rounds {
+    before: PoolStats,
+    begun: Instant,
+    done: u32,
+}
+
+impl Rounds {
+    fn of(bench: &Bench) -> Self {
+        Self {
+            before: bench.pool.stats(),
+            begun: Instant::now(),
+            done: 0,
+        }
+    }
+
+    fn next(&mut self, bench: &Bench) -> Option<u32> {
+        let found = bench.pool.stats().polling.found - self.before.polling.found;
+        let limit = Duration::from_secs(20) * slowness();
+        let goes_on = found < FOUND && can_be_hot() && self.begun.elapsed() < limit;
+        let round = self.done;
+        self.done += 1;
+        (round < REQUESTS / 2 / slowness() || goes_on).then_some(round)
+    }
+
+    /// Some requests must have been found by guests, or none where that cannot be.
+    fn end(&self, bench: &Bench) {
+        let found = bench.pool.stats().polling.found - self.before.polling.found;
+        match can_be_hot() {
+            true => assert!(found > 0, "{:?}", bench.pool.stats()),
+            false => assert_eq!(found, 0),
+        }
+        eprintln!("{found} requests of {} rounds were found", self.done - 1);
+    }
+}
+
+/// They look for as long as they may.
+pub fn often() -> PoolOptions {
+    PoolOptions {
+        poll: Duration::from_millis(10),
+        ..crate::only_instances()
+    }
+}
+
+/// Whether this host can have groups that all others come before.
+fn can_step_aside() -> bool {
+    let share = Share {
+        memory: VM_OVERHEAD,
+        processes: 1,
+        weight: 100,
+    };
+    Place::find()
+        .and_then(|place| Groups::prepare(&place, share))
+        .is_ok_and(|groups| {
+            groups.remove();
+            groups.can_step_aside().is_ok()
+        })
+}
+
+/// Whether there can be hot instances here.
+fn can_be_hot() -> bool {
+    static CAN: LazyLock<bool> = LazyLock::new(|| {
+        let processors = std::thread::available_parallelism().unwrap().get();
+        processors > 1 && can_step_aside()
+    });
+    *CAN
+}
+
+async fn text(bench: &Bench, seed: &faasw_pool::FunctionVersion, path: &str) -> String {
+    let reply = bench.pool.invoke(seed, call(path)).await.unwrap();
+    String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
+}
+
+pub async fn no_two_hot_requests_draw_the_same(bench: &Bench) {
+    let seed = crate::probe(bench).await;
+    let mut rounds = Rounds::of(bench);
+    let mut all = HashSet::new();
+    while rounds.next(bench).is_some() {
+        for line in text(bench, &seed, "/random").await.lines() {
+            assert!(all.insert(line.to_owned()), "{line} came twice");
+        }
+    }
+    rounds.end(bench);
+}
+
+pub async fn hot_instances_are_as_their_seed(bench: &Bench) {
+    let seed = crate::probe(bench).await;
+    let mut rounds = Rounds::of(bench);
+    while rounds.next(bench).is_some() {
+        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+    }
+    rounds.end(bench);
+}
+
+pub async fn bodies_pass_hot_or_cold(bench: &Bench) {
+    let seed = crate::probe(bench).await;
+    let mut rounds = Rounds::of(bench);
+    while let Some(round) = rounds.next(bench) {
+        let small = vec![b'a' + (round % 26) as u8; 1 + round as usize % 300];
+        let mut order = call("/echo");
+        order.body = whole(&small);
+        let reply = bench.pool.invoke(&seed, order).await.unwrap();
+        let echoed = bytes_of(reply.body).await.unwrap();
+        assert!(echoed.ends_with(&small), "{echoed:?}");
+        // One that comes in parts, the first of them when it runs.
+        let (client, body) = arriving();
+        let mut order = call("/echo");
+        order.body = body;
+        let sends = async {
+            for part in small.chunks(1 + small.len() / 2) {
+                let frame = Frame::data(Bytes::copy_from_slice(part));
+                client.send(Ok(frame)).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            drop(client);
+        };
+        let invokes = async {
+            let reply = bench.pool.invoke(&seed, order).await.unwrap();
+            bytes_of(reply.body).await.unwrap()
+        };
+        let ((), echoed) = tokio::join!(sends, invokes);
+        assert!(echoed.ends_with(&small), "{echoed:?}");
+    }
+    rounds.end(bench);
+}
+
+/// Until nobody of these has used any CPU time for a while.
+async fn rest(pids: &[u32]) {
+    let used = || -> Duration { pids.iter().map(|pid| cpu_time(*pid)).sum() };
+    let begun = Instant::now();
+    loop {
+        let before = used();
+        tokio::time::sleep(Duration::from_millis(100) * slowness()).await;
+        if used() == before {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10) * slowness());
+    }
+}
+
+pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
+    let seed = crate::probe(bench).await;
+    for _ in 0..3 {
+        let mut rounds = Rounds::of(bench);
+        while rounds.next(bench).is_some() {
+            assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+        }
+        rounds.end(bench);
+        let parked: Vec<_> = shells();
+        assert!(!parked.is_empty());
+        rest(&parked).await;
+        assert_eq!(shells(), parked, "none of them has ended for that");
+    }
+    // Requests that come later than anybody looks for are served all the same.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(15)).await;
+        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+    }
+}
+
+pub async fn with_every_processor_at_work_nobody_waits_for_a_hot_one(bench: &Bench) {
+    let seed = crate::probe(bench).await;
+    for _ in 0..REQUESTS / slowness() {
+        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let spinners: Vec<_> = (0..processors)
+        .map(|_| {
+            let is_over = is_over.clone();
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    // Who waits for a processor that nobody gives up waits for ever.
+    let serves = async {
+        for _ in 0..50 {
+            assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+        }
+    };
+    let limit = Duration::from_secs(20) * slowness();
+    let served = tokio::time::timeout(limit, serves).await;
+    is_over.store(true, Ordering::Relaxed);
+    for spinner in spinners {
+        spinner.join().unwrap();
+    }
+    served.unwrap();
+}
