@@ -179,9 +179,9 @@ impl NodeBuilder {
 
     /// Sets how long an instance that was brought back may look for the next request of its
     /// function by itself, with its vCPU in the guest, before it waits, 10 milliseconds at
-    /// most; not at all, unless set (200 microseconds is how long KVM lets a halted vCPU poll). Only where requests come that
-    /// fast, where a processor has nothing to do, and where the host has control groups to put it
-    /// behind everything else.
+    /// most; not at all, unless set (200 microseconds is how long KVM lets a halted vCPU poll).
+    /// Only where requests come that fast, where a processor has nothing to do, and where the host
+    /// has control groups to put it behind everything else.
     pub fn poll(mut self, most: Duration) -> Self {
         self.pool.poll = most;
         self

@@ -121,10 +121,6 @@ impl<W: Word> Owner<W> {
         self.0.change(HOT, TAKEN)
     }
 
-    fn is_offered(&self) -> bool {
-        self.0.get() == HOT
-    }
-
     /// After an offer: the node may want it again by then.
     fn is_claimed(&self) -> bool {
         matches!(self.0.get(), TAKEN | WANTED)
@@ -299,11 +295,6 @@ impl Control {
     /// word.
     pub fn claimed_at(&self) -> u64 {
         self.claimed_at_word().load(Ordering::Relaxed)
-    }
-
-    /// The node's: whether it can be claimed.
-    pub fn is_offered(&self) -> bool {
-        self.owner().is_offered()
     }
 
     /// The node's: has it, if it is offered. Now is `now` by the system's monotonic clock, in
@@ -511,9 +502,9 @@ mod tests {
         let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, FILE_BYTES).unwrap();
         let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
-        assert!(!node.is_offered() && !node.claim(1), "nothing was offered");
+        assert!(!node.claim(1), "nothing was offered");
         shell.offer();
-        assert!(node.is_offered() && !shell.is_claimed());
+        assert!(!shell.is_claimed());
         assert!(node.claim(77));
         assert!(shell.is_claimed() && shell.claimed_at() == 77);
         assert!(!node.claim(78) && !shell.take_back());

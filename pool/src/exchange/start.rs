@@ -7,8 +7,8 @@
 //! once, as long as nobody can tell: the first guest has published nothing, so it has taken nothing of the
 //! request either, and what is in its mailbox is what the other one gets.
 
+use std::hint;
 use std::task::{Context, Poll, Waker};
-use std::{hint, mem};
 
 use faasw_abi::channel::Channel;
 use faasw_abi::mailbox::GuestWords;
@@ -33,9 +33,6 @@ impl Exchange {
         self.receive_ready()?;
         if self.instance.is_claimed {
             return self.start_hot().await;
-        }
-        if mem::take(&mut self.looks) {
-            self.instance.mailbox.ask_for_end()?;
         }
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
@@ -123,7 +120,7 @@ impl Exchange {
         let untaken = self.instance.mailbox.untaken_body(Channel::INVOCATION)?;
         self.pump.begin_again(untaken);
         self.instance = instance;
-        (self.is_activated, self.was_hot) = (false, false);
+        (self.is_activated, self.was_hot, self.looks) = (false, false, false);
         self.guest = GuestWords::new_zeroed();
         self.is_over = false;
         self.timing.served = served;

@@ -136,7 +136,9 @@ impl Instance {
         let used = self.shell.cpu_time()?;
         let account = self.shell.account();
         account.close(used.saturating_sub(polled));
-        account.close(used);
+        if !polled.is_zero() {
+            account.close(used);
+        }
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Instances: shells that were forked from a snapshot, over one request or many.
 //!
 //! `settle` has one stand still and be reset behind its request, `parking` keeps it for the
-//! next, `polling` says which looks for that by itself. Knows no function: what is parked together was forked from one.
+//! next, `polling` says which looks for that by itself. Knows no function: what is parked together
+//! was forked from one.
 
 mod instance;
 mod numbers;

@@ -265,13 +265,12 @@ impl Polling {
     }
 
     fn bound_at(&self, arrivals: &Arrivals, now: Instant) -> Option<Duration> {
-        let bound = match arrivals.is_slow() {
-            true => Duration::ZERO,
-            false => arrivals.bound().min(self.most),
-        };
+        let bound = arrivals.bound().min(self.most);
+        if bound.is_zero() || arrivals.is_slow() {
+            return None;
+        }
         let is_held_off = arrivals.held_off().until.is_some_and(|until| until > now);
-        let may = !bound.is_zero() && !is_held_off && arrivals.has_budget(now);
-        may.then_some(bound)
+        (!is_held_off && arrivals.has_budget(now)).then_some(bound)
     }
 
     /// A place for an instance that is to be hot, as long as what is given is held: there are no more

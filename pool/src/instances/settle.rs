@@ -265,7 +265,7 @@ enum Find {
 
 /// Claims the instance, which looks for a request or will in a moment, for one that waits for it.
 async fn find(instance: &mut Instance, coming: &Coming) -> Find {
-    let Some(waiting) = coming.take_waiting() else {
+    let Some(mut waiting) = coming.take_waiting() else {
         return Find::Not;
     };
     let begun = Instant::now();
@@ -274,10 +274,17 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
     }
     let mut is_last = false;
     loop {
+        if waiting.is_closed() {
+            // It has gone: what is claimed has to serve somebody.
+            match coming.take_waiting() {
+                Some(next) => waiting = next,
+                None => return Find::Not,
+            }
+        }
         if let Some(effort) = instance.mailbox.claim() {
             return Find::Found(effort, waiting);
         }
-        if is_last || instance.mailbox.is_leaving() || waiting.is_closed() {
+        if is_last || instance.mailbox.is_leaving() {
             // It is told of in a moment that it is parked.
             return Find::Held(waiting, begun + WAIT_MAX);
         }

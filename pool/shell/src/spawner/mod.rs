@@ -31,8 +31,6 @@ struct Child {
     pid: Pid,
     /// Tells the cells of living children apart.
     number: u32,
-    /// Its group comes behind all others.
-    is_aside: bool,
 }
 
 /// Times that making a child took, in nanoseconds.
@@ -303,12 +301,7 @@ impl Spawner {
     fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
         match child {
             Ok((pid, took)) => {
-                self.children.push(Child {
-                    token,
-                    pid,
-                    number,
-                    is_aside: false,
-                });
+                self.children.push(Child { token, pid, number });
                 self.tell(&Spawned {
                     token,
                     pid: pid.as_raw_nonzero().get() as u64,
@@ -358,7 +351,7 @@ impl Spawner {
 
     /// Has all others come before a shell, or not any more.
     fn step_aside(&mut self, token: u64, aside: bool) {
-        let child = self.children.iter_mut().find(|child| child.token == token);
+        let child = self.children.iter().find(|child| child.token == token);
         let Some(child) = child else {
             return;
         };
@@ -366,12 +359,9 @@ impl Spawner {
             Ok(groups) => groups.step_aside(child.number, child.pid, aside),
             Err(_) => Err(Errno::NOTSUP),
         };
-        if done.is_ok() {
-            child.is_aside = aside;
-        }
         let told = SteppedAside {
             token,
-            aside: child.is_aside.into(),
+            aside: (aside && done.is_ok()).into(),
             // One that has just ended is no reason.
             refused: (aside && done.is_err_and(|errno| errno != Errno::SRCH)).into(),
         };
