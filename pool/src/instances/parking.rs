@@ -248,8 +248,13 @@ impl Drop for Parking {
 impl Coming {
     /// From now on requests know of it before it is parked: its guest looks for one, or will.
     pub fn look_out(&mut self) {
-        let wanted = self.wanted.insert(Arc::default());
-        self.parking.places().hot.push(wanted.clone());
+        let wanted = self.wanted.insert(Arc::default()).clone();
+        let mut places = self.parking.places();
+        match places.waiting.is_empty() {
+            true => places.hot.push(wanted),
+            // It came before its instance was known to look.
+            false => wanted.notify_one(),
+        }
     }
 
     /// Waits until a request wants an instance that looks for one; for ever where it does not look.

@@ -122,9 +122,10 @@ impl Arrivals {
     }
 
     /// An answer came so long after its request was there; or, of an instance that was not hot, its
-    /// function ran for so long, which counts only where that is long by itself.
+    /// function ran for so long, which counts only where that is long by itself, or what is known is.
     pub fn note_answer(&self, took: Duration, was_hot: bool) {
-        if !was_hot && took <= SLOW {
+        let about = Duration::from_nanos(self.answer.load(Ordering::Relaxed));
+        if !was_hot && took.max(about) <= SLOW {
             return;
         }
         let (took, before) = (
@@ -341,6 +342,15 @@ mod tests {
         arrivals.note_answer(micros(400), true);
         let asked = (0..2 * RETRY).filter(|_| arrivals.is_quick()).count();
         assert_eq!(asked, 2);
+        arrivals.note_answer(micros(80_000), true);
+        assert!(arrivals.is_slow() || arrivals.is_slow());
+        for _ in 0..64 {
+            arrivals.note_answer(micros(5), false);
+        }
+        assert!(
+            !arrivals.is_slow(),
+            "one that was late does not count for ever"
+        );
         for _ in 0..64 {
             arrivals.note_answer(micros(5), true);
         }
