@@ -333,6 +333,8 @@ impl Exchange {
             run,
             ..self.timing
         };
+        // It is over before its instance is to look for another.
+        drop(self.under_way);
         Retiring {
             instance: self.instance,
             version: self.version,

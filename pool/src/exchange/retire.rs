@@ -44,45 +44,57 @@ pub struct Retiring {
     pub place: Place,
 }
 
+/// What becomes of an instance.
+enum Fate {
+    /// It is brought back. Its guest looks for the next request for so long, if it is to.
+    Parked(Coming, Option<(Looking, Duration)>),
+    /// It ends, and is asked what it has used before, or not.
+    Ended { is_asked: bool },
+}
+
 /// The place that an instance has until its process is free or gone, among all of
 /// the pool and among those of its function, with what it was admitted with before.
 pub type Place = (admission::Place, Busy, Admitted);
 
 impl Retiring {
-    /// Does it in the background.
-    pub fn start(self) {
+    /// Does it in the background. What becomes of the instance is known when this returns, so
+    /// that the next request knows whom to wait for, however soon it comes.
+    pub fn start(mut self) {
         let version = self.version.clone();
+        let fate = self.fate();
         // Its futures are moved with what they hold.
         let this = Box::new(self);
         tokio::spawn(async move {
-            this.run().await;
+            // Its place is given back with the rest of it, at the end.
+            match fate {
+                Fate::Parked(coming, looking) => this.park(coming, looking).await,
+                Fate::Ended { is_asked } => Box::pin(this.end(is_asked)).await,
+            }
             // One more may be parked now, or a seed free that was in use.
             version.holding().fit();
         });
     }
 
-    async fn run(self: Box<Self>) {
-        // Its place is given back with the rest of it, at the end.
+    fn fate(&mut self) -> Fate {
         // An instance of an ancestor has become the function on its own.
         // What an instance is brought back to is read of its seed, so that has to be there.
         let is_of_function = self.instance.is_own && is_whole(&self.instance.from);
-        let coming = (self.is_good && is_of_function)
-            .then(|| self.version.parking().announce(self.instance.uses + 1))
-            .flatten();
-        let from = self.instance.from.clone();
-        let working_set = from.working_set();
         // An instance of an older set would go on missing, or fill what nobody uses;
         // and what it has of its own is what that set says.
         let is_current = self.instance.is_current();
-        let is_asked = self.is_good && is_of_function && is_current && working_set.is_wanted();
-        if !is_asked
-            && is_current
-            && let Some(coming) = coming
-        {
-            return self.park(coming).await;
+        let may_return = self.is_good && is_of_function && is_current;
+        let is_asked = may_return && self.instance.from.working_set().is_wanted();
+        let coming = (may_return && !is_asked)
+            .then(|| self.version.parking().announce(self.instance.uses + 1))
+            .flatten();
+        let Some(mut coming) = coming else {
+            return Fate::Ended { is_asked };
+        };
+        let looking = self.look_for_next();
+        if looking.is_some() {
+            coming.look_out();
         }
-        drop(coming);
-        Box::pin(self.end(is_asked)).await;
+        Fate::Parked(coming, looking)
     }
 
     /// Ends the instance when the guest stands still, and learns from it if that `is_asked`.
@@ -119,13 +131,9 @@ impl Retiring {
 
     /// Resets the instance, without waiting for the guest to stand still: the shell
     /// finds the order when it does.
-    async fn park(mut self: Box<Self>, mut coming: Coming) {
+    async fn park(mut self: Box<Self>, coming: Coming, looking: Option<(Looking, Duration)>) {
         let count_unused = self.instance.from.working_set().count_reset();
-        let looking = self.look_for_next();
         let poll = looking.as_ref().map_or(Duration::ZERO, |(_, poll)| *poll);
-        if looking.is_some() {
-            coming.look_out();
-        }
         let back = self
             .settling
             .reset(&mut self.instance, count_unused, poll, &coming)
