@@ -35,6 +35,10 @@ pub enum Mechanism {
     ImageParts,
     /// The same of code from its artifact.
     CodeParts,
+    /// Instances that look for their next request by themselves, where the node's options have that.
+    Hot,
+    /// The node's looking for the answer of one that did, instead of sleeping until it is rung for.
+    NodeLooks,
     /// The cell round each VM, and its control group: what it costs, not what it is
     /// worth. Functions that are trusted alone may run without.
     #[cfg(feature = "ablation")]
@@ -53,7 +57,7 @@ mod switches {
 
     impl Mechanism {
         /// All of them.
-        pub const ALL: [Self; 13] = [
+        pub const ALL: [Self; 15] = [
             Self::WriteSet,
             Self::ReadSet,
             Self::LargePages,
@@ -66,6 +70,8 @@ mod switches {
             Self::ImageGaps,
             Self::ImageParts,
             Self::CodeParts,
+            Self::Hot,
+            Self::NodeLooks,
             Self::Cell,
         ];
 
@@ -85,6 +91,8 @@ mod switches {
                 Self::ImageGaps => "image-gaps",
                 Self::ImageParts => "image-parts",
                 Self::CodeParts => "code-parts",
+                Self::Hot => "hot",
+                Self::NodeLooks => "node-looks",
                 Self::Cell => "cell",
             }
         }

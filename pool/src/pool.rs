@@ -396,7 +396,10 @@ impl Pool {
         let is_whole = incoming.has_ended();
         let parking = version.parking();
         let under_way = parking.polling().begin();
-        let looks = instance.is_claimed && under_way.is_alone() && parking.arrivals().is_quick();
+        let looks = instance.is_claimed
+            && under_way.is_alone()
+            && parking.arrivals().is_quick()
+            && !Mechanism::NodeLooks.is_off();
         // The shell of one that was claimed looks for its order first.
         let tells_end = !looks && (instance.is_claimed || self.is_quiet());
         instance

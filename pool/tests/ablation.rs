@@ -10,11 +10,21 @@
 
 mod support;
 
+use std::time::Duration;
+
 use faasw_pool::{FreezePolicy, Mechanism, PoolOptions, SeedInfo};
 
 use support::{Bench, call};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
+
+/// Instances look for their next request, but for what is switched off.
+fn hot_without(mechanism: Mechanism) -> PoolOptions {
+    PoolOptions {
+        poll: Duration::from_micros(200),
+        ..without(mechanism)
+    }
+}
 
 fn without(mechanism: Mechanism) -> PoolOptions {
     PoolOptions {
@@ -81,6 +91,25 @@ async fn without_its_cell_a_function_is_served(bench: &Bench) {
     );
 }
 
+/// One after the other, each answer's reader at once the next request's sender.
+async fn serve_one_after_the_other(bench: &Bench) {
+    serve(bench).await;
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    for _ in 0..100 {
+        bench.through(&seed, call("/hello")).await;
+    }
+}
+
+async fn without_hot_instances_no_request_is_found(bench: &Bench) {
+    serve_one_after_the_other(bench).await;
+    let polling = bench.pool.stats().polling;
+    assert_eq!((polling.found, polling.cpu), (0, Duration::ZERO));
+}
+
+async fn without_looking_for_answers_a_function_is_served(bench: &Bench) {
+    serve_one_after_the_other(bench).await;
+}
+
 /// What shows in times alone.
 async fn a_function_is_served(bench: &Bench) {
     serve(bench).await;
@@ -93,6 +122,8 @@ fn main() {
             without_its_write_set_a_function_is_served in without(Mechanism::WriteSet),
             without_its_read_set_a_function_is_served in without(Mechanism::ReadSet),
             without_its_cell_a_function_is_served in without(Mechanism::Cell),
+            without_hot_instances_no_request_is_found in hot_without(Mechanism::Hot),
+            without_looking_for_answers_a_function_is_served in hot_without(Mechanism::NodeLooks),
         ];
         // Those above show that they are off by what they are about.
         let only_times = [

@@ -46,7 +46,7 @@ enum By {
 }
 
 /// All groups.
-pub const GROUPS: [Group; 3] = [
+pub const GROUPS: [Group; 4] = [
     Group {
         title: "requests that parked instances serve",
         options: &[],
@@ -67,6 +67,21 @@ pub const GROUPS: [Group; 3] = [
             Row {
                 name: "cells",
                 by: By::Feature("cell"),
+            },
+        ],
+    },
+    Group {
+        title: "requests that hot instances serve",
+        options: &["--poll", "auto"],
+        connections: 1,
+        rows: &[
+            Row {
+                name: "guests that look for their requests",
+                by: By::Feature("hot"),
+            },
+            Row {
+                name: "a node that looks for the answer",
+                by: By::Feature("node-looks"),
             },
         ],
     },

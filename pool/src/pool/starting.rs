@@ -1,12 +1,12 @@
 //! How a pool starts: what takes other processes is begun first, and waited for last.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use faasw_abi::isa::Isa;
 use tokio::sync::Semaphore;
 
 use super::{COMPILATIONS, Inner, Pool};
-#[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
 use crate::doctor;
 use crate::error::StartError;
@@ -97,7 +97,11 @@ impl Starting {
             most: options.max_parked,
             max_reuse: options.max_reuse,
         };
-        let polling = Polling::new(options.poll, processors);
+        let poll = match Mechanism::Hot.is_off() {
+            true => Duration::ZERO,
+            false => options.poll,
+        };
+        let polling = Polling::new(poll, processors);
         let keeper = Keeper::start(rules, polling, stock.account());
         let tree = Tree::new(
             &stock,
