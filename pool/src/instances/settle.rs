@@ -376,3 +376,6 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
         yield_now().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 mod making;
 mod orders;
 mod queue;
+#[cfg(test)]
+mod stand_in;
 mod told;
 
 use std::io;
@@ -27,6 +29,8 @@ use tokio::time::Instant;
 
 pub use self::orders::CodePages;
 use self::orders::{code_set, fork_order, image, instead_of, put_difference};
+#[cfg(test)]
+pub use self::stand_in::StandIn;
 #[cfg(feature = "fuzzing")]
 pub use self::told::not_prepared;
 pub use self::told::{Event, Parts, Report, failure};
