@@ -51,6 +51,9 @@ pub struct PoolStats {
 pub struct PollingStats {
     /// Requests, ever, that a guest found.
     pub found: u64,
+    /// Guests, ever, that were to look for a request and did something else, or went on for too long. They
+    /// have ended.
+    pub strayed: u64,
     /// CPU time that looking has taken, as far as it is known: that of an instance counts when it is
     /// taken.
     pub cpu: Duration,

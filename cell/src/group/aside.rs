@@ -4,8 +4,12 @@
 //! cells of a process are in comes behind other cells only: against the process itself the
 //! weight of the level above counts. So a cell that is to be aside is moved to a group beside that of all
 //! cells, with the least weight that there is: 2 of 1024, which a wake of anybody else interrupts.
-//! Moving takes a grace period of RCU, 5 to 30 ms, once for each cell; after that being aside is one
+//! Moving takes a grace period of RCU, 5 to 30 ms; after that being aside is one
 //! word of the kernel's.
+//!
+//! One that is not aside any more weighs as much as a process at once, and for a moment stays where it is, in
+//! case that it is aside again soon. Then it is moved back ([`Groups::bring_home`]): in a group of its own it
+//! weighs beside all cells, which would have more than is theirs of the processors together.
 //!
 //! Not `cpu.idle`, which gives way to everything, too: a processor that runs only what is idle counts as
 //! free, so the scheduler puts whoever wakes there first of all, the very process that waits for
@@ -15,11 +19,12 @@
 //! version 2 the cell would leave the limits of its memory as well. Nor where the process is
 //! held to a quota of processors, which a guest that looks for requests would use up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -33,13 +38,26 @@ const WEIGHT: &str = "cpu.shares";
 const LEAST: &str = "2";
 /// What a thread outside of groups weighs.
 const USUAL: &str = "1024";
+/// The file that says who is in a group.
+const PROCESSES: &str = "cgroup.procs";
+
+/// How long a cell that is not aside any more stays where it is.
+const STAY: Duration = Duration::from_secs(1);
 
 /// Those that have a group of this kind.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
-    used: BTreeSet<u32>,
-    /// Whose cell has ended.
+    used: BTreeMap<u32, Out>,
+    /// Whose cell has ended, or was moved back.
     left: BTreeSet<u32>,
+}
+
+/// A cell that is not where all are.
+#[derive(Debug)]
+struct Out {
+    pid: Pid,
+    /// Since when it is not aside any more; nothing where it is.
+    back_since: Option<Instant>,
 }
 
 /// Whether cells of a process can be aside that has its groups at `place`, and if not why, for
@@ -76,6 +94,10 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
+fn as_text(pid: Pid) -> String {
+    pid.as_raw_nonzero().get().to_string()
+}
+
 fn has_quota(folder: &Path) -> bool {
     let quota = fs::read_to_string(folder.join("cpu.cfs_quota_us"));
     quota.is_ok_and(|quota| number(&quota).is_some_and(|quota| quota > 0))
@@ -91,7 +113,7 @@ impl Groups {
     }
 
     /// Has all that wants a processor come before the process `pid` of group `number`, or not any
-    /// more.
+    /// more; then [`Groups::bring_home`] moves it back.
     ///
     /// # Errors
     /// The system's, as when there is no such process; `NOTSUP` where it cannot be.
@@ -100,22 +122,30 @@ impl Groups {
         let above = self.processors().ok_or(Errno::NOTSUP)?.above.as_fd();
         let name = self.aside_name(number);
         let weight = if aside { LEAST } else { USUAL };
-        if self.aside.borrow().used.contains(&number) {
+        if let Some(out) = self.aside.borrow_mut().used.get_mut(&number) {
             let folder = open_folder(above, &*name)?;
-            return put(folder.as_fd(), WEIGHT, weight);
+            put(folder.as_fd(), WEIGHT, weight)?;
+            out.back_since = match (aside, out.back_since) {
+                (true, _) => None,
+                (false, since) => since.or_else(|| Some(Instant::now())),
+            };
+            return Ok(());
         }
         if !aside {
             return Ok(());
         }
         let folder = make_folder(above, &name)?;
-        let pid = pid.as_raw_nonzero().get().to_string();
         let moved = put(folder.as_fd(), WEIGHT, weight)
-            .and_then(|()| put(folder.as_fd(), "cgroup.procs", &pid));
+            .and_then(|()| put(folder.as_fd(), PROCESSES, &as_text(pid)));
         match moved {
             Ok(()) => {
                 let mut aside = self.aside.borrow_mut();
                 aside.left.remove(&number);
-                aside.used.insert(number);
+                let out = Out {
+                    pid,
+                    back_since: None,
+                };
+                aside.used.insert(number, out);
             }
             Err(_) => {
                 remove(above, &name);
@@ -124,11 +154,35 @@ impl Groups {
         moved
     }
 
-    /// Removes the group beside all others of a cell that has ended. One that is still in use for
-    /// a moment goes with the next, or at the end.
+    /// Moves cells back among all others that have not been aside for a second at `now`. In how long
+    /// that is to be done again, if there are more.
+    pub fn bring_home(&self, now: Instant) -> Option<Duration> {
+        let passed = |since: Instant| now.saturating_duration_since(since);
+        let is_due = |out: &Out| out.back_since.is_some_and(|since| passed(since) >= STAY);
+        let due: Vec<_> = {
+            let used = &self.aside.borrow().used;
+            let due = used.iter().filter(|(_, out)| is_due(out));
+            due.map(|(number, out)| (*number, out.pid)).collect()
+        };
+        // All at once: they share a grace period.
+        for (number, pid) in due {
+            if let Some(processors) = self.processors() {
+                let file = format!("{number}/{PROCESSES}");
+                // One that has just ended is nowhere.
+                let _ = put(processors.ours.as_fd(), &file, &as_text(pid));
+            }
+            self.remove_aside(number);
+        }
+        let used = &self.aside.borrow().used;
+        let oldest = used.values().filter_map(|out| out.back_since).min();
+        oldest.map(|since| STAY.saturating_sub(passed(since)))
+    }
+
+    /// Removes the group beside all others of a cell that has ended, or was moved back. One that is still
+    /// in use for a moment goes with the next, or at the end.
     pub(super) fn remove_aside(&self, number: u32) {
         let mut aside = self.aside.borrow_mut();
-        if aside.used.remove(&number) {
+        if aside.used.remove(&number).is_some() {
             aside.left.insert(number);
         }
         if let Some(processors) = self.processors() {
@@ -143,7 +197,7 @@ impl Groups {
     pub(super) fn remove_all_aside(&self) {
         let Aside { used, left } = std::mem::take(&mut *self.aside.borrow_mut());
         if let Some(processors) = self.processors() {
-            for number in used.union(&left).copied() {
+            for number in used.into_keys().chain(left) {
                 remove(processors.above.as_fd(), &self.aside_name(number));
             }
         }
@@ -157,3 +211,6 @@ impl Groups {
         self.hierarchies.get(PROCESSORS)
     }
 }
+
+#[cfg(test)]
+mod tests;

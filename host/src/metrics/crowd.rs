@@ -17,6 +17,7 @@ pub(super) struct Crowd {
     evicted: Counter,
     slow_connections: Counter,
     found: Counter,
+    strayed: Counter,
     polling: Counter<f64>,
 }
 
@@ -43,6 +44,11 @@ impl Crowd {
             "Requests that a microVM found which looked for the next one by itself",
             self.found.clone(),
         );
+        registry.register(
+            "polling_strayed",
+            "MicroVMs that were to look for the next request and did something else, and were ended",
+            self.strayed.clone(),
+        );
         registry.register_with_unit(
             "polling_cpu",
             "CPU time that looking for the next request has taken",
@@ -58,6 +64,7 @@ impl Crowd {
             (&self.evicted, stats.evicted),
             (&self.slow_connections, backlog.closed()),
             (&self.found, stats.polling.found),
+            (&self.strayed, stats.polling.strayed),
         ] {
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }

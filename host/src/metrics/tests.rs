@@ -74,6 +74,7 @@ fn what_is_recorded_is_in_the_text() {
         parked: 4,
         polling: PollingStats {
             found: 8,
+            strayed: 2,
             cpu: Duration::from_millis(1500),
         },
         busy: 1,
@@ -140,6 +141,7 @@ fn what_is_recorded_is_in_the_text() {
         "faasw_slow_connections_closed_total 0",
         "faasw_requests_found_total 8",
         "faasw_polling_cpu_seconds_total 1.5",
+        "faasw_polling_strayed_total 2",
         r#"faasw_memory_budget_bytes{of="seeds"} 9223372036854775807"#,
         r#"faasw_memory_budget_bytes{of="function"} 1000"#,
         r#"faasw_deployments_total{result="done"} 1"#,

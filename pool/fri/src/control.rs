@@ -21,7 +21,8 @@
 //! ```
 //!
 //! A node that wants what is not offered yet says so (from Cold or Taken to Wanted) and is told by a
-//! message when it is, instead of looking for it.
+//! message when it is, instead of looking for it. One that wants it not to be offered at all, since its
+//! shell has no processor, says that, too (to Refused): then it is parked, unless it was offered before.
 //!
 //! Neither side believes the other: a shell under attack that offers what it has not gets a request
 //! that it does not answer, which it could get all the same.
@@ -49,6 +50,7 @@ const COUNT_UNUSED: usize = 136;
 const POLL: usize = 144;
 const WALL_EPOCH: usize = 152;
 const REPORT: usize = 192;
+const OFFERED_AT: usize = REPORT + REPORT_WORDS * size_of::<u64>();
 
 /// Words of a report: those of [`Parked`] but for what was polled.
 const REPORT_WORDS: usize = 7;
@@ -58,6 +60,7 @@ const HOT: u32 = 1;
 const TAKEN: u32 = 2;
 const LEAVING: u32 = 3;
 const WANTED: u32 = 4;
+const REFUSED: u32 = 5;
 
 /// The shell has no order, and looks for one when its guest is done.
 const NONE: u32 = 0;
@@ -68,7 +71,6 @@ const ASLEEP: u32 = 2;
 trait Word {
     fn get(&self) -> u32;
     fn set(&self, value: u32);
-    fn swap(&self, value: u32) -> u32;
     /// Whether it was `from`, and so is `to` now.
     fn change(&self, from: u32, to: u32) -> bool;
 }
@@ -82,23 +84,52 @@ impl Word for &AtomicU32 {
         self.store(value, Ordering::SeqCst);
     }
 
-    fn swap(&self, value: u32) -> u32 {
-        AtomicU32::swap(self, value, Ordering::SeqCst)
-    }
-
     fn change(&self, from: u32, to: u32) -> bool {
         self.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 }
 
+/// What came of offering an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Whoever asks first may have it.
+    Made,
+    /// The same, which the node wants to be told of.
+    Wanted,
+    /// The node will not have it: it is to be parked.
+    Refused,
+}
+
 /// Whose an instance is.
 struct Owner<W>(W);
 
 impl<W: Word> Owner<W> {
-    /// Whether it was wanted.
-    fn offer(&self) -> bool {
-        self.0.swap(HOT) == WANTED
+    fn offer(&self) -> Offer {
+        loop {
+            let (before, offer) = match self.0.get() {
+                REFUSED => {
+                    // Nobody else goes on from there.
+                    self.0.set(COLD);
+                    return Offer::Refused;
+                }
+                WANTED => (WANTED, Offer::Wanted),
+                before => (before, Offer::Made),
+            };
+            if self.0.change(before, HOT) {
+                return offer;
+            }
+        }
+    }
+
+    /// Whether it will not be offered.
+    fn refuse(&self) -> bool {
+        let froms = [TAKEN, WANTED, COLD];
+        froms.into_iter().any(|from| self.0.change(from, REFUSED))
+    }
+
+    fn is_offered(&self) -> bool {
+        matches!(self.0.get(), HOT | LEAVING)
     }
 
     fn want(&self) -> bool {
@@ -121,9 +152,9 @@ impl<W: Word> Owner<W> {
         self.0.change(HOT, TAKEN)
     }
 
-    /// After an offer: the node may want it again by then.
+    /// After an offer: the node may want it again by then, or refuse it.
     fn is_claimed(&self) -> bool {
-        matches!(self.0.get(), TAKEN | WANTED)
+        matches!(self.0.get(), TAKEN | WANTED | REFUSED)
     }
 }
 
@@ -256,14 +287,37 @@ impl Control {
         }
     }
 
+    fn offered_at_word(&self) -> &AtomicU64 {
+        self.0.long_word(OFFERED_AT)
+    }
+
     fn claimed_at_word(&self) -> &AtomicU64 {
         self.0.long_word(CLAIMED_AT)
     }
 
-    /// The shell's: whoever asks first may have the instance, which is about to look for a request.
-    /// Whether the node wants to be told of that.
-    pub fn offer(&self) -> bool {
+    /// The shell's: whoever asks first may have the instance, which is about to look for a request,
+    /// unless the node will not have it. Now is `now` by the system's monotonic clock, in nanoseconds.
+    pub fn offer(&self, now: u64) -> Offer {
+        self.offered_at_word().store(now, Ordering::Relaxed);
         self.owner().offer()
+    }
+
+    /// The node's: when it was offered by the system's monotonic clock, in nanoseconds. The shell's
+    /// word.
+    pub fn offered_at(&self) -> u64 {
+        self.offered_at_word().load(Ordering::Relaxed)
+    }
+
+    /// The node's: it is not to be offered, but parked. Whether it will not be; else it is already, or
+    /// was. One that is refused when it was brought back by then will not be offered the next time.
+    pub fn refuse(&self) -> bool {
+        self.owner().refuse()
+    }
+
+    /// The node's: it was offered, and neither claimed nor parked since: its guest looks for a request, or
+    /// has in vain.
+    pub fn is_offered(&self) -> bool {
+        self.owner().is_offered()
     }
 
     /// The node's: it wants to be told when the instance is offered; not where it is already, or was.
@@ -306,212 +360,4 @@ impl Control {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use loom::sync::atomic::AtomicU32 as Modelled;
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use zerocopy::IntoBytes;
-
-    use super::*;
-
-    impl Word for Arc<Modelled> {
-        fn get(&self) -> u32 {
-            self.load(Ordering::SeqCst)
-        }
-
-        fn set(&self, value: u32) {
-            self.store(value, Ordering::SeqCst);
-        }
-
-        fn swap(&self, value: u32) -> u32 {
-            Modelled::swap(self, value, Ordering::SeqCst)
-        }
-
-        fn change(&self, from: u32, to: u32) -> bool {
-            self.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
-        }
-    }
-
-    /// Node and shell, in every order in which they can run once the instance was offered: the
-    /// request that the node has is served once, by a guest that looked or by a message, and
-    /// nobody wipes it away.
-    #[test]
-    fn exactly_one_of_them_has_it() {
-        loom::model(|| {
-            let word = Arc::new(Modelled::new(COLD));
-            let owner = Owner(word.clone());
-            owner.offer();
-            // The request in the mailbox, what a guest that polls reads, and an order.
-            let [request, go, order] = [(); 3].map(|()| Arc::new(Modelled::new(0)));
-            let shell = {
-                let (owner, request, go) = (Owner(word), request.clone(), go.clone());
-                loom::thread::spawn(move || {
-                    // The guest looks once, and rings: nobody has asked it.
-                    if go.get() == 0 && owner.take_back() {
-                        request.set(0);
-                        owner.left();
-                        return false;
-                    }
-                    assert!(owner.is_claimed());
-                    // It is let go on, and looks until it is told.
-                    while go.get() == 0 {
-                        loom::thread::yield_now();
-                    }
-                    assert_eq!(request.get(), 1);
-                    true
-                })
-            };
-            let is_claimed = owner.claim();
-            while owner.is_leaving() {
-                loom::thread::yield_now();
-            }
-            request.set(1);
-            match is_claimed {
-                true => go.set(1),
-                false => order.set(1),
-            }
-            let was_found = shell.join().unwrap();
-            assert_eq!(was_found, is_claimed);
-            assert_eq!(order.get() == 1, !was_found);
-            assert_eq!(request.get(), 1);
-        });
-    }
-
-    /// The order to bring an instance back comes once, by the word or by a message, however node and
-    /// shell run; and where it came by the word its fields are there.
-    #[test]
-    fn an_order_comes_by_one_of_both_ways() {
-        loom::model(|| {
-            let word = Arc::new(Modelled::new(NONE));
-            let [fields, message] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
-            let shell = {
-                let (order, fields, message) =
-                    (Order(word.clone()), fields.clone(), message.clone());
-                loom::thread::spawn(move || {
-                    // The guest is done: it looks, and then sleeps unless there is one.
-                    if order.take() || (!order.sleep() && order.take()) {
-                        assert_eq!(fields.load(Ordering::Relaxed), 7);
-                        assert_eq!(message.get(), 0);
-                        return true;
-                    }
-                    while message.get() == 0 {
-                        loom::thread::yield_now();
-                    }
-                    order.wake();
-                    false
-                })
-            };
-            let order = Order(word);
-            fields.store(7, Ordering::Relaxed);
-            let was_given = order.give();
-            if !was_given {
-                message.set(1);
-            }
-            assert_eq!(shell.join().unwrap(), was_given);
-            assert!(!order.is_untaken());
-        });
-    }
-
-    #[test]
-    fn orders_and_reports_arrive_as_they_were_written() {
-        let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, FILE_BYTES).unwrap();
-        let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
-        assert!(shell.take_order().is_none());
-        let order = Reset {
-            count_unused: true.into(),
-            poll_nanoseconds: 8,
-            wall_epoch_nanoseconds: 9,
-        };
-        assert!(node.order(&order) && node.has_untaken_order());
-        assert!(!shell.sleep());
-        let taken = shell.take_order().unwrap();
-        assert!(taken.count_unused.is_yes() && !node.has_untaken_order());
-        assert_eq!(
-            (taken.poll_nanoseconds, taken.wall_epoch_nanoseconds),
-            (8, 9)
-        );
-        assert!(shell.sleep());
-        assert!(!node.order(&order) && shell.take_order().is_none());
-        shell.wake();
-        assert!(node.order(&order));
-        let parked = Parked {
-            filled: 1,
-            outside: 2,
-            counted: true.into(),
-            unused: 3,
-            exits: 4,
-            page_faults: 5,
-            nanoseconds: 6,
-            polled_nanoseconds: 0,
-            is_offered: Answer::Yes,
-        };
-        shell.report(&parked);
-        assert_eq!(node.told().as_bytes(), parked.as_bytes());
-    }
-
-    /// A shell that sees late that it was claimed does not take that for anything else, whatever
-    /// the node wants by then.
-    #[test]
-    fn who_was_claimed_sees_it_however_late() {
-        loom::model(|| {
-            let word = Arc::new(Modelled::new(COLD));
-            let owner = Owner(word.clone());
-            owner.offer();
-            let node = loom::thread::spawn(move || {
-                let owner = Owner(word);
-                owner.claim() && owner.want()
-            });
-            let is_taken_back = owner.take_back();
-            if !is_taken_back {
-                assert!(owner.is_claimed());
-            }
-            assert_eq!(node.join().unwrap(), !is_taken_back);
-        });
-    }
-
-    /// A node that wants an instance gets it without looking for ever: it is claimed, or a message
-    /// says that it can be, however both run.
-    #[test]
-    fn who_wants_it_has_it_or_is_told() {
-        loom::model(|| {
-            let word = Arc::new(Modelled::new(TAKEN));
-            let message = Arc::new(Modelled::new(0));
-            let shell = {
-                let (owner, message) = (Owner(word.clone()), message.clone());
-                loom::thread::spawn(move || message.set(u32::from(owner.offer())))
-            };
-            let owner = Owner(word);
-            let mut has_it = owner.claim();
-            let is_told = !has_it && owner.want();
-            if !has_it && !is_told {
-                // It was offered between the two.
-                has_it = owner.claim();
-                assert!(has_it);
-            }
-            shell.join().unwrap();
-            assert_eq!(message.get() == 1, is_told);
-            assert!(has_it || owner.claim());
-        });
-    }
-
-    #[test]
-    fn both_sides_see_one_page() {
-        let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, FILE_BYTES).unwrap();
-        let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
-        assert!(!node.claim(1), "nothing was offered");
-        shell.offer();
-        assert!(!shell.is_claimed());
-        assert!(node.claim(77));
-        assert!(shell.is_claimed() && shell.claimed_at() == 77);
-        assert!(!node.claim(78) && !shell.take_back());
-        shell.offer();
-        assert!(shell.take_back());
-        assert!(!node.claim(79) && !shell.is_claimed() && node.is_leaving());
-        shell.left();
-        assert!(!node.claim(80) && !node.is_leaving());
-    }
-}
+mod tests;

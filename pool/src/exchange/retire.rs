@@ -138,8 +138,10 @@ impl Retiring {
             .settling
             .reset(&mut self.instance, count_unused, poll, &coming)
             .await;
-        let was_to_look = looking.is_some();
         drop(looking);
+        if self.settling.was_late() {
+            self.version.parking().arrivals().hold_off();
+        }
         match back {
             Ok(Back::Parked(effort, polled)) => {
                 self.charge(polled, false);
@@ -162,8 +164,9 @@ impl Retiring {
                 coming.hand(waiting, self.instance);
             }
             Err(error) => {
-                if was_to_look {
-                    self.version.parking().arrivals().note_stray();
+                if let Unsettled::Strayed(_) = error {
+                    let parking = self.version.parking();
+                    parking.polling().note_stray(parking.arrivals());
                     self.charge(poll, false);
                 }
                 self.failed(&error);

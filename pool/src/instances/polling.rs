@@ -34,7 +34,7 @@ const HOLD_OFF_LEAST: Duration = Duration::from_millis(5);
 /// The same where that happens again and again.
 const HOLD_OFF_MOST: Duration = Duration::from_secs(1);
 
-/// How long none of a function's is hot once one of them came to a bad end.
+/// How long none of a function's is hot once one of them strayed.
 const STRAY: Duration = Duration::from_secs(60);
 
 /// How much of that may be saved up.
@@ -171,8 +171,8 @@ impl Arrivals {
         self.held_off().next = HOLD_OFF_LEAST;
     }
 
-    /// One of its instances came to a bad end while it was to look for a request.
-    pub fn note_stray(&self) {
+    /// One of its guests was to look for a request, and did something else.
+    fn note_stray(&self) {
         self.held_off().until = Some(Instant::now() + STRAY);
     }
 
@@ -206,6 +206,7 @@ pub struct Polling {
     /// CPU time that polling has taken, in nanoseconds.
     polled: AtomicU64,
     found: AtomicU64,
+    strayed: AtomicU64,
 }
 
 /// An instance that is to look for its next request, or does.
@@ -246,6 +247,7 @@ impl Polling {
             under_way: AtomicUsize::new(0),
             polled: AtomicU64::new(0),
             found: AtomicU64::new(0),
+            strayed: AtomicU64::new(0),
         })
     }
 
@@ -294,10 +296,18 @@ impl Polling {
             .fetch_add(u64::from(has_found), Ordering::Relaxed);
     }
 
+    /// A guest of a function was to look for a request, and did something else. None of that function
+    /// is hot for a while.
+    pub fn note_stray(&self, arrivals: &Arrivals) {
+        arrivals.note_stray();
+        self.strayed.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What came of it.
     pub fn stats(&self) -> PollingStats {
         PollingStats {
             found: self.found.load(Ordering::Relaxed),
+            strayed: self.strayed.load(Ordering::Relaxed),
             cpu: Duration::from_nanos(self.polled.load(Ordering::Relaxed)),
         }
     }
@@ -370,6 +380,7 @@ mod tests {
         assert!(!arrivals.has_budget(begun + SAVED));
         let stats = PollingStats {
             found: 1,
+            strayed: 0,
             cpu: 2 * SAVED,
         };
         assert_eq!(polling.stats(), stats);
@@ -383,7 +394,8 @@ mod tests {
         others.note(micros(1), MOST);
         let begun = Instant::now();
         assert_eq!(polling.bound(&arrivals), Some(FIRST));
-        arrivals.note_stray();
+        polling.note_stray(&arrivals);
+        assert_eq!(polling.stats().strayed, 1);
         assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
         let later = Instant::now() + STRAY;
         assert_eq!(polling.bound_at(&arrivals, later), Some(FIRST));

@@ -5,6 +5,7 @@
 //! CPU time is counted, not wall time: on a busy machine a good guest may have to wait long
 //! for a processor before it can stop, and that is not its fault.
 
+use std::future::pending;
 use std::hint;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::instance::Instance;
-use super::parking::{Coming, Waiting};
+use super::parking::{Coming, Held};
 use crate::error::PlatformError;
 use crate::mailbox::RateLimit;
 use crate::shells::{Event, Reached, Report};
@@ -37,6 +38,10 @@ const LOOKS: u32 = 64;
 /// How long a request waits for it in all: about as long as a fork takes.
 const WAIT_MAX: Duration = Duration::from_millis(2);
 
+/// How long bringing an instance back may take behind everybody else who wants a processor: many
+/// times what it takes where one is free.
+const ASIDE_MAX: Duration = Duration::from_millis(5);
+
 /// What a guest has left until it stands still.
 #[derive(Debug)]
 pub struct Settling {
@@ -50,6 +55,9 @@ pub struct Settling {
     /// What it had used when that was last looked at.
     used: Duration,
     is_still: bool,
+    /// Its shell has said that it stands still.
+    is_told: bool,
+    was_late: bool,
 }
 
 /// How an instance that was brought back goes on.
@@ -58,7 +66,7 @@ pub enum Back {
     /// It waits for an order. Its guest has looked for the next request for so long, in vain.
     Parked(Effort, Duration),
     /// Its guest has looked for so long, and was claimed for this one.
-    Found(Effort, Duration, Waiting),
+    Found(Effort, Duration, Held),
 }
 
 /// Why an instance came to no good end.
@@ -67,6 +75,9 @@ pub enum Unsettled {
     /// Its guest went on instead.
     #[error("it went on after it had said that it was done")]
     WentOn,
+    /// Its guest was to look for its next request, and did something else.
+    #[error("it strayed: {0}")]
+    Strayed(String),
     /// Anything else.
     #[error(transparent)]
     Failed(#[from] PlatformError),
@@ -83,6 +94,8 @@ impl Settling {
             due: Instant::now() + STOP_TIMEOUT,
             used: Duration::ZERO,
             is_still,
+            is_told: is_still,
+            was_late: false,
         }
     }
 
@@ -109,9 +122,9 @@ impl Settling {
                 instance.note_reset(polled)?;
                 Ok(back)
             }
-            Back::Found(effort, _, waiting) => {
-                let took = effort.reset.map_or(Duration::ZERO, |reset| reset.took);
-                let looked = ordered.elapsed().saturating_sub(took).min(poll);
+            Back::Found(effort, looked, waiting) => {
+                // No more than it may, nor than there was time for.
+                let looked = looked.min(poll).min(ordered.elapsed());
                 instance.note_claimed(looked)?;
                 Ok(Back::Found(effort, looked, waiting))
             }
@@ -130,12 +143,16 @@ impl Settling {
         let was_given = instance.is_claimed && instance.mailbox.order(&order);
         let mut is_ordered = was_given;
         // A request that waits for what is not offered yet, and until when.
-        let mut held: Option<(Waiting, Instant)> = None;
+        let mut held: Option<(Held, Instant)> = None;
+        let mut aside_due = instance
+            .shell
+            .may_be_aside()
+            .then(|| Instant::now() + ASIDE_MAX);
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
-            let due = held
-                .as_ref()
-                .map_or(deadline, |(_, due)| deadline.min(*due));
+            let held_due = held.as_ref().map(|(_, due)| *due);
+            let due = [held_due, aside_due].into_iter().flatten();
+            let due = due.fold(deadline, Instant::min);
             let news = async {
                 if !is_ordered {
                     instance.shell.order_reset(&order).await?;
@@ -147,52 +164,99 @@ impl Settling {
             tokio::select! {
                 biased;
                 news = news => match news? {
+                    Some(Reached::Stopped) => self.note_told()?,
                     Some(Reached::Parked(effort, polled)) => {
-                        if let Some((waiting, _)) = held {
-                            coming.give_back(waiting);
+                        if let Some((held, _)) = held {
+                            coming.give_back(held);
                         }
                         return Ok(Back::Parked(effort, polled.min(poll)));
                     }
                     Some(Reached::Offered) => {
                         instance.mailbox.note_told_of()?;
-                        if let Some((waiting, _)) = held.take() {
-                            coming.give_back(waiting);
+                        if let Some((held, _)) = held.take() {
+                            coming.give_back(held);
                         }
                         found = find(instance, coming).await;
+                    }
+                    Some(Reached::Failed { why, by_guest }) => {
+                        return Err(match by_guest && instance.mailbox.is_offered() {
+                            true => Unsettled::Strayed(why),
+                            false => PlatformError::ShellEnded(why).into(),
+                        });
                     }
                     None => self.rate_limit.count_ring(),
                 },
                 () = coming.wanted() => found = find(instance, coming).await,
+                () = gone(&mut held) => {
+                    held = None;
+                    found = find(instance, coming).await;
+                }
                 () = sleep_until(due) => {
-                    if due < deadline {
+                    let now = Instant::now();
+                    if held_due.is_some_and(|due| due <= now) {
                         // It goes elsewhere.
                         held = None;
-                        continue;
-                    }
-                    // A shell takes no order while its guest runs.
-                    let is_untaken = match was_given {
-                        true => instance.mailbox.has_untaken_order(),
-                        false => instance.shell.has_untaken_order()?,
-                    };
-                    let is_still = is_ordered && !is_untaken;
-                    match is_still {
-                        true => self.note_reset_begun()?,
-                        false => self.goes_on(instance)?,
+                    } else if aside_due.is_some_and(|due| due <= now) {
+                        aside_due = self.hurry(instance, poll).map(|left| now + left);
+                    } else {
+                        // A shell takes no order while its guest runs.
+                        let is_untaken = match was_given {
+                            true => instance.mailbox.has_untaken_order(),
+                            false => instance.shell.has_untaken_order()?,
+                        };
+                        let is_still = is_ordered && !is_untaken;
+                        match is_still {
+                            true => self.note_reset_begun()?,
+                            false => self.goes_on(instance)?,
+                        }
                     }
                 }
             }
             match found {
                 Find::Not => {}
                 Find::Held(waiting, due) => held = Some((waiting, due)),
-                Find::Found(effort, waiting) => {
+                Find::Found(effort, looked, waiting) => {
                     if !was_given {
                         // It may have rung before the order came.
                         instance.shell.forget_ring()?;
                     }
-                    return Ok(Back::Found(effort, Duration::ZERO, waiting));
+                    return Ok(Back::Found(effort, looked, waiting));
                 }
             }
         }
+    }
+
+    /// Its shell says that it stands still, which may cross the order; a second time it says nothing new.
+    fn note_told(&mut self) -> Result<(), PlatformError> {
+        match std::mem::replace(&mut self.is_told, true) {
+            false => Ok(()),
+            true => {
+                let what = "the shell said twice that its guest stands still".to_owned();
+                Err(PlatformError::Protocol(what))
+            }
+        }
+    }
+
+    /// Has an instance that everybody else comes before, and that is not back yet, take turns with them;
+    /// it is parked then, since whose guest looks for a request is to be in nobody's way. Where it looks
+    /// already: for how long it still may, before that is to be done.
+    fn hurry(&mut self, instance: &Instance, poll: Duration) -> Option<Duration> {
+        let looked = match poll.is_zero() {
+            true => None,
+            false => instance.mailbox.refuse(),
+        };
+        let left = looked.and_then(|looked| poll.checked_sub(looked));
+        let left = left.filter(|left| !left.is_zero());
+        if left.is_none() {
+            instance.shell.step_aside(false);
+            self.was_late = true;
+        }
+        left
+    }
+
+    /// Whether bringing it back took so long behind everybody else that all processors are wanted.
+    pub fn was_late(&self) -> bool {
+        self.was_late
     }
 
     /// Waits until the guest stands still.
@@ -253,14 +317,23 @@ impl Settling {
     }
 }
 
+/// Waits until a request that waits for an instance has gone; for ever where there is none.
+async fn gone(held: &mut Option<(Held, Instant)>) {
+    match held {
+        Some((held, _)) => held.gone().await,
+        None => pending().await,
+    }
+}
+
 /// What comes of looking for an instance that will look for a request.
 enum Find {
     /// Nobody wants it any more.
     Not,
     /// This request waits for it until then; it will be told of.
-    Held(Waiting, Instant),
-    /// It was claimed for this request; what bringing it back took.
-    Found(Effort, Waiting),
+    Held(Held, Instant),
+    /// It was claimed for this request; what bringing it back took, and for how long its guest has looked, by
+    /// the shell's word.
+    Found(Effort, Duration, Held),
 }
 
 /// Claims the instance, which looks for a request or will in a moment, for one that waits for it.
@@ -281,8 +354,8 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
                 None => return Find::Not,
             }
         }
-        if let Some(effort) = instance.mailbox.claim() {
-            return Find::Found(effort, waiting);
+        if let Some((effort, looked)) = instance.mailbox.claim() {
+            return Find::Found(effort, looked, waiting);
         }
         if is_last || instance.mailbox.is_leaving() {
             // It is told of in a moment that it is parked.
@@ -303,3 +376,6 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
         yield_now().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

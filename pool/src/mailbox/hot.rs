@@ -8,6 +8,7 @@
 
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use faasw_abi::channel::ChannelWords;
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, WORDS};
@@ -71,11 +72,31 @@ impl Mailbox {
     }
 
     /// Takes the instance, if its guest looks for a request: that has to come soon. What bringing it
-    /// back took.
-    pub fn claim(&self) -> Option<Effort> {
+    /// back took, and for how long it has looked, by the shell's word.
+    pub fn claim(&self) -> Option<(Effort, Duration)> {
         let control = &self.mapped.as_ref()?.control;
-        let is_claimed = control.claim(monotonic_nanoseconds());
-        is_claimed.then(|| control.told().into())
+        let now = monotonic_nanoseconds();
+        control.claim(now).then(|| {
+            let looked = now.saturating_sub(control.offered_at());
+            (control.told().into(), Duration::from_nanos(looked))
+        })
+    }
+
+    /// Has the instance be parked instead of looking for a request. If it looks for one already: for how
+    /// long, by the shell's word.
+    pub fn refuse(&self) -> Option<Duration> {
+        let control = &self.mapped.as_ref()?.control;
+        let is_looking = !control.refuse() && control.is_offered() && !control.is_leaving();
+        is_looking.then(|| {
+            let looked = monotonic_nanoseconds().saturating_sub(control.offered_at());
+            Duration::from_nanos(looked)
+        })
+    }
+
+    /// Whether it was offered, and not claimed: its guest looks for a request, or has in vain.
+    pub fn is_offered(&self) -> bool {
+        let mapped = self.mapped.as_ref();
+        mapped.is_some_and(|mapped| mapped.control.is_offered())
     }
 
     /// Wants to be told when it can be claimed; not where it can be, or could.

@@ -26,6 +26,8 @@ pub use self::launcher::Launcher;
 pub use self::process::Exit;
 #[cfg(feature = "measuring")]
 pub use self::shell::Parts;
+#[cfg(test)]
+pub use self::shell::StandIn;
 pub use self::shell::{CodePages, Event, Reached, Report, Shell};
 #[cfg(feature = "fuzzing")]
 pub use self::shell::{failure, not_prepared};

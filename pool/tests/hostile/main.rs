@@ -5,7 +5,8 @@
 //! process or descriptor stays, and memory does not grow.
 //!
 //! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
-//! - `lies`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does.
+//! - `lies`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does; `strays`: where it is to
+//!   look for its next request by itself.
 //! - `chance`: all of that at random. `FAASW_TEST_SEED` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
 //!
@@ -30,6 +31,7 @@ mod memory;
 mod rings;
 mod script;
 mod storms;
+mod strays;
 #[path = "../support/mod.rs"]
 mod support;
 mod waits;
@@ -56,6 +58,11 @@ use memory::{
 use rings::{a_guest_that_goes_on_after_its_end_is_ended, every_ring_out_of_order_ends_the_guest};
 use script::Script;
 use storms::{a_storm_of_log_costs_the_node_little, a_storm_of_progress_costs_the_node_little};
+use strays::{
+    a_guest_that_strays_ends_and_its_function_alone_is_not_hot,
+    what_a_guest_writes_before_its_request_is_gone_or_its_own,
+};
+use support::aside::can_be_hot;
 use support::processes::{descriptors, descriptors_of_a_shell, shells};
 use support::{Bench, bytes_of, call, slowness, whole};
 use waits::{
@@ -187,9 +194,27 @@ fn options() -> PoolOptions {
     }
 }
 
+/// Guests look for requests for as long as they may.
+fn hot() -> PoolOptions {
+    PoolOptions {
+        poll: Duration::from_millis(10),
+        ..support::usual()
+    }
+}
+
 fn main() {
     support::main(|skip| {
-        trials![skip;
+        let never_hot = !can_be_hot();
+        if never_hot {
+            eprintln!(
+                "WITHOUT GROUPS TO STEP ASIDE: tests of guests that look for requests are ignored."
+            );
+        }
+        let mut all = trials![skip || never_hot;
+            a_guest_that_strays_ends_and_its_function_alone_is_not_hot in hot(),
+            what_a_guest_writes_before_its_request_is_gone_or_its_own in hot(),
+        ];
+        all.extend(trials![skip;
             every_lie_in_the_mailbox_is_refused,
             no_more_of_a_request_is_read_than_was_written,
             a_response_that_was_ended_cannot_go_on,
@@ -211,6 +236,7 @@ fn main() {
             what_fails_or_is_left_behind_is_charged_too,
             by_chance_at_rest,
             by_chance_while_the_node_reads,
-        ]
+        ]);
+        all
     });
 }

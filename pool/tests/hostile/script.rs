@@ -226,6 +226,17 @@ impl Script {
         self.step(Op::Again, own + 24, step, count)
     }
 
+    /// The same behind so many steps of another: where it goes on at a step, that is its own.
+    pub fn moved(&self, by: u64) -> Self {
+        let mut moved = self.clone();
+        for [op, _, step, _] in &mut moved.steps {
+            if [Op::Jump as u64, Op::Again as u64].contains(op) {
+                *step += by;
+            }
+        }
+        moved
+    }
+
     pub fn then(mut self, other: Self) -> Self {
         self.steps.extend(other.steps);
         self

@@ -1,15 +1,15 @@
 //! Instances that look for their next request by themselves are what parked ones are, but sooner.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD};
 use faasw_pool::{PoolOptions, PoolStats};
 use http_body::Frame;
 
+use crate::support::aside::can_be_hot;
 use crate::support::processes::{cpu_time, shells};
 use crate::support::{Bench, arriving, bytes_of, call, slowness, whole};
 
@@ -60,30 +60,6 @@ pub fn often() -> PoolOptions {
         poll: Duration::from_millis(10),
         ..crate::only_instances()
     }
-}
-
-/// Whether this host can have groups that all others come before.
-fn can_step_aside() -> bool {
-    let share = Share {
-        memory: VM_OVERHEAD,
-        processes: 1,
-        weight: 100,
-    };
-    Place::find()
-        .and_then(|place| Groups::prepare(&place, share))
-        .is_ok_and(|groups| {
-            groups.remove();
-            groups.can_step_aside().is_ok()
-        })
-}
-
-/// Whether there can be hot instances here.
-fn can_be_hot() -> bool {
-    static CAN: LazyLock<bool> = LazyLock::new(|| {
-        let processors = std::thread::available_parallelism().unwrap().get();
-        processors > 1 && can_step_aside()
-    });
-    *CAN
 }
 
 async fn text(bench: &Bench, seed: &faasw_pool::FunctionVersion, path: &str) -> String {

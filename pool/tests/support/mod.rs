@@ -2,6 +2,7 @@
 //! the rule that without KVM nothing passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod aside;
 pub mod processes;
 pub mod random;
 

@@ -12,11 +12,11 @@
 use std::time::{Duration, Instant};
 
 use faasw_abi::doorbell::Doorbell;
-use faasw_fri::control::Control;
+use faasw_fri::control::{Control, Offer};
 use faasw_fri::messages::{Activate, Failure, Parked, Reset};
 
 use super::{End, Shell};
-use crate::vm::Stop;
+use crate::vm::{Stop, clock};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Most time that a guest may be told to look for a request.
@@ -32,7 +32,7 @@ const OVERTIME: Duration = Duration::from_millis(5);
 
 impl Shell<'_> {
     /// Offers the instance, which was brought back as `parked` says, to the node, where the order to do
-    /// so says so; whether it did.
+    /// so says so, and the node will still have it; whether it did.
     pub(super) fn offer(&mut self, order: &Reset, parked: &Parked) -> Result<bool, End> {
         if order.poll_nanoseconds == 0 {
             return Ok(false);
@@ -47,21 +47,21 @@ impl Shell<'_> {
         // One of before has nothing to say of this wait.
         alarm.has_rung();
         self.offered_at = own_cpu_time();
-        let is_wanted = match instance.mailbox.control(&mut self.vm.arena) {
+        let offer = match instance.mailbox.control(&mut self.vm.arena) {
             Ok(control) => {
                 control.wake();
                 control.report(parked);
-                control.offer()
+                control.offer(clock::monotonic())
             }
             Err(errno) => return Err(self.fail_system(Failure::Reset, errno)),
         };
-        if is_wanted {
+        if offer == Offer::Wanted {
             self.tell(&Parked {
                 is_offered: true.into(),
                 ..*parked
             })?;
         }
-        Ok(true)
+        Ok(offer != Offer::Refused)
     }
 
     /// Lets the guest look for its next request, if it was offered, as `parked` says. Why it stopped,

@@ -5,6 +5,7 @@ pub mod maker;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Instant;
 
 use faasw_cell::filter::Rule;
 use faasw_cell::group::{self, Group, Groups, Version};
@@ -14,7 +15,7 @@ use faasw_fri::messages::{
     SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -81,7 +82,10 @@ pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
             PollFd::new(&spawner.node, PollFlags::IN),
             PollFd::new(&ended, PollFlags::IN),
         ];
-        match poll(&mut events, None) {
+        let groups = spawner.maker.groups.as_ref().ok();
+        let rest = groups.and_then(|groups| groups.bring_home(Instant::now()));
+        let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
+        match poll(&mut events, rest.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -3,6 +3,8 @@
 mod making;
 mod orders;
 mod queue;
+#[cfg(test)]
+mod stand_in;
 mod told;
 
 use std::io;
@@ -27,10 +29,12 @@ use tokio::time::Instant;
 
 pub use self::orders::CodePages;
 use self::orders::{code_set, fork_order, image, instead_of, put_difference};
+#[cfg(test)]
+pub use self::stand_in::StandIn;
 #[cfg(feature = "fuzzing")]
 pub use self::told::not_prepared;
-use self::told::protocol;
 pub use self::told::{Event, Parts, Report, failure};
+use self::told::{is_by_guest, protocol};
 use super::account::Account;
 use super::process::Process;
 use super::progress::Progress;
@@ -293,35 +297,35 @@ impl Shell {
         self.process.may_be_aside()
     }
 
-    /// Waits for the instance to be brought back, which says what that took, and for how long its guest
-    /// has looked for a request in vain; or for a
+    /// Waits for what comes of an instance that is brought back; or for a
     /// ring of a guest that still runs, which says nothing, and is not heard before
-    /// `until`. May be dropped at any point without losing anything.
+    /// `until`. Each thing that the shell says counts: it could say some of them without end. May be
+    /// dropped at any point without losing anything.
     ///
     /// # Errors
-    /// When it cannot be brought back; the shell has ended then.
+    /// When the shell has ended without a word, or says what makes no sense.
     pub async fn reset_news(
         &mut self,
         until: Option<Instant>,
     ) -> Result<Option<Reached>, PlatformError> {
-        loop {
-            let Some(packet) = self.packet_while_resting(until).await? else {
-                return Ok(None);
-            };
-            match packet.kind() {
-                Some(Kind::Failed) => return Err(PlatformError::ShellEnded(failure(&packet))),
-                // It stopped before the order came.
-                Some(Kind::Rang) => {}
-                _ => {
-                    let parked: Parked = packet.message().map_err(protocol)?;
-                    let polled = Duration::from_nanos(parked.polled_nanoseconds);
-                    return Ok(Some(match parked.is_offered.is_yes() {
-                        true => Reached::Offered,
-                        false => Reached::Parked(parked.into(), polled),
-                    }));
+        let Some(packet) = self.packet_while_resting(until).await? else {
+            return Ok(None);
+        };
+        Ok(Some(match packet.kind() {
+            Some(Kind::Failed) => Reached::Failed {
+                why: failure(&packet),
+                by_guest: is_by_guest(&packet),
+            },
+            Some(Kind::Rang) => Reached::Stopped,
+            _ => {
+                let parked: Parked = packet.message().map_err(protocol)?;
+                let polled = Duration::from_nanos(parked.polled_nanoseconds);
+                match parked.is_offered.is_yes() {
+                    true => Reached::Offered,
+                    false => Reached::Parked(parked.into(), polled),
                 }
             }
-        }
+        }))
     }
 
     /// Takes the ring with which the guest's last run ended, if that was sent and not heard: of an
@@ -470,10 +474,15 @@ impl Shell {
 /// What becomes of an instance that is brought back.
 #[derive(Debug)]
 pub enum Reached {
+    /// Its guest had stopped before the order came.
+    Stopped,
     /// It can be claimed, if its guest looks for a request still.
     Offered,
     /// It is parked: what that took, and for how long its guest has looked for a request in vain.
     Parked(Effort, Duration),
+    /// It cannot be brought back, and its shell has ended; whether its guest did something that no guest
+    /// of ours does.
+    Failed { why: String, by_guest: bool },
 }
 
 /// Whether an error of a socket says that the other side has ended.

@@ -117,6 +117,27 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
     }
 }
 
+/// Whether a [`Failed`] packet says that the guest did something that no guest of ours does; not
+/// what the system has refused its shell.
+pub fn is_by_guest(packet: &Packet) -> bool {
+    let failed: Result<Failed, _> = packet.message();
+    failed.is_ok_and(|failed| match failed.failure {
+        Failure::Exit
+        | Failure::Shutdown
+        | Failure::Broken
+        | Failure::Changed
+        | Failure::Strayed => true,
+        Failure::Create
+        | Failure::Fork
+        | Failure::Run
+        | Failure::Message
+        | Failure::Reset
+        | Failure::Cell
+        | Failure::Preset
+        | Failure::Seal => false,
+    })
+}
+
 /// What a [`Failed`] packet means, in words.
 pub fn failure(packet: &Packet) -> String {
     let Ok(Failed {

@@ -7,14 +7,18 @@
 //! Zygotes of Catalyzer §4.2, with clean state). A request that comes while an
 //! instance is being reset waits for that one: it takes a tenth of a fork.
 
+mod coming;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use faasw_abi::memory_map::RAM_MAX;
 use tokio::sync::{Notify, oneshot};
 
+pub use self::coming::{Coming, Held};
 use super::instance::Instance;
 use super::polling::{Arrivals, Polling};
 use crate::memory::{Memory, SHORT};
@@ -53,7 +57,9 @@ struct Places {
     /// Instances that are being reset.
     coming: usize,
     /// Requests that wait for one of those.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<oneshot::Sender<Instance>>,
+    /// Requests that one of those has taken already, and will be handed to.
+    held: usize,
     /// Those of them whose guests look for a request, or will: each is told when there is one.
     hot: Vec<Arc<Notify>>,
     /// An instance is being made because one was waited for.
@@ -66,6 +72,13 @@ struct Parked {
     rest: Rest,
 }
 
+impl Places {
+    /// Requests that have one of those that are being reset to wait for.
+    fn wanted(&self) -> usize {
+        self.waiting.len() + self.held
+    }
+}
+
 /// How an instance is parked.
 #[derive(Clone, Copy, Debug)]
 pub struct Rest {
@@ -73,16 +86,6 @@ pub struct Rest {
     pub since: Instant,
     /// Bytes of its private pages, as its shell told them.
     pub bytes: u64,
-}
-
-/// A request that waits for an instance.
-pub type Waiting = oneshot::Sender<Instance>;
-
-/// An instance that will be parked, or not.
-#[derive(Debug)]
-pub struct Coming {
-    parking: Arc<Parking>,
-    wanted: Option<Arc<Notify>>,
 }
 
 /// The right to make one more instance.
@@ -143,7 +146,7 @@ impl Parking {
         self.arrivals.note(Duration::ZERO, self.polling().most());
         let mut places = self.places();
         places.waiting.retain(|waiting| !waiting.is_closed());
-        if places.coming <= places.waiting.len() {
+        if places.coming <= places.wanted() {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
@@ -242,102 +245,6 @@ impl Drop for Parking {
     fn drop(&mut self) {
         let parked = self.places().parked.len();
         self.keeper.count.fetch_sub(parked, Ordering::Relaxed);
-    }
-}
-
-impl Coming {
-    /// From now on requests know of it before it is parked: its guest looks for one, or will.
-    pub fn look_out(&mut self) {
-        let wanted = self.wanted.insert(Arc::default()).clone();
-        let mut places = self.parking.places();
-        match places.waiting.is_empty() {
-            true => places.hot.push(wanted),
-            // It came before its instance was known to look.
-            false => wanted.notify_one(),
-        }
-    }
-
-    /// Waits until a request wants an instance that looks for one; for ever where it does not look.
-    pub async fn wanted(&self) {
-        match &self.wanted {
-            Some(wanted) => wanted.notified().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// The request that waits longest for an instance. If there is none, the next one is told of
-    /// again.
-    pub fn take_waiting(&self) -> Option<Waiting> {
-        let mut places = self.parking.places();
-        while let Some(waiting) = places.waiting.pop_front() {
-            if !waiting.is_closed() {
-                return Some(waiting);
-            }
-        }
-        places.hot.extend(self.wanted.clone());
-        None
-    }
-
-    /// It waits on.
-    pub fn give_back(&self, waiting: Waiting) {
-        self.parking.places().waiting.push_front(waiting);
-    }
-
-    /// Hands an instance to a request that was taken. Where that has gone meanwhile it ends: it has
-    /// been claimed.
-    pub fn hand(self, waiting: Waiting, instance: Instance) {
-        drop(self);
-        drop(waiting.send(instance));
-    }
-
-    /// Parks an instance that has `bytes` of private pages, and has looked for a request for so
-    /// long as `polled`; or hands it to who waits for one.
-    pub fn park(self, mut instance: Instance, bytes: u64, polled: Duration) {
-        let keeper = &self.parking.keeper;
-        let parked_before;
-        {
-            let mut places = self.parking.places();
-            while let Some(waiting) = places.waiting.pop_front() {
-                match waiting.send(instance) {
-                    Ok(()) => return,
-                    Err(unwanted) => instance = unwanted,
-                }
-            }
-            if keeper.stopped.load(Ordering::Acquire) {
-                return;
-            }
-            // Before anybody can take it and count it out.
-            parked_before = keeper.count.fetch_add(1, Ordering::Relaxed);
-            // A shell's word, of no more than a guest's memory.
-            let bytes = bytes.min(RAM_MAX);
-            let now = Instant::now();
-            places.bytes += bytes;
-            places.parked.push_back(Parked {
-                instance,
-                rest: Rest {
-                    since: now.checked_sub(polled).unwrap_or(now),
-                    bytes,
-                },
-            });
-        }
-        if parked_before >= keeper.rules.most {
-            keeper.end_oldest();
-        }
-        keeper.begun.notify_one();
-    }
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        let mut places = self.parking.places();
-        places.coming -= 1;
-        if let Some(wanted) = &self.wanted {
-            places.hot.retain(|other| !Arc::ptr_eq(other, wanted));
-        }
-        // Whoever waits for what does not come is told so.
-        while places.waiting.len() > places.coming {
-            places.waiting.pop_back();
-        }
     }
 }
 

@@ -1,0 +1,238 @@
+//! Node and shell at one page, in every order in which they can run.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::AtomicU32 as Modelled;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use zerocopy::IntoBytes;
+
+use super::*;
+
+impl Word for Arc<Modelled> {
+    fn get(&self) -> u32 {
+        self.load(Ordering::SeqCst)
+    }
+
+    fn set(&self, value: u32) {
+        self.store(value, Ordering::SeqCst);
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+/// Node and shell, in every order in which they can run once the instance was offered: the
+/// request that the node has is served once, by a guest that looked or by a message, and
+/// nobody wipes it away.
+#[test]
+fn exactly_one_of_them_has_it() {
+    loom::model(|| {
+        let word = Arc::new(Modelled::new(COLD));
+        let owner = Owner(word.clone());
+        owner.offer();
+        // The request in the mailbox, what a guest that polls reads, and an order.
+        let [request, go, order] = [(); 3].map(|()| Arc::new(Modelled::new(0)));
+        let shell = {
+            let (owner, request, go) = (Owner(word), request.clone(), go.clone());
+            loom::thread::spawn(move || {
+                // The guest looks once, and rings: nobody has asked it.
+                if go.get() == 0 && owner.take_back() {
+                    request.set(0);
+                    owner.left();
+                    return false;
+                }
+                assert!(owner.is_claimed());
+                // It is let go on, and looks until it is told.
+                while go.get() == 0 {
+                    loom::thread::yield_now();
+                }
+                assert_eq!(request.get(), 1);
+                true
+            })
+        };
+        let is_claimed = owner.claim();
+        while owner.is_leaving() {
+            loom::thread::yield_now();
+        }
+        request.set(1);
+        match is_claimed {
+            true => go.set(1),
+            false => order.set(1),
+        }
+        let was_found = shell.join().unwrap();
+        assert_eq!(was_found, is_claimed);
+        assert_eq!(order.get() == 1, !was_found);
+        assert_eq!(request.get(), 1);
+    });
+}
+
+/// The order to bring an instance back comes once, by the word or by a message, however node and
+/// shell run; and where it came by the word its fields are there.
+#[test]
+fn an_order_comes_by_one_of_both_ways() {
+    loom::model(|| {
+        let word = Arc::new(Modelled::new(NONE));
+        let [fields, message] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
+        let shell = {
+            let (order, fields, message) = (Order(word.clone()), fields.clone(), message.clone());
+            loom::thread::spawn(move || {
+                // The guest is done: it looks, and then sleeps unless there is one.
+                if order.take() || (!order.sleep() && order.take()) {
+                    assert_eq!(fields.load(Ordering::Relaxed), 7);
+                    assert_eq!(message.get(), 0);
+                    return true;
+                }
+                while message.get() == 0 {
+                    loom::thread::yield_now();
+                }
+                order.wake();
+                false
+            })
+        };
+        let order = Order(word);
+        fields.store(7, Ordering::Relaxed);
+        let was_given = order.give();
+        if !was_given {
+            message.set(1);
+        }
+        assert_eq!(shell.join().unwrap(), was_given);
+        assert!(!order.is_untaken());
+    });
+}
+
+#[test]
+fn orders_and_reports_arrive_as_they_were_written() {
+    let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, FILE_BYTES).unwrap();
+    let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
+    assert!(shell.take_order().is_none());
+    let order = Reset {
+        count_unused: true.into(),
+        poll_nanoseconds: 8,
+        wall_epoch_nanoseconds: 9,
+    };
+    assert!(node.order(&order) && node.has_untaken_order());
+    assert!(!shell.sleep());
+    let taken = shell.take_order().unwrap();
+    assert!(taken.count_unused.is_yes() && !node.has_untaken_order());
+    assert_eq!(
+        (taken.poll_nanoseconds, taken.wall_epoch_nanoseconds),
+        (8, 9)
+    );
+    assert!(shell.sleep());
+    assert!(!node.order(&order) && shell.take_order().is_none());
+    shell.wake();
+    assert!(node.order(&order));
+    let parked = Parked {
+        filled: 1,
+        outside: 2,
+        counted: true.into(),
+        unused: 3,
+        exits: 4,
+        page_faults: 5,
+        nanoseconds: 6,
+        polled_nanoseconds: 0,
+        is_offered: Answer::Yes,
+    };
+    shell.report(&parked);
+    assert_eq!(node.told().as_bytes(), parked.as_bytes());
+}
+
+/// A shell that sees late that it was claimed does not take that for anything else, whatever
+/// the node wants or refuses by then.
+#[test]
+fn who_was_claimed_sees_it_however_late() {
+    loom::model(|| {
+        let word = Arc::new(Modelled::new(COLD));
+        let owner = Owner(word.clone());
+        owner.offer();
+        let node = loom::thread::spawn(move || {
+            let owner = Owner(word);
+            owner.claim() && owner.want() && owner.refuse()
+        });
+        let is_taken_back = owner.take_back();
+        if !is_taken_back {
+            assert!(owner.is_claimed());
+        }
+        assert_eq!(node.join().unwrap(), !is_taken_back);
+    });
+}
+
+/// A node that wants an instance gets it without looking for ever: it is claimed, or a message
+/// says that it can be, however both run.
+#[test]
+fn who_wants_it_has_it_or_is_told() {
+    loom::model(|| {
+        let word = Arc::new(Modelled::new(TAKEN));
+        let message = Arc::new(Modelled::new(0));
+        let shell = {
+            let (owner, message) = (Owner(word.clone()), message.clone());
+            loom::thread::spawn(move || {
+                let is_wanted = owner.offer() == Offer::Wanted;
+                message.set(u32::from(is_wanted));
+            })
+        };
+        let owner = Owner(word);
+        let mut has_it = owner.claim();
+        let is_told = !has_it && owner.want();
+        if !has_it && !is_told {
+            // It was offered between the two.
+            has_it = owner.claim();
+            assert!(has_it);
+        }
+        shell.join().unwrap();
+        assert_eq!(message.get() == 1, is_told);
+        assert!(has_it || owner.claim());
+    });
+}
+
+#[test]
+fn both_sides_see_one_page() {
+    let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, FILE_BYTES).unwrap();
+    let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
+    assert!(!node.claim(1), "nothing was offered");
+    assert_eq!(shell.offer(70), Offer::Made);
+    assert!(!shell.is_claimed() && node.is_offered());
+    assert!(node.claim(77) && node.offered_at() == 70 && !node.is_offered());
+    assert!(shell.is_claimed() && shell.claimed_at() == 77);
+    assert!(!node.claim(78) && !shell.take_back());
+    assert!(node.want());
+    assert_eq!(shell.offer(78), Offer::Wanted);
+    assert!(!node.refuse(), "it is offered");
+    assert!(shell.take_back());
+    assert!(!node.claim(79) && !shell.is_claimed() && node.is_leaving() && node.is_offered());
+    shell.left();
+    assert!(!node.claim(80) && !node.is_leaving() && !node.is_offered());
+    assert!(node.refuse() && !node.want());
+    assert_eq!(shell.offer(81), Offer::Refused);
+    assert!(!node.claim(82) && !shell.is_claimed());
+    assert_eq!(shell.offer(83), Offer::Made, "once");
+}
+
+/// An instance that is refused is parked, or was offered before and can be claimed, or wanted in vain;
+/// and the two sides never differ on which.
+#[test]
+fn who_refuses_it_has_it_parked_unless_it_was_offered() {
+    for is_wanted in [false, true] {
+        loom::model(move || {
+            let word = Arc::new(Modelled::new(TAKEN));
+            let shell = {
+                let owner = Owner(word.clone());
+                loom::thread::spawn(move || owner.offer())
+            };
+            let owner = Owner(word);
+            let is_told = is_wanted && owner.want();
+            let is_refused = owner.refuse();
+            assert!(!(is_refused && owner.claim()));
+            let offer = shell.join().unwrap();
+            assert_eq!(offer == Offer::Refused, is_refused);
+            if !is_refused {
+                assert_eq!(offer == Offer::Wanted, is_told);
+            }
+            assert_eq!(owner.claim(), !is_refused);
+        });
+    }
+}

@@ -1,0 +1,272 @@
+//! What the node makes of a shell's words, whatever they are, while an instance is brought back.
+
+use std::sync::Arc;
+
+use faasw_abi::memory_map::RODATA_END;
+use faasw_fri::control::{Control, Offer};
+use faasw_fri::messages::{Answer, Failed, Failure, Parked, Rang};
+use faasw_fri::{Message, send};
+use faasw_seedtree::LayerBuilder;
+use rustix::net::SendFlags;
+use rustix::time::{ClockId, clock_gettime};
+use zerocopy::FromZeros;
+
+use super::*;
+use crate::instances::parking::{Keeper, Parking, ParkingRules};
+use crate::instances::polling::Polling;
+use crate::mailbox::Mailbox;
+use crate::shells::{Groups, Ready, Shell, StandIn};
+use crate::snapshots::Frozen;
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// An instance, what stands in for its process, and where it will be parked.
+struct Field {
+    instance: Instance,
+    shell: StandIn,
+    /// The page that both share, as the shell has it.
+    control: Control,
+    parking: Arc<Parking>,
+}
+
+fn settling(is_still: bool) -> Settling {
+    let long = Duration::from_secs(60);
+    Settling::new(RateLimit::new(), long, Instant::now() + long, is_still)
+}
+
+fn now() -> u64 {
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
+    u64::try_from(now.as_nanos()).unwrap()
+}
+
+impl Field {
+    fn new() -> Self {
+        let layer = LayerBuilder::new("test", 64 << 20).unwrap();
+        layer.write(RODATA_END, b"here").unwrap();
+        let layer = layer.freeze(1).unwrap();
+        let state = Box::new(faasw_fri::messages::VcpuState::new_zeroed()).into();
+        let frozen = Frozen::new(None, layer, state, 5).unwrap();
+        let mut mailbox = Mailbox::new().unwrap();
+        mailbox.map().unwrap();
+        let control = Control::map(&mailbox).unwrap();
+        let (shell, stand_in) = Shell::standing_in();
+        let rules = ParkingRules {
+            keep_alive: Duration::from_secs(60),
+            least: 0,
+            most: 8,
+            max_reuse: 100,
+        };
+        let polling = Polling::new(POLL, 2);
+        let keeper = Keeper::start(rules, polling, Arc::new(Groups::new(1, u64::MAX)));
+        Self {
+            instance: Instance::new(Ready { shell, mailbox }, Arc::new(frozen), true, None),
+            shell: stand_in,
+            control,
+            parking: keeper.parking(),
+        }
+    }
+
+    fn coming(&self) -> Coming {
+        let mut coming = self.parking.announce(1).unwrap();
+        coming.look_out();
+        coming
+    }
+
+    fn says<M: Message>(&self, message: &M) {
+        send(&self.shell.socket, message, &[], SendFlags::empty()).unwrap();
+    }
+
+    fn fails(&self, failure: Failure) {
+        self.says(&Failed {
+            failure,
+            detail: 0,
+            instruction: 0,
+        });
+    }
+}
+
+fn rang() -> Rang {
+    Rang {
+        doorbell: Doorbell::Done as u64,
+        fork_nanoseconds: 0,
+        run_nanoseconds: 0,
+        exits: 0,
+        page_faults: 0,
+    }
+}
+
+fn parked() -> Parked {
+    Parked {
+        filled: 1,
+        outside: 0,
+        counted: Answer::No,
+        unused: 0,
+        exits: 0,
+        page_faults: 0,
+        nanoseconds: 0,
+        polled_nanoseconds: 0,
+        is_offered: Answer::No,
+    }
+}
+
+/// However fast a shell says that its guest stands still, it is heard once.
+#[tokio::test]
+async fn a_shell_that_talks_without_end_is_ended() {
+    let mut field = Field::new();
+    let coming = field.coming();
+    for is_still in [false, true] {
+        let socket = field.shell.socket.try_clone().unwrap();
+        let talks = std::thread::spawn(move || {
+            // Until it is full of what nobody hears any more.
+            while send(&socket, &rang(), &[], SendFlags::DONTWAIT).is_ok() {}
+        });
+        let mut settling = settling(is_still);
+        let reset = settling.reset(&mut field.instance, false, POLL, &coming);
+        let reset = tokio::time::timeout(Duration::from_secs(30), reset).await;
+        assert!(
+            matches!(
+                reset,
+                Ok(Err(Unsettled::Failed(PlatformError::Protocol(_))))
+            ),
+            "{reset:?}"
+        );
+        talks.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_guest_may_stop_before_it_is_told_to() {
+    let mut field = Field::new();
+    let coming = field.coming();
+    field.says(&rang());
+    field.says(&parked());
+    let mut settling = settling(false);
+    let back = settling
+        .reset(&mut field.instance, false, POLL, &coming)
+        .await;
+    assert!(
+        matches!(back, Ok(Back::Parked(_, Duration::ZERO))),
+        "{back:?}"
+    );
+    assert!(!settling.was_late());
+}
+
+#[tokio::test]
+async fn only_what_a_guest_does_while_it_looks_is_straying() {
+    for (failure, is_offered, strayed) in [
+        (Failure::Strayed, true, true),
+        (Failure::Shutdown, true, true),
+        (Failure::Exit, true, true),
+        (Failure::Broken, true, true),
+        (Failure::Run, true, false),
+        (Failure::Reset, true, false),
+        (Failure::Message, true, false),
+        (Failure::Shutdown, false, false),
+        (Failure::Exit, false, false),
+        (Failure::Broken, false, false),
+    ] {
+        let mut field = Field::new();
+        let coming = field.coming();
+        if is_offered {
+            field.control.offer(now());
+        }
+        field.fails(failure);
+        let mut settling = settling(true);
+        let reset = settling.reset(&mut field.instance, false, POLL, &coming);
+        let error = reset.await.unwrap_err();
+        let has_strayed = matches!(error, Unsettled::Strayed(_));
+        assert_eq!(has_strayed, strayed, "{failure:?}, {is_offered}: {error}");
+    }
+    // One that is ended by somebody says nothing.
+    let mut field = Field::new();
+    let coming = field.coming();
+    field.control.offer(now());
+    let Field {
+        instance, shell, ..
+    } = &mut field;
+    drop(std::mem::replace(shell, Shell::standing_in().1));
+    let reset = settling(true).reset(instance, false, POLL, &coming).await;
+    assert!(matches!(reset, Err(Unsettled::Failed(_))), "{reset:?}");
+}
+
+/// What its guest does before it is offered is its last request's.
+#[tokio::test]
+async fn only_the_time_since_it_was_offered_counts_as_looking() {
+    let looked = |offered_at| async move {
+        let mut field = Field::new();
+        let coming = field.coming();
+        let mut taken = field.parking.wait_for_hot().unwrap();
+        field.control.report(&parked());
+        assert_eq!(field.control.offer(offered_at), Offer::Made);
+        let mut settling = settling(true);
+        let reset = settling.reset(&mut field.instance, false, POLL, &coming);
+        let back = reset.await.unwrap();
+        let Back::Found(effort, looked, held) = back else {
+            panic!("{back:?}");
+        };
+        assert_eq!(effort.reset.unwrap().filled, 1);
+        assert!(field.instance.is_claimed);
+        coming.hand(held, field.instance);
+        assert!(taken.try_recv().is_ok());
+        looked
+    };
+    // It was not yet, by its shell's word.
+    assert_eq!(looked(u64::MAX).await, Duration::ZERO);
+    // Since for ever: but it was ordered to a moment ago, and may for so long.
+    let looked = looked(0).await;
+    assert!(!looked.is_zero() && looked <= POLL, "{looked:?}");
+}
+
+/// Behind everybody else a reset could take for ever. Nobody is interrupted by one that looks.
+#[tokio::test(start_paused = true)]
+async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothing() {
+    let mut field = Field::new();
+    let coming = field.coming();
+    let Field {
+        instance,
+        shell,
+        control,
+        ..
+    } = &mut field;
+    let mut settling = settling(true);
+    let begun = Instant::now();
+    let works = async {
+        tokio::time::sleep(ASIDE_MAX - Duration::from_millis(1)).await;
+        assert!(shell.is_aside());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(!shell.is_aside());
+        assert_eq!(control.offer(now()), Offer::Refused);
+        send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
+    };
+    let (back, ()) = tokio::join!(settling.reset(instance, false, POLL, &coming), works);
+    assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
+    assert!(settling.was_late() && begun.elapsed() < STOP_TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
+    let mut field = Field::new();
+    let coming = field.coming();
+    let Field {
+        instance,
+        shell,
+        control,
+        ..
+    } = &mut field;
+    let mut settling = settling(true);
+    let works = async {
+        // It has all of its time left, by its word.
+        assert_eq!(control.offer(u64::MAX), Offer::Made);
+        tokio::time::sleep(ASIDE_MAX + POLL / 2).await;
+        assert!(shell.is_aside());
+        // As if that had passed.
+        control.offer(now() - u64::try_from(POLL.as_nanos()).unwrap());
+        tokio::time::sleep(POLL).await;
+        assert!(!shell.is_aside());
+        assert!(control.take_back());
+        control.left();
+        send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
+    };
+    let (back, ()) = tokio::join!(settling.reset(instance, false, POLL, &coming), works);
+    assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
+}

@@ -1,0 +1,96 @@
+//! A shell without a process: a test is what says and does what its process would.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use tokio::sync::oneshot;
+
+use super::{Parts, Shell};
+use crate::shells::account::Account;
+use crate::shells::process::{Birth, Exit, Made, Process};
+use crate::shells::progress::Progress;
+use crate::shells::watch::watch;
+
+/// What is at the other end.
+#[derive(Debug)]
+pub struct StandIn {
+    /// Where the shell's words come from, and its orders go to.
+    pub socket: OwnedFd,
+    made: Arc<Words>,
+    _ended: oneshot::Sender<Exit>,
+}
+
+/// What was asked of the process.
+#[derive(Debug)]
+struct Words {
+    is_aside: AtomicBool,
+}
+
+impl Made for Words {
+    fn kill(&self) {}
+
+    fn is_orphan(&self) -> bool {
+        false
+    }
+
+    fn limit_memory(&self, _: u64) {}
+
+    fn step_aside(&self, aside: bool) {
+        self.is_aside.store(aside, Ordering::Relaxed);
+    }
+
+    fn is_aside(&self) -> bool {
+        self.is_aside.load(Ordering::Relaxed)
+    }
+
+    fn may_be_aside(&self) -> bool {
+        self.is_aside()
+    }
+
+    fn cpu_time(&self) -> Result<Duration, Errno> {
+        Ok(Duration::ZERO)
+    }
+
+    fn birth(&self) -> Birth {
+        Birth::default()
+    }
+}
+
+impl StandIn {
+    /// Whether all that wants a processor is to come before the shell.
+    pub fn is_aside(&self) -> bool {
+        self.made.is_aside()
+    }
+}
+
+impl Shell {
+    /// One that is aside, and what stands in for its process.
+    pub fn standing_in() -> (Self, StandIn) {
+        let (ours, socket) = faasw_fri::pair().unwrap();
+        let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let made = Arc::new(Words {
+            is_aside: AtomicBool::new(true),
+        });
+        let (ended, exit) = oneshot::channel();
+        let shell = Self {
+            process: Process::new(made.clone(), Arc::new(Account::default()), exit),
+            socket: watch(ours).unwrap(),
+            progress: Progress::new(signalled).unwrap(),
+            wall_clock: SystemTime::now,
+            image: None,
+            parts: Parts::default(),
+            faults: None,
+            paged: None,
+        };
+        let stand_in = StandIn {
+            socket,
+            made,
+            _ended: ended,
+        };
+        (shell, stand_in)
+    }
+}

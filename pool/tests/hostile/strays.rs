@@ -1,0 +1,186 @@
+//! Guests that are to look for their next request by themselves, and do something else. No guest of
+//! ours can, so these never come back from their instantiation: the seed is frozen amid a script, which
+//! goes on in each instance instead of guest kernel and runtime.
+
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use faasw_abi::boot::{Activation, BootPage};
+use faasw_abi::channel::Waits;
+use faasw_abi::doorbell::Doorbell;
+use faasw_abi::mailbox::{HOST_WORDS, HostWords};
+use faasw_abi::memory_map::{BOOT_PAGE, MAILBOX, PML4, TEXT};
+use faasw_pool::{FreezePolicy, FunctionVersion};
+
+use crate::carrier::Carrier;
+use crate::script::{Op, SCRIPT, Script, place, word};
+use crate::support::processes::shells;
+use crate::support::{Bench, bytes_of, call, slowness};
+use crate::{good, short_limits};
+
+/// Not 0 in an instance that is to look for a request.
+const POLL_TICKS: u64 =
+    BOOT_PAGE + (offset_of!(BootPage, activation) + offset_of!(Activation, poll_ticks)) as u64;
+/// Not 0 once it has one.
+const GO: u64 = MAILBOX + HOST_WORDS.offset + offset_of!(HostWords, go) as u64;
+
+/// What a guest does all the time, from now on.
+fn for_ever(script: Script) -> Script {
+    script.for_ever_from(0)
+}
+
+/// The seed's guest: it says that it is instantiated, and is frozen there. An instance of it answers
+/// requests well, and does `instead` where it is to look for one.
+fn guest(instead: &Script) -> Script {
+    let scratch = place(SCRIPT);
+    let begun = Script::new()
+        // The last of its commands is done.
+        .step(Op::Add, word!(commands_done), 1, 0)
+        .ring(Doorbell::Ready)
+        .step(Op::Copy, scratch, POLL_TICKS, 8)
+        .step(Op::Add, scratch, 1, 0);
+    let answers = Script::new().head().end().done();
+    let other = begun.here() + 1 + answers.here();
+    begun
+        .step(Op::Again, scratch, other, 0)
+        .then(answers)
+        .then(instead.moved(other))
+}
+
+async fn seed(bench: &Bench, instead: &Script) -> FunctionVersion {
+    let carrier = Carrier::of_instantiation(bench, &guest(instead)).await;
+    carrier.seed(bench).await.unwrap()
+}
+
+/// Sends a request, whose answer is empty, and waits until all of it is over.
+async fn asks(bench: &Bench, function: &FunctionVersion) {
+    let order = faasw_pool::Call {
+        limits: short_limits(),
+        ..call("/")
+    };
+    let reply = bench.pool.invoke(function, order).await.unwrap();
+    assert_eq!(bytes_of(reply.body).await.unwrap(), b"");
+    bench
+        .settles("the request is over", |stats| stats.busy == 0)
+        .await;
+}
+
+/// Asks until that has come of it.
+async fn asks_until(
+    bench: &Bench,
+    function: &FunctionVersion,
+    what: &str,
+    is_so: impl Fn() -> bool,
+) {
+    let begun = Instant::now();
+    while !is_so() {
+        asks(bench, function).await;
+        let limit = Duration::from_secs(20) * slowness();
+        assert!(begun.elapsed() < limit, "{what}: {:?}", bench.pool.stats());
+    }
+}
+
+pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &Bench) {
+    let honest = good(bench).await;
+    let polling = || bench.pool.stats().polling;
+    for (what, instead) in [
+        ("spins", for_ever(Script::new())),
+        ("rings for progress", for_ever(Script::new().progress())),
+        (
+            "writes all over its mailbox",
+            for_ever(Script::new().race(MAILBOX, 1 << 21, 7, u64::MAX, 1 << 20)),
+        ),
+        ("says that it is done", Script::new().done()),
+        ("waits", for_ever(Script::new().ring(Doorbell::Wait))),
+        (
+            "wishes for memory",
+            for_ever(Script::new().ring(Doorbell::Populate)),
+        ),
+        ("rings nonsense", Script::new().rings(77)),
+        (
+            "looks for far too long",
+            Script::new()
+                .race(place(SCRIPT), 1 << 12, 7, 0, 1 << 30)
+                .ring(Doorbell::Unasked),
+        ),
+        ("has no tables", Script::new().store(PML4, 0).progress()),
+        (
+            "writes its text, and looks in vain",
+            Script::new().store(TEXT, 0).ring(Doorbell::Unasked),
+        ),
+    ] {
+        let function = seed(bench, &instead).await;
+        let before = polling();
+        asks_until(bench, &function, what, || {
+            polling().strayed > before.strayed
+        })
+        .await;
+        // Its shell has ended, and nobody hears of it.
+        bench
+            .settles("its shell has ended", |stats| {
+                shells().len() == stats.shells + stats.parked
+            })
+            .await;
+        let strayed = polling();
+        assert_eq!(strayed.strayed, before.strayed + 1, "{what}");
+        // The others go on, and so does it, as before there were any that look.
+        for _ in 0..10 {
+            asks(bench, &function).await;
+            let text = bench.text(&honest, "/hello").await;
+            assert_eq!(text.trim(), "hello");
+        }
+        assert_eq!(polling().strayed, strayed.strayed, "{what}");
+    }
+    // That somebody's are not hot is no reason for others.
+    let before = polling();
+    let begun = Instant::now();
+    while polling().found == before.found {
+        let text = bench.text(&honest, "/hello").await;
+        assert_eq!(text.trim(), "hello");
+        let limit = Duration::from_secs(20) * slowness();
+        assert!(begun.elapsed() < limit, "{:?}", bench.pool.stats());
+    }
+}
+
+pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &Bench) {
+    // It looks, by its own word, writes an answer before it has a request, and asks to be woken for
+    // nothing; then it says that nobody has asked, or answers when somebody does.
+    let writes = Script::new()
+        .store(word!(wait_for), Waits::LOG.word())
+        .head()
+        .end_without_head();
+    let polling = || bench.pool.stats().polling;
+    let leaves = seed(bench, &for_ever(writes.clone().ring(Doorbell::Unasked))).await;
+    for _ in 0..50 {
+        asks(bench, &leaves).await;
+    }
+    assert_eq!(polling().strayed, 0, "that is how one looks in vain");
+    let stays = writes.step(Op::Until, GO, 1, 0).head().end().done();
+    let stays = seed(bench, &stays).await;
+    let begun = Instant::now();
+    let (before, mut answered) = (polling(), 0);
+    while polling().found == before.found || answered < 20 {
+        let order = faasw_pool::Call {
+            limits: short_limits(),
+            ..call("/")
+        };
+        // Its own answer is its own business; that there is none soon would be ours.
+        let reply = bench.pool.invoke(&stays, order).await;
+        if let Ok(reply) = reply {
+            let _ = bytes_of(reply.body).await;
+            answered += 1;
+        }
+        let limit = Duration::from_secs(20) * slowness();
+        assert!(begun.elapsed() < limit, "{:?}", bench.pool.stats());
+    }
+    bench
+        .settles("all of it is over", |stats| {
+            stats.busy == 0 && shells().len() == stats.shells + stats.parked
+        })
+        .await;
+    let honest = bench
+        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .await;
+    let text = bench.text(&honest.unwrap(), "/hello").await;
+    assert_eq!(text.trim(), "hello");
+}

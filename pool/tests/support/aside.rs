@@ -1,0 +1,29 @@
+//! Whether there can be hot instances here: those whose guests look for their next request.
+
+use std::sync::LazyLock;
+
+use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD};
+
+/// Whether this host can have groups that all others come before.
+fn can_step_aside() -> bool {
+    let share = Share {
+        memory: VM_OVERHEAD,
+        processes: 1,
+        weight: 100,
+    };
+    Place::find()
+        .and_then(|place| Groups::prepare(&place, share))
+        .is_ok_and(|groups| {
+            groups.remove();
+            groups.can_step_aside().is_ok()
+        })
+}
+
+/// Whether there can be such instances.
+pub fn can_be_hot() -> bool {
+    static CAN: LazyLock<bool> = LazyLock::new(|| {
+        let processors = std::thread::available_parallelism().unwrap().get();
+        processors > 1 && can_step_aside()
+    });
+    *CAN
+}
