@@ -24,7 +24,7 @@ use crate::{
     server_timing::{ASKING, Stages},
     table,
 };
-use partner::Partner;
+pub use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
 pub use report::{Found, PARKED, SHELL};
 use vm::EmptyVm;

@@ -1,5 +1,5 @@
 //! `faasw-bench`: how a running node compares, over HTTP, its command line and
-//! /proc alone; but for `shells`, which asks a pool of its own.
+//! /proc alone; but for `shells`, which asks a pool of its own, and `embedded`.
 //!
 //! On a shared machine only ratios taken in one run mean anything, so every
 //! command measures its contestants in alternating rounds, takes a ratio from
@@ -11,7 +11,9 @@
 //!   `native` is the native side, `kernel` what both sides are asked and answer.
 //! - `floor`: what a node's way through a microVM costs beside the least that
 //!   two processes with a VM can do; `server_timing` is what the node tells.
+//! - `embedded`: a node in this process, asked by `Node::invoke`, beside the same floor.
 //! - `shells`: what it takes to get a shell, with pools of kernel resources and without.
+//! - `parked`: thousands of instances that are parked ahead of requests.
 //! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
 //!   the load.
 //! - `overload`: what is served when more is asked than can be, by an `open_loop`.
@@ -25,6 +27,7 @@
 mod client;
 mod compute;
 mod contest;
+mod embedded;
 mod floor;
 mod hostile;
 mod http;
@@ -36,6 +39,7 @@ mod native;
 mod node;
 mod open_loop;
 mod overload;
+mod parked;
 mod process;
 mod report;
 mod response;
@@ -69,11 +73,15 @@ enum Command {
     Compute(compute::Arguments),
     /// The least that a request through a microVM can cost here, and what it costs in a node
     Floor(floor::Arguments),
+    /// What a request takes that a program asks the node in it for, beside the same floor
+    Embedded(embedded::Arguments),
     /// What it takes to get a shell: made ahead, or when asked for with control groups
     /// that were kept or are new
     Shells(shells::Arguments),
     /// What a parked instance holds
     Memory(memory::Arguments),
+    /// What thousands of instances take that are parked ahead of requests
+    Parked(parked::Arguments),
     /// Load for a long time, and whether anything grows
     Soak(soak::Arguments),
     /// What is served when more is asked than can be
@@ -93,8 +101,10 @@ fn main() -> ExitCode {
         Command::Http(arguments) => http::run(&arguments),
         Command::Compute(arguments) => compute::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
+        Command::Embedded(arguments) => embedded::run(&arguments),
         Command::Shells(arguments) => shells::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
+        Command::Parked(arguments) => parked::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Overload(arguments) => overload::run(&arguments),
         Command::Versions(arguments) => versions::run(&arguments),

@@ -17,12 +17,12 @@ mod curve;
 mod document;
 mod figure;
 mod figures;
-mod function;
+pub mod function;
 mod host;
 mod measure;
 mod plot;
-mod server;
-mod setting;
+pub mod server;
+pub mod setting;
 
 use std::{fs, path::PathBuf};
 

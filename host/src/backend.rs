@@ -64,6 +64,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Of how many functions instances can be parked ahead of requests; 0 where none are.
+    fn provided_functions(&self) -> usize {
+        0
+    }
+
     /// Ends everything the engine started.
     fn shutdown(&self) -> Running<'_, ()>;
 }
@@ -201,6 +206,15 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     /// memory that nobody else wants.
     fn make_ahead(&self) {}
 
+    /// It serves: instances of it are parked ahead of requests from now on, as many as there are
+    /// to be, as far as they fit.
+    fn provide(&self) {}
+
+    /// The same, and waits until they are there, as far as they can be.
+    fn provided(&self) -> Running<'_, ()> {
+        Box::pin(async {})
+    }
+
     /// Counts again what its function holds in memory, and has that fit what it may.
     fn fit(&self) {}
 
@@ -258,6 +272,10 @@ impl Backend for Pool {
 
     fn tree(&self) -> Vec<SeedInfo> {
         Self::tree(self)
+    }
+
+    fn provided_functions(&self) -> usize {
+        Self::provided_functions(self)
     }
 
     fn shutdown(&self) -> Running<'_, ()> {
@@ -418,6 +436,14 @@ impl FunctionVersion for PoolVersion {
 
     fn make_ahead(&self) {
         self.pool.make_in_the_background(&self.version);
+    }
+
+    fn provide(&self) {
+        self.pool.provide(&self.version);
+    }
+
+    fn provided(&self) -> Running<'_, ()> {
+        Box::pin(self.pool.provided(&self.version))
     }
 
     fn fit(&self) {

@@ -187,8 +187,11 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets how many instances of each function wait for requests all the same,
-    /// once it was called: none, unless set.
+    /// Sets how many instances each function has at all times, waiting for requests or at work:
+    /// none, unless set. They are made ahead of requests when a version is deployed or rolled back
+    /// to (before it takes another one's place, for which a deployment waits up to ten seconds),
+    /// when the node starts, and when one has ended, one after the other and behind requests, as far as
+    /// [`NodeBuilder::max_parked`], the budgets of memory and the machine's memory allow.
     pub fn min_parked(mut self, count: usize) -> Self {
         self.pool.min_parked = count;
         self

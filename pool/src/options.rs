@@ -41,8 +41,9 @@ pub struct PoolOptions {
     /// in the guest, where its function's requests come within that and there is a processor to
     /// spare; zero for never.
     pub poll: Duration,
-    /// Instances of each function that stay parked all the same, once it was
-    /// called.
+    /// Instances that each function has at all times, parked or at work: made ahead of requests once
+    /// it is provided for ([`Pool::provide`](crate::Pool::provide)), which it is at the latest when it
+    /// is called, as far as they fit all budgets.
     pub min_parked: usize,
     /// Most instances parked at once, of all functions together.
     pub max_parked: usize,

@@ -1,6 +1,7 @@
 //! The pool: what the node calls.
 
 mod initialise;
+mod provisioning;
 mod starting;
 mod taking;
 
@@ -17,6 +18,7 @@ use faasw_words::ImageInfo;
 use tokio::sync::Semaphore;
 
 pub use self::initialise::Initialising;
+use self::provisioning::Provisioning;
 pub use self::starting::Starting;
 use crate::ablation::Mechanism;
 use crate::compile::{Compilation, Limits};
@@ -112,6 +114,7 @@ impl Compiled {
 struct Inner {
     stock: Arc<Stock>,
     keeper: Arc<Keeper>,
+    provisioning: Provisioning,
     tree: Tree,
     /// Until somebody has waited for it.
     first: Mutex<Option<First>>,
@@ -378,7 +381,7 @@ impl Pool {
         let wanted = wanted(version);
         let room = self.inner.admission().place(wanted).await?;
         let head = call.head.encode();
-        self.make_ahead(version, version.missing());
+        self.provide(version);
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
         let turn = self.inner.admission().turn(wanted).await;
@@ -535,6 +538,7 @@ impl Pool {
     /// Ends every process and thread of this pool, and waits until they are gone.
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
+        self.inner.provisioning.stop();
         self.inner.stock.stop().await;
     }
 }

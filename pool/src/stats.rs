@@ -123,6 +123,12 @@ impl MemoryStats {
         self.used
             .is_some_and(|used| used > self.max - self.max / SHORT)
     }
+
+    /// Whether less than twice as much is left as when it is short.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.used
+            .is_some_and(|used| used > self.max - 2 * (self.max / SHORT))
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +143,7 @@ mod tests {
                 max,
                 out_of_memory: 0,
             };
+            assert!(!stats.is_short() || stats.is_tight());
             stats.is_short()
         };
         assert!(!is_short(Some(1500), 1600) && is_short(Some(1501), 1600));

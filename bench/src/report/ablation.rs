@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_node_without_the_feature_leaves_rows_out_and_says_so() {
         let given: Without = "mine: --x=1".parse().unwrap();
-        let [parked, _, forked] = &GROUPS;
+        let [parked, .., forked] = &GROUPS;
         let (all, missing) = parked.nodes(true, std::slice::from_ref(&given));
         assert_eq!((all.len(), missing.len()), (parked.rows.len() + 1, 0));
         assert_eq!(all[1].setting.options, ["--without", "early-end"]);

@@ -405,13 +405,13 @@ impl Subjects<'_> {
     }
 
     /// A node that takes `requests` at once, and keeps as many instances of all
-    /// functions, `of_each` of each.
-    fn roomy(&self, function: &Function, requests: u32, of_each: u32) -> Result<Node> {
-        let (requests, of_each) = (requests.to_string(), of_each.to_string());
+    /// functions for as long as anything is measured.
+    fn roomy(&self, function: &Function, requests: u32) -> Result<Node> {
+        let requests = requests.to_string();
         let counts = [
             ["--max-instances", &requests],
             ["--max-parked", &requests],
-            ["--min-parked", &of_each],
+            ["--keep-alive", "1h"],
         ];
         let roomy = ROOMY.into_iter().chain(counts.into_iter().flatten());
         let setting = self.setting.and(&Setting::of_options(roomy));
@@ -420,14 +420,14 @@ impl Subjects<'_> {
 
     fn memory(&self, function: &Function) -> Result<memory::Found> {
         let count = self.plan.instances;
-        let node = self.roomy(function, 2 * count, count)?;
+        let node = self.roomy(function, 2 * count)?;
         memory::measure(node.pid(), node.url(), Some(count), Some(node.commands()))
     }
 
     fn crowd(&self) -> Result<Crowd> {
         let hello = self.hello()?;
         let functions = self.plan.crowd;
-        let node = self.roomy(hello, 2 * functions * OF_EACH, OF_EACH)?;
+        let node = self.roomy(hello, 2 * functions * OF_EACH)?;
         let file = hello
             .file
             .to_str()

@@ -72,14 +72,21 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It is this process's child and was not waited for: the number is its own.
-        if let Ok(pid) = i32::try_from(self.child.id())
+impl Server {
+    fn ask_to_end(&mut self) {
+        // It is this process's child; unless it was waited for, the number is its own.
+        if matches!(self.child.try_wait(), Ok(None))
+            && let Ok(pid) = i32::try_from(self.child.id())
             && let Some(pid) = rustix::process::Pid::from_raw(pid)
         {
             let _ = kill_process(pid, Signal::TERM);
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ask_to_end();
         let begun = Instant::now();
         while begun.elapsed() < STOP_MAX {
             if !matches!(self.child.try_wait(), Ok(None)) {
@@ -113,6 +120,7 @@ fn last_lines(text: &str) -> String {
 pub struct Node {
     server: Server,
     commands: Commands,
+    log: PathBuf,
     // Removed after the node has ended.
     _folder: Option<TempDir>,
 }
@@ -156,9 +164,11 @@ impl Node {
         command
             .args(&setting.options)
             .envs(setting.environment.iter().cloned());
-        let server = Server::start(command, &folder.join("log"), "  curl ")?;
+        let log = folder.join("log");
+        let server = Server::start(command, &log, "  curl ")?;
         Ok(Self {
             server,
+            log,
             commands: Commands::new(faasw, &data_dir),
             _folder: None,
         })
@@ -177,6 +187,28 @@ impl Node {
     /// Its command line.
     pub fn commands(&self) -> &Commands {
         &self.commands
+    }
+
+    /// What it has said last.
+    pub fn said(&self) -> String {
+        last_lines(&fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    /// Asks it to end, and waits until it has, with all its processes; how long that took.
+    ///
+    /// # Errors
+    /// When it takes longer than `most`.
+    pub fn end(mut self, most: Duration) -> Result<Duration> {
+        let begun = Instant::now();
+        self.server.ask_to_end();
+        while matches!(self.server.child.try_wait(), Ok(None)) {
+            ensure!(
+                begun.elapsed() < most,
+                "the node did not end within {most:?}"
+            );
+            thread::sleep(LOOK);
+        }
+        Ok(begun.elapsed())
     }
 }
 

@@ -56,7 +56,8 @@ pub struct Serving {
     /// do: off, auto (200us) or a time
     #[arg(long, value_name = "TIME", default_value = "off", value_parser = poll)]
     pub poll: Duration,
-    /// Keep this many instances of each function all the same, once it was called
+    /// Have this many instances of each function at all times, waiting or at work: made ahead
+    /// of requests, as far as --max-parked, --function-memory and --instance-memory allow
     #[arg(long, value_name = "VMS", default_value_t = 0)]
     pub min_parked: usize,
     /// Keep at most this many instances of all functions waiting for requests

@@ -318,17 +318,6 @@ impl Core {
         function
     }
 
-    /// The same, and the images of what it replaces go.
-    pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
-        let before = self.function(function.name.as_str());
-        let function = self.replace(function);
-        let now = function.record.image(&function.name);
-        let before = before.map(|before| before.record.image(&before.name));
-        let gone = before.into_iter().filter(|before| *before != now).collect();
-        self.images_serve(Some(&function), gone).await;
-        function
-    }
-
     /// Takes a function out of registry and table.
     pub(super) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), FunctionError> {
         let name = self.known(name)?.name.clone();

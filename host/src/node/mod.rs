@@ -3,7 +3,7 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk;
+//! by `replace` a version takes another one's place; `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk;
 //! `tree` of all seeds; `tend` is what nobody asks for.
 
 mod carried;
@@ -16,6 +16,7 @@ mod handle;
 mod images;
 mod info;
 mod invoke;
+mod replace;
 mod rollback;
 mod service;
 mod table;

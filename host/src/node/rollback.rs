@@ -63,6 +63,7 @@ impl Core {
             backlog: current.backlog.clone(),
             made: VersionCell::with(made),
         };
+        self.provide_before(&function).await;
         // Not dropped with this future: table and registry would disagree.
         let core = Arc::clone(self);
         let commit = tokio::spawn(async move { core.commit_rollback(function).await });

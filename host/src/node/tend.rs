@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{backend::FunctionVersion, registry::VersionRecord};
 
-/// Functions that are made ready ahead of requests: what more of them would save is what their
-/// first requests take, some milliseconds each.
+/// Functions that are made ready ahead of requests, unless more are to have instances parked: what
+/// more of them would save is what their first requests take, some milliseconds each.
 const AHEAD: usize = 64;
 
 /// How long nothing is renewed at most after something was: as long as that took.
@@ -54,6 +54,7 @@ impl Core {
         for function in &ahead {
             if let Some(made) = self.woken(function).await {
                 made.make_ahead();
+                made.provide();
             }
         }
         let Some(mut known) = self.look_round().await else {
@@ -80,7 +81,8 @@ impl Core {
     /// The functions that were used last, and all others.
     async fn by_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
         let mut ahead = self.all();
-        if ahead.len() <= AHEAD {
+        let most = self.backend.provided_functions().max(AHEAD);
+        if ahead.len() <= most {
             return (ahead, Vec::new());
         }
         if let Some(images) = self.storage.images.clone() {
@@ -93,7 +95,7 @@ impl Core {
             });
             ahead = sorting.await.unwrap_or_default();
         }
-        let rest = ahead.split_off(ahead.len().min(AHEAD));
+        let rest = ahead.split_off(ahead.len().min(most));
         (ahead, rest)
     }
 

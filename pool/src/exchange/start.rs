@@ -64,6 +64,10 @@ impl Exchange {
             return Ok(Begun::Done(Done::Told));
         }
         self.timeline.is_aside = self.instance.shell.may_be_aside();
+        if self.looks && self.timeline.is_aside && !self.instance.mailbox.has_begun() {
+            // Its guest looked all the time, if it had a processor.
+            self.come_back();
+        }
         self.begin().await
     }
 

@@ -1,17 +1,19 @@
 //! Instances: shells that were forked from a snapshot, over one request or many.
 //!
 //! `settle` has one stand still and be reset behind its request, `parking` keeps it for the
-//! next, `polling` says which looks for that by itself. Knows no function: what is parked together
+//! next, `keeper` says how many and for how long, `polling` says which looks for that by itself. Knows no function: what is parked together
 //! was forked from one.
 
 mod instance;
+mod keeper;
 mod numbers;
 mod parking;
 mod polling;
 mod settle;
 
 pub use self::instance::Instance;
+pub use self::keeper::{Keeper, ParkingRules, of_instances};
 pub use self::numbers::InstanceNumbers;
-pub use self::parking::{Coming, Keeper, Parking, ParkingRules, Rest};
+pub use self::parking::{Coming, Parking, Rest};
 pub use self::polling::{Looking, Polling, SPIN, UnderWay};
 pub use self::settle::{AFTER_END, Back, Settling, Unsettled};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use faasw_abi::isa::Isa;
 use tokio::sync::Semaphore;
 
+use super::provisioning::Provisioning;
 use super::{COMPILATIONS, Inner, Pool};
 use crate::ablation::Mechanism;
 use crate::doctor;
@@ -66,6 +67,7 @@ impl Pool {
             // By what the spawner has said of this host.
             self.inner.admission();
             Stock::start_filling(&self.inner.stock);
+            self.start_providing();
         }
         Ok(())
     }
@@ -96,6 +98,7 @@ impl Starting {
             least: options.min_parked,
             most: options.max_parked,
             max_reuse: options.max_reuse,
+            descriptors: options.confinement.descriptors(),
         };
         let poll = match Mechanism::Hot.is_off() {
             true => Duration::ZERO,
@@ -117,6 +120,7 @@ impl Starting {
                 first: Mutex::new(Some(first)),
                 stock,
                 keeper,
+                provisioning: Provisioning::default(),
                 isa,
                 admission: OnceLock::new(),
                 compiling: Semaphore::new(COMPILATIONS),

@@ -135,20 +135,27 @@ impl Pool {
         // Twice as many as there are requests is enough, however long a reset takes.
         let under_way = version.busy().saturating_sub(version.parking().coming()) + 1;
         if version.busy() < 2 * under_way {
-            self.make_ahead(version, 1);
+            self.make_ahead(version);
         }
     }
 
-    /// Makes instances of a function in the background, one after the other.
-    pub(super) fn make_ahead(&self, version: &FunctionVersion, count: usize) {
+    /// An instance that no request waits for.
+    pub(super) async fn fork_ahead(
+        version: &FunctionVersion,
+        ready: Ready,
+        origin: Origin,
+    ) -> Result<Instance, PlatformError> {
+        let mut instance = Self::instance(ready, origin)?;
+        instance.fork(version.ram_bytes()).await?;
+        Ok(instance)
+    }
+
+    /// Makes one more instance of a function in the background.
+    fn make_ahead(&self, version: &FunctionVersion) {
         let Some(frozen) = version.frozen() else {
             return;
         };
-        if count == 0 || frozen.working_set().is_wanted() {
-            return;
-        }
-        let count = version.affordable(&frozen, count);
-        if count == 0 {
+        if frozen.working_set().is_wanted() || !version.can_afford_one(&frozen) {
             return;
         }
         let Some(making) = version.parking().make_more() else {
@@ -156,16 +163,11 @@ impl Pool {
         };
         let (stock, version) = (self.inner.stock.clone(), version.clone());
         tokio::spawn(async move {
-            for _ in 0..count {
-                let Some(coming) = version.parking().announce(0) else {
-                    break;
-                };
+            if let Some(coming) = version.parking().announce(0) {
+                let origin = Origin::own(frozen.clone());
                 let made = async {
-                    let origin = Origin::own(frozen.clone());
                     let (ready, _) = stock.take(&frozen, origin.parent()).await?;
-                    let mut instance = Self::instance(ready, origin)?;
-                    instance.fork(version.ram_bytes()).await?;
-                    Ok::<_, PlatformError>(instance)
+                    Self::fork_ahead(&version, ready, origin).await
                 };
                 match made.await {
                     Ok(instance) => {
@@ -175,7 +177,6 @@ impl Pool {
                     }
                     Err(error) => {
                         tracing::debug!(error = %Line(error), "no instance could be made ahead");
-                        break;
                     }
                 }
             }

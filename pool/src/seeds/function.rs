@@ -7,8 +7,8 @@
 //! cannot be instantiated is refused then. A function that is known from an earlier
 //! making is taken up without one: its seed is made later (`later`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use faasw_seedtree::Key;
@@ -48,6 +48,32 @@ impl FunctionVersion {
     /// That of a version that the tree has.
     pub(super) fn new(function: Arc<Function>) -> Self {
         Self(function)
+    }
+
+    /// What does not keep it.
+    pub(crate) fn downgrade(&self) -> WeakVersion {
+        WeakVersion(Arc::downgrade(&self.0))
+    }
+}
+
+/// A function version, if somebody has it yet.
+#[derive(Debug)]
+pub struct WeakVersion(Weak<Function>);
+
+impl WeakVersion {
+    /// The version, if it is there.
+    pub fn upgrade(&self) -> Option<FunctionVersion> {
+        self.0.upgrade().map(FunctionVersion)
+    }
+
+    /// Whether nobody has it.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    /// Whether it is this one.
+    pub fn is(&self, version: &FunctionVersion) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&version.0))
     }
 }
 
@@ -151,6 +177,11 @@ impl Function {
         &self.holding
     }
 
+    /// The function's name.
+    pub(crate) fn name(&self) -> &str {
+        self.version.name()
+    }
+
     /// Whether only its own seed can be forked for it.
     pub(crate) fn is_script(&self) -> bool {
         self.version.is_script()
@@ -162,15 +193,31 @@ impl Function {
         own.is_some_and(|own| Arc::ptr_eq(own, engine))
     }
 
-    /// How many instances are missing of those that stay parked at all times.
-    pub(crate) fn missing(&self) -> usize {
-        self.parking.missing()
+    /// Whether it has fewer instances than it is to have at all times, where `frozen` is its seed.
+    pub(crate) fn lacks_instances(&self, frozen: &Frozen) -> bool {
+        let generation = frozen.working_set().current().generation;
+        self.parking.lacks(generation, self.busy())
     }
 
-    /// How many of `count` new instances the function may hold.
-    pub(crate) fn affordable(&self, frozen: &Frozen, count: usize) -> usize {
-        let room = self.holding.room() / frozen.bytes_of_new().max(1);
-        count.min(usize::try_from(room).unwrap_or(usize::MAX))
+    /// What keeps one more instance of it from being parked that no request has asked for, if
+    /// anything of its own does, or of the seeds.
+    pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<&'static str> {
+        if !self.can_afford_one(frozen) {
+            return Some("--function-memory");
+        }
+        // Its seed could not be evicted any more.
+        self.seeds.is_over_budget().then_some("--seed-memory")
+    }
+
+    /// Does what nobody waits for when no seed is made for requests, and few such things at a time.
+    pub(crate) async fn behind_requests<T>(&self, work: impl Future<Output = T>) -> T {
+        let _turn = self.seeds.makings().ahead_of_requests().await;
+        work.await
+    }
+
+    /// Whether the function may hold one more new instance.
+    pub(crate) fn can_afford_one(&self, frozen: &Frozen) -> bool {
+        self.holding.room() >= frozen.bytes_of_new().max(1)
     }
 
     /// The best that there is to be forked while its seed is not in memory (best-effort

@@ -332,6 +332,11 @@ impl Seeds {
         self.bytes() <= self.budget / 2
     }
 
+    /// Whether seeds take more than they may: more are in use.
+    pub fn is_over_budget(&self) -> bool {
+        self.bytes() > self.budget
+    }
+
     /// Evicts a seed that nobody has: it was there to be looked at only.
     pub fn let_rest(&self, key: Key) {
         let gone = self.lock().evict(&[key]);

@@ -25,7 +25,7 @@ mod tree;
 mod turns;
 mod version;
 
-pub use self::function::{Busy, FunctionVersion, Origin};
+pub use self::function::{Busy, FunctionVersion, Origin, WeakVersion};
 #[cfg(feature = "trial")]
 pub use self::graph::{For, Seeds};
 pub use self::holding::FunctionNumber;

@@ -45,6 +45,16 @@ pub enum Confinement {
     InProcess,
 }
 
+impl Confinement {
+    /// Descriptors of this program that each microVM takes, its mailbox included.
+    pub(crate) fn descriptors(self) -> u64 {
+        match self {
+            Self::Jailed => 4,
+            Self::InProcess => 13,
+        }
+    }
+}
+
 /// Who makes shells.
 #[derive(Clone, Debug)]
 pub enum Maker {

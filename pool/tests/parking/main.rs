@@ -9,6 +9,7 @@
     reason = "a test may panic"
 )]
 
+mod ahead;
 mod clocks;
 mod comeback;
 mod costs;
@@ -27,6 +28,13 @@ use faasw_pool::{FreezePolicy, FunctionVersion, PoolOptions};
 use support::Bench;
 use support::processes::has_page_scan;
 
+use ahead::{
+    a_function_that_fails_has_none_made_for_nothing, a_function_that_goes_leaves_no_process,
+    a_function_that_is_called_is_provided_for, one_that_ends_is_made_again,
+    the_first_requests_find_their_instances, those_at_work_count,
+    those_that_would_not_come_back_are_replaced, what_does_not_fit_is_not_made,
+    what_is_beyond_goes_first,
+};
 use clocks::{
     clocks_and_timers_are_right_after_an_hour_at_rest, clocks_are_right_after_resting,
     timers_are_right_in_reset_instances,
@@ -91,6 +99,9 @@ fn main() {
                 shells_ready: 2,
                 ..PoolOptions::default()
             },
+            one_that_ends_is_made_again in ahead::three(),
+            those_that_would_not_come_back_are_replaced in ahead::three(),
+            a_function_that_goes_leaves_no_process in ahead::three(),
             cpu_time_is_limited_per_request in only_instances(),
             memory_comes_back_after_a_large_request in only_instances(),
             a_working_set_that_goes_unused_shrinks in only_instances(),
@@ -156,6 +167,15 @@ fn main() {
                 },
                 timers_are_right_in_reset_instances in only_instances(),
                 a_pool_that_is_shut_down_at_work_leaves_nothing,
+                the_first_requests_find_their_instances in ahead::three(),
+                those_at_work_count in ahead::three(),
+                a_function_that_is_called_is_provided_for in ahead::three(),
+                a_function_that_fails_has_none_made_for_nothing in ahead::three(),
+                what_does_not_fit_is_not_made in ahead::three(),
+                what_is_beyond_goes_first in PoolOptions {
+                    max_parked: 8,
+                    ..ahead::three()
+                },
             ]);
         }
         all

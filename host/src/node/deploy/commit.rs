@@ -32,6 +32,7 @@ impl Core {
             seed_time,
         } = seeded;
         let compile_time = ready.compile_time;
+        self.provide_before(&function).await;
         // Not dropped with this future: the registry's thread would go on, and
         // the table would be behind it.
         let commit = {

@@ -1,7 +1,6 @@
 //! Instances that will be parked, and requests that wait for one of them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use faasw_abi::memory_map::RAM_MAX;
@@ -118,7 +117,7 @@ impl Coming {
     /// long as `polled`; or hands it to who waits for one.
     pub fn park(self, mut instance: Instance, bytes: u64, polled: Duration) {
         let keeper = &self.parking.keeper;
-        let parked_before;
+        let is_too_many;
         {
             let mut places = self.parking.places();
             while let Some(waiting) = places.waiting.pop_front() {
@@ -127,11 +126,11 @@ impl Coming {
                     Err(unwanted) => instance = unwanted,
                 }
             }
-            if keeper.stopped.load(Ordering::Acquire) {
+            if keeper.has_stopped() {
                 return;
             }
             // Before anybody can take it and count it out.
-            parked_before = keeper.count.fetch_add(1, Ordering::Relaxed);
+            is_too_many = keeper.came();
             // A shell's word, of no more than a guest's memory.
             let bytes = bytes.min(RAM_MAX);
             let now = Instant::now();
@@ -144,10 +143,10 @@ impl Coming {
                 },
             });
         }
-        if parked_before >= keeper.rules.most {
+        if is_too_many {
             keeper.end_oldest();
         }
-        keeper.begun.notify_one();
+        keeper.begin();
     }
 }
 

@@ -12,33 +12,16 @@ mod coming;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
 pub use self::coming::{Coming, Held};
 use super::instance::Instance;
+use super::keeper::Keeper;
 use super::polling::{Arrivals, Polling};
-use crate::memory::{Memory, SHORT};
-use crate::shells::Groups;
-
-/// How often parked instances are looked after, while there are any.
-const ROUND: Duration = Duration::from_secs(1);
-
-/// How many instances are parked, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub struct ParkingRules {
-    /// An instance that nobody took for this long is ended.
-    pub keep_alive: Duration,
-    /// Instances of each function that stay parked even so.
-    pub least: usize,
-    /// Most instances parked at once, of all functions.
-    pub most: usize,
-    /// Most requests that one instance serves.
-    pub max_reuse: u32,
-}
 
 /// The parked instances of one seed.
 #[derive(Debug)]
@@ -46,6 +29,8 @@ pub struct Parking {
     keeper: Arc<Keeper>,
     places: Mutex<Places>,
     arrivals: Arrivals,
+    /// Whether instances are parked ahead of requests, as many as the rules say.
+    is_provided: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +84,16 @@ impl Drop for Making {
 }
 
 impl Parking {
+    /// Room for the instances of one more seed.
+    pub(super) fn new(keeper: &Arc<Keeper>) -> Self {
+        Self {
+            keeper: keeper.clone(),
+            places: Mutex::default(),
+            arrivals: Arrivals::default(),
+            is_provided: AtomicBool::new(false),
+        }
+    }
+
     /// Takes the instance that was parked last.
     pub fn take(&self) -> Option<Instance> {
         loop {
@@ -108,7 +103,7 @@ impl Parking {
                 places.bytes -= parked.rest.bytes;
                 parked
             };
-            self.keeper.count.fetch_sub(1, Ordering::Relaxed);
+            self.keeper.left(1);
             let waited = parked.rest.since.elapsed();
             self.arrivals.note(waited, self.polling().most());
             let mut instance = parked.instance;
@@ -132,7 +127,7 @@ impl Parking {
 
     /// How much polling there may be.
     pub fn polling(&self) -> &Arc<Polling> {
-        &self.keeper.polling
+        self.keeper.polling()
     }
 
     /// When requests come.
@@ -169,7 +164,7 @@ impl Parking {
     /// Announces an instance; `None` when it should not come back, because it
     /// has served enough.
     pub fn announce(self: &Arc<Self>, uses: u32) -> Option<Coming> {
-        if uses >= self.keeper.rules.max_reuse || self.keeper.stopped.load(Ordering::Acquire) {
+        if uses >= self.keeper.rules().max_reuse || self.keeper.has_stopped() {
             return None;
         }
         self.places().coming += 1;
@@ -200,15 +195,63 @@ impl Parking {
         self.places().coming
     }
 
-    /// How many are missing of those that are to be parked at all times.
-    pub fn missing(&self) -> usize {
+    /// Instances are to be parked ahead of requests from now on; whether that was not so before.
+    pub fn begin_to_provide(&self) -> bool {
+        // Asked for each request: nearly always it is so already.
+        !self.is_provided.load(Ordering::Relaxed) && !self.is_provided.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether there are fewer instances than there are to be at all times, where so many are at
+    /// work or being reset: those count, and of those that are parked the ones that were forked
+    /// with the working set of this generation. The others do not come back from a request.
+    pub fn lacks(&self, generation: u32, at_work: usize) -> bool {
         let places = self.places();
-        let there = places.parked.len() + places.coming;
-        self.keeper.rules.least.saturating_sub(there)
+        let parked = places.parked.iter();
+        let current = parked.filter(|parked| parked.instance.generation == generation);
+        current.count() + places.coming.max(at_work) < self.keeper.rules().least
+    }
+
+    /// Takes out those that have ended by themselves; how many they were.
+    pub fn sweep(&self) -> usize {
+        let mut places = self.places();
+        let before = places.parked.len();
+        let mut bytes = 0;
+        places.parked.retain_mut(|parked| {
+            let is_alive = parked.instance.shell.check_alive();
+            bytes += if is_alive { 0 } else { parked.rest.bytes };
+            is_alive
+        });
+        places.bytes -= bytes;
+        let ended = before - places.parked.len();
+        drop(places);
+        self.keeper.left(ended);
+        ended
+    }
+
+    /// Ends the one that waits longest of those that were forked with another working set than
+    /// that of this generation; whether there was one.
+    pub fn end_outdated(&self, generation: u32) -> bool {
+        let mut places = self.places();
+        let mut parked = places.parked.iter();
+        let Some(place) = parked.position(|parked| parked.instance.generation != generation) else {
+            return false;
+        };
+        let ended = places.parked.remove(place);
+        places.bytes -= ended.as_ref().map_or(0, |ended| ended.rest.bytes);
+        drop(places);
+        // Ending takes a moment in which others may take the rest.
+        drop(ended);
+        self.keeper.left(1);
+        true
+    }
+
+    /// Whether more are parked than have to be at all times.
+    pub fn has_surplus(&self) -> bool {
+        self.count() > self.keeper.rules().least
     }
 
     /// Ends those that were parked before `before`, but for the last `kept`.
-    fn expire(&self, before: Instant, kept: usize) {
+    pub(super) fn expire(&self, before: Instant, kept: usize) {
         let places = self.places();
         let old = places
             .parked
@@ -228,11 +271,11 @@ impl Parking {
         places.bytes -= ended.iter().map(|parked| parked.rest.bytes).sum::<u64>();
         // Ending takes a moment in which others may take the rest.
         drop(places);
-        self.keeper.count.fetch_sub(ended.len(), Ordering::Relaxed);
+        self.keeper.left(ended.len());
     }
 
     /// Since when the oldest is parked.
-    fn oldest(&self) -> Option<Instant> {
+    pub(super) fn oldest(&self) -> Option<Instant> {
         self.places().parked.front().map(|parked| parked.rest.since)
     }
 
@@ -244,141 +287,6 @@ impl Parking {
 impl Drop for Parking {
     fn drop(&mut self) {
         let parked = self.places().parked.len();
-        self.keeper.count.fetch_sub(parked, Ordering::Relaxed);
+        self.keeper.left(parked);
     }
-}
-
-/// Looks after all parked instances of a pool.
-#[derive(Debug)]
-pub struct Keeper {
-    rules: ParkingRules,
-    polling: Arc<Polling>,
-    account: Arc<Groups>,
-    all: Mutex<Vec<Weak<Parking>>>,
-    count: AtomicUsize,
-    begun: Arc<Notify>,
-    stopped: AtomicBool,
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.begun.notify_one();
-    }
-}
-
-impl Keeper {
-    /// Starts looking, at the machine's memory and at what all microVMs take by
-    /// `account`. Must be called inside a tokio runtime.
-    pub fn start(rules: ParkingRules, polling: Arc<Polling>, account: Arc<Groups>) -> Arc<Self> {
-        let keeper = Arc::new(Self {
-            rules,
-            polling,
-            account,
-            all: Mutex::default(),
-            count: AtomicUsize::new(0),
-            begun: Arc::default(),
-            stopped: AtomicBool::new(false),
-        });
-        tokio::spawn(look_after(Arc::downgrade(&keeper)));
-        keeper
-    }
-
-    /// Room for the instances of one more seed.
-    pub fn parking(self: &Arc<Self>) -> Arc<Parking> {
-        let parking = Arc::new(Parking {
-            keeper: self.clone(),
-            places: Mutex::default(),
-            arrivals: Arrivals::default(),
-        });
-        let mut all = self.all();
-        // Looked through when there is no room, which is the rarer the more there are.
-        if all.len() == all.capacity() {
-            all.retain(|parking| parking.strong_count() > 0);
-        }
-        all.push(Arc::downgrade(&parking));
-        parking
-    }
-
-    /// How much polling there is.
-    pub fn polling(&self) -> &Arc<Polling> {
-        &self.polling
-    }
-
-    /// How many instances are parked.
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Ends all parked instances, and parks none any more.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
-        // One that is parked in this very moment ends, too.
-        let soon = Instant::now() + ROUND;
-        for parking in self.parkings() {
-            parking.expire(soon, 0);
-        }
-        self.begun.notify_one();
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Weak<Parking>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn parkings(&self) -> Vec<Arc<Parking>> {
-        self.all().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Ends the instance that has been parked longest.
-    fn end_oldest(&self) {
-        let oldest = self
-            .parkings()
-            .into_iter()
-            .filter_map(|parking| Some((parking.oldest()?, parking)))
-            .min_by_key(|(since, _)| *since);
-        if let Some((since, parking)) = oldest {
-            parking.expire(since, 0);
-        }
-    }
-
-    fn round(&self) {
-        let now = Instant::now();
-        for parking in self.parkings() {
-            if let Some(before) = now.checked_sub(self.rules.keep_alive) {
-                parking.expire(before, self.rules.least);
-            }
-        }
-        if machine_is_short() || self.account.memory().is_short() {
-            let half = self.count().div_ceil(2);
-            tracing::warn!(count = half, "memory is short: parked instances are ended");
-            for _ in 0..half {
-                self.end_oldest();
-            }
-        }
-    }
-}
-
-/// Keeps looking for as long as the keeper exists.
-async fn look_after(keeper: Weak<Keeper>) {
-    loop {
-        let Some(strong) = keeper.upgrade() else {
-            return;
-        };
-        if strong.stopped.load(Ordering::Acquire) {
-            return;
-        }
-        if strong.count() == 0 {
-            // Waits without keeping the keeper: whoever drops it notifies.
-            let begun = strong.begun.clone();
-            drop(strong);
-            begun.notified().await;
-            continue;
-        }
-        strong.round();
-        drop(strong);
-        tokio::time::sleep(ROUND).await;
-    }
-}
-
-fn machine_is_short() -> bool {
-    Memory::now().is_some_and(|memory| memory.available < memory.total / SHORT)
 }

@@ -3,6 +3,8 @@
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
+use crate::instances::ParkingRules;
+use crate::shells::Groups;
 
 fn parking() -> Arc<Parking> {
     let rules = ParkingRules {
@@ -10,6 +12,7 @@ fn parking() -> Arc<Parking> {
         least: 0,
         most: 8,
         max_reuse: 100,
+        descriptors: 8,
     };
     let polling = Polling::new(Duration::ZERO, 2);
     Keeper::start(rules, polling, Arc::new(Groups::new(1, u64::MAX))).parking()

@@ -12,8 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromZeros;
 
 use super::*;
-use crate::instances::parking::{Keeper, Parking, ParkingRules};
 use crate::instances::polling::Polling;
+use crate::instances::{Keeper, Parking, ParkingRules};
 use crate::mailbox::Mailbox;
 use crate::shells::{Groups, Ready, Shell, StandIn};
 use crate::snapshots::Frozen;
@@ -55,6 +55,7 @@ impl Field {
             least: 0,
             most: 8,
             max_reuse: 100,
+            descriptors: 8,
         };
         let polling = Polling::new(POLL, 2);
         let keeper = Keeper::start(rules, polling, Arc::new(Groups::new(1, u64::MAX)));

@@ -87,6 +87,21 @@ impl Stock {
         }
     }
 
+    /// A shell for an instance that nobody waits for, made when nothing else wants to run. It is as
+    /// those that are ready, which are left to requests: preset with `parent`, if it can be.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn make_for(&self, parent: &Arc<Frozen>) -> Result<Ready, PlatformError> {
+        match self.make_ahead(None, Some(parent.clone())).await? {
+            Ok(ready) => Ok(ready),
+            Err(why) => {
+                tracing::debug!(why = %Line(why), "a shell could not be preset");
+                self.make_bare().await
+            }
+        }
+    }
+
     /// One that is preset with `parent`, if there is one: `bare`, or one that is made. The
     /// inner error says why it cannot be preset.
     async fn make_ahead(

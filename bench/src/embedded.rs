@@ -1,0 +1,394 @@
+//! `faasw-bench embedded`: what a request takes that a program asks the node in it for
+//! (`Node::invoke`), beside the floor of [`crate::floor`].
+//!
+//! The same function is on two nodes of this process: one whose instances sleep until they
+//! are asked (as nodes are unless told otherwise), and one whose instances may look for
+//! the next request by themselves (`--poll auto`). They and the floor take turns in each round,
+//! and a ratio is taken from each.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use faasw::{FunctionOptions, Node, Timing};
+use faasw_pool::POLL;
+use http::Request;
+use serde::Serialize;
+use tokio::runtime::Runtime;
+
+use crate::{
+    floor::Partner,
+    interrupt,
+    stats::{self, Percentiles, Ratio},
+    table::{self, Table},
+};
+
+/// Name of the function.
+const NAME: &str = "hello";
+/// Requests and round trips before the first that counts.
+const WARM_UP: u32 = 500;
+/// What a request is to take at most where the floor is at least that, in microseconds.
+const GOAL: f64 = 25.0;
+/// What the run of a request that is found by its instance is to take at most, to the floor.
+const GOAL_IN_VM: f64 = 0.25;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The function: a component or module
+    #[arg(long, value_name = "FILE")]
+    function: PathBuf,
+    /// Rounds, in each of which everything is measured once
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Round trips and requests of each kind in a round
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    trips: u32,
+    /// Rest before each of them, in microseconds; 0 for none
+    #[arg(long, default_value_t = 50)]
+    rest: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What requests of one kind took.
+#[derive(Default)]
+struct Asked {
+    /// From the call of `Node::invoke` until its response was there.
+    all: Vec<Duration>,
+    /// From the request written until the handler had finished.
+    run: Vec<Duration>,
+}
+
+/// What one round took.
+#[derive(Default)]
+struct Round {
+    floor: Vec<Duration>,
+    asleep: Asked,
+    polling: Asked,
+}
+
+/// Requests of one kind beside the floor.
+#[derive(Debug, Serialize)]
+pub struct Way {
+    /// From the call of `Node::invoke` until its response was there, in microseconds.
+    pub all: Percentiles,
+    /// From the request written until the handler had finished.
+    pub run: Percentiles,
+    /// The median of the first to the floor's, round by round.
+    pub all_to_floor: Ratio,
+    /// And of the second.
+    pub run_to_floor: Ratio,
+}
+
+/// The floor, and what requests take beside it.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// Rest before each, in microseconds.
+    pub rest: u64,
+    /// An empty `KVM_RUN` round trip between two processes.
+    pub floor: Percentiles,
+    /// Requests whose instances sleep.
+    pub asleep: Way,
+    /// Requests whose instances may look for them.
+    pub polling: Way,
+    /// The share of those that their instances found by themselves.
+    pub found: f64,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// Without KVM, and when the function does not answer.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    interrupt::catch();
+    let found = Runtime::new()?.block_on(measure(arguments))?;
+    table::print(arguments.json, &found, || found.to_string())
+}
+
+async fn measure(arguments: &Arguments) -> Result<Found> {
+    let mut nodes = Vec::new();
+    let measured = contest(arguments, &mut nodes).await;
+    // Whatever happened, nothing is left of them.
+    for node in &nodes {
+        node.shutdown().await;
+    }
+    measured
+}
+
+async fn contest(arguments: &Arguments, nodes: &mut Vec<Arc<Node>>) -> Result<Found> {
+    let module = std::fs::read(&arguments.function)
+        .with_context(|| format!("cannot read {}", arguments.function.display()))?;
+    for poll in [Duration::ZERO, POLL] {
+        let node = Arc::new(Node::builder().poll(poll).start().await?);
+        nodes.push(node.clone());
+        let options = FunctionOptions::default();
+        node.deploy(NAME, module.clone(), options).await?;
+    }
+    let [asleep, polling] = nodes.as_slice() else {
+        anyhow::bail!("two nodes were to be there");
+    };
+    let (trips, rest) = (arguments.trips, Duration::from_micros(arguments.rest));
+    let mut partner = Partner::start(true)?;
+    for node in [asleep, polling] {
+        ask(node, WARM_UP, rest).await?;
+    }
+    for _ in 0..WARM_UP {
+        partner.round_trip()?;
+    }
+    let found_before = polling_found(polling);
+    let mut rounds = Vec::new();
+    for _ in 0..arguments.rounds {
+        interrupt::check()?;
+        let mut round = Round::default();
+        (partner, round.floor) = round_trips(partner, trips, rest).await?;
+        round.asleep = ask(asleep, trips, rest).await?;
+        round.polling = ask(polling, trips, rest).await?;
+        rounds.push(round);
+    }
+    let found = polling_found(polling).saturating_sub(found_before);
+    let asked = f64::from(arguments.rounds) * f64::from(trips);
+    let found = found as f64 / asked;
+    Found::of(&rounds, arguments.rest, found).context("nothing was measured")
+}
+
+/// Requests, ever, that instances found by themselves.
+fn polling_found(node: &Node) -> u64 {
+    let metrics = node.metrics();
+    let mut lines = metrics.lines();
+    let line = lines.find_map(|line| line.strip_prefix("faasw_requests_found_total "));
+    line.and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Round trips of the floor, in a task as requests are.
+async fn round_trips(
+    mut partner: Partner,
+    trips: u32,
+    rest: Duration,
+) -> Result<(Partner, Vec<Duration>)> {
+    let trips = tokio::spawn(async move {
+        let mut took = Vec::new();
+        for _ in 0..trips {
+            pause(rest);
+            let begun = Instant::now();
+            partner.round_trip()?;
+            took.push(begun.elapsed());
+        }
+        anyhow::Ok((partner, took))
+    });
+    trips.await?
+}
+
+/// Sends requests one after the other.
+async fn ask(node: &Arc<Node>, trips: u32, rest: Duration) -> Result<Asked> {
+    let node = node.clone();
+    let asking = tokio::spawn(async move {
+        let mut asked = Asked::default();
+        for _ in 0..trips {
+            let request = Request::get("/").body(String::new())?;
+            pause(rest);
+            let begun = Instant::now();
+            let response = node.invoke(NAME, request).await;
+            let took = begun.elapsed();
+            ensure!(
+                response.status().is_success() && response.body().as_bytes().is_some(),
+                "the function answered {}",
+                response.status()
+            );
+            let timing = response.extensions().get::<Timing>();
+            asked.all.push(took);
+            asked.run.extend(timing.map(|timing| timing.run));
+        }
+        Ok(asked)
+    });
+    asking.await?
+}
+
+/// A program that waits for its next request does not compute meanwhile.
+fn pause(rest: Duration) {
+    if !rest.is_zero() {
+        thread::sleep(rest);
+    }
+}
+
+impl Way {
+    fn of(rounds: &[Round], of: fn(&Round) -> &Asked) -> Option<Self> {
+        let to_floor = |times: fn(&Asked) -> &Vec<Duration>| {
+            let pairs = rounds.iter().filter_map(|round| {
+                Some((
+                    stats::median(times(of(round)))?,
+                    stats::median(&round.floor)?,
+                ))
+            });
+            Ratio::of(&pairs.collect::<Vec<_>>())
+        };
+        let all = |times: fn(&Asked) -> &Vec<Duration>| {
+            let all = rounds.iter().flat_map(|round| times(of(round)));
+            Percentiles::of(&all.copied().collect::<Vec<_>>())
+        };
+        Some(Self {
+            all: all(|asked| &asked.all)?,
+            run: all(|asked| &asked.run)?,
+            all_to_floor: to_floor(|asked| &asked.all)?,
+            run_to_floor: to_floor(|asked| &asked.run)?,
+        })
+    }
+}
+
+impl Found {
+    /// What comes of `rounds`; `None` if nothing was measured.
+    fn of(rounds: &[Round], rest: u64, found: f64) -> Option<Self> {
+        let floor = rounds.iter().flat_map(|round| &round.floor);
+        Some(Self {
+            rest,
+            floor: Percentiles::of(&floor.copied().collect::<Vec<_>>())?,
+            asleep: Way::of(rounds, |round| &round.asleep)?,
+            polling: Way::of(rounds, |round| &round.polling)?,
+            found,
+        })
+    }
+
+    /// Whether the goals are met: of a request that is found by its instance, where the floor is
+    /// no less than it may take.
+    fn goals(&self) -> [(String, Option<bool>); 2] {
+        let all = (self.floor.p50 >= GOAL).then_some(self.polling.all.p50 <= GOAL);
+        let run = self.polling.run_to_floor.median <= GOAL_IN_VM;
+        [
+            (
+                format!(
+                    "Node::invoke, polling: p50 of at most {GOAL:.0} us where the floor is no less"
+                ),
+                all,
+            ),
+            (
+                format!("in the VM, polling: at most {GOAL_IN_VM} of the floor"),
+                Some(run),
+            ),
+        ]
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new([
+            "",
+            "p50 us",
+            "p90 us",
+            "p99 us",
+            "to the floor",
+            "95 % interval",
+        ]);
+        let cells = |percentiles: &Percentiles| {
+            [percentiles.p50, percentiles.p90, percentiles.p99].map(|time| format!("{time:.1}"))
+        };
+        let [p50, p90, p99] = cells(&self.floor);
+        table.row([
+            "floor: empty KVM_RUN between two processes".to_owned(),
+            p50,
+            p90,
+            p99,
+            "1".to_owned(),
+            "–".to_owned(),
+        ]);
+        for (name, percentiles, ratio) in [
+            (
+                "Node::invoke, polling off",
+                &self.asleep.all,
+                self.asleep.all_to_floor,
+            ),
+            (
+                "Node::invoke, polling auto",
+                &self.polling.all,
+                self.polling.all_to_floor,
+            ),
+            (
+                "in the VM, polling off",
+                &self.asleep.run,
+                self.asleep.run_to_floor,
+            ),
+            (
+                "in the VM, polling auto",
+                &self.polling.run,
+                self.polling.run_to_floor,
+            ),
+        ] {
+            let [p50, p90, p99] = cells(percentiles);
+            table.row([
+                name.to_owned(),
+                p50,
+                p90,
+                p99,
+                format!("{:.2}", ratio.median),
+                format!("{:.2} to {:.2}", ratio.low, ratio.high),
+            ]);
+        }
+        writeln!(f, "{table}")?;
+        writeln!(
+            f,
+            "{:.0} % of the requests with polling were found by their instances; {} us of rest before each.",
+            100.0 * self.found,
+            self.rest
+        )?;
+        for (goal, is_met) in self.goals() {
+            let told = match is_met {
+                Some(true) => "met",
+                Some(false) => "missed",
+                None => "not to be told here",
+            };
+            writeln!(f, "{goal}: {told}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(all: u64, run: u64) -> Asked {
+        Asked {
+            all: vec![Duration::from_micros(all); 3],
+            run: vec![Duration::from_micros(run); 3],
+        }
+    }
+
+    fn round(floor: u64, asleep: Asked, polling: Asked) -> Round {
+        Round {
+            floor: vec![Duration::from_micros(floor); 3],
+            asleep,
+            polling,
+        }
+    }
+
+    #[test]
+    fn requests_are_compared_with_the_floor_of_their_round() {
+        let rounds = [
+            round(40, asked(80, 60), asked(20, 10)),
+            round(80, asked(160, 120), asked(40, 20)),
+        ];
+        let found = Found::of(&rounds, 0, 1.0).unwrap();
+        let is = |ratio: Ratio, value: f64| (ratio.median - value).abs() < 1e-9;
+        assert!(is(found.asleep.all_to_floor, 2.0) && is(found.asleep.run_to_floor, 1.5));
+        assert!(is(found.polling.all_to_floor, 0.5) && is(found.polling.run_to_floor, 0.25));
+        assert_eq!(
+            found.goals().map(|(_, is_met)| is_met),
+            [Some(false), Some(true)]
+        );
+        assert!(found.to_string().contains("missed"));
+        assert!(Found::of(&[], 0, 0.0).is_none());
+    }
+
+    #[test]
+    fn a_floor_that_is_lower_than_the_goal_says_nothing_of_it() {
+        let rounds = [round(20, asked(50, 40), asked(24, 9))];
+        let found = Found::of(&rounds, 50, 0.5).unwrap();
+        assert_eq!(found.goals().map(|(_, is_met)| is_met), [None, Some(false)]);
+    }
+}

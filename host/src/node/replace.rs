@@ -1,0 +1,38 @@
+//! A version takes another one's place.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{core::Core, function::Function};
+
+/// How long a version waits at most for its instances before it takes another one's place.
+const PROVIDING: Duration = Duration::from_secs(10);
+
+impl Core {
+    /// Waits a while until a version that is to take another one's place has the instances that
+    /// are parked ahead of requests: that one has its own until then.
+    pub(super) async fn provide_before(&self, function: &Function) {
+        let before = self.function(function.name.as_str());
+        let before = before.and_then(|before| before.made.get());
+        if let Some((_, made)) = before.zip(function.made.get()) {
+            // What is not there by then comes later.
+            let _ = timeout(PROVIDING, made.provided()).await;
+        }
+    }
+
+    /// Makes a version the function of its name, as [`Core::replace`] does, has instances of it
+    /// parked, and the images of what it replaces go.
+    pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
+        let before = self.function(function.name.as_str());
+        let function = self.replace(function);
+        if let Some(made) = function.made.get() {
+            made.provide();
+        }
+        let now = function.record.image(&function.name);
+        let before = before.map(|before| before.record.image(&before.name));
+        let gone = before.into_iter().filter(|before| *before != now).collect();
+        self.images_serve(Some(&function), gone).await;
+        function
+    }
+}

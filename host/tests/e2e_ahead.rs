@@ -1,0 +1,160 @@
+//! A node that has instances parked before anybody calls their function (`--min-parked`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+mod e2e;
+
+use std::{fs, net::SocketAddr, path::Path, process::Stdio};
+
+use common::raw;
+use e2e::{
+    file,
+    process::{Running, descendants, faasw},
+    until,
+};
+
+/// A node on a data directory, every microVM of which is an instance.
+struct Node {
+    running: Running,
+    address: SocketAddr,
+}
+
+impl Node {
+    fn start(data_dir: &Path, options: &[&str]) -> Self {
+        let words = [
+            "serve",
+            "--data-dir",
+            data_dir.to_str().unwrap(),
+            "--listen",
+            "127.0.0.1:0",
+            "--json",
+            "--timing",
+            "--shells-ready",
+            "0",
+        ];
+        let mut running = Running::start(&[&words, options].concat());
+        let address = running.address();
+        Self { running, address }
+    }
+
+    /// The processes that are microVMs.
+    fn shells(&self) -> usize {
+        let is_shell = |pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim_end() == "faasw-shell")
+        };
+        let all = descendants(self.running.child.id());
+        all.iter().filter(|pid| is_shell(pid)).count()
+    }
+
+    /// What a request of the function was served by, as the node tells.
+    fn served(&self, name: &str) -> String {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let asking = "x-faasw-timing: 1\r\n";
+        let path = format!("/{name}/");
+        let answer = runtime.block_on(raw::request(self.address, "GET", &path, asking, ""));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let timing = answer.header("server-timing").unwrap();
+        let (_, served) = timing.split_once("served;desc=\"").unwrap();
+        served.split('"').next().unwrap().to_owned()
+    }
+}
+
+/// What a client command prints.
+fn run(words: &[&str], data_dir: &Path) -> String {
+    let output = faasw(words)
+        .env("FAASW_DATA_DIR", data_dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// How many instances are parked, as the node tells.
+fn parked(data_dir: &Path) -> u64 {
+    let stats: serde_json::Value =
+        serde_json::from_str(&run(&["stats", "--json"], data_dir)).unwrap();
+    stats["microvms"]["parked"].as_u64().unwrap()
+}
+
+/// Deploys a version that differs from others by what it is told.
+fn deploy(version: &str, data_dir: &Path) {
+    let module = data_dir.join("hello.wasm");
+    fs::write(&module, file("fixtures/wat/hello.wasm")).unwrap();
+    let module = module.to_str().unwrap();
+    let environment = format!("VERSION={version}");
+    run(&["deploy", module, "--env", &environment], data_dir);
+}
+
+fn instances_are_there_from_deployment_to_removal() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path();
+    let node = Node::start(data_dir, &["--min-parked", "3"]);
+    deploy("1", data_dir);
+    until("three are parked", || parked(data_dir) == 3);
+    assert_eq!(node.shells(), 3);
+    assert_eq!(node.served("hello"), "ready");
+
+    // A version has its own before it takes another one's place.
+    deploy("2", data_dir);
+    assert_eq!(node.served("hello"), "ready");
+    until("the others are gone", || {
+        parked(data_dir) == 3 && node.shells() == 3
+    });
+    run(&["rollback", "hello"], data_dir);
+    assert_eq!(node.served("hello"), "ready");
+
+    run(&["rm", "hello"], data_dir);
+    until("none is left", || {
+        parked(data_dir) == 0 && node.shells() == 0
+    });
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn a_node_that_starts_has_them_before_any_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path();
+    let node = Node::start(data_dir, &[]);
+    deploy("1", data_dir);
+    assert_eq!(parked(data_dir), 0);
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    let node = Node::start(data_dir, &["--min-parked", "2"]);
+    until("two are parked", || parked(data_dir) == 2);
+    assert_eq!(node.served("hello"), "ready");
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn what_does_not_fit_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path();
+    let node = Node::start(data_dir, &["--min-parked", "5", "--max-parked", "2"]);
+    deploy("1", data_dir);
+    node.running.said("--max-parked");
+    until("two are parked", || parked(data_dir) == 2);
+    deploy("2", data_dir);
+    until("two are parked again", || {
+        parked(data_dir) == 2 && node.shells() == 2
+    });
+    let said = node.running.stderr();
+    assert_eq!(
+        said.matches("there is no room to park").count(),
+        1,
+        "{said}"
+    );
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn main() {
+    e2e::main(tests![
+        instances_are_there_from_deployment_to_removal,
+        a_node_that_starts_has_them_before_any_request,
+        what_does_not_fit_is_said_once,
+    ]);
+}

@@ -1,0 +1,379 @@
+//! Instances that are parked ahead of requests, so many of each function as
+//! [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says (elsewhere called provisioned
+//! concurrency; the pooling of AFaaS §4.2 for functions that nobody has called yet).
+//!
+//! One task makes what is missing, one instance after the other, each function's first before
+//! any has its second, and behind what requests ask for: its shells are made when nothing else wants to
+//! run, those that are ready are left to requests, and no seed is being made for one. What does not
+//! fit the budgets is not made, since it would end others that are made again then; and what
+//! comes to nothing is tried again ever more rarely.
+//!
+//! What is missing is looked for when a version begins to serve and once a second, so that
+//! nobody has to say why an instance ended.
+
+mod trouble;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use faasw_text::Line;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+
+use self::trouble::Trouble;
+use super::{Inner, Pool};
+use crate::error::PlatformError;
+use crate::seeds::{FunctionVersion, Origin, WeakVersion};
+use crate::snapshots::Frozen;
+
+/// How often what is missing is looked for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long it is waited before each instance while more requests are at work than there are
+/// processors, and how often at most: what they have begun with takes no longer, mostly.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSES: u32 = 10;
+
+/// The versions that have instances parked ahead of requests.
+#[derive(Debug)]
+pub(super) struct Provisioning {
+    /// Nothing once the pool ends.
+    queue: Mutex<Option<VecDeque<Arc<Provided>>>>,
+    look: Arc<Notify>,
+    /// Somebody may wait for one of them.
+    is_waited_for: AtomicBool,
+    /// With making shells: that is nobody's own.
+    trouble: Mutex<Trouble>,
+    /// It was said that not all of them fit.
+    was_full: AtomicBool,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Provided {
+    version: WeakVersion,
+    trouble: Mutex<Trouble>,
+    /// Who waits until it has what it is to have, or cannot have it now.
+    waiting: Mutex<Vec<oneshot::Sender<()>>>,
+}
+
+/// What came of a look at one version.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// One instance more is parked.
+    Made,
+    /// None is missing, or can be made now.
+    Nothing,
+    /// No shell could be made, or requests wait for places.
+    Later,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Provided {
+    /// Nothing more can be done for it now.
+    fn settle(&self) -> Step {
+        // Who waits hears that by their end.
+        lock(&self.waiting).clear();
+        Step::Nothing
+    }
+}
+
+impl Default for Provisioning {
+    fn default() -> Self {
+        Self {
+            queue: Mutex::new(Some(VecDeque::new())),
+            look: Arc::default(),
+            is_waited_for: AtomicBool::new(false),
+            trouble: Mutex::default(),
+            was_full: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Provisioning {
+    /// The next one to look at: first those that somebody waits for.
+    fn next(&self) -> Option<Arc<Provided>> {
+        let mut queue = lock(&self.queue);
+        let queue = queue.as_mut()?;
+        let place = match self.is_waited_for.swap(false, Ordering::Relaxed) {
+            true => {
+                let mut all = queue.iter();
+                let place = all.position(|provided| !lock(&provided.waiting).is_empty());
+                // There may be more of them.
+                self.is_waited_for
+                    .fetch_or(place.is_some(), Ordering::Relaxed);
+                place
+            }
+            false => None,
+        };
+        let next = queue.remove(place.unwrap_or(0))?;
+        queue.push_back(next.clone());
+        Some(next)
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        let mut queue = lock(&self.queue);
+        queue.as_mut().map_or(0, |queue| {
+            queue.retain(|provided| !provided.version.is_gone());
+            queue.len()
+        })
+    }
+
+    fn add(&self, version: &FunctionVersion) {
+        if let Some(queue) = lock(&self.queue).as_mut() {
+            queue.push_back(Arc::new(Provided {
+                version: version.downgrade(),
+                trouble: Mutex::default(),
+                waiting: Mutex::default(),
+            }));
+        }
+        self.look.notify_one();
+    }
+
+    fn wait_for(&self, version: &FunctionVersion) -> Option<oneshot::Receiver<()>> {
+        let queue = lock(&self.queue);
+        let mut all = queue.iter().flatten();
+        let provided = all.find(|provided| provided.version.is(version))?;
+        let (sender, settled) = oneshot::channel();
+        lock(&provided.waiting).push(sender);
+        self.is_waited_for.store(true, Ordering::Relaxed);
+        self.look.notify_one();
+        Some(settled)
+    }
+
+    /// Nothing is parked any more.
+    pub(super) fn stop(&self) {
+        let stopped = lock(&self.queue).take();
+        // Who waits hears of it.
+        drop(stopped);
+        self.look.notify_one();
+    }
+}
+
+impl Drop for Provisioning {
+    fn drop(&mut self) {
+        self.look.notify_one();
+    }
+}
+
+impl Pool {
+    /// Has as many instances of a function parked ahead of requests from now on as
+    /// [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says, as far as they fit the
+    /// budgets, for as long as somebody has the version. A version that is requested is from then
+    /// on. Its seed is not made for that.
+    pub fn provide(&self, version: &FunctionVersion) {
+        if self.inner.options.min_parked > 0 && version.parking().begin_to_provide() {
+            self.inner.provisioning.add(version);
+        }
+    }
+
+    /// The same, and waits until they are there, or as many of them as can be for now.
+    pub async fn provided(&self, version: &FunctionVersion) {
+        self.provide(version);
+        if let Some(settled) = self.inner.provisioning.wait_for(version) {
+            // It has an end and no value.
+            let _ = settled.await;
+        }
+    }
+
+    /// Of how many functions all that is to be parked ahead of requests may be parked together.
+    #[must_use]
+    pub fn provided_functions(&self) -> usize {
+        let options = &self.inner.options;
+        match options.min_parked {
+            0 => 0,
+            least => options.max_parked.div_ceil(least),
+        }
+    }
+
+    /// Starts looking for what is missing, for as long as the pool exists. Must be called inside a
+    /// tokio runtime.
+    pub(super) fn start_providing(&self) {
+        if self.inner.options.min_parked > 0 {
+            tokio::spawn(look_after(Arc::downgrade(&self.inner)));
+        }
+    }
+
+    /// Makes what is missing, as far as it can be made now; says whether anything may be missing
+    /// later.
+    async fn provide_all(&self) -> bool {
+        let provisioning = &self.inner.provisioning;
+        // Versions to look at until nothing was to be done for any of them in a row.
+        let mut left = provisioning.count();
+        while left > 0 && !self.inner.keeper.has_stopped() {
+            let Some(provided) = provisioning.next() else {
+                break;
+            };
+            match self.provide_one(&provided).await {
+                Step::Made => left = provisioning.count(),
+                Step::Nothing => left -= 1,
+                Step::Later => break,
+            }
+        }
+        provisioning.count() > 0
+    }
+
+    /// Makes one instance of a version, if it lacks any and can have it.
+    async fn provide_one(&self, provided: &Provided) -> Step {
+        let (now, keeper) = (Instant::now(), &self.inner.keeper);
+        let Some(version) = provided.version.upgrade() else {
+            return provided.settle();
+        };
+        let parking = version.parking();
+        if parking.sweep() > 0 {
+            self.note(&version, provided, "they ended by themselves");
+        }
+        let Some(frozen) = version.frozen() else {
+            return provided.settle();
+        };
+        let holds = lock(&provided.trouble).holds(now);
+        if holds || !version.lacks_instances(&frozen) {
+            return provided.settle();
+        }
+        let full = || keeper.is_full().or_else(|| version.is_full(&frozen));
+        let generation = frozen.working_set().current().generation;
+        if let Some(budget) = full() {
+            // One that will not come back from a request makes room for one that will.
+            let budget = match parking.end_outdated(generation) {
+                true => full(),
+                false => Some(budget),
+            };
+            if let Some(budget) = budget {
+                self.say_full(&version, budget);
+                return provided.settle();
+            }
+        }
+        if lock(&self.inner.provisioning.trouble).holds(now) {
+            provided.settle();
+            return Step::Later;
+        }
+        if !self.lets_requests_go_first().await {
+            return Step::Later;
+        }
+        let had_trouble = lock(&provided.trouble).is_there(now);
+        match version
+            .behind_requests(self.park_one(&version, &frozen))
+            .await
+        {
+            Ok(true) => {
+                if parking.has_surplus() {
+                    parking.end_outdated(generation);
+                }
+                version.holding().fit();
+                match had_trouble {
+                    // Whether this one stays is to be seen first.
+                    true => provided.settle(),
+                    false => Step::Made,
+                }
+            }
+            // The pool ends.
+            Ok(false) => provided.settle(),
+            Err(_) if keeper.has_stopped() => provided.settle(),
+            Err(Failed::Shell(error)) => {
+                let is_first = lock(&self.inner.provisioning.trouble).note(Instant::now());
+                if is_first {
+                    tracing::warn!(error = %Line(&error), "no shell could be made for an instance ahead of requests; it is tried again later, ever more rarely");
+                }
+                provided.settle();
+                Step::Later
+            }
+            Err(Failed::Fork(error)) => {
+                self.note(&version, provided, &error.to_string());
+                provided.settle()
+            }
+        }
+    }
+
+    /// Parks one more instance; `false` where none is parked any more.
+    async fn park_one(
+        &self,
+        version: &FunctionVersion,
+        frozen: &Arc<Frozen>,
+    ) -> Result<bool, Failed> {
+        let Some(coming) = version.parking().announce(0) else {
+            return Ok(false);
+        };
+        let origin = Origin::own(frozen.clone());
+        let made = self.inner.stock.make_for(origin.parent()).await;
+        let ready = made.map_err(Failed::Shell)?;
+        let forked = Self::fork_ahead(version, ready, origin).await;
+        let instance = forked.map_err(Failed::Fork)?;
+        // At once private, before it runs.
+        coming.park(instance, frozen.bytes_of_new(), Duration::ZERO);
+        Ok(true)
+    }
+
+    /// Waits a moment for requests that are at work; `false` where some wait for places.
+    async fn lets_requests_go_first(&self) -> bool {
+        let admission = self.inner.admission();
+        for _ in 0..PAUSES {
+            if admission.taken() <= self.inner.processors && admission.waiting() == 0 {
+                return true;
+            }
+            sleep(PAUSE).await;
+        }
+        admission.waiting() == 0
+    }
+
+    /// Something was wrong with a version's instances.
+    fn note(&self, version: &FunctionVersion, provided: &Provided, why: &str) {
+        let is_first = lock(&provided.trouble).note(Instant::now());
+        if is_first && !self.inner.keeper.has_stopped() {
+            let (function, why) = (version.name(), Line(why));
+            tracing::warn!(function, %why, "instances ahead of requests failed; they are made again later, ever more rarely");
+        }
+    }
+
+    /// Not all that is to be parked fits: said once.
+    fn say_full(&self, version: &FunctionVersion, budget: &str) {
+        if !self
+            .inner
+            .provisioning
+            .was_full
+            .swap(true, Ordering::Relaxed)
+        {
+            let function = version.name();
+            tracing::warn!(
+                function,
+                budget,
+                "there is no room to park as many instances ahead of requests as --min-parked says"
+            );
+        }
+    }
+}
+
+/// Why an instance was not made.
+enum Failed {
+    Shell(PlatformError),
+    Fork(PlatformError),
+}
+
+/// Keeps looking for as long as the pool exists.
+async fn look_after(pool: Weak<Inner>) {
+    loop {
+        let Some(inner) = pool.upgrade() else {
+            return;
+        };
+        let pool = Pool { inner };
+        if pool.inner.keeper.has_stopped() {
+            return;
+        }
+        let has_any = pool.provide_all().await;
+        // Waits without keeping the pool: whoever drops it notifies.
+        let look = pool.inner.provisioning.look.clone();
+        drop(pool);
+        match has_any {
+            true => {
+                // Late or early makes no difference.
+                let _ = timeout(LOOK, look.notified()).await;
+            }
+            false => look.notified().await,
+        }
+    }
+}

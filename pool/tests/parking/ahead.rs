@@ -1,0 +1,243 @@
+//! Instances that are parked before anybody asks for them.
+
+use faasw_pool::{FreezePolicy, FunctionVersion, InvokeError, PoolOptions, SeedInfo, Served};
+
+use crate::support::processes::{kill, shells};
+use crate::support::{Bench, bytes_of, call, slowness};
+use crate::{PROBE, only_instances, probe};
+
+/// Instances that each function is to have.
+const LEAST: usize = 3;
+
+/// Every process is an instance, and there are so many of each function.
+pub fn three() -> PoolOptions {
+    PoolOptions {
+        min_parked: LEAST,
+        ..only_instances()
+    }
+}
+
+/// The only function.
+fn function(bench: &Bench) -> SeedInfo {
+    let mut seeds = bench.pool.tree().into_iter();
+    seeds.find(|seed| seed.level == 2).unwrap()
+}
+
+fn forks(bench: &Bench) -> u64 {
+    function(bench).forks
+}
+
+/// Shells, ever, that were taken or made for requests, or for seeds that found none ready.
+fn taken(bench: &Bench) -> u64 {
+    let stock = bench.pool.stats().stock;
+    stock.hits + stock.misses
+}
+
+/// A function that nobody has called, and has all its instances.
+async fn provided(bench: &Bench) -> FunctionVersion {
+    let seed = probe(bench).await;
+    bench.pool.provided(&seed).await;
+    let (parked, forks) = (bench.pool.stats().parked, forks(bench));
+    assert_eq!((parked, forks), (LEAST, LEAST as u64));
+    seed
+}
+
+/// How so many requests at once were served.
+async fn served(
+    bench: &Bench,
+    seed: &FunctionVersion,
+    count: usize,
+    path: &str,
+) -> Vec<Result<Served, InvokeError>> {
+    let asking = (0..count).map(|_| {
+        let (pool, seed, order) = (bench.pool.clone(), seed.clone(), call(path));
+        tokio::spawn(async move {
+            let reply = pool.invoke(&seed, order).await?;
+            let served = reply.timing.served;
+            bytes_of(reply.body).await?;
+            Ok(served)
+        })
+    });
+    let mut all = Vec::new();
+    for asked in asking.collect::<Vec<_>>() {
+        all.push(asked.await.unwrap());
+    }
+    all
+}
+
+pub async fn the_first_requests_find_their_instances(bench: &Bench) {
+    let seed = provided(bench).await;
+    let before = taken(bench);
+    for result in served(bench, &seed, LEAST, "/count").await {
+        assert_eq!(result.unwrap(), Served::Ready);
+    }
+    assert_eq!(taken(bench), before, "no request took a shell");
+}
+
+pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
+    let seed = provided(bench).await;
+    // It ends: it is asked what requests use, which the others were not made with.
+    let (_, timing, effort) = bench.through(&seed, call("/count")).await;
+    assert_eq!((timing.served, effort.reset), (Served::Ready, None));
+    bench
+        .settles("all are made again", |stats| {
+            stats.parked == LEAST && forks(bench) == 2 * LEAST as u64
+        })
+        .await;
+    assert_eq!(shells().len(), LEAST);
+    for _ in 0..LEAST {
+        let (text, _, effort) = bench.through(&seed, call("/count")).await;
+        assert_eq!(text, b"1\n");
+        assert!(effort.reset.is_some());
+    }
+    bench.pool.provided(&seed).await;
+    assert_eq!(forks(bench), 2 * LEAST as u64);
+}
+
+pub async fn those_at_work_count(bench: &Bench) {
+    let seed = provided(bench).await;
+    let path = format!("/sleep/{}", 300 * slowness());
+    let at_work = tokio::spawn({
+        let other = Bench {
+            pool: bench.pool.clone(),
+            confinement: bench.confinement,
+        };
+        let (seed, path) = (seed.clone(), path.clone());
+        async move { served(&other, &seed, LEAST, &path).await }
+    });
+    bench
+        .settles("all are at work", |stats| stats.busy == LEAST)
+        .await;
+    bench.pool.provided(&seed).await;
+    let (stats, forks) = (bench.pool.stats(), forks(bench));
+    assert!(
+        stats.busy < LEAST || stats.parked == 0 && forks == LEAST as u64,
+        "{forks} forks: {stats:?}"
+    );
+    for result in at_work.await.unwrap() {
+        assert_eq!(result.unwrap(), Served::Ready);
+    }
+}
+
+pub async fn a_function_that_is_called_is_provided_for(bench: &Bench) {
+    let seed = probe(bench).await;
+    assert_eq!(bench.text(&seed, "/count").await, "1\n");
+    bench
+        .settles("all are there", |stats| stats.parked == LEAST)
+        .await;
+}
+
+pub async fn one_that_ends_is_made_again(bench: &Bench) {
+    let _seed = provided(bench).await;
+    let ended = shells()[0];
+    kill(ended);
+    bench
+        .settles("there is another", |stats| {
+            let now = shells();
+            stats.parked == LEAST && now.len() == LEAST && !now.contains(&ended)
+        })
+        .await;
+    assert_eq!(forks(bench), LEAST as u64 + 1);
+}
+
+/// Whatever requests do, there are only as many instances made as have ended.
+pub async fn a_function_that_fails_has_none_made_for_nothing(bench: &Bench) {
+    const FAILING: u64 = 10;
+    let seed = provided(bench).await;
+    for _ in 0..FAILING {
+        let failed = bench.get(&seed, "/trap/unreachable").await;
+        assert!(
+            matches!(failed, Err(InvokeError::Trap { .. })),
+            "{failed:?}"
+        );
+    }
+    bench
+        .settles("all are there again", |stats| {
+            stats.parked == LEAST && stats.busy == 0
+        })
+        .await;
+    let made = forks(bench);
+    assert!(made <= LEAST as u64 + 2 * FAILING, "{made}");
+    for _ in 0..3 {
+        bench.pool.provided(&seed).await;
+    }
+    assert_eq!(forks(bench), made);
+}
+
+pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
+    let _seed = provided(roomy).await;
+    let held = function(roomy);
+    let each = held.parked_bytes / held.parked as u64;
+    assert!(each >= 4096, "{held:?}");
+    let most_parked = PoolOptions {
+        max_parked: 2,
+        ..three()
+    };
+    let most_held = PoolOptions {
+        function_memory: held.layer_bytes + 2 * each + each / 2,
+        ..three()
+    };
+    for options in [most_parked, most_held] {
+        let bench = roomy.another(options).await;
+        let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+        bench.pool.provided(&seed).await;
+        let (parked, made) = (bench.pool.stats().parked, forks(&bench));
+        // A seed's layer has some pages more or less.
+        assert!((1..LEAST).contains(&parked), "{parked}");
+        assert_eq!(made, parked as u64);
+        // None is made to be ended, however often it is looked.
+        for _ in 0..3 {
+            bench.pool.provided(&seed).await;
+        }
+        assert_eq!(forks(&bench), made);
+        bench.pool.shutdown().await;
+    }
+}
+
+/// A function that has what it is to have does not lose it to others that have more than that.
+pub async fn what_is_beyond_goes_first(bench: &Bench) {
+    let seed = provided(bench).await;
+    let mut other = crate::support::spec(FreezePolicy::Auto);
+    other.name = "other".to_owned();
+    let other = bench.seed_of(PROBE, &other).await.unwrap();
+    bench.pool.provided(&other).await;
+    // There is room for two more. The first requests are asked for what they use.
+    let path = format!("/sleep/{}", 50 * slowness());
+    for _ in 0..4 {
+        for result in served(bench, &other, LEAST + 4, &path).await {
+            result.unwrap();
+        }
+    }
+    bench
+        .settles("all rest", |stats| {
+            stats.busy == 0 && stats.parked == 2 * LEAST + 2
+        })
+        .await;
+    assert_eq!(parked_of(bench, "test"), LEAST);
+    drop(seed);
+}
+
+fn parked_of(bench: &Bench, name: &str) -> usize {
+    let seeds = bench.pool.tree().into_iter();
+    let of = seeds.filter(|seed| seed.name == name);
+    of.map(|seed| seed.parked).sum()
+}
+
+pub async fn a_function_that_goes_leaves_no_process(bench: &Bench) {
+    let seed = probe(bench).await;
+    bench.pool.provide(&seed);
+    // Whether all of them are there yet or not.
+    drop(seed);
+    bench
+        .settles("none is left", |stats| {
+            stats.parked == 0 && shells().is_empty()
+        })
+        .await;
+    let seed = provided(bench).await;
+    drop(seed);
+    bench
+        .settles("none is left", |stats| {
+            stats.parked == 0 && shells().is_empty()
+        })
+        .await;
+}
