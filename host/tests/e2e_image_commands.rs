@@ -14,13 +14,15 @@ mod e2e;
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read as _,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Output,
+    time::Duration,
 };
 
 use e2e::{
-    Bench, bundle, limits,
+    Bench, begins_import, bundle, filled, limits,
     process::{Running, faasw, get},
     until,
 };
@@ -92,6 +94,30 @@ impl Place {
             .filter(|file| !file.file_name().to_string_lossy().starts_with('.'))
             .map(|file| (file.path(), file.metadata().unwrap().len()))
             .collect()
+    }
+
+    /// Files that have no name of an image, or not yet.
+    fn by_half(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.path("images")).into_iter().flatten();
+        files
+            .flatten()
+            .filter(|file| file.file_name().to_string_lossy().starts_with('.'))
+            .map(|file| file.path())
+            .collect()
+    }
+
+    /// The program, serving.
+    fn serve(&self, more: &[&str]) -> Running {
+        let data_dir = self.folder.path().to_str().unwrap();
+        let words = [
+            "serve",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            data_dir,
+        ];
+        Running::start(&[&words[..], more].concat())
     }
 
     /// Seeds by name.
@@ -472,19 +498,7 @@ fn a_key_of_the_operators_is_used_instead_of_its_own() {
     let keys = tempfile::tempdir().unwrap();
     let key = keys.path().join("key");
     fs::write(&key, [9; 32]).unwrap();
-    let start = |place: &Place| {
-        let data_dir = place.folder.path().to_str().unwrap();
-        let words = [
-            "serve",
-            "--json",
-            "--listen",
-            "127.0.0.1:0",
-            "--data-dir",
-            data_dir,
-        ];
-        let with_key = ["--image-key", key.to_str().unwrap()];
-        Running::start(&[&words[..], &with_key].concat())
-    };
+    let start = |place: &Place| place.serve(&["--image-key", key.to_str().unwrap()]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let mut open_to_all = start(&there);
     open_to_all.said("chmod 600");
@@ -515,6 +529,152 @@ fn a_key_of_the_operators_is_used_instead_of_its_own() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
+/// Bytes of memory that a process has, and had at most.
+fn memory(process: u32) -> (u64, u64) {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let bytes = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        let kibibytes = line.unwrap().trim().trim_end_matches(" kB");
+        kibibytes.parse::<u64>().unwrap() << 10
+    };
+    (bytes("VmRSS:"), bytes("VmHWM:"))
+}
+
+/// Does something, by which a node is not to come to have more memory than for a few pieces of an image
+/// of so many bytes.
+fn in_little_memory<T>(node: &Running, image: u64, what: &str, work: impl FnOnce() -> T) -> T {
+    const LITTLE: u64 = 32 << 20;
+    let (now, before) = memory(node.child.id());
+    // What it had at most before must not hide that it has the image.
+    assert!(before < now + image / 2, "{before} {now}");
+    let done = work();
+    let (_, peak) = memory(node.child.id());
+    println!(
+        "{what}: {} MiB more of {}",
+        peak.saturating_sub(now) >> 20,
+        image >> 20
+    );
+    assert!(
+        peak <= before.max(now + LITTLE),
+        "{what}: {now} {before} {peak}"
+    );
+    done
+}
+
+/// `FAASW_TEST_EXPORT_MIB` says how large it is.
+fn a_large_function_moves_in_little_memory() {
+    let mebibytes = std::env::var("FAASW_TEST_EXPORT_MIB");
+    let mebibytes: u32 = mebibytes.map_or(96, |text| text.parse().unwrap());
+    let (there, here, apart) = (Place::new(), Place::new(), Place::new());
+    let mut node = there.serve(&[]);
+    let address = node.address();
+    let module = there.path("filled.wat");
+    fs::write(&module, filled(mebibytes)).unwrap();
+    let memory = (mebibytes + 1).to_string();
+    there.says(&["deploy", module.to_str().unwrap(), "--memory", &memory]);
+    assert_eq!(get(address, "/filled/").body, "filled\n");
+    until("there is an image of it", || {
+        there.tree()["filled"]["image_bytes"].is_u64()
+    });
+    let image = count(&there.tree()["filled"]["image_bytes"]);
+    assert!(image > u64::from(mebibytes) << 20, "{image}");
+    let export = in_little_memory(&node, image, "export", || there.export("filled"));
+    let bytes = fs::metadata(&export).unwrap().len();
+    assert!(bytes > image && bytes < image + (1 << 20), "{bytes}");
+    // One that is damaged in front is refused at once, and whoever sends all of it hears why.
+    let damaged = there.path("damaged");
+    let mut content = fs::read(&export).unwrap();
+    content[200] ^= 1;
+    fs::write(&damaged, &content).unwrap();
+    drop(content);
+    let why = there.refused(&["image", "import", damaged.to_str().unwrap()]);
+    assert!(why.contains("damaged"), "{why}");
+    assert!(there.by_half().is_empty());
+    assert_eq!(node.stop("TERM"), Some(0));
+
+    share_images(&there, &here);
+    fs::copy(there.path("image.key"), apart.path("image.key")).unwrap();
+    for (place, is_used) in [(&here, true), (&apart, false)] {
+        let mut node = place.serve(&[]);
+        let address = node.address();
+        let words = ["image", "import", export.to_str().unwrap()];
+        let import = || place.json(&words);
+        let imported = match is_used {
+            true => in_little_memory(&node, image, "import", import),
+            // It is initialised here, and its image is written.
+            false => import(),
+        };
+        assert_eq!(imported["rebuilt"].is_null(), is_used, "{imported}");
+        assert_eq!(get(address, "/filled/").body, "filled\n");
+        until("there is an image of it", || {
+            place.tree()["filled"]["image_bytes"].is_u64()
+        });
+        until("nothing is left by half", || place.by_half().is_empty());
+        assert_eq!(node.stop("TERM"), Some(0));
+    }
+}
+
+/// By whoever sends it, at the one end or the other, and by the end of the node.
+fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
+    let place = Place::new();
+    let bench = place.start();
+    bench.deploy("filled", &filled(6), FunctionOptions::default());
+    until("there is an image of it", || {
+        place.tree()["filled"]["image_bytes"].is_u64()
+    });
+    let file = place.export("filled");
+    let export = fs::read(&file).unwrap();
+    let half = export.len() / 2;
+    let data_dir = place.folder.path();
+    let images: Vec<PathBuf> = place.images().into_keys().collect();
+    // While one waits for the rest others go on.
+    let stalled = begins_import(data_dir, &export, half);
+    let has_come = || {
+        let files = place.by_half();
+        let sizes = files
+            .iter()
+            .map(|file| fs::metadata(file).map_or(0, |file| file.len()));
+        sizes.sum::<u64>() > 1 << 20
+    };
+    until("some of it has come", has_come);
+    for file in place.by_half() {
+        assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
+    }
+    let imported = place.json(&["image", "import", file.to_str().unwrap()]);
+    assert!(imported["rebuilt"].is_null(), "{imported}");
+    drop(stalled);
+    until("nothing is left of it", || place.by_half().is_empty());
+    assert!(place.images().into_keys().eq(images.iter().cloned()));
+    assert_eq!(bench.text("/filled/"), "filled\n");
+    bench.end();
+    drop(bench);
+
+    let mut soon = limits();
+    soon.idle_client = Duration::from_millis(500);
+    let bench = Bench::start(place.builder(), soon);
+    let mut stalled = begins_import(data_dir, &export, half);
+    let mut answer = String::new();
+    stalled.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("did not arrive"), "{answer}");
+    until("nothing is left of it", || place.by_half().is_empty());
+    bench.end();
+    drop(bench);
+
+    let mut node = place.serve(&[]);
+    node.address();
+    let _stalled = begins_import(data_dir, &export, half);
+    until("some of it has come", has_come);
+    node.child.kill().unwrap();
+    node.child.wait().unwrap();
+    assert!(!place.by_half().is_empty());
+    let bench = place.start();
+    until("nothing is left of it", || place.by_half().is_empty());
+    assert_eq!(bench.text("/filled/"), "filled\n");
+    assert!(place.images().into_keys().eq(images.iter().cloned()));
+    bench.end();
+}
+
 fn main() {
     e2e::main(tests![
         an_image_is_told_in_numbers,
@@ -525,5 +685,7 @@ fn main() {
         elsewhere_it_is_deployed_from_the_module_inside,
         a_strangers_export_is_refused,
         a_key_of_the_operators_is_used_instead_of_its_own,
+        a_large_function_moves_in_little_memory,
+        an_import_that_does_not_come_to_its_end_leaves_nothing,
     ]);
 }
