@@ -333,7 +333,11 @@ fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half(
         let bytes = |name: &String| fs::metadata(host.disk().join(name)).map_or(0, |it| it.len());
         by_half.iter().map(bytes).sum::<u64>() > 1 << 20
     });
-    host.fill_up_to(0);
+    // What has come may still be on its way there, and take some of it.
+    until("the disk is full", || {
+        host.fill_up_to(0);
+        rustix::fs::statvfs(host.disk()).unwrap().f_bavail == 0
+    });
     client.write_all(&export[half..]).unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
