@@ -59,6 +59,8 @@ async fn write_whole(
     name: &FunctionName,
     path: &Path,
 ) -> Result<u64, ClientError> {
+    // Where nobody answers, that is what is wrong, whatever becomes of a file.
+    client.node().await?;
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".unfinished");
     let unfinished = Path::new(&unfinished);
