@@ -4,6 +4,7 @@
 
 pub mod chance;
 pub mod initialised;
+pub mod place;
 pub mod process;
 
 use std::{
