@@ -295,7 +295,28 @@ fn exports() -> Vec<Seed> {
         ];
         ("export", name, bytes.concat())
     };
-    vec![export("module", b"\0asm"), export("script", &script())]
+    let with_image = || {
+        let (module, (header, pages)) = (b"\0asm", image::apart(image::PARENT));
+        let note = faasw::fuzzing::note_of(module, "image");
+        let parts = [module.len() as u64, 0];
+        let bytes = [
+            &[export::IS_SEALED_HERE | export::IS_HONEST | export::HAS_IMAGE][..],
+            &[0; 5],
+            &(note.len() as u16).to_le_bytes(),
+            &note,
+            parts.as_bytes(),
+            module,
+            &(header.len() as u32).to_le_bytes(),
+            &header,
+            &pages,
+        ];
+        ("export", "with-image", bytes.concat())
+    };
+    vec![
+        export("module", b"\0asm"),
+        export("script", &script()),
+        with_image(),
+    ]
 }
 
 fn reports() -> Vec<Seed> {

@@ -3,7 +3,7 @@
 //! Failures of requests are apart (`failure`): they become responses, not
 //! errors. Every message is complete and can be shown as it is.
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use faasw_abi::script::{ENGINE_VERSION, ScriptError};
 use faasw_control::{EXTENSIONS_MAX, Extension, FunctionName, HostName, NameError, OptionsError};
@@ -193,6 +193,15 @@ pub enum ImportError {
         "this node keeps no images, and so has no key that opens the export: give it a data directory, and an --image-disk that is not 0"
     )]
     NoKey,
+    /// It does not come, or too slowly.
+    #[error(
+        "the export did not arrive: nothing of it, or less than a MiB, came within {} s; send it once more",
+        .0.as_secs_f64()
+    )]
+    TimedOut(Duration),
+    /// Whoever sent it has broken off.
+    #[error("the export did not arrive: {0}")]
+    BrokenOff(String),
     /// It cannot be opened.
     #[error("the export was not opened: {0}{cure}", cure = cure(.0))]
     Parcel(#[from] ParcelError),

@@ -99,7 +99,8 @@ impl ImportError {
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
-            Self::NoKey => (Fault::Caller, Manner::Failed),
+            Self::NoKey | Self::BrokenOff(_) => (Fault::Caller, Manner::Failed),
+            Self::TimedOut(_) => (Fault::Caller, Manner::TimedOut),
             // Of what was sent.
             Self::Parcel(_) | Self::Manifest(_) | Self::Module => (Fault::Function, Manner::Failed),
             Self::Deploy(error) => error.fault(),

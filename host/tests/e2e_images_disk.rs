@@ -17,6 +17,7 @@ mod e2e;
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -25,8 +26,8 @@ use std::{
 };
 
 use common::time_limit;
-use e2e::process::{Running, get};
-use e2e::{bundle, until};
+use e2e::process::{Running, faasw, get};
+use e2e::{begins_import, bundle, filled, until};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 /// Set in the program that runs within the namespace.
@@ -303,6 +304,58 @@ fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
     node.stop("TERM");
 }
 
+/// Others take what there is of room while an image comes from elsewhere: the function is deployed from
+/// what came with it.
+fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half() {
+    let host = Host::new(100);
+    let (node, address) = host.start();
+    let (name, options) = (FunctionName::new("f").unwrap(), FunctionOptions::default());
+    let deployed = host.client.deploy(&name, filled(6).into(), &options);
+    host.runtime.block_on(deployed).unwrap();
+    // No script, and so no engine.
+    host.has_images(SHARED);
+    let file = host.folder.path().join("f.faasw");
+    let command = |words: &[&str]| {
+        let mut command = faasw(words);
+        let output = command.arg(&file).env("FAASW_DATA_DIR", host.folder.path());
+        let output = output.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    command(&["image", "export", "f", "-o"]);
+    let export = fs::read(&file).unwrap();
+    host.runtime.block_on(host.client.remove(&name)).unwrap();
+    host.has_images(SHARED - 1);
+    let half = export.len() / 2;
+    let mut client = begins_import(host.folder.path(), &export, half);
+    until("some of it has come", || {
+        let (_, by_half) = host.images();
+        let bytes = |name: &String| fs::metadata(host.disk().join(name)).map_or(0, |it| it.len());
+        by_half.iter().map(bytes).sum::<u64>() > 1 << 20
+    });
+    // What has come may still be on its way there, and take some of it.
+    until("the disk is full", || {
+        host.fill_up_to(0);
+        rustix::fs::statvfs(host.disk()).unwrap().f_bavail == 0
+    });
+    client.write_all(&export[half..]).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(
+        answer.contains("was not written to this node's disk"),
+        "{answer}"
+    );
+    answers(address, "/f/", "filled\n");
+    until("nothing is left by half", || host.images().1.is_empty());
+    host.make_room();
+    let said = command(&["image", "import"]);
+    assert!(said.contains("nothing was initialised"), "{said}");
+    answers(address, "/f/", "filled\n");
+    host.has_images(SHARED);
+    node.stop("TERM");
+}
+
 fn in_own_mounts() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -335,6 +388,7 @@ fn main() {
             taken_away_and_replaced_under_a_node_it_serves_and_writes_there,
             full_it_serves_and_leaves_nothing_by_half,
             filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half,
+            full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half,
         ],
     );
 }

@@ -33,7 +33,7 @@ use faasw_text::Line;
 use rustix::fs::OFlags;
 use zerocopy::FromBytes;
 
-pub use self::travel::{ExportError, Exported, Origin};
+pub use self::travel::{Arriving, ExportError, Origin};
 
 use self::account::Account;
 use self::disk::{Disk, DiskFile, Real, Status};
@@ -164,7 +164,9 @@ pub struct Images {
     /// A file that is being written. Nobody else writes to one of this name, whatever else there
     /// is in the folder.
     unfinished: PathBuf,
-    /// Held while that is.
+    /// How many images have come from elsewhere: each has a file of its own until it is whole.
+    arrivals: AtomicU64,
+    /// Held while the one file is written, and while the folder is read.
     writing: Mutex<()>,
     /// Versions that are gone: what is written of them by now is not to be there. Held for
     /// as long as a name changes, never while anything is read or written.
@@ -201,6 +203,7 @@ impl Images {
             host: host::describe(),
             budget,
             disk,
+            arrivals: AtomicU64::default(),
             writing: Mutex::default(),
             gone: Mutex::default(),
             account: Mutex::new(Account::new(shared)),

@@ -287,7 +287,7 @@ impl Pool {
     }
 
     /// Takes up a function whose image was put in its place from elsewhere
-    /// ([`Images::place`](crate::Images::place)), if that is good here: its seed is in memory
+    /// ([`Arriving::place`](crate::Arriving::place)), if that is good here: its seed is in memory
     /// then, and nothing was initialised. Why it is not, where it is not: then nothing was made.
     ///
     /// # Errors

@@ -7,33 +7,19 @@ nor do collections go through it: what it refers to stays. Small blocks are aske
 `src/memory.rs` first, which has them lie close together whatever their sizes.
 """
 
-import re
 import sys
 
-path = sys.argv[1]
-text = open(path).read()
+sys.dont_write_bytecode = True
+from source import Source
 
-
-def replace(old, new):
-    global text
-    if text.count(old) != 1:
-        sys.exit(f"lasting.py: not once in {path}: {old!r}")
-    text = text.replace(old, new)
-
-
-def replace_all(pattern, new, count):
-    global text
-    text, found = re.subn(pattern, new, text)
-    if found != count:
-        sys.exit(f"lasting.py: {found} times in {path}, not {count}: {pattern}")
-
+quickjs = Source()
 
 # References to what lasts are not counted. Where QuickJS asks whether there is but one, as before it
 # changes what it has in place, there are many.
-replace_all(r"--JS_REF_COUNT\(([^()]+)\)", r"js_ref_less(\1)", 7)
-replace_all(r"JS_REF_COUNT\(([^()]+)\)--", r"js_ref_less(\1)", 2)
-replace_all(r"JS_REF_COUNT\(([^()]+)\)\+\+", r"js_ref_more(\1)", 19)
-replace(
+quickjs.replace_all(r"--JS_REF_COUNT\(([^()]+)\)", r"js_ref_less(\1)", 7)
+quickjs.replace_all(r"JS_REF_COUNT\(([^()]+)\)--", r"js_ref_less(\1)", 2)
+quickjs.replace_all(r"JS_REF_COUNT\(([^()]+)\)\+\+", r"js_ref_more(\1)", 19)
+quickjs.replace(
     "/* bigint */\ntypedef int32_t js_slimb_t;\n",
     """\
 /* More references than there is memory for. */
@@ -57,21 +43,21 @@ typedef int32_t js_slimb_t;
 """,
 )
 
-replace(
+quickjs.replace(
     "    struct list_head gc_zero_ref_count_list;\n",
     """\
     struct list_head gc_zero_ref_count_list;
     struct list_head lasting_list; /* what collections do not look at */
 """,
 )
-replace(
+quickjs.replace(
     "    init_list_head(&rt->gc_zero_ref_count_list);\n    rt->gc_phase",
     """\
     init_list_head(&rt->gc_zero_ref_count_list);
     init_list_head(&rt->lasting_list);
     rt->gc_phase""",
 )
-replace(
+quickjs.replace(
     "/* Return false if not an object or if the object has already been\n   freed",
     """\
 void JS_MakeLasting(JSContext *ctx);
@@ -116,7 +102,7 @@ void JS_MakeLasting(JSContext *ctx)
 )
 
 # Small blocks lie close together.
-replace(
+quickjs.replace(
     "#define JS_ARENA_FREE_NIL          0xffff\n",
     """\
 #define JS_ARENA_FREE_NIL          0xffff
@@ -127,7 +113,7 @@ extern void faasw_give(void *block, size_t size);
 extern bool faasw_give_up(size_t size);
 """,
 )
-replace(
+quickjs.replace(
     """\
         block_size = arena_block_sizes[block_size_idx];
         head = &rt->arena_state.free_arena_list[block_size_idx];
@@ -143,7 +129,7 @@ replace(
         head = &rt->arena_state.free_arena_list[block_size_idx];
 """,
 )
-replace(
+quickjs.replace(
     """\
         unsigned int block_size = arena_block_sizes[block_size_idx];
         JSArena *ar = (JSArena *)((uint8_t *)b -
@@ -164,4 +150,4 @@ replace(
                          sizeof(JSArena));
 """,
 )
-open(path, "w").write(text)
+quickjs.write()

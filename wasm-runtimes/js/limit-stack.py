@@ -11,6 +11,9 @@ was measured by a program for each recursion (fixtures/scripts/deep.js).
 import re
 import sys
 
+sys.dont_write_bytecode = True
+from source import Source
+
 PADS = {
     "json_parse_value": 192,
     "js_json_to_str": 256,
@@ -26,24 +29,14 @@ PADS = {
     "JS_FlattenIntoArray": 128,
 }
 
-path = sys.argv[1]
-text = open(path).read()
-
-
-def replace(old, new):
-    global text
-    if text.count(old) != 1:
-        sys.exit(f"limit-stack.py: not once in {path}: {old!r}")
-    text = text.replace(old, new)
-
-
-replace(
+quickjs = Source()
+quickjs.replace(
     "#if defined(__wasi__)\n    rt->stack_limit = 0; /* no limit */\n#else\n",
     "#if 0\n#else\n",
 )
 for name, size in PADS.items():
-    heads = re.findall(rf"^[a-z][^;{{}}#\n]*\b{name}\([^;{{}}]*\)\n{{\n", text, re.M)
+    heads = re.findall(rf"^[a-z][^;{{}}#\n]*\b{name}\([^;{{}}]*\)\n{{\n", quickjs.text, re.M)
     if len(heads) != 1:
-        sys.exit(f"limit-stack.py: {name} is defined {len(heads)} times")
-    replace(heads[0], heads[0] + f"    char pad[{size}];\n    __asm__ volatile(\"\" :: \"r\"(pad) : \"memory\");\n")
-open(path, "w").write(text)
+        quickjs.stop(f"{name} is defined {len(heads)} times")
+    quickjs.replace(heads[0], heads[0] + f"    char pad[{size}];\n    __asm__ volatile(\"\" :: \"r\"(pad) : \"memory\");\n")
+quickjs.write()

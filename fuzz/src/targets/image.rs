@@ -39,7 +39,7 @@ pub const PARENT: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-
 pub const CHILD: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-2/child.image");
 
 /// What those were sealed with.
-static KEY: LazyLock<ImageKey> =
+pub static KEY: LazyLock<ImageKey> =
     LazyLock::new(|| ImageKey::new(b"the key of images that stay 4eve"));
 
 static OVER: LazyLock<Option<Node>> = LazyLock::new(|| restored(Bytes(PARENT), None).ok());
@@ -82,8 +82,13 @@ fn read(bytes: &[u8]) -> bool {
             file
         }
     };
-    let parent = OVER.as_ref().filter(|_| how & HAS_PARENT != 0);
-    let Ok(snapshot) = restored(Bytes(&file), parent) else {
+    is_read(&file, how & HAS_PARENT != 0)
+}
+
+/// Reads a file as a node reads an image, over the golden parent or nothing; says whether it is one.
+pub fn is_read(file: &[u8], has_parent: bool) -> bool {
+    let parent = OVER.as_ref().filter(|_| has_parent);
+    let Ok(snapshot) = restored(Bytes(file), parent) else {
         return false;
     };
     let layer = snapshot.layer();

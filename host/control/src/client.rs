@@ -1,5 +1,7 @@
 //! A client of a running node's admin API.
 
+mod transfer;
+
 use std::{
     io,
     path::{Path, PathBuf},
@@ -8,13 +10,18 @@ use std::{
 use bytes::Bytes;
 use faasw_words::{ImageInfo, SeedInfo};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http1;
+use http_body::Body;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::UnixStream,
+};
 
+use self::transfer::Upload;
 use crate::{
     Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
     Imported, LogPage, NodeInfo, ProblemBody, Summary,
@@ -45,6 +52,9 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the node stopped answering: {0}")]
     Connection(#[from] hyper::Error),
+    /// What the node is to have cannot be read here, or what it sends cannot be written.
+    #[error("a file cannot be read or written: {0}")]
+    File(#[from] io::Error),
     /// The node refused, or failed.
     #[error("{detail}")]
     Refused {
@@ -164,7 +174,11 @@ impl Client {
     /// # Errors
     /// When no node answers, or there is none of that name.
     pub async fn remove_engine(&self, name: &FunctionName) -> Result<(), ClientError> {
-        let request = request(Method::DELETE, &format!("engines/{name}"), Bytes::new())?;
+        let request = request(
+            Method::DELETE,
+            &format!("engines/{name}"),
+            Empty::<Bytes>::new(),
+        )?;
         accepted(self.send(request).await?).map(|_| ())
     }
 
@@ -174,7 +188,7 @@ impl Client {
     /// When no node answers, or there is none of that name.
     pub async fn remove(&self, name: &FunctionName) -> Result<(), ClientError> {
         let path = format!("functions/{name}");
-        let request = request(Method::DELETE, &path, Bytes::new())?;
+        let request = request(Method::DELETE, &path, Empty::<Bytes>::new())?;
         accepted(self.send(request).await?).map(|_| ())
     }
 
@@ -211,42 +225,55 @@ impl Client {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// A function's current version for another node that has the same image key: module,
-    /// options and image, sealed.
+    /// Writes a function's current version for another node that has the same image key: module,
+    /// options and image, sealed. It is written as it comes; says how many bytes it has.
     ///
     /// # Errors
-    /// When no node answers, or there is no function of that name, or no image of it.
-    pub async fn export(&self, name: &FunctionName) -> Result<Bytes, ClientError> {
+    /// When no node answers, or there is no function of that name, or no image of it; when it cannot
+    /// be written. What was written by then is of no use.
+    pub async fn export(
+        &self,
+        name: &FunctionName,
+        mut to: impl AsyncWrite + Unpin,
+    ) -> Result<u64, ClientError> {
         let path = format!("functions/{name}/export");
-        accepted(
-            self.send(request(Method::GET, &path, Bytes::new())?)
-                .await?,
-        )
+        let asked = request(Method::GET, &path, Empty::<Bytes>::new())?;
+        self.exchange(asked, async |response| {
+            let (parts, mut body) = response.into_parts();
+            if !parts.status.is_success() {
+                let body = body.collect().await?.to_bytes();
+                let refused = accepted(Response::from_parts(parts, body));
+                return refused.map(|body| body.len() as u64);
+            }
+            let mut bytes = 0;
+            while let Some(frame) = body.frame().await {
+                if let Ok(data) = frame?.into_data() {
+                    transfer::write_all(&mut to, &data).await?;
+                    bytes += data.len() as u64;
+                }
+            }
+            transfer::flush(&mut to).await?;
+            Ok(bytes)
+        })
+        .await
     }
 
-    /// Makes a function of what another node has exported, under the name that it had unless
-    /// another one is given.
+    /// Makes a function of what another node has exported, which has so many `bytes`, under the name
+    /// that it had unless another one is given. It is sent as it is read.
     ///
     /// # Errors
-    /// When no node answers, or it refuses the export or what is in it.
+    /// When no node answers, or it refuses the export or what is in it; when there is less of it.
     pub async fn import(
         &self,
-        export: Bytes,
+        export: impl AsyncRead + Send + Unpin + 'static,
+        bytes: u64,
         name: Option<&FunctionName>,
     ) -> Result<Imported, ClientError> {
-        let limit = self.node().await?.export_limit;
-        if export.len() > limit {
-            return Err(ClientError::Refused {
-                status: StatusCode::PAYLOAD_TOO_LARGE,
-                detail: format!(
-                    "the export is {} bytes; at most {limit} are taken",
-                    export.len()
-                ),
-            });
-        }
         let query = name.map_or_else(String::new, |name| format!("?name={name}"));
-        self.ask(Method::POST, format!("import{query}"), export)
-            .await
+        let body = Upload::new(export, bytes);
+        let asked = request(Method::POST, &format!("import{query}"), body)?;
+        let body = accepted(self.send(asked).await?)?;
+        Ok(serde_json::from_slice(&body)?)
     }
 
     /// The newest lines of a function's log; at most `newest`.
@@ -295,7 +322,7 @@ impl Client {
     pub async fn metrics(&self) -> Result<String, ClientError> {
         let request = Request::get("/metrics")
             .header(header::HOST, "localhost")
-            .body(Full::default())?;
+            .body(Empty::<Bytes>::new())?;
         let text = accepted(self.send(request).await?)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
@@ -321,7 +348,7 @@ impl Client {
             "functions/{name}/invoke?{}",
             query::write_invocation(&invocation)
         );
-        let mut request = request(Method::POST, &path, body)?;
+        let mut request = request(Method::POST, &path, Full::new(body))?;
         *request.headers_mut() = parts.headers;
         let trailers = HeaderValue::from_static("trailers");
         request.headers_mut().insert(header::TE, trailers);
@@ -334,12 +361,36 @@ impl Client {
         path: String,
         body: Bytes,
     ) -> Result<T, ClientError> {
-        let response = self.send(request(method, &path, body)?).await?;
+        let request = request(method, &path, Full::new(body))?;
+        let response = self.send(request).await?;
         let body = accepted(response)?;
         Ok(serde_json::from_slice(&body)?)
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
+    async fn send<B>(&self, request: Request<B>) -> Result<Response<Bytes>, ClientError>
+    where
+        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
+    {
+        self.exchange(request, async |response| {
+            let (mut parts, body) = response.into_parts();
+            let body = body.collect().await?;
+            parts
+                .headers
+                .extend(body.trailers().cloned().unwrap_or_default());
+            Ok(Response::from_parts(parts, body.to_bytes()))
+        })
+        .await
+    }
+
+    /// Sends a request, and has its response read.
+    async fn exchange<B, T>(
+        &self,
+        request: Request<B>,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError>
+    where
+        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
+    {
         let path = admin_socket(&self.data_dir);
         let stream = UnixStream::connect(&path)
             .await
@@ -350,15 +401,7 @@ impl Client {
                 _ => ClientError::Socket { path, error },
             })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let answer = async {
-            let response = sender.send_request(request).await?;
-            let (mut parts, body) = response.into_parts();
-            let body = body.collect().await?;
-            parts
-                .headers
-                .extend(body.trailers().cloned().unwrap_or_default());
-            Ok(Response::from_parts(parts, body.to_bytes()))
-        };
+        let answer = async { read(sender.send_request(request).await?).await };
         // The connection is driven here rather than by a task, so that nothing
         // of a call outlives it. It pends for ever if it ends well before the answer.
         let broken = async {
@@ -376,12 +419,12 @@ impl Client {
     }
 }
 
-fn request(method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
+fn request<B>(method: Method, path: &str, body: B) -> Result<Request<B>, ClientError> {
     Ok(Request::builder()
         .method(method)
         .uri(format!("/v1/{path}"))
         .header(header::HOST, "localhost")
-        .body(Full::new(body))?)
+        .body(body)?)
 }
 
 /// The body of a good answer; a problem's detail as an error.

@@ -1,6 +1,10 @@
 //! SHA-256 digests: what modules are known by, and how damaged files are noticed.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    io::{self, Read},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -20,6 +24,25 @@ impl Digest {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+
+    /// The digest of what is read, to its end, of which no more than a piece is in memory.
+    ///
+    /// # Errors
+    /// The reader's.
+    pub fn read(mut from: impl Read) -> io::Result<Self> {
+        let mut digest = Sha256::new();
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            let count = match from.read(&mut piece) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            if count == 0 {
+                return Ok(Self(digest.finalize().into()));
+            }
+            digest.update(piece.get(..count).unwrap_or_default());
+        }
     }
 
     /// Its bytes.
@@ -98,6 +121,7 @@ mod tests {
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         );
         assert_eq!(text.parse::<Digest>().unwrap(), digest);
+        assert_eq!(Digest::read(&b"abc"[..]).unwrap(), digest);
     }
 
     #[test]

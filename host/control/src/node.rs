@@ -19,7 +19,4 @@ pub struct NodeInfo {
     pub functions: usize,
     /// Largest module that it deploys, in bytes.
     pub module_limit: usize,
-    /// Largest export that it imports, in bytes.
-    #[serde(default)]
-    pub export_limit: usize,
 }

@@ -1,6 +1,6 @@
 //! Answers the admin API's requests.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use faasw_control::{LogPage, NodeInfo, Problem, query};
@@ -117,7 +117,6 @@ impl Api {
             data_dir: self.node.data_dir().unwrap_or(".".as_ref()).into(),
             functions: self.node.function_count(),
             module_limit: self.node.limits().module,
-            export_limit: self.node.export_limit(),
         })
     }
 
@@ -138,13 +137,22 @@ impl Api {
     /// The module that a client sends.
     async fn module(&self, body: Received) -> Result<Bytes, Problem> {
         let limit = self.node.limits().module;
-        upload(body, limit, ["module-too-large", "The module is too large"]).await
+        let module = message::collect(body, limit, MODULE_TIME, false).await;
+        module.map_err(|unfit| match unfit {
+            Unfit::BodyTooLarge(limit) => Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "module-too-large",
+                "The module is too large",
+                format!("it is larger than the {limit} bytes that are taken"),
+            ),
+            other => Failure::from(other).problem(),
+        })
     }
 
     async fn export(&self, name: &str) -> Answer {
         let export = self.node.export(name).await;
         let export = export.map_err(|error| error.problem().of_function(name))?;
-        let mut response = Response::new(Body::whole(export, None));
+        let mut response = Response::new(export);
         let bytes = HeaderValue::from_static("application/octet-stream");
         response.headers_mut().insert(header::CONTENT_TYPE, bytes);
         Ok(response)
@@ -152,10 +160,12 @@ impl Api {
 
     async fn import(&self, uri: &Uri, body: Received) -> Answer {
         let name = query::read_name(uri.query()).map_err(bad_query)?;
-        let limit = self.node.export_limit();
-        let refusal = ["export-too-large", "The export is too large"];
-        let export = upload(body, limit, refusal).await?;
-        let imported = self.node.import(export, name).await;
+        let mut export = pin!(body);
+        let imported = self.node.import_from(export.as_mut(), name).await;
+        if imported.is_err() {
+            // Who sends it all before it listens is to hear what is wrong with it.
+            message::discard(export).await;
+        }
         json(&imported.map_err(|error| error.problem())?)
     }
 
@@ -200,25 +210,6 @@ impl Api {
         };
         json(&page)
     }
-}
-
-/// What a client sends, of at most so many bytes; slug and title of the refusal where it is more.
-async fn upload(
-    body: Received,
-    limit: usize,
-    [slug, title]: [&'static str; 2],
-) -> Result<Bytes, Problem> {
-    message::collect(body, limit, MODULE_TIME, false)
-        .await
-        .map_err(|unfit| match unfit {
-            Unfit::BodyTooLarge(limit) => Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                slug,
-                title,
-                format!("it is larger than the {limit} bytes that are taken"),
-            ),
-            other => Failure::from(other).problem(),
-        })
 }
 
 fn no_content() -> Response<Body> {

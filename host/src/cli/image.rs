@@ -1,15 +1,12 @@
 //! `image`: what there is of functions' seeds on disk.
 
-use std::{
-    fmt::Write as _,
-    fs::{self, File},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::Path,
-};
+use std::{fmt::Write as _, io, path::Path};
 
-use faasw_control::{Client, ImageInfo, ImageWorkingSet, Imported, SetReuse};
+use faasw_control::{
+    Client, ClientError, FunctionName, ImageInfo, ImageWorkingSet, Imported, SetReuse,
+};
 use faasw_text::Line;
+use tokio::fs;
 
 use super::{
     args::{Image, ImageExport, ImageImport, Inspect},
@@ -41,38 +38,48 @@ async fn inspect(args: Inspect) -> Result<(), Exit> {
 async fn export(args: ImageExport) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let (name, file) = (&args.name, &args.output);
-    let export = with_progress(name, client.export(name))
+    let bytes = with_progress(name, write_whole(&client, name, file))
         .await
-        .map_err(|error| Exit::from(error).of(name, "was not exported"))?;
-    write_whole(file, &export).map_err(|error| {
-        Exit::failure(format_args!(
-            "{} cannot be written: {error}",
-            file.display()
-        ))
-    })?;
-    let size = size(export.len() as u64);
+        .map_err(|error| match error {
+            ClientError::File(error) => Exit::failure(format_args!(
+                "{} cannot be written: {error}",
+                file.display()
+            )),
+            error => Exit::from(error).of(name, "was not exported"),
+        })?;
+    let size = size(bytes);
     say(format_args!("{name}: {size} written to {}", file.display()));
     Ok(())
 }
 
-/// Writes a file that is for its user alone, whole or not at all.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".unfinished");
-    let unfinished = Path::new(&name);
-    let written = (|| {
-        let mut file = File::options()
+/// Writes an export to a file that is for its user alone, as it comes, whole or not at all; says how
+/// many bytes it has.
+async fn write_whole(
+    client: &Client,
+    name: &FunctionName,
+    path: &Path,
+) -> Result<u64, ClientError> {
+    // Where nobody answers, that is what is wrong, whatever becomes of a file.
+    client.node().await?;
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let unfinished = Path::new(&unfinished);
+    let written = async {
+        let mut file = fs::OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(unfinished)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(unfinished, path)
-    })();
+            .open(unfinished)
+            .await?;
+        let bytes = client.export(name, &mut file).await?;
+        file.sync_all().await?;
+        fs::rename(unfinished, path).await?;
+        Ok::<_, ClientError>(bytes)
+    };
+    let written = written.await;
     if written.is_err() {
-        let _ = fs::remove_file(unfinished);
+        let _ = fs::remove_file(unfinished).await;
     }
     written
 }
@@ -80,13 +87,16 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 async fn import(args: ImageImport) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let file = args.file.display();
-    let export = fs::read(&args.file)
+    let opened = async {
+        let export = fs::File::open(&args.file).await?;
+        let bytes = export.metadata().await?.len();
+        Ok::<_, io::Error>((export, bytes))
+    };
+    let (export, bytes) = opened
+        .await
         .map_err(|error| Exit::failure(format_args!("{file} cannot be read: {error}")))?;
-    say(format_args!(
-        "{file}: importing {}…",
-        size(export.len() as u64)
-    ));
-    let importing = client.import(export.into(), args.name.as_ref());
+    say(format_args!("{file}: importing {}…", size(bytes)));
+    let importing = client.import(export, bytes, args.name.as_ref());
     let imported = with_progress(&file, importing).await?;
     if args.format.json {
         return print_json(&imported);

@@ -157,6 +157,8 @@ impl ImportError {
                 Some(StatusCode::CONFLICT),
                 ("no-images", "The node keeps no images"),
             ),
+            Self::TimedOut(_) => (None, words::BODY_TIMEOUT),
+            Self::BrokenOff(_) => (None, words::BODY_UNREADABLE),
             Self::Parcel(_) | Self::Manifest(_) | Self::Module => (
                 None,
                 ("bad-export", "Not an export that this node can open"),

@@ -6,31 +6,31 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_pool::{InvokeError, Part, ResponseStream};
+use faasw_pool::{InvokeError, ParcelError, Part, ResponseStream, Sealing};
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use thiserror::Error;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::{fields, timing};
+use super::{export::Exporting, fields, timing};
 
-/// Why a body was cut off: what came before it is not the whole response.
-#[derive(Clone, Debug, Error)]
-#[error("the response broke off: {0}")]
-pub struct BodyError(InvokeError);
-
-impl BodyError {
-    /// What happened.
-    #[must_use]
-    pub fn reason(&self) -> &InvokeError {
-        &self.0
-    }
+/// Why a body was cut off: what came before it is not the whole.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// A function's response.
+    #[error("the response broke off: {0}")]
+    Response(InvokeError),
+    /// An export.
+    #[error("the export broke off: {0}")]
+    Export(ParcelError),
 }
 
-/// A response's body. Read it as an [`http_body::Body`].
+/// The body of a response, or an export. Read it as an [`http_body::Body`].
 ///
-/// It comes while the function makes it, and the function goes no faster than
-/// the body is read. Dropping it ends the function's instance.
+/// It comes while it is made, and that goes no faster than the body is read. Dropping a response's
+/// ends the function's instance.
 #[derive(Debug, Default)]
 pub struct Body {
     content: Content,
@@ -51,6 +51,7 @@ enum Content {
         /// Whether `Server-Timing` was asked for behind the body.
         timing: bool,
     },
+    Export(Exporting),
 }
 
 impl Body {
@@ -77,6 +78,13 @@ impl Body {
         }
     }
 
+    /// An export, made as it is read. It has its turn until then.
+    pub(crate) fn export(export: Sealing, turn: Option<OwnedSemaphorePermit>) -> Self {
+        Self {
+            content: Content::Export(Exporting::new(export, turn)),
+        }
+    }
+
     /// The whole content, where it is there already: short responses of
     /// functions are, and problems.
     #[must_use]
@@ -84,11 +92,11 @@ impl Body {
         match &self.content {
             Content::Empty => Some(&[]),
             Content::Whole { bytes, .. } => Some(bytes),
-            Content::Stream { .. } => None,
+            Content::Stream { .. } | Content::Export(_) => None,
         }
     }
 
-    /// Waits for the whole content. It is as large as the function makes it.
+    /// Waits for the whole content. It is as large as the function makes it, or its image is.
     ///
     /// # Errors
     /// When it breaks off.
@@ -142,9 +150,13 @@ impl http_body::Body for Body {
                 None => None,
                 Some(part) => {
                     let frame = part.and_then(|part| frame(part, left, *timing));
-                    frame.transpose().map(|frame| frame.map_err(BodyError))
+                    frame
+                        .transpose()
+                        .map(|frame| frame.map_err(BodyError::Response))
                 }
             },
+            Content::Export(export) => ready!(export.poll_piece(context))
+                .map(|piece| piece.map(Frame::data).map_err(BodyError::Export)),
         };
         if !matches!(&next, Some(Ok(frame)) if frame.is_data()) {
             self.content = Content::Empty;
@@ -157,6 +169,7 @@ impl http_body::Body for Body {
             Content::Empty => true,
             Content::Whole { bytes, trailers } => bytes.is_empty() && trailers.is_none(),
             Content::Stream { .. } => false,
+            Content::Export(export) => export.bytes_left() == 0,
         }
     }
 
@@ -174,6 +187,7 @@ impl http_body::Body for Body {
             }
             Content::Whole { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
             Content::Stream { left, .. } => left.map_or_else(SizeHint::new, SizeHint::with_exact),
+            Content::Export(export) => SizeHint::with_exact(export.bytes_left()),
         }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn asks_first<B>(request: &Request<B>) -> bool {
 }
 
 /// Reads what is left of a body that nobody wants, within bounds.
-async fn discard<B: Body>(body: B) {
+pub(crate) async fn discard<B: Body>(body: B) {
     let mut body = pin!(body);
     let mut left = DRAIN_BYTES;
     let all = async {

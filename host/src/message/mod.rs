@@ -6,6 +6,7 @@
 
 mod body;
 mod collect;
+mod export;
 mod fields;
 mod forwarded;
 mod gather;
@@ -19,7 +20,7 @@ mod unfit;
 pub use body::{Body, BodyError};
 pub use request::RemoteAddress;
 
-pub(crate) use collect::{asks_first, collect, refuse};
+pub(crate) use collect::{asks_first, collect, discard, refuse};
 pub(crate) use forwarded::forwarded_for;
 pub(crate) use gather::{Gathered, gather};
 pub(crate) use incoming::{BodyLimits, limited};

@@ -20,6 +20,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use super::{
     engine_table::Engines,
     function::{Function, UnderWay, VersionCell},
+    images::Moves,
     info::{SeedState, function_info},
     table::Table,
     warm_up::warm_ups,
@@ -74,6 +75,7 @@ pub(crate) struct Core {
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Semaphore,
+    pub(super) moves: Moves,
     /// Turns to read code.
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
@@ -109,6 +111,7 @@ impl Core {
             timing,
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
+            moves: Moves::default(),
             reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),
         });

@@ -181,31 +181,47 @@ impl Node {
 
     /// A function's current version for another node that has the same image key
     /// ([`NodeBuilder::image_key`](crate::NodeBuilder::image_key)): its module or script, its
-    /// options, environment included, and its func-image, sealed with that key.
+    /// options, environment included, and its func-image, sealed with that key. It is read from the
+    /// disk as the body is read, and is as large as the image.
     ///
     /// # Errors
     /// When there is no function of that name, or no image of it that is sound.
-    pub async fn export(&self, name: &str) -> Result<Bytes, FunctionError> {
+    pub async fn export(&self, name: &str) -> Result<Body, FunctionError> {
         self.core.export(name).await
     }
 
     /// Makes a version of what [`Node::export`] gave, of the name that it had there unless
     /// another one is given. Where the image is good here it is read instead of initialising
-    /// anything; [`Imported::rebuilt`] says why, where it is not.
+    /// anything; [`Imported::rebuilt`] says why, where it is not. Each MiB of it has to come within
+    /// [`Limits::idle_client`]; dropping the future leaves nothing of it behind.
     ///
     /// # Errors
-    /// When the export cannot be opened, or what is in it cannot be deployed. A function that
-    /// was there before stays.
-    pub async fn import(
+    /// When the export does not come to its end or cannot be opened, or what is in it cannot be
+    /// deployed. A function that was there before stays.
+    pub async fn import<B>(
         &self,
-        export: impl Into<Bytes>,
+        export: B,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError> {
-        self.core.import(export.into(), name).await
+    ) -> Result<Imported, ImportError>
+    where
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        self.import_from(std::pin::pin!(export), name).await
     }
 
-    pub(crate) fn export_limit(&self) -> usize {
-        self.core.export_limit()
+    /// The same, of a body of which the rest is somebody else's to read.
+    pub(crate) async fn import_from<B>(
+        &self,
+        export: std::pin::Pin<&mut B>,
+        name: Option<FunctionName>,
+    ) -> Result<Imported, ImportError>
+    where
+        B: http_body::Body,
+        B::Error: std::fmt::Display,
+    {
+        self.core.import(export, name).await
     }
 
     /// Removes a function with all its versions and its log. Requests under

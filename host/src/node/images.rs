@@ -1,20 +1,36 @@
 //! Func-images of functions, to be looked at and to be taken along.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use faasw_control::ImageInfo;
 use faasw_pool::ExportError;
+use tokio::sync::Semaphore;
 
 use super::{
     core::{Core, blocking},
     deploy::Manifest,
 };
-use crate::{error::FunctionError, registry::RegistryError};
+use crate::{error::FunctionError, message::Body, registry::RegistryError};
 
-/// Bytes of an image that is exported or imported at most: it passes the node's memory.
-const IMAGE_MAX: u64 = 512 << 20;
+/// Exports that are under way at once, and as many imports: each has a piece of it in memory, and an
+/// import a module and room on the disk.
+const MOVES: usize = 4;
 
-/// Bytes that an export has at most beside module and image.
-const BESIDE: usize = 8 << 20;
+/// Turns of functions that go to other nodes, and come from them. Who has none waits.
+#[derive(Debug)]
+pub(super) struct Moves {
+    exports: Arc<Semaphore>,
+    pub(super) imports: Semaphore,
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        Self {
+            exports: Arc::new(Semaphore::new(MOVES)),
+            imports: Semaphore::new(MOVES),
+        }
+    }
+}
 
 /// What can be done where there is no image because this node has none at all.
 const NONE_KEPT: &str =
@@ -50,13 +66,15 @@ impl Core {
     }
 
     /// A function's current version for another node that has the same key.
-    pub(super) async fn export(&self, name: &str) -> Result<Bytes, FunctionError> {
+    pub(super) async fn export(&self, name: &str) -> Result<Body, FunctionError> {
         let function = self.known(name)?;
         let name = function.name.clone();
         let Some(images) = self.storage.images.clone() else {
             let why = NONE_KEPT;
             return Err(FunctionError::NoImage { name, why });
         };
+        // Nobody takes turns away.
+        let turn = self.moves.exports.clone().acquire_owned().await.ok();
         let manifest = Manifest {
             name: name.clone(),
             record: function.record.clone(),
@@ -65,13 +83,13 @@ impl Core {
         let (storage, digest) = (self.storage.clone(), function.record.digest);
         let id = function.record.image(&name);
         let exported = blocking(move || {
-            let module = storage.registry.module(digest)?;
+            let module = storage.registry.open_module(digest)?;
             let note = serde_json::to_vec(&manifest).map_err(std::io::Error::other);
             let note = note.map_err(|error| RegistryError::file("its options".as_ref(), error))?;
-            Ok(images.export(&id, &note, &module, IMAGE_MAX))
+            Ok(images.export(&id, &note, module))
         });
         match exported.await? {
-            Ok(export) => Ok(export.into()),
+            Ok(export) => Ok(Body::export(export, turn)),
             Err(ExportError::NoImage) => {
                 let why = NONE_OF_IT;
                 Err(FunctionError::NoImage { name, why })
@@ -79,13 +97,5 @@ impl Core {
             Err(ExportError::Image(error)) => Err(FunctionError::BadImage { name, error }),
             Err(error) => Err(FunctionError::NotExported { name, error }),
         }
-    }
-
-    /// Bytes of an export that is taken.
-    pub(super) fn export_limit(&self) -> usize {
-        let image = usize::try_from(IMAGE_MAX).unwrap_or(usize::MAX);
-        image
-            .saturating_add(self.limits.module)
-            .saturating_add(BESIDE)
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io::{self, Write as _},
+    io::{self, Cursor, Read, Seek, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -26,7 +26,29 @@ pub(super) enum Blobs {
 /// What a file is called until it is whole; no digest begins like this.
 const UNFINISHED: &str = ".unfinished";
 
+/// What reads such a file, from wherever it likes.
+pub(super) trait Reader: Read + Seek + Send + Sync {}
+
+impl<T: Read + Seek + Send + Sync> Reader for T {}
+
 impl Blobs {
+    /// What reads the file; nothing if it is not there.
+    pub(super) fn open(&self, name: &str) -> Result<Option<Box<dyn Reader>>, RegistryError> {
+        let folder = match self {
+            Self::Folder(folder) => folder,
+            Self::Memory(files) => {
+                let file = lock(files).get(name).cloned();
+                return Ok(file.map(|file| Box::new(Cursor::new(file)) as Box<dyn Reader>));
+            }
+        };
+        let path = folder.join(name);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(Box::new(file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RegistryError::file(&path, error)),
+        }
+    }
+
     /// The file's content; nothing if it is not there.
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, RegistryError> {
         let folder = match self {

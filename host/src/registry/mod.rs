@@ -11,6 +11,7 @@ mod blobs;
 mod caches;
 mod engines;
 mod error;
+mod modules;
 mod record;
 mod reserve;
 mod store;

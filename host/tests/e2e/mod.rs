@@ -4,6 +4,7 @@
 
 pub mod chance;
 pub mod initialised;
+pub mod place;
 pub mod process;
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
     future::Future,
     io::Write as _,
     net::{SocketAddr, TcpStream},
-    os::unix::fs::MetadataExt as _,
+    os::unix::{fs::MetadataExt as _, net::UnixStream},
     path::{Path, PathBuf},
     sync::{
         LazyLock, Mutex,
@@ -56,6 +57,42 @@ pub fn artifact(data_dir: &Path) -> PathBuf {
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
     files.remove(0)
+}
+
+/// A command in CGI style, as text. Each page of its memory, so many MiB of it, has something else in
+/// it before its first request.
+pub fn filled(mebibytes: u32) -> Vec<u8> {
+    let (pages, end) = (mebibytes * 16, u64::from(mebibytes) << 20);
+    let text = format!(
+        r#"(module
+          (import "wasi_snapshot_preview1" "fd_write"
+            (func $fd_write (param i32 i32 i32 i32) (result i32)))
+          (memory (export "memory") {pages})
+          (data (i32.const 0) "\20\00\00\00\21\00\00\00")
+          (data (i32.const 32) "Content-Type: text/plain\n\nfilled\n")
+          (func $fill (local $at i32)
+            (local.set $at (i32.const 4096))
+            (loop $next
+              (i32.store (local.get $at) (local.get $at))
+              (local.set $at (i32.add (local.get $at) (i32.const 4096)))
+              (br_if $next (i32.lt_u (local.get $at) (i32.const {end})))))
+          (start $fill)
+          (func (export "_start")
+            (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))"#
+    );
+    text.into_bytes()
+}
+
+/// Begins to import at the node of a data directory, with the first `sent` bytes of an export.
+pub fn begins_import(data_dir: &Path, export: &[u8], sent: usize) -> UnixStream {
+    let mut client = UnixStream::connect(data_dir.join("faasw.sock")).unwrap();
+    let head = format!(
+        "POST /v1/import HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        export.len()
+    );
+    client.write_all(head.as_bytes()).unwrap();
+    client.write_all(&export[..sent]).unwrap();
+    client
 }
 
 /// Sends a request, and does not wait for its answer.

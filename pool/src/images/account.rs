@@ -36,6 +36,8 @@ pub(super) struct Account {
     turns: BTreeMap<Turn, Arc<str>>,
     bytes: u64,
     evictable: u64,
+    /// Of what is on its way, and no image yet.
+    reserved: u64,
     uses: u64,
     /// Whether the folder was read.
     is_complete: bool,
@@ -52,6 +54,7 @@ impl Account {
             turns: BTreeMap::new(),
             bytes: 0,
             evictable: 0,
+            reserved: 0,
             uses: FIRST_USE,
             is_complete: false,
             gone: HashSet::new(),
@@ -98,15 +101,25 @@ impl Account {
         (self.bytes, self.evictable) = (0, 0);
     }
 
+    /// So many bytes are taken by what is no image yet, until they are released.
+    pub fn reserve(&mut self, bytes: u64) {
+        self.reserved = self.reserved.saturating_add(bytes);
+    }
+
+    /// So many bytes of that are taken no more.
+    pub fn release(&mut self, bytes: u64) {
+        self.reserved = self.reserved.saturating_sub(bytes);
+    }
+
     /// Bytes of the one of this name, if there is one.
     pub fn bytes_of(&self, name: &str) -> Option<u64> {
         self.entries.get(name).map(|entry| entry.bytes)
     }
 
-    /// Bytes of all but the one of this name.
+    /// Bytes of all but the one of this name, and of what is on its way.
     pub fn bytes_beside(&self, name: &str) -> u64 {
         let own = self.entries.get(name).map_or(0, |entry| entry.bytes);
-        self.bytes.saturating_sub(own)
+        self.bytes.saturating_sub(own).saturating_add(self.reserved)
     }
 
     /// Bytes of those that may go, but for the one of this name.
@@ -208,6 +221,23 @@ mod tests {
         assert!(account.is_complete());
         assert_eq!(order(&account, ""), ["old", "written", "back"]);
         assert_eq!(account.bytes_beside(""), 112);
+    }
+
+    #[test]
+    fn what_is_on_its_way_counts_and_does_not_go() {
+        let mut account = account();
+        account.note("f", 10);
+        account.reserve(30);
+        account.reserve(5);
+        assert_eq!(account.bytes_beside(""), 45);
+        assert_eq!(account.bytes_beside("f"), 35);
+        assert_eq!(account.evictable_beside(""), 10);
+        // The folder was removed; what is written has no name in it.
+        account.clear();
+        assert_eq!(account.bytes_beside(""), 35);
+        account.release(30);
+        account.release(5);
+        assert_eq!(account.bytes_beside(""), 0);
     }
 
     #[test]

@@ -21,6 +21,13 @@ fn arrangement() -> Arrangement {
     }
 }
 
+/// Whether a disk has room for so many bytes once others have gone that have as many as are `over`,
+/// of those that may go.
+fn fits(room: Room, bytes: u64, over: u64, evictable: u64) -> bool {
+    let left = room.free.saturating_add(over).saturating_sub(bytes);
+    over <= evictable && left > room.all / LEFT_FREE
+}
+
 impl Images {
     /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
     /// many bytes it has. One whose parent has none has none, and neither has one for which there
@@ -99,17 +106,33 @@ impl Images {
         if bytes > self.budget / SHARE {
             return Ok(false);
         }
-        let Room { free, all } = self.room()?;
-        let (beside, evictable) = {
-            let account = lock(&self.account);
-            (account.bytes_beside(name), account.evictable_beside(name))
-        };
+        let (room, beside, evictable) = self.taken(name)?;
         let over = beside.saturating_add(bytes).saturating_sub(self.budget);
-        let left = free.saturating_add(over).saturating_sub(bytes);
-        if over > evictable || left <= all / LEFT_FREE {
-            return Ok(false);
-        }
-        Ok(self.evict_to(self.budget - bytes, name))
+        Ok(fits(room, bytes, over, evictable) && self.evict_to(self.budget - bytes, name))
+    }
+
+    /// Whether there is room for so many bytes more, were others to go. None does.
+    pub(super) fn has_room_for(&self, bytes: u64) -> Result<bool, ImageError> {
+        let (room, taken, evictable) = self.taken("")?;
+        let over = taken.saturating_add(bytes).saturating_sub(self.budget);
+        Ok(fits(room, bytes, over, evictable))
+    }
+
+    /// Has others go for what was reserved by now, so many bytes of which are not on the disk yet;
+    /// says whether there is room for these.
+    pub(super) fn make_room_within(&self, bytes: u64) -> Result<bool, ImageError> {
+        let (room, taken, evictable) = self.taken("")?;
+        let over = taken.saturating_sub(self.budget);
+        Ok(fits(room, bytes, over, evictable) && self.evict_to(self.budget, ""))
+    }
+
+    /// What the disk has of room; what all take but the one of this name, and those of them that may
+    /// go.
+    fn taken(&self, beside: &str) -> Result<(Room, u64, u64), ImageError> {
+        let room = self.room()?;
+        let account = lock(&self.account);
+        let evictable = account.evictable_beside(beside);
+        Ok((room, account.bytes_beside(beside), evictable))
     }
 
     /// What the disk has of room. The folder is made again where somebody has removed it.

@@ -3,12 +3,12 @@
 mod faults;
 mod folder;
 mod many;
+mod travel;
 
 use std::fs;
 
 use faasw_abi::pages::GuestAddress;
 use faasw_seedtree::LayerBuilder;
-use faasw_seedtree::image::ParcelError;
 use zerocopy::FromZeros;
 
 use super::*;
@@ -174,52 +174,6 @@ fn sizes_are_known_without_a_look_at_the_disk() {
     assert!(next.keep(&of, &frozen).is_some());
     next.clear();
     assert_eq!(next.known_bytes_of(&[2; 32]), None);
-}
-
-#[test]
-fn an_export_is_opened_where_the_key_is_the_same() {
-    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let from = images(&there, 1 << 30);
-    let (id, frozen) = ([1; 32], frozen());
-    let of = ImageOf::function(&id, &[]);
-    let export = |most| from.export(&id, b"note", b"module", most);
-    assert!(matches!(export(1 << 20), Err(ExportError::NoImage)));
-    let bytes = from.keep(&of, &frozen).unwrap();
-    let error = export(bytes - 1).unwrap_err();
-    assert!(matches!(error, ExportError::TooLarge { .. }), "{error}");
-    let export = export(bytes).unwrap();
-    let to = images(&here, 1 << 30);
-    assert_eq!(to.origin(), from.origin());
-    let Exported {
-        note,
-        module,
-        image,
-    } = to.open_export(export.clone()).unwrap();
-    assert_eq!((&*note, &*module), (&b"note"[..], &b"module"[..]));
-    assert_eq!(image.len() as u64, bytes);
-    // Whatever was gone before.
-    to.serve(None, &[id]);
-    to.place(&id, &image).unwrap();
-    assert_eq!(to.known_bytes_of(&id), Some(bytes));
-    let again = restored(&to, &of).unwrap();
-    assert_eq!(again.content(), frozen.content());
-    assert_eq!(to.keep(&of, &frozen), Some(bytes));
-    assert_eq!(names(&here), 1);
-    let stranger = Images::new(here.path().into(), &[4; Images::SECRET], 1 << 30);
-    assert!(matches!(
-        stranger.open_export(export),
-        Err(ParcelError::Key)
-    ));
-    // Nothing that is damaged is sent on its way.
-    let path = from.path(&of.what);
-    let mut damaged = fs::read(&path).unwrap();
-    *damaged.last_mut().unwrap() ^= 1;
-    fs::write(&path, &damaged).unwrap();
-    let error = from.export(&id, b"", b"", bytes).unwrap_err();
-    assert!(matches!(error, ExportError::Image(_)), "{error}");
-    let small = images(&here, bytes);
-    assert!(small.place(&[2; 32], &image).is_err());
-    assert_eq!(names(&here), 1);
 }
 
 #[test]

@@ -86,7 +86,8 @@ impl Images {
                 continue;
             };
             // Where nobody has said what is wanted, others may be writing.
-            if ours.starts_with(UNFINISHED) && matches!(wanted, Wanted::All) {
+            let may_be_written = matches!(wanted, Wanted::All) || self.is_arriving(ours);
+            if ours.starts_with(UNFINISHED) && may_be_written {
                 continue;
             }
             match self.looked_at(ours, &wanted, now) {

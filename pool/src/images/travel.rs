@@ -1,19 +1,24 @@
-//! Images that go to another node, and come from one.
+//! Images that go to another node, and come from one. Neither way one of them is in memory: it
+//! goes piece by piece as whoever takes it asks for more, and comes piece by piece into a file
+//! beside the images, which has no name of one before it is whole.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::image::{Image, ImageError, Parcel, ParcelError, open_parcel, seal_parcel};
+use faasw_seedtree::image::{Image, ImageError, Opening, ParcelError, Sealing};
+use faasw_text::Line;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zerocopy::FromBytes;
 
-use super::{ImageId, ImageOf, Images, What, host, is_next, lock};
+use super::disk::DiskFile;
+use super::{ImageId, ImageOf, Images, SHARE, What, host, is_next, lock};
 use crate::snapshots::Frozen;
 
 /// What makes images and what they run on, by digest: those of another origin are not used.
@@ -32,14 +37,6 @@ pub enum ExportError {
     /// There is no image of it.
     #[error("there is no image of it")]
     NoImage,
-    /// Its image has more bytes than that.
-    #[error("its image is {bytes} bytes; at most {most} are exported")]
-    TooLarge {
-        /// Of its image.
-        bytes: u64,
-        /// The limit.
-        most: u64,
-    },
     /// Its image is damaged, or cannot be read.
     #[error("its image is not used: {0}")]
     Image(#[from] ImageError),
@@ -48,15 +45,17 @@ pub enum ExportError {
     Parcel(#[from] ParcelError),
 }
 
-/// What came from another node: sealed by somebody who has the same key, and no more than that.
+/// An image that comes from another node, as far as it is there. It takes room on the disk from when
+/// it is written; dropping it leaves nothing behind. Each of its calls blocks.
 #[derive(Debug)]
-pub struct Exported {
-    /// What it is, in the words of whoever made it.
-    pub note: Vec<u8>,
-    /// The module, or the script.
-    pub module: Vec<u8>,
-    /// The image.
-    pub image: Vec<u8>,
+pub struct Arriving {
+    images: Arc<Images>,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    /// What it takes of the budget: what it has, and what is being written.
+    bytes: u64,
+    /// Whether the file has a name of its own by now.
+    is_placed: bool,
 }
 
 /// Opens an image to look at, and nothing else that may stand there: as other files are read, for
@@ -83,20 +82,20 @@ impl Images {
         }
     }
 
-    /// A module and the image of a function version, with a note on them, in one sealed file
-    /// that nodes with the same key can open. The image may have `most` bytes.
+    /// A module, which has so many bytes, and the image of a function version, with a note on them, in
+    /// one sealed file that nodes with the same key can open. All of the image is read, to see that it
+    /// is sound, and once more when it is sent.
     ///
     /// # Errors
-    /// When there is no image, it is damaged or too large; the disk's.
+    /// When there is no image, or it is damaged; the disk's.
     pub fn export(
         &self,
         id: &ImageId,
         note: &[u8],
-        mut module: &[u8],
-        most: u64,
-    ) -> Result<Vec<u8>, ExportError> {
+        module: (u64, Box<dyn Read + Send + Sync>),
+    ) -> Result<Sealing, ExportError> {
         let path = self.path(&What::Function(*id));
-        let mut file = match open_to_look(&path) {
+        let file = match open_to_look(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(ExportError::NoImage);
@@ -104,72 +103,53 @@ impl Images {
             Err(error) => return Err(ImageError::from(error).into()),
         };
         let bytes = file.metadata().map_err(ImageError::from)?.len();
-        if bytes > most {
-            return Err(ExportError::TooLarge { bytes, most });
-        }
         // Nobody is to carry a damaged one about.
         let sound = file.try_clone().map_err(ImageError::from)?;
         Image::open(sound, &self.key)?.verify()?;
-        let parts: [(u64, &mut dyn Read); 2] =
-            [(module.len() as u64, &mut module), (bytes, &mut file)];
-        Ok(seal_parcel(&self.key, note, parts)?)
+        Ok(Sealing::new(
+            &self.key,
+            note,
+            [module, (bytes, Box::new(file))],
+        )?)
     }
 
-    /// Opens what [`Images::export`] has made.
+    /// Begins to open what [`Images::export`] has made, by its first [`Opening::BEGIN`] bytes.
     ///
     /// # Errors
     /// What it is instead.
-    pub fn open_export(&self, bytes: Vec<u8>) -> Result<Exported, ParcelError> {
-        let Parcel { note, parts } = open_parcel(&self.key, bytes)?;
-        let [module, image] = parts;
-        Ok(Exported {
-            note,
-            module,
-            image,
+    pub fn open_export(&self, begin: &[u8]) -> Result<Opening, ParcelError> {
+        Opening::new(&self.key, begin)
+    }
+
+    /// A file for an image of so many bytes that comes from elsewhere, if there may be room for
+    /// that.
+    ///
+    /// # Errors
+    /// When there is none; the disk's.
+    pub fn receive(self: &Arc<Self>, bytes: u64) -> Result<Arriving, ImageError> {
+        let _writing = lock(&self.writing);
+        self.tidy_up()?;
+        if bytes > self.budget / SHARE || !self.has_room_for(bytes)? {
+            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+        }
+        let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        let mut name = self.unfinished.as_os_str().to_owned();
+        name.push(format!("-{number}"));
+        let path = PathBuf::from(name);
+        Ok(Arriving {
+            file: self.disk.create(&path)?,
+            images: self.clone(),
+            path,
+            bytes: 0,
+            is_placed: false,
         })
     }
 
-    /// Puts an image that came from elsewhere where that of this version is looked for, whole or
-    /// not at all. Whether it is one, and good, is seen when it is read.
-    ///
-    /// # Errors
-    /// When there is no room for it; the disk's.
-    pub fn place(&self, id: &ImageId, image: &[u8]) -> Result<(), ImageError> {
-        let _writing = lock(&self.writing);
-        let placed = self.put(id, image);
-        if placed.is_err() {
-            self.remove_unfinished();
-        }
-        placed
-    }
-
-    fn put(&self, id: &ImageId, image: &[u8]) -> Result<(), ImageError> {
-        self.tidy_up()?;
-        let (name, bytes) = (self.file_name_of(id), image.len() as u64);
-        if !self.make_room_for(&name, bytes)? {
-            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
-        }
-        // What could not be removed when it was to be.
-        self.remove_unfinished();
-        let file = self.disk.create(&self.unfinished)?;
-        let (mut at, mut rest) = (0, image);
-        while !rest.is_empty() {
-            let written = file.write_at(rest, at)?;
-            if written == 0 {
-                return Err(io::Error::from(io::ErrorKind::WriteZero).into());
-            }
-            at += written as u64;
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        file.sync()?;
-        {
-            let mut gone = self.gone();
-            gone.remove(id);
-            let path = self.folder.join(&name);
-            self.disk.replace(&self.unfinished, &path)?;
-            lock(&self.account).note(&name, bytes);
-        }
-        Ok(self.disk.sync_folder(&self.folder)?)
+    /// Whether a file is one that arrives now, by its name.
+    pub(super) fn is_arriving(&self, name: &str) -> bool {
+        let own = self.unfinished.file_name().and_then(|own| own.to_str());
+        let rest = own.and_then(|own| name.strip_prefix(own));
+        rest.is_some_and(|rest| rest.starts_with('-'))
     }
 
     /// Whether there is an image that is good for this over this parent: all of it is read, and
@@ -190,5 +170,75 @@ impl Images {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
         image.verify()
+    }
+}
+
+impl Arriving {
+    /// Writes what comes next of it. Others have to go before where there is no room for it.
+    ///
+    /// # Errors
+    /// When there is no room; the disk's. There is no image then.
+    pub fn write(&mut self, mut piece: &[u8]) -> Result<(), ImageError> {
+        let (mut at, bytes) = (self.bytes, piece.len() as u64);
+        // It counts before it is there.
+        lock(&self.images.account).reserve(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if !self.images.make_room_within(bytes)? {
+            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+        }
+        while !piece.is_empty() {
+            let written = match self.file.write_at(piece, at) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                written => written?,
+            };
+            if written == 0 {
+                return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+            }
+            at += written as u64;
+            piece = piece.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Puts it where the image of this version is looked for, whole or not at all. Whether it is
+    /// one, and good, is seen when it is read.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn place(mut self, id: &ImageId) -> Result<(), ImageError> {
+        self.file.sync()?;
+        let images = self.images.clone();
+        let name = images.file_name_of(id);
+        {
+            let mut gone = images.gone();
+            gone.remove(id);
+            let path = images.folder.join(&name);
+            images.disk.replace(&self.path, &path)?;
+            self.is_placed = true;
+            let mut account = lock(&images.account);
+            let bytes = std::mem::take(&mut self.bytes);
+            account.release(bytes);
+            account.note(&name, bytes);
+        }
+        // It is there: what a power failure may leave instead is none.
+        if let Err(error) = images.disk.sync_folder(&images.folder) {
+            let error = Line(&error);
+            tracing::warn!(%error, "a func-image may not outlive a power failure");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if !self.is_placed
+            && let Err(error) = self.images.disk.remove(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            // It goes at the next start.
+            let error = Line(&error);
+            tracing::warn!(%error, "a part of a func-image cannot be removed");
+        }
+        lock(&self.images.account).release(self.bytes);
     }
 }

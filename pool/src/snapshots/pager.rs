@@ -2,60 +2,27 @@
 //! while guests of it run (Catalyzer §3.2, on-demand paging; REAP §5.2, prefetching beside it).
 //!
 //! A thread of its own for each seed that is being read, for as long as that takes. It looks at
-//! what guests wait for ([`Faults`]) between two pieces of what nobody has asked for yet. One
+//! what guests wait for ([`faasw_fri::userfault::Faults`]) between two pieces of what nobody has asked for yet. One
 //! answers for memory and code: all faults of a process are told in one place. A script's brings what
 //! is missing of its language engine, too, beside the engine's own: whatever several want is read by
 //! one of them. A guest whose page cannot be brought is never let go on: its process ends.
 
+mod waiting;
+
 use std::io;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::{GuestAddress, Page, PageSet};
-use faasw_fri::userfault::{Addresses, Faults};
 use faasw_seedtree::image::{Filling, ImageError};
 use faasw_seedtree::reading::in_turns;
 use rustix::io::Errno;
 
+pub use self::waiting::{Bases, Ending, Paged};
+
+use self::waiting::Waiters;
 use super::code::{CodeError, CodeFilling};
-
-/// Ranges of memory, and as many of code, that an instance waits in at most: each is a call, and a
-/// piece of a mapping. What lies between is brought as zeroes where nobody has a page.
-const RANGES_MAX: usize = 64;
-
-/// Ends an instance that will never have all of its memory.
-pub trait Ending: std::fmt::Debug + Send + Sync {
-    /// Asks for the end of its process.
-    fn end(&self);
-}
-
-/// Where an instance has what it waits for, in its process's address space.
-#[derive(Clone, Copy, Debug)]
-pub struct Bases {
-    /// Its RAM begins there.
-    pub ram: u64,
-    /// Its code does.
-    pub code: u64,
-}
-
-/// An instance some of whose pages are not there yet.
-#[derive(Debug)]
-struct Waiter {
-    faults: Arc<Faults>,
-    bases: Bases,
-    ranges: Vec<Addresses>,
-    ending: Box<dyn Ending>,
-}
-
-#[derive(Debug, Default)]
-struct Waiters {
-    all: Vec<Arc<Waiter>>,
-    /// Nobody is taken up any more.
-    is_over: bool,
-}
 
 /// Brings one seed's pages. Its thread has it; when that is gone, layer and code are whole or of no
 /// use.
@@ -90,13 +57,7 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         // Nothing changes where it is whole, and nobody waits there.
         self.0.give_up();
-        let left = {
-            let mut waiters = self.0.waiters();
-            waiters.is_over = true;
-            std::mem::take(&mut waiters.all)
-        };
-        // What they are told by is theirs to keep until they have ended.
-        left.iter().for_each(|waiter| waiter.ending.end());
+        self.0.end_all();
         *lock(&self.0.is_over) = true;
         self.0.over.notify_all();
     }
@@ -141,23 +102,6 @@ pub enum Unreadable {
     /// The instances that wait cannot be asked what for.
     #[error("nobody can be asked what they wait for: {0}")]
     Faults(Errno),
-}
-
-/// An instance is looked after. Dropping it says that it has ended, or has all of its memory.
-#[derive(Debug)]
-pub struct Paged {
-    pager: Weak<Pager>,
-    waiter: Weak<Waiter>,
-}
-
-impl Drop for Paged {
-    fn drop(&mut self) {
-        if let Some(pager) = self.pager.upgrade() {
-            let waiter = &self.waiter;
-            let is_other = |other: &Arc<Waiter>| !std::ptr::eq(Arc::as_ptr(other), waiter.as_ptr());
-            pager.waiters().all.retain(is_other);
-        }
-    }
 }
 
 /// What guests have waited for.
@@ -323,57 +267,11 @@ impl Pager {
         }
     }
 
-    /// From now on an instance that was forked from the seed waits for what is not there. Its
-    /// guest must not have run. Nothing where all is there.
-    ///
-    /// # Errors
-    /// The system's, where its shell has lied; `CANCELED` when the pages will never come.
-    pub fn attach(
-        self: &Arc<Self>,
-        faults: Arc<Faults>,
-        bases: Bases,
-        ending: Box<dyn Ending>,
-    ) -> Result<Option<Paged>, Errno> {
-        let mut waiters = self.waiters();
-        let (missing, missing_code) = (self.missing(), self.missing_code());
-        if waiters.is_over {
-            return match missing.is_empty() && missing_code.is_empty() {
-                true => Ok(None),
-                false => Err(Errno::CANCELED),
-            };
-        }
-        let mut ranges = Vec::new();
-        for (base, missing) in [(bases.ram, missing), (bases.code, missing_code)] {
-            for range in missing.coalesced(NonZeroU32::MIN, RANGES_MAX).iter() {
-                let start = base.checked_add(range.start.address().get());
-                ranges.push(Addresses {
-                    start: start.ok_or(Errno::INVAL)?,
-                    bytes: range.bytes(),
-                });
-            }
-        }
-        for range in &ranges {
-            faults.register(*range)?;
-        }
-        let waiter = Arc::new(Waiter {
-            faults,
-            bases,
-            ranges,
-            ending,
-        });
-        let paged = Paged {
-            pager: Arc::downgrade(self),
-            waiter: Arc::downgrade(&waiter),
-        };
-        waiters.all.push(waiter);
-        Ok(Some(paged))
-    }
-
     /// Brings all pages; says whether it did, or nobody wanted it.
     fn bring(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, Unreadable> {
         loop {
             self.answer_all()?;
-            if self.waiters().all.is_empty() {
+            if self.waiters().is_empty() {
                 self.let_ahead();
             }
             if let Some(error) = lock(&self.found).take() {
@@ -393,13 +291,7 @@ impl Pager {
         if let Some(memory) = &self.memory {
             memory.finish()?;
         }
-        waiters.is_over = true;
-        for waiter in std::mem::take(&mut waiters.all) {
-            for range in &waiter.ranges {
-                // Whoever has ended meanwhile waits for nothing.
-                let _ = waiter.faults.unregister(*range);
-            }
-        }
+        waiters.let_go();
         Ok(true)
     }
 
@@ -435,28 +327,6 @@ impl Pager {
         Ok(brought)
     }
 
-    /// Brings what instances wait for.
-    fn answer_all(&self) -> Result<(), Unreadable> {
-        // Nobody is kept from being taken up meanwhile.
-        let waiters = self.waiters().all.clone();
-        waiters.iter().try_for_each(|waiter| self.answer(waiter))
-    }
-
-    /// Brings what an instance waits for.
-    fn answer(&self, waiter: &Waiter) -> Result<(), Unreadable> {
-        while let Some(address) = waiter.faults.next().map_err(Unreadable::Faults)? {
-            let start = address & !(PAGE - 1);
-            let page = Addresses { start, bytes: PAGE };
-            let is_stored = self.fill(start, waiter.bases)?;
-            // Whoever has ended meanwhile waits for nothing.
-            let _ = match is_stored {
-                true => waiter.faults.wake(page),
-                false => waiter.faults.zero(page),
-            };
-        }
-        Ok(())
-    }
-
     /// Has the page at an address of an instance there; says whether it is one that is stored.
     fn fill(&self, address: u64, bases: Bases) -> Result<bool, Unreadable> {
         let page =
@@ -484,10 +354,6 @@ impl Pager {
             return filled.map_err(|error| said(error, is_above));
         }
         Ok(false)
-    }
-
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        lock(&self.waiters)
     }
 }
 

@@ -115,7 +115,7 @@ impl ImageKey {
 }
 
 /// An image's own key as it stands in the image.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Wrapped {
     pub(super) nonce: [u8; NONCE],

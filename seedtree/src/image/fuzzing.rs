@@ -7,7 +7,7 @@ use super::HEADER_PART;
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
 use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix};
-use super::parcel::{ParcelError, seal_as_told};
+use super::parcel::{ParcelError, open_all, seal_as_told};
 use super::read::{Image, Source};
 
 /// A file with this header and these pages, whatever they say. The tags of the pages' chunks
@@ -58,6 +58,18 @@ pub fn parcel(
     key: &ImageKey,
 ) -> Result<Vec<u8>, ParcelError> {
     seal_as_told(key, note, parts, content)
+}
+
+/// Opens a parcel as a node does, piece by piece: gives away what it has checked, the note as part 2.
+///
+/// # Errors
+/// What it is instead.
+pub fn opened_parcel(
+    key: &ImageKey,
+    parcel: &[u8],
+    take: impl FnMut(usize, &[u8]),
+) -> Result<(), ParcelError> {
+    open_all(key, parcel, take)
 }
 
 /// What an image says, as it stands in it before it is sealed, and its pages.

@@ -27,15 +27,18 @@ pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
 pub use self::filling::Filling;
 pub use self::header::Purpose;
-pub use self::parcel::{Parcel, ParcelError, open_parcel, seal_parcel};
+pub use self::parcel::{Contents, Opening, ParcelError, Part as ParcelPart, Sealing};
 pub use self::read::{Image, Source};
 pub use self::sink::Sink;
 pub use self::write::Arrangement;
 
-use faasw_abi::memory_map::PAGE;
+use faasw_abi::memory_map::{PAGE, RAM_MAX};
 use faasw_abi::pages::PageRange;
 
-use self::header::CHUNK;
+use self::header::{CHUNK, HEADER_MAX, PREFIX};
+
+/// Bytes of an image at most: all of a guest's memory, and what is said of it.
+pub const IMAGE_MAX: u64 = (PREFIX + HEADER_MAX) as u64 + RAM_MAX;
 
 /// The number that the header is sealed as: chunks have those from 0 on.
 const HEADER_PART: u64 = u64::MAX;

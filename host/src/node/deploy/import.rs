@@ -1,19 +1,23 @@
 //! Versions that come from another node: a deployment of what is inside, with its image instead
 //! of an initialisation where that is good here.
 
-use std::{sync::Arc, time::Instant};
+use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
-use bytes::Bytes;
-use faasw_control::{Digest, FunctionName, Imported, Initialised};
-use faasw_pool::{Exported, FreezeReport, ImageError, Images, Known, Origin, ScriptFiles};
+use faasw_control::{FunctionName, Imported, Initialised};
+use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
 use faasw_text::Line;
 use serde::{Deserialize, Serialize};
 
-use super::{code::Whose, compile::Compiled, seed::Seeded};
+use super::{
+    arrive::{Arrived, not_written},
+    code::Whose,
+    compile::Compiled,
+    seed::Seeded,
+};
 use crate::{
     error::{DeployError, ImportError},
     log::{Event, FunctionLog},
-    node::core::{Core, blocking},
+    node::core::Core,
     registry::{FreezeRecord, RegistryError, VersionRecord},
 };
 
@@ -33,38 +37,22 @@ const SHARED: &str = "what all functions share was made apart on this node; docs
 
 impl Core {
     /// Makes a version of what another node has exported.
-    pub(in crate::node) async fn import(
+    pub(in crate::node) async fn import<B>(
         self: &Arc<Self>,
-        export: Bytes,
+        export: Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError> {
+    ) -> Result<Imported, ImportError>
+    where
+        B: http_body::Body,
+        B::Error: Display,
+    {
         let Some(images) = self.storage.images.clone() else {
             return Err(ImportError::NoKey);
         };
-        let opened = {
-            let images = images.clone();
-            let opening = tokio::task::spawn_blocking(move || images.open_export(export.into()));
-            opening.await.map_err(|_| RegistryError::Interrupted)??
-        };
-        let Exported {
-            note,
-            module,
-            image,
-        } = opened;
-        let manifest: Manifest = serde_json::from_slice(&note)?;
-        let module = Bytes::from(module);
-        let digest = {
-            let module = module.clone();
-            blocking(move || Ok(Digest::of(&module))).await?
-        };
-        if digest != manifest.record.digest {
-            return Err(ImportError::Module);
-        }
-        let name = name.unwrap_or_else(|| manifest.name.clone());
+        let arrived = self.receive(&images, export, name).await?;
+        let name = arrived.name.clone();
         let log = self.log_of(&name);
-        let imported = self
-            .take_in(&name, &images, &manifest, module, image, &log)
-            .await;
+        let imported = self.take_in(arrived, &log).await;
         let deployed = imported.as_ref().map(|imported| &imported.deployed);
         self.conclude(&name, &log, deployed).await;
         Ok(imported?)
@@ -72,13 +60,16 @@ impl Core {
 
     async fn take_in(
         self: &Arc<Self>,
-        name: &FunctionName,
-        images: &Arc<Images>,
-        manifest: &Manifest,
-        module: Bytes,
-        image: Vec<u8>,
+        arrived: Arrived,
         log: &Arc<FunctionLog>,
     ) -> Result<Imported, DeployError> {
+        let Arrived {
+            name,
+            manifest,
+            module,
+            image,
+        } = arrived;
+        let (name, manifest) = (&name, &manifest);
         self.bring_engine_for(&module).await?;
         let options = manifest.record.options.clone();
         let mut detected = self.detect(name, module, options)?;
@@ -116,10 +107,11 @@ impl Core {
             initialised: manifest.record.initialised.clone(),
             drew: drew(&manifest.record),
         };
-        let (seeded, rebuilt) = match self
-            .restored(&compiled, images, manifest, image, log)
-            .await?
-        {
+        let restored = match image {
+            Ok(image) => self.restored(&compiled, manifest, image, log).await?,
+            Err(why) => Err(why),
+        };
+        let (seeded, rebuilt) = match restored {
             Ok(seeded) => (seeded, None),
             Err(why) => (self.seed(compiled, log.clone()).await?, Some(why)),
         };
@@ -136,28 +128,19 @@ impl Core {
     async fn restored(
         &self,
         compiled: &Compiled,
-        images: &Arc<Images>,
         manifest: &Manifest,
-        image: Vec<u8>,
+        image: Arriving,
         log: &Arc<FunctionLog>,
     ) -> Result<Result<Seeded, String>, DeployError> {
         let name = &compiled.detected.name;
-        if let Some(why) = unfit(manifest, name, &images.origin()) {
-            return Ok(Err(why));
-        }
         let begun = Instant::now();
         let mut record = compiled.record();
         record.imaged = Some(manifest.record.made());
         record.freeze = manifest.record.freeze.clone();
         let id = record.image(name);
-        let placing = {
-            let images = images.clone();
-            tokio::task::spawn_blocking(move || images.place(&id, &image))
-        };
+        let placing = tokio::task::spawn_blocking(move || image.place(&id));
         if let Err(error) = placing.await.map_err(|_| RegistryError::Interrupted)? {
-            return Ok(Err(format!(
-                "it was not written to this node's disk: {error}"
-            )));
+            return Ok(Err(not_written(error)));
         }
         self.observer.tell(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
@@ -189,7 +172,7 @@ impl Core {
 
 /// Why an image of this manifest cannot be good here under this name, if that can be told without
 /// a look at it.
-fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> Option<String> {
+pub(super) fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> Option<String> {
     let there = &manifest.origin;
     if manifest.name != *name {
         let theirs = &manifest.name;
@@ -259,7 +242,7 @@ fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
     Some(Manifest {
         name: FunctionName::new(name).ok()?,
         record: VersionRecord {
-            digest: Digest::of(module),
+            digest: faasw_control::Digest::of(module),
             engine: None,
             initialised: None,
             kind: faasw_control::FunctionKind::HttpComponent,
@@ -281,6 +264,8 @@ fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
+
+    use faasw_control::Digest;
 
     use super::*;
 

@@ -8,6 +8,7 @@
 //! was there. [`kept`] makes versions ready again that went this way before;
 //! [`import`] goes it with what another node has made.
 
+mod arrive;
 pub(super) mod code;
 mod commit;
 mod compile;

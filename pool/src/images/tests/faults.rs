@@ -55,7 +55,7 @@ impl Calls {
     }
 
     /// The name of the call that it happened to.
-    fn happened_to(&self) -> Option<&'static str> {
+    pub fn happened_to(&self) -> Option<&'static str> {
         self.made().get(self.at).copied()
     }
 

@@ -1,0 +1,109 @@
+//! What is too large for memory on its way: it is sent as it is read, and written as it comes.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that are read at once.
+const PIECE: usize = 256 << 10;
+
+/// What is read, as a request's body.
+pub(super) struct Upload<R> {
+    from: R,
+    left: u64,
+    piece: Vec<u8>,
+}
+
+impl<R> Upload<R> {
+    /// The first `bytes` of what is read.
+    pub(super) fn new(from: R, bytes: u64) -> Self {
+        Self {
+            from,
+            left: bytes,
+            piece: vec![0; PIECE],
+        }
+    }
+}
+
+impl<R: AsyncRead + Unpin> Body for Upload<R> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = &mut *self;
+        if this.left == 0 {
+            return Poll::Ready(None);
+        }
+        let most = usize::try_from(this.left).map_or(PIECE, |left| left.min(PIECE));
+        let mut piece = ReadBuf::new(this.piece.get_mut(..most).unwrap_or_default());
+        ready!(Pin::new(&mut this.from).poll_read(context, &mut piece))?;
+        let read = piece.filled();
+        if read.is_empty() {
+            return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+        }
+        this.left = this.left.saturating_sub(read.len() as u64);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(read)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// Writes all of it.
+pub(super) async fn write_all(
+    to: &mut (impl AsyncWrite + Unpin),
+    mut bytes: &[u8],
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let write = |context: &mut Context<'_>| Pin::new(&mut *to).poll_write(context, bytes);
+        let written = poll_fn(write).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = bytes.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Has all of it there that was written.
+pub(super) async fn flush(to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    poll_fn(|context| Pin::new(&mut *to).poll_flush(context)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn so_many_bytes_are_sent_and_no_fewer() {
+        let content: Vec<u8> = (0..PIECE + 10).map(|at| at as u8).collect();
+        let body = Upload::new(&content[..], content.len() as u64 - 1);
+        assert_eq!(body.size_hint().exact(), Some(content.len() as u64 - 1));
+        let sent = body.collect().await.unwrap().to_bytes();
+        assert_eq!(sent, content[..content.len() - 1]);
+        let short = Upload::new(&content[..], content.len() as u64 + 1);
+        let error = short.collect().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let mut written = Vec::new();
+        write_all(&mut written, &content).await.unwrap();
+        flush(&mut written).await.unwrap();
+        assert_eq!(written, content);
+    }
+}

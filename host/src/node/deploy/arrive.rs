@@ -1,0 +1,291 @@
+//! An export on its way in, piece by piece: nothing of it is used before its tag was checked. In
+//! memory are a piece of it, and the module, which is to be deployed; its image goes to the disk as
+//! it comes. No thread waits for whoever sends it, and nothing is left of what does not come to its
+//! end.
+
+use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::{Buf, BufMut as _, Bytes};
+use faasw_control::{Digest, FunctionName};
+use faasw_pool::{Arriving, Contents, IMAGE_MAX, ImageError, Images, Opening, ParcelError};
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout_at};
+
+use super::import::{Manifest, unfit};
+use crate::{
+    error::{DeployError, ImportError},
+    node::core::Core,
+    registry::RegistryError,
+};
+
+/// What has arrived: all of it was sealed, by somebody who has the key.
+pub(super) struct Arrived {
+    /// What it is to be called.
+    pub(super) name: FunctionName,
+    pub(super) manifest: Manifest,
+    pub(super) module: Bytes,
+    /// Its image, which is no image of this node yet; why it is not used, where that is known.
+    pub(super) image: Result<Arriving, String>,
+}
+
+/// The part of an export that is the module; the other one is the image.
+const MODULE: usize = 0;
+
+/// An export whose note was opened.
+struct Receiving {
+    contents: Contents,
+    module: Vec<u8>,
+    image: Result<Arriving, String>,
+}
+
+impl Core {
+    /// Takes an export in.
+    pub(super) async fn receive<B>(
+        &self,
+        images: &Arc<Images>,
+        export: Pin<&mut B>,
+        name: Option<FunctionName>,
+    ) -> Result<Arrived, ImportError>
+    where
+        B: http_body::Body,
+        B::Error: Display,
+    {
+        // Nobody takes turns away.
+        let _turn = self.moves.imports.acquire().await;
+        let announced = export.size_hint().exact();
+        let mut upload = Upload {
+            body: export,
+            rest: None,
+            time: self.limits.idle_client,
+        };
+        let begin = upload.read(Opening::BEGIN).await?;
+        let opening = images.open_export(&begin)?;
+        let note = upload.read(opening.note_bytes()).await?;
+        if note.len() < opening.note_bytes() {
+            return Err(ParcelError::CutOff.into());
+        }
+        let (note, contents) = opening.open_note(note)?;
+        if let Some(bytes) = announced {
+            contents.check_length(bytes)?;
+        }
+        let [module_bytes, image_bytes] = contents.parts();
+        let size = usize::try_from(module_bytes).unwrap_or(usize::MAX);
+        let limit = self.limits.module;
+        if size > limit {
+            return Err(DeployError::TooLarge { size, limit }.into());
+        }
+        if image_bytes > IMAGE_MAX {
+            return Err(ParcelError::TooLarge.into());
+        }
+        let manifest: Manifest = serde_json::from_slice(&note)?;
+        let name = name.unwrap_or_else(|| manifest.name.clone());
+        let image = unfit(&manifest, &name, &images.origin());
+        let receiving = Receiving {
+            contents,
+            module: Vec::new(),
+            image: Err(image.clone().unwrap_or_default()),
+        };
+        let mut receiving = upload.part(MODULE, receiving).await?;
+        let (digest, images) = (manifest.record.digest, images.clone());
+        receiving = blocking(move || {
+            if Digest::of(&receiving.module) != digest {
+                return Err(ImportError::Module);
+            }
+            if image.is_none() {
+                receiving.image = images.receive(image_bytes).map_err(not_written);
+            }
+            Ok(receiving)
+        })
+        .await?;
+        receiving = upload.part(MODULE + 1, receiving).await?;
+        if !upload.read(1).await?.is_empty() {
+            return Err(ParcelError::TooLong.into());
+        }
+        Ok(Arrived {
+            name,
+            manifest,
+            module: receiving.module.into(),
+            image: receiving.image,
+        })
+    }
+}
+
+impl Receiving {
+    /// Opens the next piece, and puts it where it belongs. An image for which there is no room goes,
+    /// and what follows of it is looked at all the same.
+    fn take(&mut self, part: usize, piece: Vec<u8>) -> Result<(), ParcelError> {
+        let piece = self.contents.open(piece)?;
+        if part == MODULE {
+            self.module.extend(piece);
+        } else if let Ok(image) = &mut self.image
+            && let Err(error) = image.write(&piece)
+        {
+            self.image = Err(not_written(error));
+        }
+        Ok(())
+    }
+}
+
+/// What somebody sends, and what of that was not looked at yet.
+struct Upload<'a, B: http_body::Body> {
+    body: Pin<&'a mut B>,
+    rest: Option<B::Data>,
+    /// For what is read at once.
+    time: Duration,
+}
+
+impl<B> Upload<'_, B>
+where
+    B: http_body::Body,
+    B::Error: Display,
+{
+    /// Takes all pieces of a part.
+    async fn part(
+        &mut self,
+        part: usize,
+        mut receiving: Receiving,
+    ) -> Result<Receiving, ImportError> {
+        while let Some((of, bytes)) = receiving.contents.next_piece()
+            && of == part
+        {
+            let piece = self.read(bytes).await?;
+            receiving = blocking(move || {
+                receiving.take(part, piece)?;
+                Ok(receiving)
+            })
+            .await?;
+        }
+        Ok(receiving)
+    }
+
+    /// The next bytes, so many; fewer where it ends.
+    async fn read(&mut self, count: usize) -> Result<Vec<u8>, ImportError> {
+        let deadline = Instant::now() + self.time;
+        let mut bytes = Vec::with_capacity(count);
+        loop {
+            if let Some(rest) = &mut self.rest {
+                let taken = rest.remaining().min(count.saturating_sub(bytes.len()));
+                bytes.put(rest.take(taken));
+            }
+            if bytes.len() == count || !self.comes_more(deadline).await? {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Waits for more, where all that is there was read; says whether there is more.
+    async fn comes_more(&mut self, deadline: Instant) -> Result<bool, ImportError> {
+        loop {
+            let frame = match timeout_at(deadline, self.body.frame()).await {
+                Err(_) => return Err(ImportError::TimedOut(self.time)),
+                Ok(None) => return Ok(false),
+                Ok(Some(Err(error))) => return Err(ImportError::BrokenOff(error.to_string())),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            // A frame that is not data holds trailers.
+            if let Ok(data) = frame.into_data()
+                && data.has_remaining()
+            {
+                self.rest = Some(data);
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Why an image is not used that cannot be kept here.
+pub(super) fn not_written(error: ImageError) -> String {
+    format!("it was not written to this node's disk: {error}")
+}
+
+/// Does what takes a processor or a disk, by a thread that is for that.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ImportError> + Send + 'static,
+) -> Result<T, ImportError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|_| Err(RegistryError::Interrupted.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::VecDeque,
+        pin::pin,
+        task::{Context, Poll},
+    };
+
+    use http_body::Frame;
+    use tokio::time::{Interval, interval_at};
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    /// Comes in these parts, one whenever some time has passed, and then breaks off.
+    struct Parts {
+        parts: VecDeque<Bytes>,
+        turn: Interval,
+    }
+
+    impl Parts {
+        fn new(parts: &[&'static [u8]], pause: Duration) -> Self {
+            let pause = pause.max(Duration::from_nanos(1));
+            Self {
+                parts: parts.iter().copied().map(Bytes::from_static).collect(),
+                turn: interval_at(Instant::now() + pause, pause),
+            }
+        }
+    }
+
+    impl http_body::Body for Parts {
+        type Data = Bytes;
+        type Error = &'static str;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+            std::task::ready!(self.turn.poll_tick(context));
+            let part = self.parts.pop_front();
+            Poll::Ready(Some(part.map(Frame::data).ok_or("gone away")))
+        }
+    }
+
+    fn upload<B: http_body::Body>(body: Pin<&mut B>) -> Upload<'_, B> {
+        Upload {
+            body,
+            rest: None,
+            time: TIME,
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_come_together_however_they_were_cut() {
+        let mut body = pin!(Parts::new(&[b"ab", b"", b"cdefg", b"h"], Duration::ZERO));
+        let mut upload = upload(body.as_mut());
+        assert_eq!(upload.read(3).await.unwrap(), b"abc");
+        assert_eq!(upload.read(0).await.unwrap(), b"");
+        assert_eq!(upload.read(5).await.unwrap(), b"defgh");
+        let error = upload.read(1).await.unwrap_err();
+        assert!(matches!(&error, ImportError::BrokenOff(why) if why == "gone away"));
+        let mut body = pin!(http_body_util::Full::new(Bytes::from_static(b"abc")));
+        let mut upload = super::tests::upload(body.as_mut());
+        assert_eq!(upload.read(2).await.unwrap(), b"ab");
+        assert_eq!(upload.read(2).await.unwrap(), b"c");
+        assert_eq!(upload.read(1).await.unwrap(), b"");
+    }
+
+    /// Neither by silence nor by a byte now and then.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_waited_for_who_is_too_slow() {
+        let mut silent = pin!(Parts::new(&[], 2 * TIME));
+        let error = upload(silent.as_mut()).read(1).await.unwrap_err();
+        assert!(matches!(error, ImportError::TimedOut(TIME)), "{error}");
+        let mut slow = pin!(Parts::new(&[b"a", b"b", b"c", b"d"], TIME * 2 / 5));
+        let mut upload = upload(slow.as_mut());
+        assert_eq!(upload.read(2).await.unwrap(), b"ab");
+        let error = upload.read(3).await.unwrap_err();
+        assert!(matches!(error, ImportError::TimedOut(TIME)), "{error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Data directories with images of functions, and what commands say of them.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Output};
+
+use faasw::{FunctionOptions, Node, NodeBuilder};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{
+    Bench, bundle, limits,
+    process::{Running, faasw},
+    until,
+};
+
+/// Tells what it drew when it was initialised, which no other initialisation draws.
+pub const SCRIPT: &str = "const born = Math.random();
+    export default { fetch() { return new Response(`${born}`) } }";
+
+pub const SECRET: &str = "a secret of forty bytes that stands alone";
+
+/// A data directory, and the node that has it.
+pub struct Place {
+    pub folder: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    pub fn builder(&self) -> NodeBuilder {
+        Node::builder().data_dir(self.folder.path()).admin(true)
+    }
+
+    pub fn start(&self) -> Bench {
+        Bench::start(self.builder(), limits())
+    }
+
+    /// A command at its node.
+    pub fn run(&self, words: &[&str]) -> Output {
+        let mut command = faasw(words);
+        command.env("FAASW_DATA_DIR", self.folder.path());
+        command.output().unwrap()
+    }
+
+    /// What a command that works prints.
+    pub fn says(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?} {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn json(&self, words: &[&str]) -> Value {
+        let text = self.says(&[words, &["--json"]].concat());
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// What a command that does not work says.
+    pub fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?} {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Images and their sizes.
+    pub fn images(&self) -> BTreeMap<PathBuf, u64> {
+        let files = fs::read_dir(self.path("images")).into_iter().flatten();
+        files
+            .flatten()
+            .filter(|file| !file.file_name().to_string_lossy().starts_with('.'))
+            .map(|file| (file.path(), file.metadata().unwrap().len()))
+            .collect()
+    }
+
+    /// Files that have no name of an image, or not yet.
+    pub fn by_half(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.path("images")).into_iter().flatten();
+        files
+            .flatten()
+            .filter(|file| file.file_name().to_string_lossy().starts_with('.'))
+            .map(|file| file.path())
+            .collect()
+    }
+
+    /// The program, serving.
+    pub fn serve(&self, more: &[&str]) -> Running {
+        let data_dir = self.folder.path().to_str().unwrap();
+        let words = [
+            "serve",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            data_dir,
+        ];
+        Running::start(&[&words[..], more].concat())
+    }
+
+    /// Seeds by name.
+    pub fn tree(&self) -> BTreeMap<String, Value> {
+        let tree = self.json(&["tree"]);
+        let seeds = tree.as_array().unwrap().iter();
+        seeds
+            .map(|seed| (seed["name"].as_str().unwrap().to_owned(), seed.clone()))
+            .collect()
+    }
+
+    /// Deploys a script and a component with a secret, and waits for their images.
+    pub fn deploy(&self, bench: &Bench) {
+        let script = bundle(&[("handler.js", SCRIPT)]);
+        bench.deploy("script", &script, FunctionOptions::default());
+        let probe = super::file("fixtures/http-probe.wasm");
+        let options = FunctionOptions::default().env("SECRET", SECRET);
+        bench.deploy("probe", &probe, options);
+        // What all functions share, the engine, and both.
+        until("there is an image of each", || self.images().len() == 5);
+    }
+
+    pub fn export(&self, name: &str) -> PathBuf {
+        let file = self.path(&format!("{name}.faasw"));
+        self.says(&["image", "export", name, "-o", file.to_str().unwrap()]);
+        file
+    }
+}
+
+pub fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// Copies all that two nodes have to share, to be of use to each other's images.
+pub fn share_images(from: &Place, to: &Place) {
+    fs::copy(from.path("image.key"), to.path("image.key")).unwrap();
+    fs::create_dir(to.path("images")).unwrap();
+    for image in from.images().keys() {
+        let name = image.file_name().unwrap();
+        fs::copy(image, to.path("images").join(name)).unwrap();
+    }
+}
