@@ -238,14 +238,15 @@ impl Settling {
     }
 
     /// Has an instance that everybody else comes before, and that is not back yet, take turns with them;
-    /// it is parked then, since whose guest looks for a request is to be in nobody's way. Where it looks
-    /// already: for how long it still may, before that is to be done.
+    /// it is parked then, since whose guest looks for a request is to be in nobody's way. Where it was
+    /// offered already: in how long that is to be done.
     fn hurry(&mut self, instance: &Instance, poll: Duration) -> Option<Duration> {
         let looked = match poll.is_zero() {
             true => None,
             false => instance.mailbox.refuse(),
         };
-        let left = looked.and_then(|looked| poll.checked_sub(looked));
+        // It leaves by itself then, and is brought back.
+        let left = looked.and_then(|looked| (poll + ASIDE_MAX).checked_sub(looked));
         let left = left.filter(|left| !left.is_zero());
         if left.is_none() {
             instance.shell.step_aside(false);

@@ -82,12 +82,12 @@ impl Mailbox {
         })
     }
 
-    /// Has the instance be parked instead of looking for a request. If it looks for one already: for how
+    /// Has the instance be parked instead of looking for a request. If it was offered already: for how
     /// long, by the shell's word.
     pub fn refuse(&self) -> Option<Duration> {
         let control = &self.mapped.as_ref()?.control;
-        let is_looking = !control.refuse() && control.is_offered() && !control.is_leaving();
-        is_looking.then(|| {
+        let is_offered = !control.refuse() && control.is_offered();
+        is_offered.then(|| {
             let looked = monotonic_nanoseconds().saturating_sub(control.offered_at());
             Duration::from_nanos(looked)
         })

@@ -260,9 +260,10 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         assert_eq!(control.offer(u64::MAX), Offer::Made);
         tokio::time::sleep(ASIDE_MAX + POLL / 2).await;
         assert!(shell.is_aside());
-        // As if that had passed.
-        control.offer(now() - u64::try_from(POLL.as_nanos()).unwrap());
-        tokio::time::sleep(POLL).await;
+        // As if that had passed, and what it takes to leave.
+        let passed = u64::try_from((POLL + ASIDE_MAX).as_nanos()).unwrap();
+        control.offer(now() - passed);
+        tokio::time::sleep(2 * POLL).await;
         assert!(!shell.is_aside());
         assert!(control.take_back());
         control.left();
