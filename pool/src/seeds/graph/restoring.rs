@@ -202,8 +202,10 @@ impl Seeds {
                 tracing::warn!(seed, error = %told, "a seed could not be read to its end");
             }
         }
-        if let (Unreadable::Code(_), Some(kept)) = (error, recipe.code()) {
-            kept.found_damaged();
+        if let (Unreadable::Code(_), Some(kept), Some(code)) =
+            (error, recipe.code(), frozen.state().code())
+        {
+            kept.found_damaged(code);
         }
         let gone = self.lock().discard(key, frozen);
         self.let_go(gone.into_iter().collect());

@@ -121,9 +121,12 @@ impl KeptCode {
         self.place().here.upgrade()
     }
 
-    /// What is stored was found to be damaged: it is compiled again when it is needed next.
-    pub fn found_damaged(&self) {
-        self.place().is_damaged = true;
+    /// What is stored was found to be damaged by whoever read this `code` of it: it is compiled
+    /// again when it is needed next. Nothing where other code is in its place by now: what was
+    /// compiled since, or what another reads, who finds it, too.
+    pub fn found_damaged(&self, code: &Arc<Code>) {
+        let mut place = self.place();
+        place.is_damaged |= std::ptr::eq(place.here.as_ptr(), Arc::as_ptr(code));
     }
 
     /// The code; brought back once, however many want it, if it is not in memory.
@@ -376,8 +379,10 @@ mod tests {
         drop(rest);
         let other = other.await.unwrap();
         assert!(gone.has_failed() && other.is_whole() && !Arc::ptr_eq(&gone, &other));
+        kept.found_damaged(&gone);
+        assert!(!kept.place().is_damaged, "another has read it since");
+        kept.found_damaged(&other);
         drop((gone, other));
-        kept.found_damaged();
         let (code, rest) = kept.get_in_parts(first).await.unwrap();
         assert!(rest.is_none());
         assert_eq!(code.read().unwrap(), b"compiled again");
