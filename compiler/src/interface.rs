@@ -50,6 +50,26 @@ impl<'a> InterfaceName<'a> {
         })
     }
 
+    /// Whether whoever imports this can be given `offered`, as the linker has it: another release
+    /// of the same major version, or of the same minor one before 1.0, if any; and itself.
+    pub fn fits(&self, offered: &InterfaceName<'_>) -> bool {
+        if self == offered {
+            return true;
+        }
+        let (Some(own), Some(other)) = (&self.version, &offered.version) else {
+            return false;
+        };
+        let is_of_its_track = match own.major {
+            0 => own.minor != 0 && own.minor == other.minor,
+            _ => true,
+        };
+        self.path == offered.path
+            && own.pre.is_empty()
+            && other.pre.is_empty()
+            && own.major == other.major
+            && is_of_its_track
+    }
+
     /// Whether this is the interface `path` of any release of WASI 0.2.
     pub fn is_wasi_0_2_of(&self, path: &str) -> bool {
         self.path == path && self.is_wasi_0_2()
@@ -62,6 +82,34 @@ mod tests {
 
     fn is_wasi_0_2(name: &str) -> bool {
         InterfaceName::parse(name).is_some_and(|name| name.is_wasi_0_2())
+    }
+
+    #[test]
+    fn releases_of_one_track_stand_for_each_other_and_drafts_for_themselves() {
+        let fits = |name, offered| {
+            let [name, offered] = [name, offered].map(|name| InterfaceName::parse(name).unwrap());
+            name.fits(&offered)
+        };
+        for (name, offered) in [
+            ("a:b/c", "a:b/c"),
+            ("a:b/c@1.0.0-x", "a:b/c@1.0.0-x"),
+            ("a:b/c@1.0.0", "a:b/c@1.2.3"),
+            ("a:b/c@1.2.3", "a:b/c@1.0.0"),
+            ("a:b/c@0.3.0", "a:b/c@0.3.9"),
+        ] {
+            assert!(fits(name, offered), "{name} {offered}");
+        }
+        for (name, offered) in [
+            ("a:b/c", "a:b/c@1.0.0"),
+            ("a:b/c@1.0.0", "a:b/d@1.0.0"),
+            ("a:b/c@1.0.0", "a:b/c@2.0.0"),
+            ("a:b/c@1.0.0-x", "a:b/c@1.0.0"),
+            ("a:b/c@1.0.0", "a:b/c@1.0.0-x"),
+            ("a:b/c@0.3.0", "a:b/c@0.4.0"),
+            ("a:b/c@0.0.1", "a:b/c@0.0.2"),
+        ] {
+            assert!(!fits(name, offered), "{name} {offered}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The imports that a component may have: what the runtime's WIT worlds import.
+//! The imports that a component may have: what the runtime's WIT worlds import, and what it
+//! lists by name.
 //!
-//! The texts are the runtime's own, so a function that it learns to serve is
+//! Texts and list are the runtime's own, so a function that it learns to serve is
 //! accepted here without a change.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,8 @@ use crate::interface::InterfaceName;
 pub struct Supported {
     /// By `namespace:package/interface`; all are of WASI 0.2, or for engines.
     interfaces: BTreeMap<String, Items>,
+    /// Beside those, each for itself and what is compatible with it.
+    others: Vec<(InterfaceName<'static>, Items)>,
 }
 
 /// What an interface offers.
@@ -61,16 +64,29 @@ impl Supported {
                 }
             }
         }
-        Ok(Self { interfaces })
+        let others = supported::OTHERS.iter().filter_map(|other| {
+            let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let items = Items {
+                functions: names(other.functions),
+                types: names(other.resources),
+            };
+            Some((InterfaceName::parse(other.name)?, items))
+        });
+        Ok(Self {
+            interfaces,
+            others: others.collect(),
+        })
     }
 
     /// What the interface of that name offers, or `None` if it is not supported.
     pub fn interface(&self, name: &str) -> Option<&Items> {
         let name = InterfaceName::parse(name)?;
-        if !name.is_wasi_0_2() && !name.is_ours() {
-            return None;
+        if name.is_wasi_0_2() || name.is_ours() {
+            return self.interfaces.get(name.path);
         }
-        self.interfaces.get(name.path)
+        let mut others = self.others.iter();
+        let (_, items) = others.find(|(other, _)| name.fits(other))?;
+        Some(items)
     }
 }
 
@@ -94,6 +110,7 @@ fn parse((name, text): &(&str, &str)) -> Result<UnresolvedPackageGroup, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faasw_abi::configuration::CONFIG_STORES;
 
     #[test]
     fn every_release_of_an_interface_is_offered() {
@@ -114,6 +131,28 @@ mod tests {
         // That is the engine's own to export.
         let script = supported.interface("faasw:engine/script@0.1.0");
         assert!(script.is_none());
+    }
+
+    #[test]
+    fn drafts_and_interfaces_of_sdks_are_offered_by_name() {
+        let supported = Supported::load().unwrap();
+        assert_eq!(supported.others.len(), supported::OTHERS.len());
+        for name in CONFIG_STORES {
+            let items = supported.interface(name).unwrap();
+            assert!(items.functions.contains("get-all"), "{name}");
+        }
+        let postgres = supported.interface("spin:postgres/postgres@4.0.0").unwrap();
+        assert!(postgres.types.contains("connection"));
+        for name in [
+            "wasi:config/store",
+            "wasi:config/store@0.2.0",
+            "wasi:config/store@0.2.0-draft-2024-09-28",
+            "fermyon:spin/variables",
+            "fermyon:spin/variables@3.0.0",
+            "spin:postgres/postgres@5.0.0",
+        ] {
+            assert!(supported.interface(name).is_none(), "{name}");
+        }
     }
 
     #[test]

@@ -82,6 +82,44 @@ fn every_release_of_wasi_0_2_makes_a_function() {
 }
 
 #[test]
+fn what_sdks_name_beside_wasi_is_no_reason_to_refuse() {
+    let compiled = compile(&fixture("config-probe.wasm"), Isa::V3)
+        .unwrap()
+        .compiled;
+    assert_eq!(compiled.kind, FunctionKind::HttpComponent);
+    for import in [
+        "wasi:config/store@0.2.0-rc.1#get-all",
+        "fermyon:spin/variables@2.0.0#get",
+        "spin:postgres/postgres@4.1.0#[static]connection.open",
+    ] {
+        let mut imports = compiled.imports.iter();
+        assert!(imports.any(|other| other == import), "{import}");
+    }
+}
+
+#[test]
+fn an_interface_of_an_sdk_that_is_not_known_is_refused_by_name() {
+    for name in [
+        "wasi:config/store@0.2.0-draft-2030-01-01",
+        "fermyon:spin/variables@3.0.0",
+        "fermyon:spin/config",
+    ] {
+        let imports = format!(r#"(import "{name}" (instance (export "get" (func))))"#);
+        let refusal = refusal(command(&imports).as_bytes());
+        assert_eq!(refusal.kind, RefusalKind::UnknownImports);
+        assert!(refusal.message.contains(name), "{refusal}");
+    }
+    // Nor is a function that a known one has not.
+    let name = "wasi:config/store@0.2.0-rc.1";
+    let imports = format!(r#"(import "{name}" (instance (export "set" (func))))"#);
+    let refusal = refusal(command(&imports).as_bytes());
+    assert!(
+        refusal.message.contains(&format!("{name}#set")),
+        "{refusal}"
+    );
+}
+
+#[test]
 fn another_wasi_is_refused_by_name() {
     for name in [
         "wasi:http/handler@0.3.0",

@@ -108,6 +108,7 @@ fn messages() -> Vec<Seed> {
         memory_limit: 1 << 27,
         arguments: vec![b"hello".to_vec()],
         environment: vec![pair("A", "b")],
+        configuration: vec![pair("c", "d")],
     };
     let commands = Commands::of(&[
         Command::Link,

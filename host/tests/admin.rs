@@ -233,6 +233,8 @@ async fn paths_methods_and_parameters_are_checked() {
         ("PUT /v1/functions/Bad", 400),
         ("PUT /v1/functions/g?memory=much", 400),
         ("PUT /v1/functions/g?color=red", 400),
+        ("PUT /v1/functions/g?config=red", 400),
+        ("PUT /v1/functions/g?config=%0a=red", 400),
         ("GET /v1/functions/f/logs?lines=x", 400),
         ("POST /v1/functions/f/invoke?path=nope", 400),
         ("POST /v1/functions/f/invoke?method=G@T", 400),

@@ -114,6 +114,60 @@ async fn deploy_ls_invoke_logs_and_rm_work_on_the_running_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_comes_from_files_and_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let module = file("configured.wasm", "draws");
+    let toml = file("c.toml", "colour = 'red'\nurl = \"http://a\"\n");
+    let json = file("c.json", r#"{"colour": "green", "Key": "a\nb"}"#);
+    let deploy = |words: &[&str]| {
+        let words = [&["deploy", &module], words].concat();
+        faasw(&words, folder.path())
+    };
+
+    let words = ["--config", "url=http://b?c=d", "--config-file", &toml];
+    let deployed = deploy(&[&words, &["--config-file", &json, "--config", "x="][..]].concat());
+    assert_eq!(code(&deployed), 0, "{deployed:?}");
+    let run = |words: &[&str]| stdout(&faasw(words, folder.path()));
+    let found = run(&["invoke", "configured", "--path", "/config"]);
+    assert_eq!(found, "Key=a\nb\ncolour=green\nurl=http://b?c=d\nx=\n");
+    let shown = run(&["inspect", "configured"]);
+    assert!(shown.contains("\n  config       Key=a\\nb\n"), "{shown}");
+    assert!(shown.contains("\n               colour=green\n"), "{shown}");
+    let shown = run(&["inspect", "configured", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let expected = serde_json::json!({
+        "Key": "a\nb", "colour": "green", "url": "http://b?c=d", "x": "",
+    });
+    assert_eq!(shown["function"]["configuration"], expected);
+
+    let large = format!("large={}", "\u{e9}".repeat(8 << 10));
+    for (words, part) in [
+        (["--config", "a"], "not of the form KEY=VALUE"),
+        (["--config", "=a"], "not of the form KEY=VALUE"),
+        (["--config-file", &module], "neither in .toml nor in .json"),
+        (
+            ["--config", &large],
+            "takes 16389 bytes; keys and values take 16384 at most",
+        ),
+    ] {
+        let refused = deploy(&words);
+        assert_ne!(code(&refused), 0, "{words:?}");
+        assert!(stderr(&refused).contains(part), "{refused:?}");
+    }
+    // The largest is taken, whatever it is spelled with.
+    let largest = format!("k={}", "\u{1}".repeat((16 << 10) - 1));
+    let deployed = deploy(&["--config", &largest]);
+    assert_eq!(code(&deployed), 0, "{}", stderr(&deployed));
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn inspect_rollback_and_stats_tell_what_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;

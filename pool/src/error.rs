@@ -96,8 +96,8 @@ pub enum SeedError {
         /// Most bytes possible.
         most: u64,
     },
-    /// Environment and arguments do not fit.
-    #[error("environment and arguments take {0} bytes; at most {1} fit")]
+    /// Environment, configuration and arguments do not fit.
+    #[error("environment, configuration and arguments take {0} bytes; at most {1} fit")]
     ConfigTooLarge(usize, u64),
     /// Its initialisation drew what all requests would share.
     #[error(

@@ -48,6 +48,7 @@ impl Steps {
             memory_limit: spec.memory_limit,
             arguments: Vec::new(),
             environment: Vec::new(),
+            configuration: Vec::new(),
         };
         let code = compiled.code.get().await?;
         let mut mailbox = Mailbox::new()?;
@@ -142,6 +143,7 @@ impl StepTree {
                     memory_limit: spec.memory_limit,
                     arguments: Vec::new(),
                     environment: Vec::new(),
+                    configuration: Vec::new(),
                 },
             },
             Command::Instantiate,

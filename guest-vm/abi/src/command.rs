@@ -211,6 +211,7 @@ mod tests {
                     memory_limit: 1 << 20,
                     arguments: vec![b"f".to_vec()],
                     environment: vec![(b"A".to_vec(), b"b".to_vec())],
+                    configuration: vec![(b"c".to_vec(), b"d".to_vec())],
                 },
             },
             Command::Instantiate,
@@ -225,6 +226,7 @@ mod tests {
                     memory_limit: 1 << 21,
                     arguments: vec![b"g".to_vec()],
                     environment: Vec::new(),
+                    configuration: Vec::new(),
                 },
             },
             Command::WarmUp {

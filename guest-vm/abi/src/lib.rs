@@ -10,6 +10,7 @@
 //! - [`boot`]: the page through which the host tells the guest who it is.
 //! - [`clock`]: what that page makes of the guest's clocks.
 //! - [`command`]: what the node has a guest do before a request.
+//! - [`configuration`]: the interfaces by which components read theirs.
 //! - [`mailbox`]: the only memory that both sides write.
 //! - [`channel`]: what passes through it, and where.
 //! - [`doorbell`]: the port the guest rings and what each ring means.
@@ -30,6 +31,7 @@ pub mod boot;
 pub mod channel;
 pub mod clock;
 pub mod command;
+pub mod configuration;
 pub mod doorbell;
 pub mod entry;
 pub mod isa;
@@ -47,4 +49,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 11;

@@ -102,6 +102,8 @@ pub struct SeedConfig {
     pub arguments: Vec<Vec<u8>>,
     /// Environment of the function; CGI variables come on top.
     pub environment: Vec<Pair>,
+    /// Its configuration: keys and values, which interfaces for that give out.
+    pub configuration: Vec<Pair>,
 }
 
 /// Appends to a message.
@@ -325,6 +327,7 @@ impl SeedConfig {
             writer.string(argument);
         }
         writer.pairs(&self.environment);
+        writer.pairs(&self.configuration);
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -341,6 +344,7 @@ impl SeedConfig {
             memory_limit: u64::from_le_bytes(reader.array()?),
             arguments: reader.list(Reader::string)?,
             environment: reader.pairs()?,
+            configuration: reader.pairs()?,
         })
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct State<P> {
     /// The function's own environment; of commands, during a request, also the
     /// CGI variables.
     pub(crate) environment: Vec<Pair>,
+    /// Keys and values of its configuration.
+    pub(crate) configuration: Vec<Pair>,
     pub(crate) stdio: Stdio,
     /// The descriptors of a core module.
     pub(crate) descriptors: Descriptors,
@@ -68,6 +70,7 @@ impl<P: Platform> State<P> {
             draws: Draws::default(),
             arguments: config.arguments,
             environment: config.environment,
+            configuration: config.configuration,
             stdio,
             descriptors: Descriptors::default(),
             exchange: Exchange::default(),
@@ -89,6 +92,7 @@ impl<P: Platform> State<P> {
         self.draws = Draws::default();
         self.arguments = config.arguments;
         self.environment = config.environment;
+        self.configuration = config.configuration;
         Ok(())
     }
 

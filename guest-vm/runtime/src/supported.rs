@@ -3,9 +3,14 @@
 //!
 //! Components: the interfaces of the two worlds in `wit/world.wit`, in any
 //! version that is semver-compatible with the one there (0.2.0 and up, no
-//! release candidates), without what the texts mark `@unstable`, and of ours likewise. Core modules:
+//! release candidates), without what the texts mark `@unstable`, and of ours likewise; besides,
+//! the drafts of WASI and interfaces of Spin's that are listed by name ([`OTHERS`]). Core modules:
 //! the functions of [`PREVIEW1`] in the module [`PREVIEW1_MODULE`], and the func-entry point
 //! ([`faasw_abi::entry`]).
+
+mod others;
+
+pub use others::{OTHERS, OtherInterface};
 
 /// Module name of WASI preview 1.
 pub const PREVIEW1_MODULE: &str = "wasi_snapshot_preview1";

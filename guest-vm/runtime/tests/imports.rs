@@ -9,14 +9,15 @@
 
 mod support;
 
-use faasw_runtime::supported::{PREVIEW1, PREVIEW1_MODULE, WASI_VERSION, wit_files};
+use std::path::Path;
+
+use faasw_runtime::supported::{OTHERS, PREVIEW1, PREVIEW1_MODULE, WASI_VERSION, wit_files};
 use support::{CgiModule, CliComponent, HttpComponent, compile, get};
 use wit_component::ComponentEncoder;
 use wit_parser::{ManglingAndAbi, Resolve, UnresolvedPackageGroup};
 
-/// A component that imports everything of the WIT in `version` and exports `export`.
-fn component(version: &str, export: &str) -> Vec<u8> {
-    let mut resolve = Resolve::default();
+/// What WIT files are, all of WASI in `version`, each after what it uses.
+fn wasi(version: &str) -> Vec<UnresolvedPackageGroup> {
     let mut groups: Vec<UnresolvedPackageGroup> = wit_files()
         .iter()
         .map(|(name, text)| {
@@ -24,6 +25,12 @@ fn component(version: &str, export: &str) -> Vec<u8> {
             UnresolvedPackageGroup::parse(name, &text).unwrap()
         })
         .collect();
+    groups.rotate_left(1);
+    groups
+}
+
+/// A component that imports everything of the WIT in `version` and exports `export`.
+fn component(version: &str, export: &str) -> Vec<u8> {
     let text = format!(
         "package test:all;
          world all {{
@@ -32,9 +39,33 @@ fn component(version: &str, export: &str) -> Vec<u8> {
            export {export}@{version};
          }}"
     );
-    let main = UnresolvedPackageGroup::parse("all.wit", &text).unwrap();
-    // In an order in which each comes after what it uses.
-    groups.rotate_left(1);
+    of_world(wasi(version), &text)
+}
+
+/// A component that imports all that worlds of SDKs name beside WASI.
+fn sdk_component() -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/config-probe/wit");
+    let files = std::fs::read_dir(folder.join("deps")).unwrap();
+    let mut groups = wasi(WASI_VERSION);
+    let files = files.map(|file| file.unwrap().path());
+    for file in files.chain([folder.join("world.wit")]) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        groups.push(UnresolvedPackageGroup::parse(&file, &text).unwrap());
+    }
+    let text = format!(
+        "package test:all;
+         world all {{
+           include test:sdk/imports;
+           export wasi:http/incoming-handler@{WASI_VERSION};
+         }}"
+    );
+    of_world(groups, &text)
+}
+
+/// A component of the one world in `text`, which uses `groups`.
+fn of_world(groups: Vec<UnresolvedPackageGroup>, text: &str) -> Vec<u8> {
+    let mut resolve = Resolve::default();
+    let main = UnresolvedPackageGroup::parse("all.wit", text).unwrap();
     for group in groups {
         resolve.push_group(group).unwrap();
     }
@@ -69,6 +100,26 @@ fn components_that_import_all_of_wasi_link_in_any_compatible_version() {
             }
         }
     }
+}
+
+#[test]
+fn a_component_that_imports_all_that_sdks_name_links() {
+    let component = sdk_component();
+    let code = compile(HttpComponent, &component);
+    if let Err(failure) = get(HttpComponent, "/").ready(&code) {
+        panic!("{failure}");
+    }
+    // Each that is listed was imported, but for the release that is meant by another.
+    let names: Vec<_> = OTHERS.iter().map(|other| other.name).collect();
+    let is_there = |name: &&str| {
+        let mut windows = component.windows(name.len());
+        windows.any(|window| window == name.as_bytes())
+    };
+    let missing: Vec<_> = names.into_iter().filter(|name| !is_there(name)).collect();
+    assert_eq!(
+        missing,
+        ["spin:sqlite/sqlite@3.1.0", "spin:postgres/postgres@4.2.0"]
+    );
 }
 
 #[test]

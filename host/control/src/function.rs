@@ -1,6 +1,9 @@
 //! What a node says of its functions.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use faasw_abi::wire::FunctionKind;
 use faasw_words::FreezePolicy;
@@ -36,6 +39,9 @@ pub struct FunctionInfo {
     pub hosts: Vec<HostName>,
     /// Names of its environment variables. Values may be secrets and stay.
     pub environment: Vec<String>,
+    /// Its configuration, by its keys. It is no place for secrets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub configuration: BTreeMap<String, String>,
     /// Full names of its module's imports.
     pub imports: Vec<String>,
     /// Size of its module, or of its script, in bytes.

@@ -27,7 +27,7 @@
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, `init` (an export), `warmup-request` (any number of times), the
 //! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
-//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`). Failures
+//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`) and `config` (`KEY=VALUE`). Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and
 //! its directory's leave that to the node's user.
 
@@ -59,7 +59,7 @@ pub use host_name::{HostName, HostNameError};
 pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};
 pub use node::NodeInfo;
-pub use options::{FunctionOptions, OptionsError};
+pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
 pub use problem::{Problem, ProblemBody};
 pub use stats::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
 pub use times::{RequestLimits, TimeLimit};

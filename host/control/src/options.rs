@@ -20,6 +20,13 @@ const LONGEST_EXPORT: usize = 1024;
 /// Most bytes of the texts of all requests that warm a function up.
 const LARGEST_WARM_UPS: usize = 16 << 10;
 
+/// Longest key of a configuration, in bytes.
+const LONGEST_KEY: usize = 256;
+
+/// Most bytes of a configuration's keys and values together: all of it fits the line of the request that
+/// deploys it, however it is spelled there.
+pub const CONFIGURATION_BYTES: usize = 16 << 10;
+
 /// Longest time limit. A request that may hold a microVM for longer than a
 /// day is a job, not a request.
 const LONGEST_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -40,6 +47,8 @@ const LONGEST_TIME: Duration = Duration::from_secs(24 * 3600);
 #[serde(default)]
 pub struct FunctionOptions {
     environment: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    configuration: BTreeMap<String, String>,
     /// Bytes.
     memory: Option<u64>,
     /// Microseconds.
@@ -63,6 +72,16 @@ pub enum OptionsError {
         "{0:?} cannot be an environment variable: a name is not empty and has neither = nor a zero byte, a value has no zero byte"
     )]
     Environment(String),
+    /// A key that no configuration can have.
+    #[error(
+        "{0:?} cannot be a key of the configuration: it has 1 to {LONGEST_KEY} bytes, without = and control characters"
+    )]
+    Key(String),
+    /// A configuration that is too large.
+    #[error(
+        "the configuration takes {0} bytes; keys and values take {CONFIGURATION_BYTES} at most"
+    )]
+    Configuration(usize),
     /// Too little memory.
     #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
     Memory(u64),
@@ -92,6 +111,15 @@ impl FunctionOptions {
         let name = name.into();
         self.environment.retain(|(other, _)| *other != name);
         self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Sets a value of the function's configuration; a later one of the same key replaces it. The
+    /// function reads it by `wasi:config/store` or Spin's `variables`. Whoever may ask the node about its
+    /// functions sees it: it is no place for secrets.
+    #[must_use]
+    pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.configuration.insert(key.into(), value.into());
         self
     }
 
@@ -210,6 +238,12 @@ impl FunctionOptions {
         &self.environment
     }
 
+    /// The configuration, by its keys.
+    #[must_use]
+    pub fn configuration(&self) -> &BTreeMap<String, String> {
+        &self.configuration
+    }
+
     /// The memory limit in bytes, unless it follows the node's.
     #[must_use]
     pub fn own_memory(&self) -> Option<u64> {
@@ -259,6 +293,17 @@ impl FunctionOptions {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return Err(OptionsError::Environment(name.clone()));
             }
+        }
+        for key in self.configuration.keys() {
+            let is_long = key.len() > LONGEST_KEY;
+            if key.is_empty() || is_long || key.contains(|c: char| c == '=' || c.is_control()) {
+                return Err(OptionsError::Key(key.clone()));
+            }
+        }
+        let pairs = self.configuration.iter();
+        let bytes = pairs.map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > CONFIGURATION_BYTES {
+            return Err(OptionsError::Configuration(bytes));
         }
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));
@@ -336,6 +381,40 @@ mod tests {
             .env("A", "3");
         let expected = [("B".into(), "2".into()), ("A".into(), "3".into())];
         assert_eq!(options.environment(), expected);
+    }
+
+    #[test]
+    fn the_last_value_of_a_key_counts_and_need_not_be_there() {
+        let options = FunctionOptions::default()
+            .config("b", "1")
+            .config("a", "2=\n\0")
+            .config("b", "3");
+        let expected = [("a", "2=\n\0"), ("b", "3")];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(*options.configuration(), BTreeMap::from(expected));
+        assert_eq!(options.check(), Ok(()));
+        let json = serde_json::to_string(&options).unwrap();
+        let read: FunctionOptions = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, options);
+        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
+        assert!(!none.contains("configuration"), "{none}");
+    }
+
+    #[test]
+    fn a_configuration_is_bounded() {
+        let default = FunctionOptions::default;
+        let longest = "k".repeat(LONGEST_KEY);
+        assert_eq!(default().config(&longest, "").check(), Ok(()));
+        for key in ["", "a=b", "a\nb", "a\0", &(longest.clone() + "k")] {
+            let refused = default().config(key, "x").check();
+            assert_eq!(refused, Err(OptionsError::Key(key.to_owned())));
+        }
+        let largest = "v".repeat(CONFIGURATION_BYTES - 2);
+        let options = default().config("a", largest).config("b", "");
+        assert_eq!(options.check(), Ok(()));
+        let larger = options.config("b", "x");
+        let expected = OptionsError::Configuration(CONFIGURATION_BYTES + 1);
+        assert_eq!(larger.check(), Err(expected));
     }
 
     #[test]

@@ -60,6 +60,12 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                     .ok_or_else(|| format!("env={value} is not NAME=VALUE"))?;
                 options.env(name, value)
             }
+            "config" => {
+                let (key, value) = value
+                    .split_once('=')
+                    .ok_or_else(|| format!("config={value} is not KEY=VALUE"))?;
+                options.config(key, value)
+            }
             other => {
                 let limit = TimeLimit::parse(other).ok_or_else(|| unknown(other))?;
                 let value = humantime::parse_duration(&value)
@@ -96,6 +102,9 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
+    }
+    for (key, value) in options.configuration() {
+        query.append_pair("config", &format!("{key}={value}"));
     }
     query.finish()
 }
@@ -257,6 +266,8 @@ mod tests {
             FunctionOptions::default()
                 .env("A", "ä=&%+ \n\x7f")
                 .env("B", "")
+                .config("a.b c&d\u{e9}", "x=y&z\n%")
+                .config("empty", "")
                 .memory(1 << 30)
                 .first_byte(Duration::from_micros(1_500_001))
                 .cpu_time(Duration::from_secs(1))
@@ -298,6 +309,7 @@ mod tests {
             ("freeze=never", "before-init"),
             ("warmup-request=a", "METHOD /PATH"),
             ("env=A", "NAME=VALUE"),
+            ("config=a", "KEY=VALUE"),
             ("memry=1", "memry"),
         ] {
             let error = read_options(Some(query)).unwrap_err();

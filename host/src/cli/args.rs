@@ -56,7 +56,7 @@ Examples:
   faasw deploy shop/ --entry main.lua                 one of several files
   faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
   faasw deploy shop.wasm --host shop.example.org --host www.example.org")]
-    Deploy(Deploy),
+    Deploy(Box<Deploy>),
     /// Send a request to a function and print its response
     Invoke(Invoke),
     /// List the functions of the running node

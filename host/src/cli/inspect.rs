@@ -107,6 +107,17 @@ fn text(details: &FunctionDetails) -> String {
         "environment",
         list(function.environment.iter().map(String::as_str)),
     );
+    let pairs = function.configuration.iter();
+    let pairs: Vec<_> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
+    match pairs.split_first() {
+        None => line("config", "nothing".into()),
+        Some((first, others)) => {
+            line("config", Line(first).to_string());
+            for other in others {
+                line("", Line(other).to_string());
+            }
+        }
+    }
     line("imports", list(function.imports.iter().map(String::as_str)));
     text.push_str("versions\n");
     for version in &details.versions {

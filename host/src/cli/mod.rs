@@ -7,6 +7,7 @@
 mod admin_folder;
 mod args;
 mod clients;
+mod config_file;
 mod confine;
 mod doctor;
 mod engines;
@@ -103,7 +104,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
     match command {
         // They are tasks of their own.
         Command::Up(_) | Command::Serve(_) => Ok(()),
-        Command::Deploy(args) => functions::deploy(args).await,
+        Command::Deploy(args) => functions::deploy(*args).await,
         Command::Invoke(args) => invoke::invoke(args).await,
         Command::Ls(args) => functions::list(args).await,
         Command::Inspect(args) => inspect::inspect(args).await,

@@ -6,6 +6,7 @@ use clap::Args;
 use faasw::Limits;
 use faasw_control::{FreezePolicy, FunctionOptions, HostName, WarmUpRequest, spelling};
 
+use super::config_file::{self, ConfigFile};
 use super::values::{at_least_one, host, time};
 
 #[derive(Debug, Args)]
@@ -15,6 +16,13 @@ pub struct Options {
     /// Set an environment variable, any number of times
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
+    /// Set a value of the configuration, any number of times; it is no place for secrets
+    #[arg(long = "config", value_name = "KEY=VALUE", value_parser = setting)]
+    pub configuration: Vec<(String, String)>,
+    /// Take the configuration from a .toml or .json file of texts, any number of times; what
+    /// --config sets comes before it
+    #[arg(long = "config-file", value_name = "FILE", value_parser = config_file::read)]
+    pub config_files: Vec<ConfigFile>,
     #[command(flatten)]
     pub own: OwnLimits,
     /// Run at most this many requests of the function at once; others are
@@ -118,6 +126,11 @@ impl From<Options> for FunctionOptions {
         for (name, value) in given.environment {
             options = options.env(name, value);
         }
+        let files = given.config_files.into_iter();
+        let pairs = files.flat_map(|ConfigFile(pairs)| pairs);
+        for (key, value) in pairs.chain(given.configuration) {
+            options = options.config(key, value);
+        }
         options
     }
 }
@@ -126,6 +139,14 @@ pub fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("not of the form NAME=VALUE".into()),
+    }
+}
+
+/// A key and its value.
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("not of the form KEY=VALUE".into()),
     }
 }
 

@@ -425,6 +425,11 @@ impl Core {
                 .iter()
                 .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
                 .collect(),
+            configuration: options
+                .configuration()
+                .iter()
+                .map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec()))
+                .collect(),
             freeze: options.freeze_policy(),
             init,
             script: None,

@@ -1,6 +1,7 @@
 //! What the node says of its functions: to the library's caller and, as JSON, to
 //! clients of the admin API.
 
+use faasw_abi::configuration::is_reader;
 use faasw_control::{FreezePolicy, FunctionInfo, FunctionName, Initialised};
 
 use crate::{limits::Limits, registry::VersionRecord};
@@ -38,6 +39,7 @@ pub(super) fn function_info(
             .iter()
             .map(|(variable, _)| variable.clone())
             .collect(),
+        configuration: options.configuration().clone(),
         imports: record.imports.clone(),
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
@@ -65,10 +67,14 @@ fn initialised(record: &VersionRecord) -> Option<Initialised> {
     record.initialised.clone().or_else(before)
 }
 
-/// What was done about its initialisation that the function's owner would want to know:
-/// where it is, what was drawn, by which import, what it costs, and what the choice is.
+/// What the function's owner would want to know: about its initialisation, where it is, what was drawn,
+/// by which import, what it costs, and what the choice is; and whether it can read its configuration.
 pub(super) fn notice(record: &VersionRecord) -> Option<String> {
-    let notices = [initialisation_notice(record), freeze_notice(record)];
+    let notices = [
+        initialisation_notice(record),
+        freeze_notice(record),
+        configuration_notice(record),
+    ];
     let notices: Vec<String> = notices.into_iter().flatten().collect();
     (!notices.is_empty()).then(|| notices.join(". "))
 }
@@ -81,6 +87,17 @@ fn initialisation_notice(record: &VersionRecord) -> Option<String> {
             "{export} initialises it whenever its seed is made, instead of once and for all: {reason}"
         )),
     }
+}
+
+/// That it was given what it has no way to ask for.
+fn configuration_notice(record: &VersionRecord) -> Option<String> {
+    let has_one = !record.options.configuration().is_empty();
+    let is_read = record.imports.iter().any(|import| is_reader(import));
+    (has_one && !is_read).then(|| {
+        "it was given a configuration, but imports neither wasi:config/store nor Spin's variables to read it by; \
+         --env is for what reads its environment"
+            .to_owned()
+    })
 }
 
 fn freeze_notice(record: &VersionRecord) -> Option<String> {
@@ -164,8 +181,22 @@ mod tests {
     }
 
     #[test]
+    fn the_owner_learns_that_nothing_reads_the_configuration() {
+        let mut record = record(FreezePolicy::Auto, true, false);
+        assert_eq!(notice(&record), None);
+        record.options = record.options.config("a", "b");
+        let told = notice(&record).unwrap();
+        assert!(told.contains("wasi:config/store"), "{told}");
+        record
+            .imports
+            .push("wasi:config/store@0.2.0-rc.1#get".into());
+        assert_eq!(notice(&record), None);
+    }
+
+    #[test]
     fn values_of_the_environment_are_not_told() {
-        let record = record(FreezePolicy::Auto, true, false);
+        let mut record = record(FreezePolicy::Auto, true, false);
+        record.options = record.options.config("a", "b");
         let name = FunctionName::new("f").unwrap();
         let state = SeedState {
             is_in_memory: true,
@@ -174,6 +205,7 @@ mod tests {
         let info = function_info(&name, 3, &record, &Limits::default(), state);
         assert!(info.ready && info.image_bytes == Some(5));
         assert_eq!(info.environment, ["SECRET"]);
+        assert_eq!(info.configuration["a"], "b");
         let json = serde_json::to_value(&info).unwrap();
         assert_eq!(json["limits"]["first_byte_us"], 10_000_000);
         assert_eq!(json["kind"], "http-component");

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use faasw::backend::{Backend, Code, CompileResult, FunctionVersion, Running, SeedResult, Stored};
 use faasw::{FunctionKind, LogStream};
-use faasw_abi::wire::{RequestHead, ResponseHead};
+use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
 use faasw_pool::{
     Call, Compilation, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply,
     ReplyBody, SeedError, Timing, TrapKind,
@@ -274,6 +274,7 @@ impl FunctionVersion for FakeSeed {
                 "/length" => (200, vec![], body.len().to_string()),
                 "/module" => (200, vec![], self.module.clone()),
                 "/env" => (200, vec![], format!("{:?}", self.spec.environment)),
+                "/config" => (200, vec![], as_text(&self.spec.configuration)),
                 _ => (
                     200,
                     vec![("content-type", "text/plain")],
@@ -288,6 +289,15 @@ impl FunctionVersion for FakeSeed {
             Ok(reply(head, answer.into()))
         })
     }
+}
+
+/// A line a pair.
+fn as_text(pairs: &[Pair]) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let lines = pairs
+        .iter()
+        .map(|(name, value)| format!("{}={}\n", text(name), text(value)));
+    lines.collect()
 }
 
 fn reply(head: ResponseHead, bytes: Bytes) -> Reply {

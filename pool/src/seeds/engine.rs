@@ -50,6 +50,7 @@ impl EngineVersion {
             memory_limit: ENGINE_MEMORY,
             arguments: vec![name.as_bytes().to_vec()],
             environment: Vec::new(),
+            configuration: Vec::new(),
         };
         Ok(Self {
             name: name.to_owned(),

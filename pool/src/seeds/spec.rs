@@ -26,6 +26,8 @@ pub struct FunctionSpec {
     pub memory_limit: u64,
     /// Its environment.
     pub environment: Vec<Pair>,
+    /// Its configuration: keys and values, each UTF-8.
+    pub configuration: Vec<Pair>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
     /// An export without parameters and results that is called once it is instantiated and

@@ -143,6 +143,7 @@ impl Version {
             memory_limit: spec.memory_limit,
             arguments: vec![spec.name.clone().into_bytes()],
             environment: spec.environment.clone(),
+            configuration: spec.configuration.clone(),
         };
         let length = config.encoded_len();
         if length as u64 > CONFIGURATION_MAX {

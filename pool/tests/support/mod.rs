@@ -100,6 +100,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         name: "test".to_owned(),
         memory_limit: 128 << 20,
         environment: vec![(b"COLOUR".to_vec(), b"green".to_vec())],
+        configuration: vec![(b"colour".to_vec(), b"blue".to_vec())],
         freeze,
         init: None,
         script: None,

@@ -17,7 +17,7 @@ use crate::platform::Platform;
 use crate::state::{State, Stdio};
 
 /// Component strings are UTF-8; CGI variables may hold what a client sent.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

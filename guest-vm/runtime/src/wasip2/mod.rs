@@ -1,12 +1,13 @@
-//! WASI 0.2 for components, and the linker that holds all of it.
+//! WASI 0.2 for components, what else they import, and the linker that holds all of it.
 //!
 //! Everything is defined once, at the newest 0.2 version. Wasmtime matches
 //! versions as semver does, so a component that imports 0.2.0, or several
-//! versions side by side, finds it.
+//! versions side by side, finds it. Drafts are other interfaces to it, each defined by its name.
 
 pub(crate) mod bindings;
 mod cli;
 mod clocks;
+mod config;
 pub(crate) mod poll;
 mod random;
 mod refused;
@@ -45,6 +46,7 @@ pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
         &bindings::LinkOptions::default(),
         |state| state,
     )?;
+    config::add_to_linker(&mut linker)?;
     refused::add_to_linker(&mut linker)?;
     Ok(linker)
 }

@@ -1,20 +1,23 @@
-//! `wasi:filesystem` and `wasi:sockets`: linked, and refused.
+//! `wasi:filesystem`, `wasi:sockets`, and what SDKs name beside WASI: linked, and refused.
 //!
 //! The libraries that toolchains link in import these whether a program uses
-//! them or not. Since no descriptor and no socket ever exists, most functions
+//! them or not, and so do worlds of an SDK. Since no descriptor and no socket ever exists, most functions
 //! cannot be reached at all; they are defined by name only, and refuse in
 //! whatever way their type allows.
 
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::string::ToString;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use wasmtime::component::types::{ComponentFunc, Type};
+use wasmtime::component::types::{ComponentFunc, ResultType, Type};
 use wasmtime::component::{Linker, Resource, ResourceType, Val};
 use wasmtime::{Result, StoreContextMut};
 
 use crate::platform::Platform;
 use crate::state::State;
+use crate::supported::OTHERS;
 
 /// An interface whose every operation is refused.
 struct Refused {
@@ -27,6 +30,10 @@ struct Refused {
     /// The case of its error enumeration that refuses.
     code: &'static str,
 }
+
+/// Cases of error variants that a reason is told by, where they take a text; the first that there
+/// is.
+const TELLING: [&str; 3] = ["other", "io", "runtime-error"];
 
 /// The resources of these interfaces, none of which ever exists but networks.
 struct Absent;
@@ -194,6 +201,25 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
             })?;
         }
     }
+    for other in &OTHERS {
+        let Some(reason) = other.refusal else {
+            continue;
+        };
+        let mut instance = linker.instance(other.name)?;
+        for resource in other.resources {
+            instance.resource(resource, ResourceType::host::<Absent>(), |_, _| Ok(()))?;
+        }
+        for name in other.functions {
+            instance.func_new(name, move |store, function, arguments, results| {
+                drop_handles(store, arguments)?;
+                tell(
+                    format!("{} is refused: {reason}", other.name),
+                    &function,
+                    results,
+                )
+            })?;
+        }
+    }
     linker.instance("wasi:sockets/network@0.2.12")?.resource(
         "network",
         ResourceType::host::<Network>(),
@@ -239,4 +265,33 @@ fn refuse(code: &str, function: &ComponentFunc, results: &mut [Val]) -> Result<(
         };
     }
     Ok(())
+}
+
+/// Answers with the reason, by an error that takes a text where the function's type has one.
+///
+/// # Errors
+/// A trap that says it, where it has none.
+fn tell(reason: String, function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
+    if let [result] = results
+        && let Some(Type::Result(ty)) = function.results().next()
+        && let Some(case) = telling_case(&ty)
+    {
+        let error = Val::Variant(case, Some(Box::new(Val::String(reason))));
+        *result = Val::Result(Err(Some(Box::new(error))));
+        return Ok(());
+    }
+    wasmtime::bail!("{reason}")
+}
+
+/// The case of a result's error by which a reason is told, if there is one.
+fn telling_case(ty: &ResultType) -> Option<String> {
+    let Type::Variant(error) = ty.err()? else {
+        return None;
+    };
+    let has = |name: &str| {
+        let mut cases = error.cases();
+        cases.any(|case| case.name == name && case.ty == Some(Type::String))
+    };
+    let case = TELLING.into_iter().find(|name| has(name))?;
+    Some(case.to_owned())
 }

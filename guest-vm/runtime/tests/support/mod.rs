@@ -114,7 +114,7 @@ pub fn bytes(text: &str) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// A GET of `path` for a function with 128 MiB and no environment.
+/// A GET of `path` for a function with 128 MiB, no environment and no configuration.
 pub fn get(kind: FunctionKind, path: &str) -> Call {
     Call {
         config: SeedConfig {
@@ -124,6 +124,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
             memory_limit: 128 << 20,
             arguments: vec![bytes("fn")],
             environment: Vec::new(),
+            configuration: Vec::new(),
         },
         request: RequestHead {
             method: bytes("GET"),
@@ -159,6 +160,11 @@ impl Call {
 
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.config.environment.push((bytes(name), bytes(value)));
+        self
+    }
+
+    pub fn config(mut self, key: &str, value: &str) -> Self {
+        self.config.configuration.push((bytes(key), bytes(value)));
         self
     }
 

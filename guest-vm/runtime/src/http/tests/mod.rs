@@ -41,6 +41,7 @@ fn function() -> Function {
         memory_limit: 1 << 20,
         arguments: Vec::new(),
         environment: Vec::new(),
+        configuration: Vec::new(),
     };
     State::new(config, Stdio::Log, MemoryPlatform::new(0))
 }

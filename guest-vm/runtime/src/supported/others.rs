@@ -1,0 +1,191 @@
+//! Interfaces that are no release of WASI 0.2, which components of Spin, wasmCloud and
+//! Wasmtime import all the same: drafts of WASI, and Spin's own.
+//!
+//! Their SDKs name whole worlds of them, of which a function calls few. So all of a world
+//! link: those with an implementation, and the others so that whoever calls them is told why
+//! they are refused. They are known by the names of their functions, which is all that either
+//! side needs: refusing takes no types, and what is implemented has its types where that is.
+
+use faasw_abi::configuration::{CONFIG_STORES, SPIN_VARIABLES};
+
+/// An interface by the names of what it offers.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherInterface {
+    /// Its name, with a version where it has one. A release stands for all releases that semver
+    /// takes for compatible with it, a draft for itself.
+    pub name: &'static str,
+    /// The resources it defines.
+    pub resources: &'static [&'static str],
+    /// Its functions, as components spell them.
+    pub functions: &'static [&'static str],
+    /// Why every call is refused; none where it works.
+    pub refusal: Option<&'static str>,
+}
+
+const NO_STORE: &str = "functions have no key-value store here";
+const NO_SQLITE: &str = "functions have no SQLite databases here";
+const NO_MODELS: &str = "there are no language models here";
+const NO_CONNECTIONS: &str = "functions make no connections here";
+
+/// All of them.
+pub const OTHERS: [OtherInterface; 21] = [
+    config_store(CONFIG_STORES[0]),
+    config_store(CONFIG_STORES[1]),
+    config_store(CONFIG_STORES[2]),
+    OtherInterface {
+        name: SPIN_VARIABLES,
+        resources: &[],
+        functions: &["get"],
+        refusal: None,
+    },
+    OtherInterface {
+        name: "fermyon:spin/key-value@2.0.0",
+        resources: &["store"],
+        functions: &[
+            "[static]store.open",
+            "[method]store.get",
+            "[method]store.set",
+            "[method]store.delete",
+            "[method]store.exists",
+            "[method]store.get-keys",
+        ],
+        refusal: Some(NO_STORE),
+    },
+    OtherInterface {
+        name: "fermyon:spin/sqlite@2.0.0",
+        resources: &["connection"],
+        functions: &["[static]connection.open", "[method]connection.execute"],
+        refusal: Some(NO_SQLITE),
+    },
+    OtherInterface {
+        name: "spin:sqlite/sqlite@3.1.0",
+        resources: &["connection"],
+        functions: &[
+            "[static]connection.open",
+            "[method]connection.execute",
+            "[method]connection.last-insert-rowid",
+            "[method]connection.changes",
+        ],
+        refusal: Some(NO_SQLITE),
+    },
+    OtherInterface {
+        name: "fermyon:spin/llm@2.0.0",
+        resources: &[],
+        functions: &["infer", "generate-embeddings"],
+        refusal: Some(NO_MODELS),
+    },
+    OtherInterface {
+        name: "fermyon:spin/redis@2.0.0",
+        resources: &["connection"],
+        functions: &[
+            "[static]connection.open",
+            "[method]connection.publish",
+            "[method]connection.get",
+            "[method]connection.set",
+            "[method]connection.incr",
+            "[method]connection.del",
+            "[method]connection.sadd",
+            "[method]connection.smembers",
+            "[method]connection.srem",
+            "[method]connection.execute",
+        ],
+        refusal: Some(NO_CONNECTIONS),
+    },
+    OtherInterface {
+        name: "fermyon:spin/mqtt@2.0.0",
+        resources: &["connection"],
+        functions: &["[static]connection.open", "[method]connection.publish"],
+        refusal: Some(NO_CONNECTIONS),
+    },
+    // Types alone.
+    OtherInterface {
+        name: "fermyon:spin/rdbms-types@2.0.0",
+        resources: &[],
+        functions: &[],
+        refusal: Some(NO_CONNECTIONS),
+    },
+    database("fermyon:spin/mysql@2.0.0"),
+    database("fermyon:spin/postgres@2.0.0"),
+    database("spin:postgres/postgres@3.0.0"),
+    OtherInterface {
+        name: "spin:postgres/postgres@4.2.0",
+        resources: &["connection", "connection-builder"],
+        functions: &[
+            "[constructor]connection-builder",
+            "[method]connection-builder.set-ca-root",
+            "[method]connection-builder.build",
+            "[static]connection.open",
+            "[method]connection.query",
+            "[method]connection.execute",
+        ],
+        refusal: Some(NO_CONNECTIONS),
+    },
+    key_value_store("wasi:keyvalue/store@0.2.0-draft"),
+    key_value_store("wasi:keyvalue/store@0.2.0-draft2"),
+    key_value_batch("wasi:keyvalue/batch@0.2.0-draft"),
+    key_value_batch("wasi:keyvalue/batch@0.2.0-draft2"),
+    OtherInterface {
+        name: "wasi:keyvalue/atomics@0.2.0-draft",
+        resources: &[],
+        functions: &["increment"],
+        refusal: Some(NO_STORE),
+    },
+    OtherInterface {
+        name: "wasi:keyvalue/atomics@0.2.0-draft2",
+        resources: &["cas"],
+        functions: &[
+            "increment",
+            "swap",
+            "[static]cas.new",
+            "[method]cas.current",
+        ],
+        refusal: Some(NO_STORE),
+    },
+];
+
+const fn config_store(name: &'static str) -> OtherInterface {
+    OtherInterface {
+        name,
+        resources: &[],
+        functions: &["get", "get-all"],
+        refusal: None,
+    }
+}
+
+const fn database(name: &'static str) -> OtherInterface {
+    OtherInterface {
+        name,
+        resources: &["connection"],
+        functions: &[
+            "[static]connection.open",
+            "[method]connection.query",
+            "[method]connection.execute",
+        ],
+        refusal: Some(NO_CONNECTIONS),
+    }
+}
+
+const fn key_value_store(name: &'static str) -> OtherInterface {
+    OtherInterface {
+        name,
+        resources: &["bucket"],
+        functions: &[
+            "open",
+            "[method]bucket.get",
+            "[method]bucket.set",
+            "[method]bucket.delete",
+            "[method]bucket.exists",
+            "[method]bucket.list-keys",
+        ],
+        refusal: Some(NO_STORE),
+    }
+}
+
+const fn key_value_batch(name: &'static str) -> OtherInterface {
+    OtherInterface {
+        name,
+        resources: &[],
+        functions: &["get-many", "set-many", "delete-many"],
+        refusal: Some(NO_STORE),
+    }
+}
