@@ -123,13 +123,14 @@ impl Groups {
         let name = self.aside_name(number);
         let weight = if aside { LEAST } else { USUAL };
         if let Some(out) = self.aside.borrow_mut().used.get_mut(&number) {
-            let folder = open_folder(above, &*name)?;
-            put(folder.as_fd(), WEIGHT, weight)?;
-            out.back_since = match (aside, out.back_since) {
+            let written =
+                open_folder(above, &*name).and_then(|folder| put(folder.as_fd(), WEIGHT, weight));
+            // Where its weight cannot be had it is moved back all the same.
+            out.back_since = match (aside && written.is_ok(), out.back_since) {
                 (true, _) => None,
                 (false, since) => since.or_else(|| Some(Instant::now())),
             };
-            return Ok(());
+            return written;
         }
         if !aside {
             return Ok(());

@@ -101,6 +101,17 @@ pub enum Offer {
     Refused,
 }
 
+/// What came of refusing an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It will not be offered.
+    Made,
+    /// The same, and the node will not be told of an offer that it wanted to be told of.
+    Unwanted,
+    /// It is offered already, or was.
+    TooLate,
+}
+
 /// Whose an instance is.
 struct Owner<W>(W);
 
@@ -122,10 +133,13 @@ impl<W: Word> Owner<W> {
         }
     }
 
-    /// Whether it will not be offered.
-    fn refuse(&self) -> bool {
-        let froms = [TAKEN, WANTED, COLD];
-        froms.into_iter().any(|from| self.0.change(from, REFUSED))
+    fn refuse(&self) -> Refusal {
+        let refuses = |from| self.0.change(from, REFUSED);
+        match () {
+            () if refuses(WANTED) => Refusal::Unwanted,
+            () if refuses(TAKEN) || refuses(COLD) => Refusal::Made,
+            () => Refusal::TooLate,
+        }
     }
 
     fn is_offered(&self) -> bool {
@@ -308,9 +322,9 @@ impl Control {
         self.offered_at_word().load(Ordering::Relaxed)
     }
 
-    /// The node's: it is not to be offered, but parked. Whether it will not be; else it is already, or
+    /// The node's: it is not to be offered, but parked. Where that comes too late it is offered already, or
     /// was. One that is refused when it was brought back by then will not be offered the next time.
-    pub fn refuse(&self) -> bool {
+    pub fn refuse(&self) -> Refusal {
         self.owner().refuse()
     }
 

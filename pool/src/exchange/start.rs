@@ -64,9 +64,9 @@ impl Exchange {
             return Ok(Begun::Done(Done::Told));
         }
         self.timeline.is_aside = self.instance.shell.may_be_aside();
-        if self.looks && self.timeline.is_aside && !self.instance.mailbox.has_begun() {
-            // Its guest looked all the time, if it had a processor.
-            self.come_back();
+        if self.timeline.is_aside && !self.under_way.is_alone() {
+            self.timeline.is_aside = false;
+            self.instance.shell.step_aside(false);
         }
         self.begin().await
     }

@@ -57,14 +57,23 @@ pub struct Arrivals {
 #[derive(Debug)]
 struct HeldOff {
     until: Option<Instant>,
+    /// Since one of them has strayed, which no other reason makes shorter.
+    strayed_until: Option<Instant>,
     /// How long it is the next time.
     next: Duration,
+}
+
+impl HeldOff {
+    fn is_on_at(&self, now: Instant) -> bool {
+        self.until.max(self.strayed_until) > Some(now)
+    }
 }
 
 impl Default for HeldOff {
     fn default() -> Self {
         Self {
             until: None,
+            strayed_until: None,
             next: HOLD_OFF_LEAST,
         }
     }
@@ -161,8 +170,14 @@ impl Arrivals {
     /// None is to be hot for a while, which is longer each time: one that was has not had a
     /// processor.
     pub fn hold_off(&self) {
-        let mut held_off = self.held_off();
-        held_off.until = Some(Instant::now() + held_off.next);
+        let (now, mut held_off) = (Instant::now(), self.held_off());
+        // What was long ago says nothing of today.
+        let is_long_ago =
+            |until: Instant| now.saturating_duration_since(until) > 16 * held_off.next;
+        if held_off.until.is_none_or(is_long_ago) {
+            held_off.next = HOLD_OFF_LEAST;
+        }
+        held_off.until = Some(now + held_off.next);
         held_off.next = (2 * held_off.next).min(HOLD_OFF_MOST);
     }
 
@@ -173,7 +188,7 @@ impl Arrivals {
 
     /// One of its guests was to look for a request, and did something else.
     fn note_stray(&self) {
-        self.held_off().until = Some(Instant::now() + STRAY);
+        self.held_off().strayed_until = Some(Instant::now() + STRAY);
     }
 
     fn held_off(&self) -> MutexGuard<'_, HeldOff> {
@@ -272,7 +287,7 @@ impl Polling {
         if bound.is_zero() || arrivals.is_slow() {
             return None;
         }
-        let is_held_off = arrivals.held_off().until.is_some_and(|until| until > now);
+        let is_held_off = arrivals.held_off().is_on_at(now);
         (!is_held_off && arrivals.has_budget(now)).then_some(bound)
     }
 
@@ -429,6 +444,11 @@ mod tests {
             polling.bound_at(&arrivals, now + HOLD_OFF_LEAST),
             Some(FIRST)
         );
+        // One that has strayed is held off for no less by that.
+        let begun = Instant::now();
+        arrivals.note_stray();
+        arrivals.hold_off();
+        assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
     }
 
     #[test]

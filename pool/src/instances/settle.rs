@@ -240,7 +240,7 @@ impl Settling {
     /// Has an instance that everybody else comes before, and that is not back yet, take turns with them;
     /// it is parked then, since whose guest looks for a request is to be in nobody's way. Where it was
     /// offered already: in how long that is to be done.
-    fn hurry(&mut self, instance: &Instance, poll: Duration) -> Option<Duration> {
+    fn hurry(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
         let looked = match poll.is_zero() {
             true => None,
             false => instance.mailbox.refuse(),

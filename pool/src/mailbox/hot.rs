@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use faasw_abi::channel::ChannelWords;
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, WORDS};
-use faasw_fri::control::Control;
+use faasw_fri::control::{Control, Refusal};
 use faasw_fri::messages::Reset;
 use faasw_fri::shared_page::SharedPage;
 use rustix::time::{ClockId, clock_gettime};
@@ -84,9 +84,14 @@ impl Mailbox {
 
     /// Has the instance be parked instead of looking for a request. If it was offered already: for how
     /// long, by the shell's word.
-    pub fn refuse(&self) -> Option<Duration> {
-        let control = &self.mapped.as_ref()?.control;
-        let is_offered = !control.refuse() && control.is_offered();
+    pub fn refuse(&mut self) -> Option<Duration> {
+        let mapped = self.mapped.as_mut()?;
+        let control = &mapped.control;
+        let refusal = control.refuse();
+        if refusal == Refusal::Unwanted {
+            mapped.is_told_of = false;
+        }
+        let is_offered = refusal == Refusal::TooLate && control.is_offered();
         is_offered.then(|| {
             let looked = monotonic_nanoseconds().saturating_sub(control.offered_at());
             Duration::from_nanos(looked)

@@ -150,7 +150,7 @@ fn who_was_claimed_sees_it_however_late() {
         owner.offer();
         let node = loom::thread::spawn(move || {
             let owner = Owner(word);
-            owner.claim() && owner.want() && owner.refuse()
+            owner.claim() && owner.want() && owner.refuse() == Refusal::Unwanted
         });
         let is_taken_back = owner.take_back();
         if !is_taken_back {
@@ -201,12 +201,13 @@ fn both_sides_see_one_page() {
     assert!(!node.claim(78) && !shell.take_back());
     assert!(node.want());
     assert_eq!(shell.offer(78), Offer::Wanted);
-    assert!(!node.refuse(), "it is offered");
+    assert_eq!(node.refuse(), Refusal::TooLate, "it is offered");
     assert!(shell.take_back());
     assert!(!node.claim(79) && !shell.is_claimed() && node.is_leaving() && node.is_offered());
     shell.left();
     assert!(!node.claim(80) && !node.is_leaving() && !node.is_offered());
-    assert!(node.refuse() && !node.want());
+    assert_eq!(node.refuse(), Refusal::Made);
+    assert!(!node.want());
     assert_eq!(shell.offer(81), Offer::Refused);
     assert!(!node.claim(82) && !shell.is_claimed());
     assert_eq!(shell.offer(83), Offer::Made, "once");
@@ -225,7 +226,10 @@ fn who_refuses_it_has_it_parked_unless_it_was_offered() {
             };
             let owner = Owner(word);
             let is_told = is_wanted && owner.want();
-            let is_refused = owner.refuse();
+            let refusal = owner.refuse();
+            let is_refused = refusal != Refusal::TooLate;
+            // Nobody who is told of an offer has refused it.
+            assert_eq!(refusal == Refusal::Unwanted, is_told && is_refused);
             assert!(!(is_refused && owner.claim()));
             let offer = shell.join().unwrap();
             assert_eq!(offer == Offer::Refused, is_refused);

@@ -244,6 +244,39 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
     assert!(settling.was_late() && begun.elapsed() < STOP_TIMEOUT);
 }
 
+/// A shell says nothing of an offer that was refused. Nobody waits for its word the next time.
+#[tokio::test]
+async fn who_was_wanted_and_refused_is_found_the_next_time() {
+    let mut field = Field::new();
+    let coming = field.coming();
+    let wanted = field.parking.wait_for_hot().unwrap();
+    let Field {
+        instance,
+        shell,
+        control,
+        ..
+    } = &mut field;
+    let mut first = settling(true);
+    let works = async {
+        while shell.is_aside() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(control.offer(now()), Offer::Refused);
+        send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
+    };
+    let (back, ()) = tokio::join!(first.reset(instance, false, POLL, &coming), works);
+    assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
+    drop((coming, wanted));
+    let coming = field.coming();
+    let _wanted = field.parking.wait_for_hot().unwrap();
+    field.control.report(&parked());
+    assert_eq!(field.control.offer(now()), Offer::Made);
+    let mut second = settling(true);
+    let reset = second.reset(&mut field.instance, false, POLL, &coming);
+    let back = reset.await;
+    assert!(matches!(back, Ok(Back::Found(..))), "{back:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
     let mut field = Field::new();
