@@ -6,6 +6,7 @@ use std::{
     error::Error as _,
     io,
     path::{Path, PathBuf},
+    pin::pin,
 };
 
 use bytes::Bytes;
@@ -438,7 +439,7 @@ impl Client {
                 _ => ClientError::Socket { path, error },
             })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let answer = async { read(sender.send_request(request).await?).await };
+        let mut answer = pin!(async { read(sender.send_request(request).await?).await });
         // The connection is driven here rather than by a task, so that nothing
         // of a call outlives it. It pends for ever if it ends well before the answer.
         let broken = async {
@@ -450,8 +451,12 @@ impl Client {
         tokio::select! {
             // An answer that is there counts, whatever became of the connection.
             biased;
-            answer = answer => answer,
-            error = broken => Err(error.into()),
+            answer = &mut answer => answer,
+            // It may have come with the end, before all was sent. It waits for nothing more.
+            error = broken => match answer.await {
+                Err(ClientError::Connection(_)) => Err(error.into()),
+                answer => answer,
+            },
         }
     }
 }
@@ -485,7 +490,7 @@ fn accepted(response: Response<Bytes>) -> Result<Bytes, ClientError> {
 mod tests {
     use std::{
         io::{Read as _, Write as _},
-        os::unix::net::UnixListener,
+        os::unix::net::{UnixListener, UnixStream},
         task::{Context, Poll},
     };
 
@@ -527,6 +532,55 @@ mod tests {
         }
     }
 
+    /// A node that does this with whoever comes, so many times.
+    fn node(
+        what: &str,
+        times: usize,
+        does: fn(UnixStream),
+    ) -> (Client, std::thread::JoinHandle<()>) {
+        let folder = format!("faasw-client-{what}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let socket = UnixListener::bind(admin_socket(&folder)).unwrap();
+        let client = Client::new(&folder);
+        let node = std::thread::spawn(move || {
+            for _ in 0..times {
+                does(socket.accept().unwrap().0);
+            }
+            std::fs::remove_dir_all(&folder).unwrap();
+        });
+        (client, node)
+    }
+
+    /// As whoever writes a pipe may pause.
+    struct Pausing;
+
+    impl AsyncRead for Pausing {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_waits_no_longer_is_heard() {
+        let (client, node) = node("late", 2, |mut client| {
+            let _ = client.read(&mut [0; 10_000]);
+            let said = r#"{"type":"t","title":"t","status":408,"detail":"too late"}"#;
+            let head = "HTTP/1.1 408 Request Timeout\r\ncontent-length";
+            let answer = format!("{head}: {}\r\n\r\n{said}", said.len());
+            client.write_all(answer.as_bytes()).unwrap();
+        });
+        for bytes in [None, Some(100)] {
+            let refused = client.import(Pausing, bytes, None).await.unwrap_err();
+            assert_eq!(refused.to_string(), "too late");
+        }
+        node.join().unwrap();
+    }
+
     /// Has some, and then cannot be read.
     struct Unreadable(bool);
 
@@ -546,17 +600,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_read_is_no_fault_of_the_nodes() {
-        let folder = std::env::temp_dir().join(format!("faasw-client-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let socket = UnixListener::bind(admin_socket(&folder)).unwrap();
-        let node = std::thread::spawn(move || {
-            for _ in 0..3 {
-                let (mut client, _) = socket.accept().unwrap();
-                let _ = client.read_to_end(&mut Vec::new());
-                let _ = client.write_all(b"nobody reads this");
-            }
+        let (client, node) = node("unread", 3, |mut client| {
+            let _ = client.read_to_end(&mut Vec::new());
         });
-        let client = Client::new(&folder);
         for bytes in [Some(100), None] {
             let error = client.import(Unreadable(false), bytes, None).await;
             let error = error.unwrap_err();
@@ -576,6 +622,5 @@ mod tests {
             "{short}"
         );
         node.join().unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
