@@ -13,19 +13,22 @@ mod e2e;
 
 use std::{
     fs,
-    io::Read as _,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    io::{Read as _, Write as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
+    process::Stdio,
+    thread,
     time::Duration,
 };
 
 use e2e::{
     Bench, begins_import, filled, limits,
     place::{Place, SCRIPT, SECRET, count, share_images},
-    process::{Running, get},
+    process::{Running, faasw, get},
     until,
 };
 use faasw::FunctionOptions;
+use http_body_util::BodyExt as _;
 
 /// The whole way: nothing is initialised on the other node, not even the engine.
 fn a_function_moves_with_its_seed_to_a_node_with_the_same_images() {
@@ -169,6 +172,80 @@ fn a_strangers_export_is_refused() {
     }
     assert!(bench.node.list().is_empty());
     assert!(here.images().is_empty(), "{:?}", here.images());
+    bench.end();
+}
+
+/// Its length is not known ahead.
+fn an_export_comes_through_a_pipe() {
+    let place = Place::new();
+    let bench = place.start();
+    bench.deploy("filled", &filled(3), FunctionOptions::default());
+    until("there is an image of it", || {
+        place.tree()["filled"]["image_bytes"].is_u64()
+    });
+    let export = fs::read(place.export("filled")).unwrap();
+    let fifo = place.fifo();
+    let words = ["image", "import", fifo.to_str().unwrap()];
+    let written = |bytes: &[u8]| {
+        let (fifo, bytes) = (fifo.clone(), bytes.to_vec());
+        thread::spawn(move || fs::write(fifo, bytes))
+    };
+    let whole = written(&export);
+    let said = place.says(&words);
+    assert!(said.contains("version 2, its seed read from"), "{said}");
+    whole.join().unwrap().unwrap();
+    let cut_off = written(&export[..export.len() - 1]);
+    let why = place.refused(&words);
+    assert!(why.contains("cut off"), "{why}");
+    cut_off.join().unwrap().unwrap();
+    let mut command = faasw(&["image", "import", "/dev/stdin", "--json"]);
+    command.env("FAASW_DATA_DIR", place.folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&export).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let imported: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(imported["rebuilt"].is_null(), "{imported}");
+    assert_eq!(imported["deployed"]["function"]["version"], 3);
+    assert_eq!(bench.text("/filled/"), "filled\n");
+    let why = place.refused(&["image", "import", place.path("images").to_str().unwrap()]);
+    assert!(why.contains("cannot be read"), "{why}");
+    bench.end();
+}
+
+/// Nor do two of them mix.
+fn an_export_writes_through_nothing_that_stands_there() {
+    let place = Place::new();
+    let bench = place.start();
+    bench.deploy("filled", &filled(3), FunctionOptions::default());
+    until("there is an image of it", || {
+        place.tree()["filled"]["image_bytes"].is_u64()
+    });
+    let (folder, kept) = (tempfile::tempdir().unwrap(), place.path("kept"));
+    let file = folder.path().join("filled.faasw");
+    fs::write(&kept, "kept").unwrap();
+    for name in ["filled.faasw", "filled.faasw.unfinished"] {
+        symlink(&kept, folder.path().join(name)).unwrap();
+    }
+    let words = ["image", "export", "filled", "-o", file.to_str().unwrap()];
+    thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| place.says(&words)));
+        for one in both {
+            one.join().unwrap();
+        }
+    });
+    assert_eq!(fs::read(&kept).unwrap(), b"kept");
+    let about = fs::symlink_metadata(&file).unwrap();
+    assert!(about.is_file() && about.mode() & 0o777 == 0o600);
+    place.says(&["image", "import", file.to_str().unwrap()]);
+    assert_eq!(bench.text("/filled/"), "filled\n");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    let why = place.refused(&words);
+    assert!(why.contains("cannot be written"), "{why}");
+    // What stood there, and nothing else.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     bench.end();
 }
 
@@ -320,6 +397,20 @@ fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
     for file in place.by_half() {
         assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
     }
+    // Nor for an export that nobody reads, or not to its end.
+    let unread: Vec<_> = (0..6)
+        .map(|read| {
+            let mut body = bench.block_on(bench.node.export("filled")).unwrap();
+            for _ in 0..read {
+                let piece = bench.block_on(body.frame()).unwrap();
+                assert!(piece.unwrap().is_data());
+            }
+            body
+        })
+        .collect();
+    let again = fs::read(place.export("filled")).unwrap();
+    assert_eq!(again.len(), export.len());
+    drop(unread);
     let imported = place.json(&["image", "import", file.to_str().unwrap()]);
     assert!(imported["rebuilt"].is_null(), "{imported}");
     drop(stalled);
@@ -332,6 +423,20 @@ fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
     let mut soon = limits();
     soon.idle_client = Duration::from_millis(500);
     let bench = Bench::start(place.builder(), soon);
+    // The program that reads a pipe whose writer pauses.
+    let fifo = place.fifo();
+    let slow = thread::spawn({
+        // No more than a pipe has room for.
+        let (fifo, some) = (fifo.clone(), export[..50_000].to_vec());
+        move || {
+            let mut fifo = fs::File::create(fifo).unwrap();
+            fifo.write_all(&some).unwrap();
+            fifo
+        }
+    });
+    let why = place.refused(&["image", "import", fifo.to_str().unwrap()]);
+    assert!(why.contains("did not arrive"), "{why}");
+    drop(slow.join().unwrap());
     let mut stalled = begins_import(data_dir, &export, half);
     let mut answer = String::new();
     stalled.read_to_string(&mut answer).unwrap();
@@ -360,6 +465,8 @@ fn main() {
         a_function_moves_with_its_seed_to_a_node_with_the_same_images,
         elsewhere_it_is_deployed_from_the_module_inside,
         a_strangers_export_is_refused,
+        an_export_comes_through_a_pipe,
+        an_export_writes_through_nothing_that_stands_there,
         a_key_of_the_operators_is_used_instead_of_its_own,
         a_large_function_moves_in_little_memory,
         an_import_that_does_not_come_to_its_end_leaves_nothing,

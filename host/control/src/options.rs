@@ -23,8 +23,9 @@ const LARGEST_WARM_UPS: usize = 16 << 10;
 /// Longest key of a configuration, in bytes.
 const LONGEST_KEY: usize = 256;
 
-/// Most bytes of a configuration's keys and values together: all of it fits the line of the request that
-/// deploys it, however it is spelled there.
+/// Most bytes of a configuration's keys and values together. The line of the request that deploys it takes fewer
+/// of some, as it spells them: short keys, each with a name of the parameter, and letters that it spells as
+/// three bytes for one. There a client says so ([`ClientError::TooLong`](crate::ClientError::TooLong)).
 pub const CONFIGURATION_BYTES: usize = 16 << 10;
 
 /// Longest time limit. A request that may hold a microVM for longer than a

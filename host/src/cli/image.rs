@@ -1,12 +1,19 @@
 //! `image`: what there is of functions' seeds on disk.
 
-use std::{fmt::Write as _, io, path::Path};
+use std::{
+    fmt::Write as _,
+    hash::{BuildHasher as _, RandomState},
+    io,
+    os::unix::net::UnixStream as Blocking,
+    path::{Path, PathBuf},
+    process, thread,
+};
 
 use faasw_control::{
     Client, ClientError, FunctionName, ImageInfo, ImageWorkingSet, Imported, SetReuse,
 };
 use faasw_text::Line;
-use tokio::fs;
+use tokio::{fs, io::AsyncRead, net::UnixStream};
 
 use super::{
     args::{Image, ImageExport, ImageImport, Inspect},
@@ -61,47 +68,79 @@ async fn write_whole(
 ) -> Result<u64, ClientError> {
     // Where nobody answers, that is what is wrong, whatever becomes of a file.
     client.node().await?;
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".unfinished");
-    let unfinished = Path::new(&unfinished);
+    let unfinished = unfinished(path);
+    // Nothing that stands there is written to, nor what it may lead to, and nothing else is removed.
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&unfinished)
+        .await?;
     let written = async {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(unfinished)
-            .await?;
         let bytes = client.export(name, &mut file).await?;
         file.sync_all().await?;
-        fs::rename(unfinished, path).await?;
+        fs::rename(&unfinished, path).await?;
         Ok::<_, ClientError>(bytes)
     };
     let written = written.await;
     if written.is_err() {
-        let _ = fs::remove_file(unfinished).await;
+        let _ = fs::remove_file(&unfinished).await;
     }
     written
+}
+
+/// A name beside it that no other export has.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    let (process, random) = (process::id(), RandomState::new().hash_one(()));
+    name.push(format!(".unfinished-{process}-{random:016x}"));
+    name.into()
 }
 
 async fn import(args: ImageImport) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let file = args.file.display();
-    let opened = async {
-        let export = fs::File::open(&args.file).await?;
-        let bytes = export.metadata().await?.len();
-        Ok::<_, io::Error>((export, bytes))
-    };
-    let (export, bytes) = opened
+    let (export, bytes) = open(&args.file)
         .await
         .map_err(|error| Exit::failure(format_args!("{file} cannot be read: {error}")))?;
-    say(format_args!("{file}: importing {}…", size(bytes)));
+    match bytes {
+        Some(bytes) => say(format_args!("{file}: importing {}…", size(bytes))),
+        None => say(format_args!("{file}: importing…")),
+    }
     let importing = client.import(export, bytes, args.name.as_ref());
-    let imported = with_progress(&file, importing).await?;
+    let imported = with_progress(&file, importing)
+        .await
+        .map_err(|error| match error {
+            ClientError::File(error) => {
+                Exit::failure(format_args!("{file} cannot be read: {error}"))
+            }
+            error => error.into(),
+        })?;
     if args.format.json {
         return print_json(&imported);
     }
     print(format!("{}\n", whence(&imported)))
+}
+
+/// What is to be imported, and how many bytes it has, where a file system knows that.
+async fn open(
+    path: &Path,
+) -> io::Result<(Box<dyn AsyncRead + Send + Unpin + 'static>, Option<u64>)> {
+    let file = fs::File::open(path).await?;
+    let about = file.metadata().await?;
+    if about.is_file() {
+        return Ok((Box::new(file), Some(about.len())));
+    }
+    if about.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    // Whoever writes a pipe may pause for ever, and the runtime would not end before a read of its
+    // own: this thread ends with the program. What cannot be read on is cut off.
+    let (mut to, from) = Blocking::pair()?;
+    let mut file = file.into_std().await;
+    thread::Builder::new().spawn(move || io::copy(&mut file, &mut to))?;
+    from.set_nonblocking(true)?;
+    Ok((Box::new(UnixStream::from_std(from)?), None))
 }
 
 /// An import, and where its seed came from.

@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -11,7 +12,7 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use thiserror::Error;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 
 use super::{export::Exporting, fields, timing};
 
@@ -78,10 +79,10 @@ impl Body {
         }
     }
 
-    /// An export, made as it is read. It has its turn until then.
-    pub(crate) fn export(export: Sealing, turn: Option<OwnedSemaphorePermit>) -> Self {
+    /// An export, made as it is read; each piece of it takes a turn.
+    pub(crate) fn export(export: Sealing, turns: Arc<Semaphore>) -> Self {
         Self {
-            content: Content::Export(Exporting::new(export, turn)),
+            content: Content::Export(Exporting::new(export, turns)),
         }
     }
 

@@ -182,7 +182,9 @@ impl Node {
     /// A function's current version for another node that has the same image key
     /// ([`NodeBuilder::image_key`](crate::NodeBuilder::image_key)): its module or script, its
     /// options, environment included, and its func-image, sealed with that key. It is read from the
-    /// disk as the body is read, and is as large as the image.
+    /// disk as the body is read, a MiB of it, and is as large as the image. Of all exports four such
+    /// pieces are made at once, and others wait for these; nobody waits for a body that is not read, which
+    /// keeps its files open.
     ///
     /// # Errors
     /// When there is no function of that name, or no image of it that is sound.
@@ -192,8 +194,9 @@ impl Node {
 
     /// Makes a version of what [`Node::export`] gave, of the name that it had there unless
     /// another one is given. Where the image is good here it is read instead of initialising
-    /// anything; [`Imported::rebuilt`] says why, where it is not. Each MiB of it has to come within
-    /// [`Limits::idle_client`]; dropping the future leaves nothing of it behind.
+    /// anything; [`Imported::rebuilt`] says why, where it is not. Four come in at once, and others wait
+    /// until one of these has come and may be deployed. Each MiB of it has to come within
+    /// [`Limits::idle_client`]; dropping the future leaves nothing of it behind, once its file is removed.
     ///
     /// # Errors
     /// When the export does not come to its end or cannot be opened, or what is in it cannot be

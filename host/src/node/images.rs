@@ -12,22 +12,22 @@ use super::{
 };
 use crate::{error::FunctionError, message::Body, registry::RegistryError};
 
-/// Exports that are under way at once, and as many imports: each has a piece of it in memory, and an
-/// import a module and room on the disk.
+/// Exports of which a piece is made at once, and imports that are under way: these have a module in
+/// memory and room on the disk, until their turn to be deployed has come.
 const MOVES: usize = 4;
 
 /// Turns of functions that go to other nodes, and come from them. Who has none waits.
 #[derive(Debug)]
 pub(super) struct Moves {
     exports: Arc<Semaphore>,
-    pub(super) imports: Semaphore,
+    pub(super) imports: Arc<Semaphore>,
 }
 
 impl Default for Moves {
     fn default() -> Self {
         Self {
             exports: Arc::new(Semaphore::new(MOVES)),
-            imports: Semaphore::new(MOVES),
+            imports: Arc::new(Semaphore::new(MOVES)),
         }
     }
 }
@@ -73,8 +73,9 @@ impl Core {
             let why = NONE_KEPT;
             return Err(FunctionError::NoImage { name, why });
         };
-        // Nobody takes turns away.
-        let turn = self.moves.exports.clone().acquire_owned().await.ok();
+        // Its image is read, as a piece is, by who has a turn. Nobody takes turns away.
+        let turns = self.moves.exports.clone();
+        let turn = turns.clone().acquire_owned().await;
         let manifest = Manifest {
             name: name.clone(),
             record: function.record.clone(),
@@ -86,10 +87,12 @@ impl Core {
             let module = storage.registry.open_module(digest)?;
             let note = serde_json::to_vec(&manifest).map_err(std::io::Error::other);
             let note = note.map_err(|error| RegistryError::file("its options".as_ref(), error))?;
-            Ok(images.export(&id, &note, module))
+            let export = images.export(&id, &note, module);
+            drop(turn);
+            Ok(export)
         });
         match exported.await? {
-            Ok(export) => Ok(Body::export(export, turn)),
+            Ok(export) => Ok(Body::export(export, turns)),
             Err(ExportError::NoImage) => {
                 let why = NONE_OF_IT;
                 Err(FunctionError::NoImage { name, why })

@@ -1,6 +1,11 @@
 //! Data directories with images of functions, and what commands say of them.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::Output};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
 
 use faasw::{FunctionOptions, Node, NodeBuilder};
 use serde_json::Value;
@@ -120,6 +125,14 @@ impl Place {
         bench.deploy("probe", &probe, options);
         // What all functions share, the engine, and both.
         until("there is an image of each", || self.images().len() == 5);
+    }
+
+    /// A pipe with a name.
+    pub fn fifo(&self) -> PathBuf {
+        let fifo = self.path("fifo");
+        let made = Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        fifo
     }
 
     pub fn export(&self, name: &str) -> PathBuf {

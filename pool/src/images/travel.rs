@@ -15,6 +15,7 @@ use faasw_text::Line;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use zerocopy::FromBytes;
 
 use super::disk::DiskFile;
@@ -46,16 +47,36 @@ pub enum ExportError {
 }
 
 /// An image that comes from another node, as far as it is there. It takes room on the disk from when
-/// it is written; dropping it leaves nothing behind. Each of its calls blocks.
+/// it is written; dropping it leaves nothing behind, and where there is a runtime that is done by a
+/// thread of it that may wait for the disk. Each of its calls blocks.
 #[derive(Debug)]
 pub struct Arriving {
+    /// Until it is placed or dropped.
+    part: Option<Part>,
+}
+
+/// What there is of it. Its name goes, then the file, which gives its blocks back, and then it counts no more.
+#[derive(Debug)]
+struct Part {
+    name: Unfinished,
+    file: Arc<dyn DiskFile>,
+    taken: Taken,
+}
+
+/// The name of a file that is no image yet.
+#[derive(Debug)]
+struct Unfinished {
     images: Arc<Images>,
     path: PathBuf,
-    file: Arc<dyn DiskFile>,
-    /// What it takes of the budget: what it has, and what is being written.
-    bytes: u64,
     /// Whether the file has a name of its own by now.
     is_placed: bool,
+}
+
+/// What it takes of the budget: what it has, and what is being written.
+#[derive(Debug)]
+struct Taken {
+    images: Arc<Images>,
+    bytes: u64,
 }
 
 /// Opens an image to look at, and nothing else that may stand there: as other files are read, for
@@ -136,13 +157,18 @@ impl Images {
         let mut name = self.unfinished.as_os_str().to_owned();
         name.push(format!("-{number}"));
         let path = PathBuf::from(name);
-        Ok(Arriving {
-            file: self.disk.create(&path)?,
-            images: self.clone(),
-            path,
-            bytes: 0,
-            is_placed: false,
-        })
+        let file = self.disk.create(&path)?;
+        let images = self.clone();
+        let part = Part {
+            name: Unfinished {
+                images: images.clone(),
+                path,
+                is_placed: false,
+            },
+            file,
+            taken: Taken { images, bytes: 0 },
+        };
+        Ok(Arriving { part: Some(part) })
     }
 
     /// Whether a file is one that arrives now, by its name.
@@ -178,12 +204,40 @@ impl Arriving {
     ///
     /// # Errors
     /// When there is no room; the disk's. There is no image then.
-    pub fn write(&mut self, mut piece: &[u8]) -> Result<(), ImageError> {
-        let (mut at, bytes) = (self.bytes, piece.len() as u64);
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), ImageError> {
+        self.part.as_mut().map_or(Ok(()), |part| part.write(piece))
+    }
+
+    /// Puts it where the image of this version is looked for, whole or not at all. Whether it is
+    /// one, and good, is seen when it is read.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn place(mut self, id: &ImageId) -> Result<(), ImageError> {
+        self.part.take().map_or(Ok(()), |part| part.place(id))
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // Removing a large file takes its time.
+        if let Some(part) = self.part.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            // One that has ended drops it at once.
+            runtime.spawn_blocking(move || drop(part));
+        }
+    }
+}
+
+impl Part {
+    fn write(&mut self, mut piece: &[u8]) -> Result<(), ImageError> {
+        let images = &self.taken.images;
+        let (mut at, bytes) = (self.taken.bytes, piece.len() as u64);
         // It counts before it is there.
-        lock(&self.images.account).reserve(bytes);
-        self.bytes = self.bytes.saturating_add(bytes);
-        if !self.images.make_room_within(bytes)? {
+        lock(&images.account).reserve(bytes);
+        self.taken.bytes = at.saturating_add(bytes);
+        if !images.make_room_within(bytes)? {
             return Err(io::Error::from(io::ErrorKind::StorageFull).into());
         }
         while !piece.is_empty() {
@@ -200,23 +254,18 @@ impl Arriving {
         Ok(())
     }
 
-    /// Puts it where the image of this version is looked for, whole or not at all. Whether it is
-    /// one, and good, is seen when it is read.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn place(mut self, id: &ImageId) -> Result<(), ImageError> {
+    fn place(mut self, id: &ImageId) -> Result<(), ImageError> {
         self.file.sync()?;
-        let images = self.images.clone();
+        let images = self.taken.images.clone();
         let name = images.file_name_of(id);
         {
             let mut gone = images.gone();
             gone.remove(id);
             let path = images.folder.join(&name);
-            images.disk.replace(&self.path, &path)?;
-            self.is_placed = true;
+            images.disk.replace(&self.name.path, &path)?;
+            self.name.is_placed = true;
             let mut account = lock(&images.account);
-            let bytes = std::mem::take(&mut self.bytes);
+            let bytes = std::mem::take(&mut self.taken.bytes);
             account.release(bytes);
             account.note(&name, bytes);
         }
@@ -229,7 +278,7 @@ impl Arriving {
     }
 }
 
-impl Drop for Arriving {
+impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_placed
             && let Err(error) = self.images.disk.remove(&self.path)
@@ -239,6 +288,11 @@ impl Drop for Arriving {
             let error = Line(&error);
             tracing::warn!(%error, "a part of a func-image cannot be removed");
         }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
         lock(&self.images.account).release(self.bytes);
     }
 }

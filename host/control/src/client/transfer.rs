@@ -17,16 +17,19 @@ const PIECE: usize = 256 << 10;
 /// What is read, as a request's body.
 pub(super) struct Upload<R> {
     from: R,
-    left: u64,
+    /// Bytes that are still to be sent; nothing where only its end says how many there are.
+    left: Option<u64>,
+    is_over: bool,
     piece: Vec<u8>,
 }
 
 impl<R> Upload<R> {
-    /// The first `bytes` of what is read.
-    pub(super) fn new(from: R, bytes: u64) -> Self {
+    /// The first `bytes` of what is read; all of it where that is not known.
+    pub(super) fn new(from: R, bytes: Option<u64>) -> Self {
         Self {
             from,
             left: bytes,
+            is_over: bytes == Some(0),
             piece: vec![0; PIECE],
         }
     }
@@ -41,26 +44,32 @@ impl<R: AsyncRead + Unpin> Body for Upload<R> {
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
-        if this.left == 0 {
+        if this.is_over {
             return Poll::Ready(None);
         }
-        let most = usize::try_from(this.left).map_or(PIECE, |left| left.min(PIECE));
+        let left = usize::try_from(this.left.unwrap_or(u64::MAX));
+        let most = left.map_or(PIECE, |left| left.min(PIECE));
         let mut piece = ReadBuf::new(this.piece.get_mut(..most).unwrap_or_default());
         ready!(Pin::new(&mut this.from).poll_read(context, &mut piece))?;
         let read = piece.filled();
         if read.is_empty() {
-            return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+            this.is_over = true;
+            let short = this.left.map(|_| io::ErrorKind::UnexpectedEof);
+            return Poll::Ready(short.map(|short| Err(short.into())));
         }
-        this.left = this.left.saturating_sub(read.len() as u64);
+        if let Some(left) = &mut this.left {
+            *left = left.saturating_sub(read.len() as u64);
+            this.is_over = *left == 0;
+        }
         Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(read)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.is_over
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
     }
 }
 
@@ -94,13 +103,18 @@ mod tests {
     #[tokio::test]
     async fn so_many_bytes_are_sent_and_no_fewer() {
         let content: Vec<u8> = (0..PIECE + 10).map(|at| at as u8).collect();
-        let body = Upload::new(&content[..], content.len() as u64 - 1);
+        let body = Upload::new(&content[..], Some(content.len() as u64 - 1));
         assert_eq!(body.size_hint().exact(), Some(content.len() as u64 - 1));
         let sent = body.collect().await.unwrap().to_bytes();
         assert_eq!(sent, content[..content.len() - 1]);
-        let short = Upload::new(&content[..], content.len() as u64 + 1);
+        let short = Upload::new(&content[..], Some(content.len() as u64 + 1));
         let error = short.collect().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        for content in [&content[..], b""] {
+            let whole = Upload::new(content, None);
+            assert!(!whole.is_end_stream() && whole.size_hint().exact().is_none());
+            assert_eq!(whole.collect().await.unwrap().to_bytes(), content);
+        }
         let mut written = Vec::new();
         write_all(&mut written, &content).await.unwrap();
         flush(&mut written).await.unwrap();

@@ -9,7 +9,10 @@ use bytes::{Buf, BufMut as _, Bytes};
 use faasw_control::{Digest, FunctionName};
 use faasw_pool::{Arriving, Contents, IMAGE_MAX, ImageError, Images, Opening, ParcelError};
 use http_body_util::BodyExt as _;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout_at},
+};
 
 use super::import::{Manifest, unfit};
 use crate::{
@@ -26,6 +29,8 @@ pub(super) struct Arrived {
     pub(super) module: Bytes,
     /// Its image, which is no image of this node yet; why it is not used, where that is known.
     pub(super) image: Result<Arriving, String>,
+    /// For as long as it waits to be deployed: modules that wait are in memory, too.
+    pub(super) turn: Option<OwnedSemaphorePermit>,
 }
 
 /// The part of an export that is the module; the other one is the image.
@@ -51,7 +56,7 @@ impl Core {
         B::Error: Display,
     {
         // Nobody takes turns away.
-        let _turn = self.moves.imports.acquire().await;
+        let turn = self.moves.imports.clone().acquire_owned().await.ok();
         let announced = export.size_hint().exact();
         let mut upload = Upload {
             body: export,
@@ -106,6 +111,7 @@ impl Core {
             manifest,
             module: receiving.module.into(),
             image: receiving.image,
+            turn,
         })
     }
 }

@@ -68,6 +68,7 @@ impl Core {
             manifest,
             module,
             image,
+            turn,
         } = arrived;
         let (name, manifest) = (&name, &manifest);
         self.bring_engine_for(&module).await?;
@@ -111,6 +112,8 @@ impl Core {
             Ok(image) => self.restored(&compiled, manifest, image, log).await?,
             Err(why) => Err(why),
         };
+        // Its file is an image by now, or gone; what is left is a deployment like any other.
+        drop(turn);
         let (seeded, rebuilt) = match restored {
             Ok(seeded) => (seeded, None),
             Err(why) => (self.seed(compiled, log.clone()).await?, Some(why)),

@@ -135,6 +135,43 @@ fn what_does_not_come_to_its_end_leaves_nothing() {
     assert_eq!((to.bytes_left(), to.bytes_of(&ID)), (1 << 30, None));
 }
 
+/// Whose threads serve others meanwhile.
+#[test]
+fn a_runtime_does_not_wait_for_a_file_to_be_removed() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let image = image_of(&there, 8);
+    let to = shared(&here, 1 << 30);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.max_blocking_threads(2).build().unwrap();
+    // All threads that may wait do so.
+    let (go, going) = std::sync::mpsc::channel::<()>();
+    let going = Arc::new(Mutex::new(going));
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let going = going.clone();
+            runtime.spawn_blocking(move || lock(&going).recv().unwrap())
+        })
+        .collect();
+    let arriving = arrives(&to, &image).unwrap();
+    runtime.block_on(async { drop(arriving) });
+    assert_eq!(by_half(&here).len(), 1);
+    assert_eq!(to.bytes_left(), (1 << 30) - image.len() as u64);
+    for waiting in waiting {
+        go.send(()).unwrap();
+        runtime.block_on(waiting).unwrap();
+    }
+    // What was begun comes to its end.
+    drop(runtime);
+    assert_eq!((names(&here), to.bytes_left()), (0, 1 << 30));
+    let ended = tokio::runtime::Runtime::new().unwrap();
+    let handle = ended.handle().clone();
+    drop(ended);
+    let arriving = arrives(&to, &image).unwrap();
+    let _entered = handle.enter();
+    drop(arriving);
+    assert_eq!((names(&here), to.bytes_left()), (0, 1 << 30));
+}
+
 /// What a process that was killed has left.
 #[test]
 fn what_a_start_finds_by_half_goes_and_what_arrives_meanwhile_stays() {
