@@ -20,6 +20,7 @@ use faasw::{
     Timing,
 };
 use http::Request;
+use tokio::time::timeout;
 
 fn get(path: &str) -> Request<String> {
     Request::get(path).body(String::new()).unwrap()
@@ -160,6 +161,36 @@ async fn nobody_waits_for_the_end_of_a_function_that_was_replaced() {
         .unwrap();
     node.remove("f").await.unwrap();
     assert_eq!(*looked.lock().unwrap(), [Some(1), Some(0)]);
+}
+
+/// Versions that wait for their instances hold nobody up, and one that is gone back to hardly waits.
+#[tokio::test]
+async fn others_are_deployed_while_versions_wait_for_their_instances() {
+    let node = common::start(Node::builder()).await;
+    let waiting: Vec<_> = (0..4)
+        .map(|number| {
+            let (node, module) = (node.clone(), format!("lacks {number}"));
+            tokio::spawn(async move {
+                node.deploy("f", module, FunctionOptions::default())
+                    .await
+                    .unwrap()
+            })
+        })
+        .collect();
+    let limit = common::time_limit(5);
+    let other = node.deploy("other", "module", FunctionOptions::default());
+    timeout(limit, other).await.unwrap().unwrap();
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+    for waiting in waiting {
+        waiting.abort();
+    }
+
+    let first = node.deploy("lacks", "lacks", FunctionOptions::default());
+    timeout(limit, first).await.unwrap().unwrap();
+    let next = node.deploy("lacks", "module", FunctionOptions::default());
+    next.await.unwrap();
+    let back = timeout(limit, node.rollback("lacks", None)).await.unwrap();
+    assert_eq!(back.unwrap().version, 1);
 }
 
 #[tokio::test]

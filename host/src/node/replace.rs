@@ -6,18 +6,22 @@ use tokio::time::timeout;
 
 use super::{core::Core, function::Function};
 
-/// How long a version waits at most for its instances before it takes another one's place.
-const PROVIDING: Duration = Duration::from_secs(10);
+/// How long a version that is new waits at most for its instances before it takes another one's
+/// place.
+pub(super) const OF_A_DEPLOYMENT: Duration = Duration::from_secs(10);
+/// The same for one that was there before: whoever goes back to it is in a hurry.
+pub(super) const OF_A_ROLLBACK: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Waits a while until a version that is to take another one's place has the instances that
-    /// are parked ahead of requests: that one has its own until then.
-    pub(super) async fn provide_before(&self, function: &Function) {
+    /// are parked ahead of requests: that one has its own until then. Nobody's turn is to be held
+    /// meanwhile.
+    pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
         let before = self.function(function.name.as_str());
         let before = before.and_then(|before| before.made.get());
         if let Some((_, made)) = before.zip(function.made.get()) {
             // What is not there by then comes later.
-            let _ = timeout(PROVIDING, made.provided()).await;
+            let _ = timeout(most, made.provided()).await;
         }
     }
 

@@ -7,6 +7,7 @@ use faasw_control::FunctionInfo;
 use super::{
     core::{Core, blocking},
     function::{Function, VersionCell},
+    replace::OF_A_ROLLBACK,
 };
 use crate::{
     error::{DeployError, RollbackError},
@@ -22,7 +23,7 @@ impl Core {
         let current = self
             .function(name)
             .ok_or_else(|| RollbackError::Unknown(name.into()))?;
-        let _turn = self.deployments.acquire().await;
+        let turn = self.deployments.acquire().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
@@ -63,7 +64,8 @@ impl Core {
             backlog: current.backlog.clone(),
             made: VersionCell::with(made),
         };
-        self.provide_before(&function).await;
+        drop(turn);
+        self.provide_before(&function, OF_A_ROLLBACK).await;
         // Not dropped with this future: table and registry would disagree.
         let core = Arc::clone(self);
         let commit = tokio::spawn(async move { core.commit_rollback(function).await });

@@ -87,7 +87,8 @@ impl Backend for FakeBackend {
         format!("fake-{}", self.version)
     }
 
-    /// Modules that begin with `bad` are refused; those with `slow` take long.
+    /// Modules that begin with `bad` are refused; those with `slow` take long, and those with `lacks`
+    /// never have their instances.
     fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
         Box::pin(async move {
             let module = work.upload;
@@ -214,6 +215,14 @@ fn trap() -> InvokeError {
 }
 
 impl FunctionVersion for FakeSeed {
+    fn provided(&self) -> Running<'_, ()> {
+        Box::pin(async {
+            if self.module.starts_with("lacks") {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
         Box::pin(async move {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

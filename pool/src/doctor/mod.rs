@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 
 pub use self::finding::{Finding, State};
 use crate::error::StartError;
-use crate::instances::of_instances;
+use crate::instances::{OF_A_SEED, of_instances};
 use crate::options::PoolOptions;
 use crate::shells::Confinement;
 use crate::snapshots::has_small_pages;
@@ -178,12 +178,13 @@ pub fn findings() -> Vec<Finding> {
     findings
 }
 
-/// How many instances there may be by the number of descriptors that a node may have.
+/// How many instances there may be by the number of descriptors that a node may have, where each
+/// is of another function.
 fn descriptors(most: Option<u64>) -> (State, String) {
     let Some(most) = most else {
         return (State::Good, "there is no limit".to_owned());
     };
-    let instances = of_instances(most) / Confinement::Jailed.descriptors();
+    let instances = of_instances(most) / (Confinement::Jailed.descriptors() + OF_A_SEED);
     let detail =
         format!("a node may have {most}: up to {instances} instances are parked ahead of requests");
     match usize::try_from(instances).unwrap_or(usize::MAX) < PoolOptions::default().max_parked {
@@ -223,9 +224,9 @@ mod tests {
     #[test]
     fn descriptors_are_enough_for_as_many_instances_as_are_parked_unasked() {
         let enough = descriptors(Some(4096));
-        assert!(enough.0 == State::Good && enough.1.contains("up to 768 instances"));
+        assert!(enough.0 == State::Good && enough.1.contains("up to 512 instances"));
         let few = descriptors(Some(1024));
-        assert!(few.0 == State::Poor && few.1.contains("up to 192 instances"));
+        assert!(few.0 == State::Poor && few.1.contains("up to 128 instances"));
         assert!(few.1.contains("LimitNOFILE"));
         assert_eq!(descriptors(None).0, State::Good);
     }

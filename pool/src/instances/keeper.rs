@@ -15,6 +15,9 @@ use crate::shells::Groups;
 /// How often parked instances are looked after, while there are any.
 const ROUND: Duration = Duration::from_secs(1);
 
+/// Descriptors of this program that the seed of a function takes: its layer, and its code.
+pub const OF_A_SEED: u64 = 2;
+
 /// How many instances are parked, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct ParkingRules {
@@ -113,13 +116,18 @@ impl Keeper {
     }
 
     /// What keeps instances from being parked that no request has asked for, if anything does. They
-    /// leave room for what requests ask for: parked ones yield when memory is short.
-    pub fn is_full(&self) -> Option<&'static str> {
-        if self.count() >= self.rules.most {
+    /// leave room for what requests ask for: parked ones yield when memory is short. So many as are
+    /// `at_work` come back, and would end others that are made again then; so many functions as
+    /// `provided` have instances parked ahead of requests.
+    pub fn is_full(&self, at_work: usize, provided: usize) -> Option<&'static str> {
+        let there = self.count().saturating_add(at_work);
+        if there >= self.rules.most {
             return Some("--max-parked");
         }
         let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORT);
-        let taken = (self.count() as u64 + 1).saturating_mul(self.rules.descriptors);
+        let of_seeds = (provided as u64).saturating_mul(OF_A_SEED);
+        let taken = (there as u64 + 1).saturating_mul(self.rules.descriptors);
+        let taken = taken.saturating_add(of_seeds);
         let most = getrlimit(Resource::Nofile).current;
         if taken > most.map_or(u64::MAX, of_instances) {
             return Some("the limit of open files (ulimit -n)");
@@ -210,4 +218,45 @@ pub fn of_instances(descriptors: u64) -> u64 {
 
 fn machine_is_short() -> bool {
     Memory::now().is_some_and(|memory| memory.available < memory.total / SHORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeper(descriptors: u64) -> Arc<Keeper> {
+        let rules = ParkingRules {
+            keep_alive: Duration::from_secs(60),
+            least: 1,
+            most: 3,
+            max_reuse: 100,
+            descriptors,
+        };
+        let polling = Polling::new(Duration::ZERO, 2);
+        Keeper::start(rules, polling, Arc::new(Groups::new(1, u64::MAX)))
+    }
+
+    #[tokio::test]
+    async fn those_that_come_back_take_room() {
+        let keeper = keeper(1);
+        let is_full = |at_work| keeper.is_full(at_work, 0) == Some("--max-parked");
+        assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));
+        keeper.came();
+        assert!(!is_full(1) && is_full(2));
+    }
+
+    #[tokio::test]
+    async fn seeds_take_descriptors() {
+        let most = getrlimit(Resource::Nofile).current;
+        let Some(instances) = most.map(of_instances) else {
+            return;
+        };
+        let lacks_files = |keeper: &Keeper, provided| {
+            let why = keeper.is_full(0, provided);
+            why.is_some_and(|why| why.contains("open files"))
+        };
+        // One more takes all but those of one seed.
+        let keeper = keeper(instances - OF_A_SEED);
+        assert!(!lacks_files(&keeper, 1) && lacks_files(&keeper, 2));
+    }
 }

@@ -12,7 +12,7 @@ mod polling;
 mod settle;
 
 pub use self::instance::Instance;
-pub use self::keeper::{Keeper, ParkingRules, of_instances};
+pub use self::keeper::{Keeper, OF_A_SEED, ParkingRules, of_instances};
 pub use self::numbers::InstanceNumbers;
 pub use self::parking::{Coming, Parking, Rest};
 pub use self::polling::{Looking, Polling, SPIN, UnderWay};

@@ -4,7 +4,8 @@
 //!
 //! One task makes what is missing, one instance after the other, each function's first before
 //! any has its second, and behind what requests ask for: its shells are made when nothing else wants to
-//! run, those that are ready are left to requests, and no seed is being made for one. What does not
+//! run, those that are ready are left to requests, and seeds that are being made for some are waited
+//! for a while. What does not
 //! fit the budgets is not made, since it would end others that are made again then; and what
 //! comes to nothing is tried again ever more rarely.
 //!
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use faasw_text::Line;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::trouble::Trouble;
@@ -35,6 +37,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// processors, and how often at most: what they have begun with takes no longer, mostly.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSES: u32 = 10;
+
+/// How long seeds that are made for requests are waited for before each instance, at most: their
+/// functions' initialisations may take longer, and others have to have theirs.
+const SEEDS: Duration = Duration::from_secs(1);
 
 /// The versions that have instances parked ahead of requests.
 #[derive(Debug)]
@@ -66,9 +72,13 @@ enum Step {
     Made,
     /// None is missing, or can be made now.
     Nothing,
-    /// No shell could be made, or requests wait for places.
+    /// No shell could be made, or requests wait for places: no version can have any now.
     Later,
 }
+
+/// What the keeper has said of its room: nothing while it was not asked. It is asked once for all
+/// versions, since it reads what memory the machine has, and again once there are more or fewer.
+type Said = Option<Option<&'static str>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -80,6 +90,21 @@ impl Provided {
         // Who waits hears that by their end.
         lock(&self.waiting).clear();
         Step::Nothing
+    }
+
+    /// Whether somebody still waits.
+    fn is_waited_for(&self) -> bool {
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|waiting| !waiting.is_closed());
+        !waiting.is_empty()
+    }
+
+    /// The version and its seed, if that is in memory and has fewer instances than it is to have.
+    fn lacking(&self) -> Option<(FunctionVersion, Arc<Frozen>)> {
+        let version = self.version.upgrade()?;
+        let frozen = version.frozen()?;
+        let lacks = version.lacks_instances(&frozen);
+        lacks.then_some((version, frozen))
     }
 }
 
@@ -103,7 +128,7 @@ impl Provisioning {
         let place = match self.is_waited_for.swap(false, Ordering::Relaxed) {
             true => {
                 let mut all = queue.iter();
-                let place = all.position(|provided| !lock(&provided.waiting).is_empty());
+                let place = all.position(|provided| provided.is_waited_for());
                 // There may be more of them.
                 self.is_waited_for
                     .fetch_or(place.is_some(), Ordering::Relaxed);
@@ -145,6 +170,13 @@ impl Provisioning {
         self.is_waited_for.store(true, Ordering::Relaxed);
         self.look.notify_one();
         Some(settled)
+    }
+
+    /// No version can have more now.
+    fn settle_all(&self) {
+        for provided in lock(&self.queue).iter().flatten() {
+            provided.settle();
+        }
     }
 
     /// Nothing is parked any more.
@@ -206,64 +238,89 @@ impl Pool {
         let provisioning = &self.inner.provisioning;
         // Versions to look at until nothing was to be done for any of them in a row.
         let mut left = provisioning.count();
+        let mut said = None;
         while left > 0 && !self.inner.keeper.has_stopped() {
             let Some(provided) = provisioning.next() else {
                 break;
             };
-            match self.provide_one(&provided).await {
+            match self.provide_one(&provided, &mut said).await {
                 Step::Made => left = provisioning.count(),
                 Step::Nothing => left -= 1,
-                Step::Later => break,
+                Step::Later => {
+                    provisioning.settle_all();
+                    break;
+                }
             }
+            // There may be thousands that have all that they are to have.
+            consume_budget().await;
         }
         provisioning.count() > 0
     }
 
-    /// Makes one instance of a version, if it lacks any and can have it.
-    async fn provide_one(&self, provided: &Provided) -> Step {
-        let (now, keeper) = (Instant::now(), &self.inner.keeper);
+    /// What keeps instances from being made, as far as that is nothing of their function's.
+    fn full(&self, said: &mut Said) -> Option<&'static str> {
+        *said.get_or_insert_with(|| {
+            let (at_work, keeper) = (self.inner.admission().taken(), &self.inner.keeper);
+            keeper.is_full(at_work, self.inner.provisioning.count())
+        })
+    }
+
+    /// Whether a version lacks an instance that it can have.
+    fn is_to_be_made(&self, provided: &Provided, said: &mut Said) -> bool {
         let Some(version) = provided.version.upgrade() else {
-            return provided.settle();
+            return false;
         };
         let parking = version.parking();
         if parking.sweep() > 0 {
+            *said = None;
             self.note(&version, provided, "they ended by themselves");
         }
-        let Some(frozen) = version.frozen() else {
-            return provided.settle();
+        let Some((_, frozen)) = provided.lacking() else {
+            return false;
         };
-        let holds = lock(&provided.trouble).holds(now);
-        if holds || !version.lacks_instances(&frozen) {
-            return provided.settle();
+        if lock(&provided.trouble).holds(Instant::now()) {
+            return false;
         }
-        let full = || keeper.is_full().or_else(|| version.is_full(&frozen));
-        let generation = frozen.working_set().current().generation;
-        if let Some(budget) = full() {
-            // One that will not come back from a request makes room for one that will.
-            let budget = match parking.end_outdated(generation) {
-                true => full(),
-                false => Some(budget),
-            };
-            if let Some(budget) = budget {
-                self.say_full(&version, budget);
-                return provided.settle();
+        let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(&frozen));
+        let Some(mut budget) = full(said) else {
+            return true;
+        };
+        // One that will not come back from a request makes room for one that will.
+        if parking.end_outdated(frozen.working_set().current().generation) {
+            *said = None;
+            match full(said) {
+                Some(still) => budget = still,
+                None => return true,
             }
         }
-        if lock(&self.inner.provisioning.trouble).holds(now) {
-            provided.settle();
+        self.say_full(&version, budget);
+        false
+    }
+
+    /// Makes one instance of a version, if it lacks any and can have it.
+    async fn provide_one(&self, provided: &Provided, said: &mut Said) -> Step {
+        let keeper = &self.inner.keeper;
+        if !self.is_to_be_made(provided, said) {
+            return provided.settle();
+        }
+        if lock(&self.inner.provisioning.trouble).holds(Instant::now()) {
             return Step::Later;
         }
+        // Nobody's version or seed is kept for that.
+        self.inner.tree.behind_requests(SEEDS).await;
         if !self.lets_requests_go_first().await {
             return Step::Later;
         }
+        let Some((version, frozen)) = provided.lacking() else {
+            return provided.settle();
+        };
+        let (parking, now) = (version.parking(), Instant::now());
         let had_trouble = lock(&provided.trouble).is_there(now);
-        match version
-            .behind_requests(self.park_one(&version, &frozen))
-            .await
-        {
+        match self.park_one(&version, &frozen).await {
             Ok(true) => {
+                *said = None;
                 if parking.has_surplus() {
-                    parking.end_outdated(generation);
+                    parking.end_outdated(frozen.working_set().current().generation);
                 }
                 version.holding().fit();
                 match had_trouble {
@@ -280,7 +337,6 @@ impl Pool {
                 if is_first {
                     tracing::warn!(error = %Line(&error), "no shell could be made for an instance ahead of requests; it is tried again later, ever more rarely");
                 }
-                provided.settle();
                 Step::Later
             }
             Err(Failed::Fork(error)) => {
@@ -296,12 +352,16 @@ impl Pool {
         version: &FunctionVersion,
         frozen: &Arc<Frozen>,
     ) -> Result<bool, Failed> {
-        let Some(coming) = version.parking().announce(0) else {
+        if self.inner.keeper.has_stopped() || self.inner.options.max_reuse == 0 {
             return Ok(false);
-        };
+        }
         let origin = Origin::own(frozen.clone());
         let made = self.inner.stock.make_for(origin.parent()).await;
         let ready = made.map_err(Failed::Shell)?;
+        // Requests wait for it from now on: not for its shell, which comes when nothing else runs.
+        let Some(coming) = version.parking().announce(0) else {
+            return Ok(false);
+        };
         let forked = Self::fork_ahead(version, ready, origin).await;
         let instance = forked.map_err(Failed::Fork)?;
         // At once private, before it runs.

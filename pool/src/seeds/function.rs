@@ -202,17 +202,13 @@ impl Function {
     /// What keeps one more instance of it from being parked that no request has asked for, if
     /// anything of its own does, or of the seeds.
     pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<&'static str> {
-        if !self.can_afford_one(frozen) {
+        // Those at work come back: what is made now is not to end then, nor to end others.
+        let more = 1 + self.busy() as u64;
+        if self.holding.room() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
             return Some("--function-memory");
         }
         // Its seed could not be evicted any more.
         self.seeds.is_over_budget().then_some("--seed-memory")
-    }
-
-    /// Does what nobody waits for when no seed is made for requests, and few such things at a time.
-    pub(crate) async fn behind_requests<T>(&self, work: impl Future<Output = T>) -> T {
-        let _turn = self.seeds.makings().ahead_of_requests().await;
-        work.await
     }
 
     /// Whether the function may hold one more new instance.

@@ -112,6 +112,11 @@ impl Tree {
         self.seeds.make(self.linked.key, For::Now);
     }
 
+    /// Waits until no seed is made for requests, but no longer than so.
+    pub async fn behind_requests(&self, most: Duration) {
+        self.seeds.makings().behind_requests(most).await;
+    }
+
     /// Waits until the images are written of all seeds that were made so far.
     pub async fn images_are_written(&self) {
         self.seeds.images_are_written().await;

@@ -1,7 +1,10 @@
 //! Whose turn it is to make a seed: what requests wait for comes first, and what nobody
 //! asked for is made few at a time, and not begun while one is made for requests.
 
+use std::time::Duration;
+
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::timeout;
 
 /// Seeds that are made for requests at once. Each takes a microVM and, by its
 /// function's initialisation, a processor; those that take none for long are not held
@@ -67,6 +70,14 @@ impl Makings {
             _permit: permit,
         }
     }
+
+    /// Waits until no seed is made for requests, but no longer than so: some take long. It is no
+    /// turn: whoever waits does one thing at a time, and keeps no seed from being made.
+    pub async fn behind_requests(&self, most: Duration) {
+        let mut urgent = self.urgent.subscribe();
+        // The sender is there as long as this is.
+        let _ = timeout(most, urgent.wait_for(|count| *count == 0)).await;
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +107,20 @@ mod tests {
         assert!(now(next.as_mut()).is_none());
         drop(asked);
         assert!(now(next.as_mut()).is_some());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_seed_waits_for_those_that_requests_ask_for_and_not_for_ever() {
+        let (makings, long) = (Makings::new(2), Duration::from_secs(600));
+        let ahead = now(pin!(makings.ahead_of_requests())).unwrap();
+        assert!(now(pin!(makings.behind_requests(long))).is_some());
+        drop(ahead);
+        let asked = now(pin!(makings.for_a_request())).unwrap();
+        let mut waiting = pin!(makings.behind_requests(long));
+        assert!(now(waiting.as_mut()).is_none());
+        makings.behind_requests(Duration::from_millis(1)).await;
+        drop(asked);
+        assert!(now(waiting.as_mut()).is_some());
     }
 
     #[tokio::test]

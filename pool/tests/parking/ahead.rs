@@ -1,6 +1,9 @@
 //! Instances that are parked before anybody asks for them.
 
+use std::time::{Duration, Instant};
+
 use faasw_pool::{FreezePolicy, FunctionVersion, InvokeError, PoolOptions, SeedInfo, Served};
+use tokio::time::timeout;
 
 use crate::support::processes::{kill, shells};
 use crate::support::{Bench, bytes_of, call, slowness};
@@ -215,6 +218,67 @@ pub async fn what_is_beyond_goes_first(bench: &Bench) {
         .await;
     assert_eq!(parked_of(bench, "test"), LEAST);
     drop(seed);
+}
+
+/// Functions more than fit do not take each other's instances again and again, whatever requests do.
+pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
+    let mut all = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        let mut spec = crate::support::spec(FreezePolicy::Auto);
+        spec.name = name.to_owned();
+        let version = bench.seed_of(PROBE, &spec).await.unwrap();
+        bench.pool.provided(&version).await;
+        all.push(version);
+    }
+    let made = || {
+        let seeds = bench.pool.tree().into_iter();
+        let of = seeds.filter(|seed| seed.level == 2);
+        of.map(|seed| seed.forks).sum::<u64>()
+    };
+    assert_eq!((bench.pool.stats().parked, made()), (3, 3));
+    let until = Instant::now() + Duration::from_secs(3) * slowness();
+    while Instant::now() < until {
+        bench.text(&all[0], "/sleep/20").await;
+    }
+    let made = made();
+    // Some end and are made again while it is found out what requests use.
+    assert!(made <= 12, "{made} were made");
+}
+
+/// Where requests wait for places, nobody waits for instances ahead of them.
+pub async fn who_waits_for_instances_is_let_go_where_requests_wait(bench: &Bench) {
+    let seed = probe(bench).await;
+    let asking: Vec<_> = (0..4)
+        .map(|_| {
+            let (pool, seed) = (bench.pool.clone(), seed.clone());
+            tokio::spawn(async move {
+                loop {
+                    // Some are refused.
+                    if let Ok(reply) = pool.invoke(&seed, call("/sleep/20")).await {
+                        let _ = bytes_of(reply.body).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    bench
+        .settles("requests wait", |stats| stats.waiting > 0)
+        .await;
+    let mut other = crate::support::spec(FreezePolicy::Auto);
+    other.name = "other".to_owned();
+    let other = bench.seed_of(PROBE, &other).await.unwrap();
+    let limit = Duration::from_secs(5) * slowness();
+    let provided = timeout(limit, bench.pool.provided(&other)).await;
+    for task in asking {
+        task.abort();
+    }
+    assert!(provided.is_ok(), "{:?}", bench.pool.stats());
+    bench.pool.provided(&other).await;
+    bench
+        .settles("they are made afterwards", |_| {
+            parked_of(bench, "other") == LEAST
+        })
+        .await;
 }
 
 fn parked_of(bench: &Bench, name: &str) -> usize {

@@ -32,8 +32,9 @@ use ahead::{
     a_function_that_fails_has_none_made_for_nothing, a_function_that_goes_leaves_no_process,
     a_function_that_is_called_is_provided_for, one_that_ends_is_made_again,
     the_first_requests_find_their_instances, those_at_work_count,
-    those_that_would_not_come_back_are_replaced, what_does_not_fit_is_not_made,
-    what_is_beyond_goes_first,
+    those_that_do_not_fit_are_not_made_in_turn, those_that_would_not_come_back_are_replaced,
+    what_does_not_fit_is_not_made, what_is_beyond_goes_first,
+    who_waits_for_instances_is_let_go_where_requests_wait,
 };
 use clocks::{
     clocks_and_timers_are_right_after_an_hour_at_rest, clocks_are_right_after_resting,
@@ -174,6 +175,15 @@ fn main() {
                 what_does_not_fit_is_not_made in ahead::three(),
                 what_is_beyond_goes_first in PoolOptions {
                     max_parked: 8,
+                    ..ahead::three()
+                },
+                those_that_do_not_fit_are_not_made_in_turn in PoolOptions {
+                    min_parked: 1,
+                    max_parked: 3,
+                    ..only_instances()
+                },
+                who_waits_for_instances_is_let_go_where_requests_wait in PoolOptions {
+                    max_instances: 1,
                     ..ahead::three()
                 },
             ]);

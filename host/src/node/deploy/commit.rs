@@ -18,6 +18,7 @@ use crate::{
         core::{Core, blocking},
         function::Function,
         info::notice,
+        replace::OF_A_DEPLOYMENT,
     },
     registry::{NewArtifact, RegistryError},
 };
@@ -32,7 +33,7 @@ impl Core {
             seed_time,
         } = seeded;
         let compile_time = ready.compile_time;
-        self.provide_before(&function).await;
+        self.provide_before(&function, OF_A_DEPLOYMENT).await;
         // Not dropped with this future: the registry's thread would go on, and
         // the table would be behind it.
         let commit = {

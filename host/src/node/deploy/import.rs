@@ -74,7 +74,7 @@ impl Core {
         self.bring_engine_for(&module).await?;
         let options = manifest.record.options.clone();
         let mut detected = self.detect(name, module, options)?;
-        let _turn = self.deployments.acquire().await;
+        let turn = self.deployments.acquire().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
@@ -121,6 +121,8 @@ impl Core {
         if let Some(why) = &rebuilt {
             tracing::info!(function = %name, why = %Line(why), "an image was not used");
         }
+        // Others may compile while it waits for its instances.
+        drop(turn);
         Ok(Imported {
             deployed: self.commit(seeded).await?,
             rebuilt,

@@ -98,7 +98,7 @@ impl Core {
     ) -> Result<Deployed, DeployError> {
         self.bring_engine_for(&module).await?;
         let detected = self.detect(name, module, options)?;
-        let _turn = self.deployments.acquire().await;
+        let turn = self.deployments.acquire().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
@@ -106,6 +106,8 @@ impl Core {
         let compiled = self.compile(prepared).await?;
         let compiled = self.initialise(compiled, &log).await?;
         let seeded = self.seed(compiled, log).await?;
+        // Others may compile while it waits for its instances.
+        drop(turn);
         self.commit(seeded).await
     }
 }
