@@ -68,7 +68,7 @@ impl Core {
             manifest,
             module,
             image,
-            turn,
+            turn: arrival,
         } = arrived;
         let (name, manifest) = (&name, &manifest);
         self.bring_engine_for(&module).await?;
@@ -113,7 +113,7 @@ impl Core {
             Err(why) => Err(why),
         };
         // Its file is an image by now, or gone; what is left is a deployment like any other.
-        drop(turn);
+        drop(arrival);
         let (seeded, rebuilt) = match restored {
             Ok(seeded) => (seeded, None),
             Err(why) => (self.seed(compiled, log.clone()).await?, Some(why)),
