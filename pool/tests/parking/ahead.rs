@@ -1,9 +1,9 @@
 //! Instances that are parked before anybody asks for them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use faasw_pool::{FreezePolicy, FunctionVersion, InvokeError, PoolOptions, SeedInfo, Served};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::support::processes::{kill, shells};
 use crate::support::{Bench, bytes_of, call, slowness};
@@ -236,10 +236,20 @@ pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
         of.map(|seed| seed.forks).sum::<u64>()
     };
     assert_eq!((bench.pool.stats().parked, made()), (3, 3));
-    let until = Instant::now() + Duration::from_secs(3) * slowness();
-    while Instant::now() < until {
-        bench.text(&all[0], "/sleep/20").await;
+    // It is looked again and again, as it would be in a long time.
+    let looking = tokio::spawn({
+        let (pool, last) = (bench.pool.clone(), all[3].clone());
+        async move {
+            loop {
+                pool.provided(&last).await;
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+    for _ in 0..300 {
+        bench.text(&all[0], "/sleep/10").await;
     }
+    looking.abort();
     let made = made();
     // Some end and are made again while it is found out what requests use.
     assert!(made <= 12, "{made} were made");
