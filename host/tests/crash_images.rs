@@ -31,17 +31,7 @@ use faasw::{FunctionName, FunctionOptions, admin::Client};
 use fastrand::Rng;
 
 fn start(data_dir: &Path) -> Running {
-    let data_dir = data_dir.to_str().unwrap();
-    Running::start(&[
-        "serve",
-        "--data-dir",
-        data_dir,
-        "--listen",
-        "127.0.0.1:0",
-        "--shells-ready",
-        "2",
-        "--json",
-    ])
+    Running::serving(data_dir, &["--shells-ready", "2"])
 }
 
 /// What is there of images: whole ones, as far as their names say, and others.

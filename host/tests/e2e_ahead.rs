@@ -27,18 +27,8 @@ struct Node {
 
 impl Node {
     fn start(data_dir: &Path, options: &[&str]) -> Self {
-        let words = [
-            "serve",
-            "--data-dir",
-            data_dir.to_str().unwrap(),
-            "--listen",
-            "127.0.0.1:0",
-            "--json",
-            "--timing",
-            "--shells-ready",
-            "0",
-        ];
-        let mut running = Running::start(&[&words, options].concat());
+        let usual = ["--timing", "--shells-ready", "0"];
+        let mut running = Running::serving(data_dir, &[&usual, options].concat());
         let address = running.address();
         Self { running, address }
     }

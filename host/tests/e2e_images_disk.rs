@@ -72,17 +72,7 @@ impl Host {
     }
 
     fn start(&self) -> (Running, SocketAddr) {
-        let data_dir = self.folder.path().to_str().unwrap();
-        let mut node = Running::start(&[
-            "serve",
-            "--data-dir",
-            data_dir,
-            "--listen",
-            "127.0.0.1:0",
-            "--shells-ready",
-            "2",
-            "--json",
-        ]);
+        let mut node = Running::serving(self.folder.path(), &["--shells-ready", "2"]);
         let address = node.address();
         (node, address)
     }

@@ -36,16 +36,7 @@ impl Node {
     }
 
     fn with(data_dir: &Path, options: &[&str]) -> Self {
-        let words = [
-            "serve",
-            "--data-dir",
-            data_dir.to_str().unwrap(),
-            "--listen",
-            "127.0.0.1:0",
-            "--json",
-        ];
-        let words = [&words, options].concat();
-        let mut running = Running::start(&words);
+        let mut running = Running::serving(data_dir, options);
         let address = running.address();
         Self { running, address }
     }

@@ -1,32 +1,26 @@
 //! A client of a running node's admin API.
 
+mod error;
+mod exchange;
 mod transfer;
 
-use std::{
-    error::Error as _,
-    io,
-    path::{Path, PathBuf},
-    pin::pin,
-};
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use faasw_words::{ImageInfo, SeedInfo};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body::Body;
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use thiserror::Error;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::UnixStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::transfer::Upload;
+pub use self::error::ClientError;
+use self::{
+    exchange::{LINE_BYTES, PREFIX, accepted, request},
+    transfer::Upload,
+};
 use crate::{
     Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
-    Imported, LogPage, NodeInfo, ProblemBody, Summary,
+    Imported, LogPage, NodeInfo, Summary,
     query::{self, Invocation},
 };
 
@@ -34,72 +28,6 @@ use crate::{
 #[must_use]
 pub fn admin_socket(data_dir: &Path) -> PathBuf {
     data_dir.join("faasw.sock")
-}
-
-/// Why a node did not do what it was asked.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// No node answers.
-    #[error("no node is running on the data directory {0:?}")]
-    NotRunning(PathBuf),
-    /// The node may not be asked.
-    #[error("the admin socket {path:?} cannot be used: {error}")]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// The system's answer.
-        error: io::Error,
-    },
-    /// The connection broke.
-    #[error("the node stopped answering: {0}")]
-    Connection(#[source] hyper::Error),
-    /// What the node is to have cannot be read here, or what it sends cannot be written.
-    #[error("a file cannot be read or written: {0}")]
-    File(#[from] io::Error),
-    /// The node refused, or failed.
-    #[error("{detail}")]
-    Refused {
-        /// Status of the answer.
-        status: StatusCode,
-        /// What the node says, complete.
-        detail: String,
-    },
-    /// The node's answer makes no sense.
-    #[error("the node's answer cannot be read: {0}; is it another version of faasw?")]
-    Answer(#[from] serde_json::Error),
-    /// What a deployment asks for takes so many bytes, as a request's line spells it.
-    #[error(
-        "name and options take {0} bytes as the request spells them, three for most that are no ASCII letter or \
-         digit, and at most {LINE_BYTES} are sent: environment, configuration and warm-up requests are too \
-         large together"
-    )]
-    TooLong(usize),
-    /// The request cannot be written.
-    #[error("the request is not valid: {0}")]
-    Request(#[from] http::Error),
-}
-
-/// Most bytes of a request's path and query that can be written.
-const LINE_BYTES: usize = u16::MAX as usize - 1;
-
-impl From<hyper::Error> for ClientError {
-    fn from(error: hyper::Error) -> Self {
-        // A request's body that could not be read here is no fault of the node's.
-        let body = error.is_user().then(|| error.source()).flatten();
-        match body.and_then(|error| error.downcast_ref::<io::Error>()) {
-            Some(body) => Self::File(again(body)),
-            None => Self::Connection(error),
-        }
-    }
-}
-
-/// The same error, which is somebody else's.
-fn again(error: &io::Error) -> io::Error {
-    let said = || io::Error::new(error.kind(), error.to_string());
-    error
-        .raw_os_error()
-        .map_or_else(said, io::Error::from_raw_os_error)
 }
 
 /// Asks the node of a data directory. Each call is a connection of its own.
@@ -404,223 +332,7 @@ impl Client {
         let body = accepted(response)?;
         Ok(serde_json::from_slice(&body)?)
     }
-
-    async fn send<B>(&self, request: Request<B>) -> Result<Response<Bytes>, ClientError>
-    where
-        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
-    {
-        self.exchange(request, async |response| {
-            let (mut parts, body) = response.into_parts();
-            let body = body.collect().await?;
-            parts
-                .headers
-                .extend(body.trailers().cloned().unwrap_or_default());
-            Ok(Response::from_parts(parts, body.to_bytes()))
-        })
-        .await
-    }
-
-    /// Sends a request, and has its response read.
-    async fn exchange<B, T>(
-        &self,
-        request: Request<B>,
-        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ClientError>,
-    ) -> Result<T, ClientError>
-    where
-        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
-    {
-        let path = admin_socket(&self.data_dir);
-        let stream = UnixStream::connect(&path)
-            .await
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    ClientError::NotRunning(self.data_dir.clone())
-                }
-                _ => ClientError::Socket { path, error },
-            })?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let mut answer = pin!(async { read(sender.send_request(request).await?).await });
-        // The connection is driven here rather than by a task, so that nothing
-        // of a call outlives it. It pends for ever if it ends well before the answer.
-        let broken = async {
-            match connection.await {
-                Err(error) => error,
-                Ok(()) => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            // An answer that is there counts, whatever became of the connection.
-            biased;
-            answer = &mut answer => answer,
-            // It may have come with the end, before all was sent. It waits for nothing more.
-            error = broken => match answer.await {
-                Err(ClientError::Connection(_)) => Err(error.into()),
-                answer => answer,
-            },
-        }
-    }
-}
-
-/// What all paths begin with.
-const PREFIX: &str = "/v1/";
-
-fn request<B>(method: Method, path: &str, body: B) -> Result<Request<B>, ClientError> {
-    Ok(Request::builder()
-        .method(method)
-        .uri(format!("{PREFIX}{path}"))
-        .header(header::HOST, "localhost")
-        .body(body)?)
-}
-
-/// The body of a good answer; a problem's detail as an error.
-fn accepted(response: Response<Bytes>) -> Result<Bytes, ClientError> {
-    let status = response.status();
-    let body = response.into_body();
-    if status.is_success() {
-        return Ok(body);
-    }
-    let problem: ProblemBody<'_> = serde_json::from_slice(&body)?;
-    Err(ClientError::Refused {
-        status,
-        detail: problem.detail.into_owned(),
-    })
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io::{Read as _, Write as _},
-        os::unix::net::{UnixListener, UnixStream},
-        task::{Context, Poll},
-    };
-
-    use tokio::io::ReadBuf;
-
-    use super::*;
-
-    fn name() -> FunctionName {
-        FunctionName::new("f").unwrap()
-    }
-
-    #[tokio::test]
-    async fn options_that_no_request_can_spell_are_told() {
-        let spelled = |bytes| request(Method::PUT, &"a".repeat(bytes), Empty::<Bytes>::new());
-        assert!(spelled(LINE_BYTES - PREFIX.len()).is_ok());
-        assert!(spelled(LINE_BYTES - PREFIX.len() + 1).is_err());
-        let folder = std::env::temp_dir().join("no node of faasw is here");
-        let client = Client::new(&folder);
-        let fits = FunctionOptions::default().env("A", "b".repeat(65_000));
-        let asked = client.deploy(&name(), Bytes::new(), &fits).await;
-        assert!(
-            matches!(asked, Err(ClientError::NotRunning(_))),
-            "{asked:?}"
-        );
-        // Short keys, and letters that are not ASCII, are within what a configuration may have.
-        let short = (0..5000).fold(FunctionOptions::default(), |options, number| {
-            let letters = [number / 676, number / 26, number].map(|at| b'a' + (at % 26) as u8);
-            options.config(String::from_utf8_lossy(&letters), "")
-        });
-        let foreign = FunctionOptions::default().config("a", "\u{fc}".repeat(8000));
-        let foreign = foreign.env("B", "\u{fc}".repeat(4000));
-        for options in [short, foreign] {
-            assert_eq!(options.check(), Ok(()));
-            let asked = client.deploy(&name(), Bytes::new(), &options).await;
-            let told = asked.unwrap_err().to_string();
-            for part in ["environment", "configuration", "warm-up", "65534"] {
-                assert!(told.contains(part), "{told}");
-            }
-        }
-    }
-
-    /// A node that does this with whoever comes, so many times.
-    fn node(
-        what: &str,
-        times: usize,
-        does: fn(UnixStream),
-    ) -> (Client, std::thread::JoinHandle<()>) {
-        let folder = format!("faasw-client-{what}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        let socket = UnixListener::bind(admin_socket(&folder)).unwrap();
-        let client = Client::new(&folder);
-        let node = std::thread::spawn(move || {
-            for _ in 0..times {
-                does(socket.accept().unwrap().0);
-            }
-            std::fs::remove_dir_all(&folder).unwrap();
-        });
-        (client, node)
-    }
-
-    /// As whoever writes a pipe may pause.
-    struct Pausing;
-
-    impl AsyncRead for Pausing {
-        fn poll_read(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut Context<'_>,
-            _: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            Poll::Pending
-        }
-    }
-
-    #[tokio::test]
-    async fn a_node_that_waits_no_longer_is_heard() {
-        let (client, node) = node("late", 2, |mut client| {
-            let _ = client.read(&mut [0; 10_000]);
-            let said = r#"{"type":"t","title":"t","status":408,"detail":"too late"}"#;
-            let head = "HTTP/1.1 408 Request Timeout\r\ncontent-length";
-            let answer = format!("{head}: {}\r\n\r\n{said}", said.len());
-            client.write_all(answer.as_bytes()).unwrap();
-        });
-        for bytes in [None, Some(100)] {
-            let refused = client.import(Pausing, bytes, None).await.unwrap_err();
-            assert_eq!(refused.to_string(), "too late");
-        }
-        node.join().unwrap();
-    }
-
-    /// Has some, and then cannot be read.
-    struct Unreadable(bool);
-
-    impl AsyncRead for Unreadable {
-        fn poll_read(
-            mut self: std::pin::Pin<&mut Self>,
-            _: &mut Context<'_>,
-            into: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            if std::mem::replace(&mut self.0, true) {
-                return Poll::Ready(Err(io::Error::from_raw_os_error(5)));
-            }
-            into.put_slice(b"some");
-            Poll::Ready(Ok(()))
-        }
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_read_is_no_fault_of_the_nodes() {
-        let (client, node) = node("unread", 3, |mut client| {
-            let _ = client.read_to_end(&mut Vec::new());
-        });
-        for bytes in [Some(100), None] {
-            let error = client.import(Unreadable(false), bytes, None).await;
-            let error = error.unwrap_err();
-            let is_so = |error: &io::Error| error.raw_os_error() == Some(5);
-            assert!(
-                matches!(&error, ClientError::File(error) if is_so(error)),
-                "{error}"
-            );
-        }
-        let short = client
-            .import(&b"short"[..], Some(6), None)
-            .await
-            .unwrap_err();
-        let is_so = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
-        assert!(
-            matches!(&short, ClientError::File(error) if is_so(error)),
-            "{short}"
-        );
-        node.join().unwrap();
-    }
-}
+mod tests;

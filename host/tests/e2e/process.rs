@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
+    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -43,6 +44,13 @@ pub struct Running {
 impl Running {
     pub fn start(words: &[&str]) -> Self {
         Self::start_command(faasw(words))
+    }
+
+    /// A node on a data directory, at a free port that it tells.
+    pub fn serving(data_dir: &Path, options: &[&str]) -> Self {
+        let data_dir = data_dir.to_str().unwrap();
+        let words = ["serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0"];
+        Self::start(&[&words[..], &["--json"], options].concat())
     }
 
     /// The same by a command that becomes the program.

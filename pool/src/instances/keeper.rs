@@ -216,6 +216,29 @@ pub fn of_instances(descriptors: u64) -> u64 {
     descriptors - descriptors / 4
 }
 
+#[cfg(test)]
+impl ParkingRules {
+    /// Few instances, for as long as a test may take.
+    pub(super) fn of_tests() -> Self {
+        Self {
+            keep_alive: Duration::from_secs(60),
+            least: 0,
+            most: 8,
+            max_reuse: 100,
+            descriptors: 8,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Keeper {
+    /// One without groups, on two processors, whose instances look for a request for so long as `poll`.
+    pub(super) fn of_tests(rules: ParkingRules, poll: Duration) -> Arc<Self> {
+        let groups = Arc::new(Groups::new(1, u64::MAX));
+        Self::start(rules, Polling::new(poll, 2), groups)
+    }
+}
+
 fn machine_is_short() -> bool {
     Memory::now().is_some_and(|memory| memory.available < memory.total / SHORT)
 }
@@ -226,14 +249,12 @@ mod tests {
 
     fn keeper(descriptors: u64) -> Arc<Keeper> {
         let rules = ParkingRules {
-            keep_alive: Duration::from_secs(60),
             least: 1,
             most: 3,
-            max_reuse: 100,
             descriptors,
+            ..ParkingRules::of_tests()
         };
-        let polling = Polling::new(Duration::ZERO, 2);
-        Keeper::start(rules, polling, Arc::new(Groups::new(1, u64::MAX)))
+        Keeper::of_tests(rules, Duration::ZERO)
     }
 
     #[tokio::test]

@@ -4,18 +4,9 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 use crate::instances::ParkingRules;
-use crate::shells::Groups;
 
 fn parking() -> Arc<Parking> {
-    let rules = ParkingRules {
-        keep_alive: Duration::from_secs(60),
-        least: 0,
-        most: 8,
-        max_reuse: 100,
-        descriptors: 8,
-    };
-    let polling = Polling::new(Duration::ZERO, 2);
-    Keeper::start(rules, polling, Arc::new(Groups::new(1, u64::MAX))).parking()
+    Keeper::of_tests(ParkingRules::of_tests(), Duration::ZERO).parking()
 }
 
 /// One whose guest looks for a request, or will.

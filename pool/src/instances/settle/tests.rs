@@ -12,10 +12,9 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromZeros;
 
 use super::*;
-use crate::instances::polling::Polling;
 use crate::instances::{Keeper, Parking, ParkingRules};
 use crate::mailbox::Mailbox;
-use crate::shells::{Groups, Ready, Shell, StandIn};
+use crate::shells::{Ready, Shell, StandIn};
 use crate::snapshots::Frozen;
 
 const POLL: Duration = Duration::from_millis(10);
@@ -50,15 +49,7 @@ impl Field {
         mailbox.map().unwrap();
         let control = Control::map(&mailbox).unwrap();
         let (shell, stand_in) = Shell::standing_in();
-        let rules = ParkingRules {
-            keep_alive: Duration::from_secs(60),
-            least: 0,
-            most: 8,
-            max_reuse: 100,
-            descriptors: 8,
-        };
-        let polling = Polling::new(POLL, 2);
-        let keeper = Keeper::start(rules, polling, Arc::new(Groups::new(1, u64::MAX)));
+        let keeper = Keeper::of_tests(ParkingRules::of_tests(), POLL);
         Self {
             instance: Instance::new(Ready { shell, mailbox }, Arc::new(frozen), true, None),
             shell: stand_in,

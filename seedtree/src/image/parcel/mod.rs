@@ -64,6 +64,19 @@ const PREFIX: usize = 112;
 const _: () = assert!(size_of::<Prefix>() == PREFIX);
 
 impl Prefix {
+    /// One of a parcel that has such a note and parts of so many bytes; neither is sealed yet.
+    fn new(note: &[u8], parts: [u64; PARTS]) -> Result<Self, ParcelError> {
+        Ok(Self {
+            magic: MAGIC,
+            format: FORMAT,
+            note_bytes: u32::try_from(note.len()).map_err(|_| ParcelError::TooLarge)?,
+            key: Wrapped::NONE,
+            note_tag: [0; _],
+            unused: 0,
+            parts,
+        })
+    }
+
     /// What the parcel's key is bound to.
     fn bound_to_key(&self) -> &[u8] {
         self.as_bytes().get(..16).unwrap_or_default()

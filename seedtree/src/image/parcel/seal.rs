@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use zerocopy::IntoBytes;
 
 use super::super::HEADER_PART;
-use super::super::crypt::{DataKey, ImageKey, TAG, Wrapped};
-use super::{FORMAT, MAGIC, NOTE_MAX, PARTS, PIECE, ParcelError, Prefix, of_sealing};
+use super::super::crypt::{DataKey, ImageKey, TAG};
+use super::{NOTE_MAX, PARTS, PIECE, ParcelError, Prefix, of_sealing};
 
 /// A part of a parcel: how many bytes it has, and where they are read from.
 pub type Part = (u64, Box<dyn Read + Send + Sync>);
@@ -40,15 +40,7 @@ impl Sealing {
         if note.len() > NOTE_MAX {
             return Err(ParcelError::TooLarge);
         }
-        let mut prefix = Prefix {
-            magic: MAGIC,
-            format: FORMAT,
-            note_bytes: u32::try_from(note.len()).map_err(|_| ParcelError::TooLarge)?,
-            key: Wrapped::NONE,
-            note_tag: [0; _],
-            unused: 0,
-            parts: [parts[0].0, parts[1].0],
-        };
+        let mut prefix = Prefix::new(note, [parts[0].0, parts[1].0])?;
         let bytes = prefix.whole_bytes().ok_or(ParcelError::TooLarge)?;
         let (data, begin) = begin(key, &mut prefix, note)?;
         Ok(Self {
@@ -131,15 +123,7 @@ pub(in super::super) fn seal_as_told(
     parts: [u64; PARTS],
     mut content: &[u8],
 ) -> Result<Vec<u8>, ParcelError> {
-    let mut prefix = Prefix {
-        magic: MAGIC,
-        format: FORMAT,
-        note_bytes: u32::try_from(note.len()).map_err(|_| ParcelError::TooLarge)?,
-        key: Wrapped::NONE,
-        note_tag: [0; _],
-        unused: 0,
-        parts,
-    };
+    let mut prefix = Prefix::new(note, parts)?;
     let (data, mut parcel) = begin(key, &mut prefix, note)?;
     let mut numbers = 0..;
     for told in parts {

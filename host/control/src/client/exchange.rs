@@ -1,0 +1,99 @@
+//! One request to a node and its answer, on a connection of its own.
+
+use std::{io, pin::pin};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, header};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+use super::{Client, ClientError, admin_socket};
+use crate::ProblemBody;
+
+/// Most bytes of a request's path and query that can be written.
+pub(super) const LINE_BYTES: usize = u16::MAX as usize - 1;
+
+impl Client {
+    pub(super) async fn send<B>(&self, request: Request<B>) -> Result<Response<Bytes>, ClientError>
+    where
+        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
+    {
+        self.exchange(request, async |response| {
+            let (mut parts, body) = response.into_parts();
+            let body = body.collect().await?;
+            parts
+                .headers
+                .extend(body.trailers().cloned().unwrap_or_default());
+            Ok(Response::from_parts(parts, body.to_bytes()))
+        })
+        .await
+    }
+
+    /// Sends a request, and has its response read.
+    pub(super) async fn exchange<B, T>(
+        &self,
+        request: Request<B>,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError>
+    where
+        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
+    {
+        let path = admin_socket(&self.data_dir);
+        let stream = UnixStream::connect(&path)
+            .await
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    ClientError::NotRunning(self.data_dir.clone())
+                }
+                _ => ClientError::Socket { path, error },
+            })?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut answer = pin!(async { read(sender.send_request(request).await?).await });
+        // The connection is driven here rather than by a task, so that nothing
+        // of a call outlives it. It pends for ever if it ends well before the answer.
+        let broken = async {
+            match connection.await {
+                Err(error) => error,
+                Ok(()) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // An answer that is there counts, whatever became of the connection.
+            biased;
+            answer = &mut answer => answer,
+            // It may have come with the end, before all was sent. It waits for nothing more.
+            error = broken => match answer.await {
+                Err(ClientError::Connection(_)) => Err(error.into()),
+                answer => answer,
+            },
+        }
+    }
+}
+
+/// What all paths begin with.
+pub(super) const PREFIX: &str = "/v1/";
+
+pub(super) fn request<B>(method: Method, path: &str, body: B) -> Result<Request<B>, ClientError> {
+    Ok(Request::builder()
+        .method(method)
+        .uri(format!("{PREFIX}{path}"))
+        .header(header::HOST, "localhost")
+        .body(body)?)
+}
+
+/// The body of a good answer; a problem's detail as an error.
+pub(super) fn accepted(response: Response<Bytes>) -> Result<Bytes, ClientError> {
+    let status = response.status();
+    let body = response.into_body();
+    if status.is_success() {
+        return Ok(body);
+    }
+    let problem: ProblemBody<'_> = serde_json::from_slice(&body)?;
+    Err(ClientError::Refused {
+        status,
+        detail: problem.detail.into_owned(),
+    })
+}

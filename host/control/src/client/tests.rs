@@ -1,0 +1,133 @@
+//! A client beside nodes that do this and that.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    os::unix::net::{UnixListener, UnixStream},
+    task::{Context, Poll},
+};
+
+use tokio::io::ReadBuf;
+
+use super::*;
+
+fn name() -> FunctionName {
+    FunctionName::new("f").unwrap()
+}
+
+#[tokio::test]
+async fn options_that_no_request_can_spell_are_told() {
+    let spelled = |bytes| request(Method::PUT, &"a".repeat(bytes), Empty::<Bytes>::new());
+    assert!(spelled(LINE_BYTES - PREFIX.len()).is_ok());
+    assert!(spelled(LINE_BYTES - PREFIX.len() + 1).is_err());
+    let folder = std::env::temp_dir().join("no node of faasw is here");
+    let client = Client::new(&folder);
+    let fits = FunctionOptions::default().env("A", "b".repeat(65_000));
+    let asked = client.deploy(&name(), Bytes::new(), &fits).await;
+    assert!(
+        matches!(asked, Err(ClientError::NotRunning(_))),
+        "{asked:?}"
+    );
+    // Short keys, and letters that are not ASCII, are within what a configuration may have.
+    let short = (0..5000).fold(FunctionOptions::default(), |options, number| {
+        let letters = [number / 676, number / 26, number].map(|at| b'a' + (at % 26) as u8);
+        options.config(String::from_utf8_lossy(&letters), "")
+    });
+    let foreign = FunctionOptions::default().config("a", "\u{fc}".repeat(8000));
+    let foreign = foreign.env("B", "\u{fc}".repeat(4000));
+    for options in [short, foreign] {
+        assert_eq!(options.check(), Ok(()));
+        let asked = client.deploy(&name(), Bytes::new(), &options).await;
+        let told = asked.unwrap_err().to_string();
+        for part in ["environment", "configuration", "warm-up", "65534"] {
+            assert!(told.contains(part), "{told}");
+        }
+    }
+}
+
+/// A node that does this with whoever comes, so many times.
+fn node(what: &str, times: usize, does: fn(UnixStream)) -> (Client, std::thread::JoinHandle<()>) {
+    let folder = format!("faasw-client-{what}-{}", std::process::id());
+    let folder = std::env::temp_dir().join(folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let socket = UnixListener::bind(admin_socket(&folder)).unwrap();
+    let client = Client::new(&folder);
+    let node = std::thread::spawn(move || {
+        for _ in 0..times {
+            does(socket.accept().unwrap().0);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+    (client, node)
+}
+
+/// As whoever writes a pipe may pause.
+struct Pausing;
+
+impl AsyncRead for Pausing {
+    fn poll_read(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_waits_no_longer_is_heard() {
+    let (client, node) = node("late", 2, |mut client| {
+        let _ = client.read(&mut [0; 10_000]);
+        let said = r#"{"type":"t","title":"t","status":408,"detail":"too late"}"#;
+        let head = "HTTP/1.1 408 Request Timeout\r\ncontent-length";
+        let answer = format!("{head}: {}\r\n\r\n{said}", said.len());
+        client.write_all(answer.as_bytes()).unwrap();
+    });
+    for bytes in [None, Some(100)] {
+        let refused = client.import(Pausing, bytes, None).await.unwrap_err();
+        assert_eq!(refused.to_string(), "too late");
+    }
+    node.join().unwrap();
+}
+
+/// Has some, and then cannot be read.
+struct Unreadable(bool);
+
+impl AsyncRead for Unreadable {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(5)));
+        }
+        into.put_slice(b"some");
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_no_fault_of_the_nodes() {
+    let (client, node) = node("unread", 3, |mut client| {
+        let _ = client.read_to_end(&mut Vec::new());
+    });
+    for bytes in [Some(100), None] {
+        let error = client.import(Unreadable(false), bytes, None).await;
+        let error = error.unwrap_err();
+        let is_so = |error: &io::Error| error.raw_os_error() == Some(5);
+        assert!(
+            matches!(&error, ClientError::File(error) if is_so(error)),
+            "{error}"
+        );
+    }
+    let short = client
+        .import(&b"short"[..], Some(6), None)
+        .await
+        .unwrap_err();
+    let is_so = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    assert!(
+        matches!(&short, ClientError::File(error) if is_so(error)),
+        "{short}"
+    );
+    node.join().unwrap();
+}
