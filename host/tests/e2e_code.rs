@@ -213,6 +213,52 @@ fn code_counts_for_what_seeds_may_take() {
     stop(bench);
 }
 
+/// Nobody asks for anything after code has been gathered into large pages, behind a request or after
+/// it: what it takes in those counts all the same.
+fn code_counts_as_it_is_when_it_is_gathered_late() {
+    let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
+    let modules: Vec<Vec<u8>> = (0..12).map(numbered).collect();
+    let functions: Vec<(&str, &[u8])> = names
+        .iter()
+        .zip(&modules)
+        .map(|(name, module)| (name.as_str(), module.as_slice()))
+        .collect();
+    let disk = Disk::with(&functions);
+    for _ in 0..3 {
+        let bench = disk.start(|builder| builder);
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(bench.text(&format!("/{name}/")), answer(number));
+        }
+        until("all that is held counts", || {
+            let own = bench.node.tree().into_iter();
+            let own = own.filter(|seed| !seed.is_shared && seed.is_in_memory);
+            let held: u64 = own.map(|seed| seed.layer_bytes + seed.code_bytes).sum();
+            held > 0 && bench.node.stats().memory["seeds"] == held
+        });
+        stop(bench);
+    }
+}
+
+/// A seed is in use while its image is written. It leaves memory after that, though no request comes.
+fn what_was_in_use_for_its_image_leaves_memory_after_it() {
+    let large = r#"(module
+        (memory (export "memory") 1024)
+        (func $fill (memory.fill (i32.const 65536) (i32.const 85) (i32.const 67043328)))
+        (start $fill)
+        (func (export "_start")))"#;
+    // What all share has its images: whoever writes them has nothing else to do.
+    let disk = Disk::with(&[("one", &numbered(1))]);
+    let bench = disk.start_with_no_memory();
+    for number in 0..3 {
+        let options = FunctionOptions::default().env("NUMBER", number.to_string());
+        bench.deploy(&format!("large-{number}"), large.as_bytes(), options);
+        until("it has left memory", || in_memory() == 0);
+    }
+    // One that left before anybody wrote it has none, which hardly happens.
+    assert!(disk.files("images").len() > SHARED + 1);
+    stop(bench);
+}
+
 fn a_restart_reads_no_module() {
     let disk = Disk::with(&[("one", &numbered(1)), ("two", &numbered(2))]);
     disk.compiled();
@@ -449,6 +495,8 @@ fn main() {
     e2e::main(tests![
         code_leaves_memory_with_its_seed_and_comes_back_with_it,
         code_counts_for_what_seeds_may_take,
+        code_counts_as_it_is_when_it_is_gathered_late,
+        what_was_in_use_for_its_image_leaves_memory_after_it,
         a_restart_reads_no_module,
         damaged_code_is_compiled_again,
         code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again,

@@ -129,7 +129,7 @@ impl StepTree {
         })?;
         let (stock, _) = pool.shells().await?;
         let makings = Arc::new(Makings::new(1));
-        let seeds = Arc::new(Seeds::new(&stock, makings, u64::MAX, None));
+        let seeds = Seeds::new(&stock, makings, u64::MAX, None);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
         let load = vec![
             Command::Link,

@@ -106,17 +106,24 @@ impl Seeds {
         makings: Arc<Makings>,
         budget: u64,
         images: Option<Arc<Images>>,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             graph: Mutex::default(),
             stock: Arc::downgrade(stock),
             makings,
             budget,
             forgotten: Notify::new(),
             accounts: Mutex::default(),
-            images: images.map(Library::open),
+            images: images.map(|images| {
+                let seeds = this.clone();
+                Library::open(images, move |key, owner| {
+                    if let Some(seeds) = seeds.upgrade() {
+                        seeds.has_changed(key, owner);
+                    }
+                })
+            }),
             runtime: Handle::current(),
-        }
+        })
     }
 
     /// An owner's seeds count for this account from now on.
@@ -278,8 +285,8 @@ impl Seeds {
                     recipe.gives_code(&made, code);
                 }
                 let frozen = Arc::new(made.owned_by(owner));
-                seeds.keep_image(&recipe, &frozen);
-                seeds.gather_code(&recipe, &frozen);
+                seeds.keep_image(key, &recipe, &frozen);
+                seeds.gather_code(key, &recipe, &frozen);
                 Ok((frozen, started.elapsed()))
             };
             let made = tokio::select! {
@@ -302,12 +309,21 @@ impl Seeds {
             }
             drop(parent);
             open.end(made.unwrap_or_else(|| Err(PlatformError::Abandoned.into())));
-            let account = lock(&seeds.accounts).get(&owner).and_then(Weak::upgrade);
-            match account {
-                Some(account) => account.fit(),
-                None => seeds.fit_after(owner),
-            }
+            seeds.has_changed(key, owner);
         });
+    }
+
+    /// A seed of `owner`'s is had by one less, or takes more memory: something may have to leave
+    /// memory, and whoever asked for that before does not ask again.
+    pub fn has_changed(&self, key: Key, owner: Owner) {
+        self.lock().recount(key);
+        // Whoever ends instances needs it, and this may be a thread that is none of it.
+        let _inside = self.runtime.enter();
+        let account = lock(&self.accounts).get(&owner).and_then(Weak::upgrade);
+        match account {
+            Some(account) => account.fit(),
+            None => self.fit_after(owner),
+        }
     }
 
     /// Where seeds are when they are not in memory, if anywhere.
@@ -351,9 +367,9 @@ impl Seeds {
     }
 
     /// Has a seed's image written, behind those of the seeds that came before.
-    pub fn keep_image(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
+    pub fn keep_image(&self, key: Key, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if let Some(library) = &self.images {
-            library.keep(recipe, frozen);
+            library.keep(key, recipe, frozen);
         }
     }
 

@@ -105,9 +105,11 @@ impl Function {
         // It is told in the log why it was not made.
         if let Ok(frozen) = seeds.obtain(self.key(), For::Now).await {
             seeds.images_are_written().await;
+            let owner = frozen.owner();
             drop(frozen);
-            if !was_there {
-                seeds.let_rest(self.key());
+            match was_there {
+                true => seeds.has_changed(self.key(), owner),
+                false => seeds.let_rest(self.key()),
             }
         }
     }

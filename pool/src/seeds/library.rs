@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use faasw_seedtree::image::ImageError;
-use faasw_seedtree::{Content, Owner};
+use faasw_seedtree::{Content, Key, Owner};
 use faasw_words::ImageInfo;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -18,7 +18,7 @@ use crate::snapshots::Frozen;
 #[derive(Debug)]
 enum Order {
     /// Write a seed's, unless it leaves memory before.
-    Write(Arc<Recipe>, Weak<Frozen>),
+    Write(Key, Arc<Recipe>, Weak<Frozen>),
     /// Say that all orders before this are done.
     Tell(oneshot::Sender<()>),
 }
@@ -40,13 +40,14 @@ pub struct Library {
 const TURNS: usize = 8;
 
 impl Library {
-    /// These, with a writer of their own, which ends with this.
-    pub fn open(images: Arc<Images>) -> Self {
+    /// These, with a writer of their own, which ends with this. It has a seed for as long as it writes
+    /// its image; then that `is_let_go`.
+    pub fn open(images: Arc<Images>, is_let_go: impl Fn(Key, Owner) + Send + 'static) -> Self {
         let (orders, taken) = channel();
         let writer = {
             let images = images.clone();
             let named = thread::Builder::new().name("faasw-images".to_owned());
-            named.spawn(move || write_all(&images, &taken))
+            named.spawn(move || write_all(&images, &taken, is_let_go))
         };
         if let Err(error) = writer {
             tracing::warn!(%error, "no func-images will be written");
@@ -157,7 +158,7 @@ impl Library {
     }
 
     /// Has a seed's image written, in place of the one that there is.
-    pub fn keep(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
+    pub fn keep(&self, key: Key, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if recipe
             .version()
             .is_some_and(|version| !version.take_writing())
@@ -165,7 +166,7 @@ impl Library {
             return;
         }
         // Without a writer there are no images, and nobody misses them.
-        let order = Order::Write(recipe.clone(), Arc::downgrade(frozen));
+        let order = Order::Write(key, recipe.clone(), Arc::downgrade(frozen));
         let _ = self.orders.send(order);
     }
 
@@ -178,20 +179,22 @@ impl Library {
     }
 }
 
-fn write_all(images: &Images, orders: &Receiver<Order>) {
+fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Key, Owner)) {
     // Nobody waits for this, however much there is.
     images.tidy();
     while let Ok(order) = orders.recv() {
-        let (recipe, frozen) = match order {
-            Order::Write(recipe, frozen) => (recipe, frozen),
+        let (key, recipe, frozen) = match order {
+            Order::Write(key, recipe, frozen) => (key, recipe, frozen),
             Order::Tell(teller) => {
                 // Who has gone away does not listen.
                 let _ = teller.send(());
                 continue;
             }
         };
-        if let Some(frozen) = frozen.upgrade()
-            && frozen.layer().is_whole()
+        let Some(frozen) = frozen.upgrade() else {
+            continue;
+        };
+        if frozen.layer().is_whole()
             && let Ok(Some(of)) = recipe.image()
         {
             let bytes = images.keep(&of, &frozen);
@@ -200,5 +203,8 @@ fn write_all(images: &Images, orders: &Receiver<Order>) {
                 version.note_image(bytes);
             }
         }
+        let owner = frozen.owner();
+        drop(frozen);
+        is_let_go(key, owner);
     }
 }

@@ -78,7 +78,7 @@ impl Tree {
         images: Option<Arc<Images>>,
     ) -> Result<Self, PlatformError> {
         let makings = Arc::new(Makings::new(processors));
-        let seeds = Arc::new(Seeds::new(stock, makings, budget, images));
+        let seeds = Seeds::new(stock, makings, budget, images);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?;
         let linked = seeds.define(Some(booted.key), Owner::Shared, Recipe::Link)?;
         Ok(Self {
@@ -296,6 +296,8 @@ impl Tree {
         }
         let others = functions.iter().filter(|function| !function.is_script());
         all.extend(others.map(|function| function.describe()));
+        // Each was in use for as long as it was looked at.
+        self.seeds.fit_after(Owner::Shared);
         all
     }
 

@@ -106,7 +106,7 @@ impl Seeds {
         let above = parent.filter(|parent| !is_whole(parent));
         let above = above.and_then(|parent| parent.state().pager());
         if filling.is_none() && rest_of_code.is_none() && above.is_none() {
-            self.gather_code(recipe, &frozen);
+            self.gather_code(key, recipe, &frozen);
         } else {
             let (filling, place) = filling.unzip();
             let own = frozen.layer().own().clone();
@@ -127,13 +127,15 @@ impl Seeds {
                             let set = frozen.working_set();
                             // Hardly anybody is parked yet with the set of before.
                             if set.learn_late(&late.memory, &late.code) {
-                                seeds.keep_image(&recipe, &frozen);
+                                seeds.keep_image(key, &recipe, &frozen);
                             }
                             if let Some(code) = frozen.state().code()
                                 && seeds.may_gather(&recipe, &frozen)
                             {
                                 code.gather();
                             }
+                            drop(frozen);
+                            seeds.has_changed(key, owner);
                         }
                     }
                     Outcome::Unwanted => {}
@@ -213,14 +215,21 @@ impl Seeds {
     }
 
     /// Has a seed's code gathered into large pages, behind whoever asks, once it is known what is
-    /// used of it, or nobody wants to know.
-    pub fn gather_code(&self, recipe: &Recipe, frozen: &Arc<Frozen>) {
+    /// used of it, or nobody wants to know. It takes more memory then, which counts from then on.
+    pub fn gather_code(self: &Arc<Self>, key: Key, recipe: &Recipe, frozen: &Arc<Frozen>) {
         let Some(code) = frozen.state().code() else {
             return;
         };
         if !code.is_being_gathered() && self.may_gather(recipe, frozen) {
-            let code = code.clone();
-            self.runtime.spawn_blocking(move || code.gather());
+            let (code, seeds) = (code.clone(), Arc::downgrade(self));
+            let owner = frozen.owner();
+            self.runtime.spawn_blocking(move || {
+                code.gather();
+                drop(code);
+                if let Some(seeds) = seeds.upgrade() {
+                    seeds.has_changed(key, owner);
+                }
+            });
         }
     }
 
