@@ -15,7 +15,7 @@ pub struct Limits {
     /// Wall time of a request from the fork to the first byte of the response.
     pub first_byte: Duration,
     /// Wall time for which a client may take or send nothing while its
-    /// function waits for it.
+    /// function waits for it, and in which each MiB of an import has to come.
     pub idle_client: Duration,
     /// Wall time for which a function may neither take nor send anything
     /// after its first byte.

@@ -14,18 +14,19 @@ use std::{fs, net::SocketAddr, path::Path, process::Stdio};
 
 use common::raw;
 use e2e::{
-    file,
+    Bench, file, limits,
     process::{Running, descendants, faasw},
     until,
 };
+use faasw::{FunctionOptions, Node};
 
 /// A node on a data directory, every microVM of which is an instance.
-struct Node {
+struct Program {
     running: Running,
     address: SocketAddr,
 }
 
-impl Node {
+impl Program {
     fn start(data_dir: &Path, options: &[&str]) -> Self {
         let usual = ["--timing", "--shells-ready", "0"];
         let mut running = Running::serving(data_dir, &[&usual, options].concat());
@@ -86,7 +87,7 @@ fn deploy(version: &str, data_dir: &Path) {
 fn instances_are_there_from_deployment_to_removal() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
-    let node = Node::start(data_dir, &["--min-parked", "3"]);
+    let node = Program::start(data_dir, &["--min-parked", "3"]);
     deploy("1", data_dir);
     until("three are parked", || parked(data_dir) == 3);
     assert_eq!(node.shells(), 3);
@@ -115,11 +116,11 @@ fn instances_are_there_from_deployment_to_removal() {
 fn a_node_that_starts_has_them_before_any_request() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
-    let node = Node::start(data_dir, &[]);
+    let node = Program::start(data_dir, &[]);
     deploy("1", data_dir);
     assert_eq!(parked(data_dir), 0);
     assert_eq!(node.running.stop("TERM"), Some(0));
-    let node = Node::start(data_dir, &["--min-parked", "2"]);
+    let node = Program::start(data_dir, &["--min-parked", "2"]);
     until("two are parked", || parked(data_dir) == 2);
     assert_eq!(node.served("hello"), "ready");
     assert_eq!(node.running.stop("TERM"), Some(0));
@@ -128,7 +129,7 @@ fn a_node_that_starts_has_them_before_any_request() {
 fn what_does_not_fit_is_said_once() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
-    let node = Node::start(data_dir, &["--min-parked", "5", "--max-parked", "2"]);
+    let node = Program::start(data_dir, &["--min-parked", "5", "--max-parked", "2"]);
     deploy("1", data_dir);
     node.running.said("--max-parked");
     until("two are parked", || parked(data_dir) == 2);
@@ -145,10 +146,34 @@ fn what_does_not_fit_is_said_once() {
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
 
+fn a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made() {
+    let bench = Bench::start(Node::builder().min_parked(64), limits());
+    let module = file("fixtures/wat/hello.wasm");
+    bench.deploy("f", &module, FunctionOptions::default());
+    let (node, options) = (
+        bench.node.clone(),
+        FunctionOptions::default().env("VERSION", "2"),
+    );
+    let deploying = bench
+        .runtime()
+        .spawn(async move { node.deploy("f", module, options).await });
+    until("instances of both versions were made", || {
+        let seeds = bench.node.tree().into_iter();
+        seeds
+            .filter(|seed| seed.name == "f" && seed.forks > 0)
+            .count()
+            == 2
+    });
+    deploying.abort();
+    until("the second serves", || bench.node.list()[0].version == 2);
+    bench.end();
+}
+
 fn main() {
     e2e::main(tests![
         instances_are_there_from_deployment_to_removal,
         a_node_that_starts_has_them_before_any_request,
         what_does_not_fit_is_said_once,
+        a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made,
     ]);
 }

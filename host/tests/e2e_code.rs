@@ -241,17 +241,13 @@ fn code_counts_as_it_is_when_it_is_gathered_late() {
 
 /// A seed is in use while its image is written. It leaves memory after that, though no request comes.
 fn what_was_in_use_for_its_image_leaves_memory_after_it() {
-    let large = r#"(module
-        (memory (export "memory") 1024)
-        (func $fill (memory.fill (i32.const 65536) (i32.const 85) (i32.const 67043328)))
-        (start $fill)
-        (func (export "_start")))"#;
+    let large = e2e::filled(64);
     // What all share has its images: whoever writes them has nothing else to do.
     let disk = Disk::with(&[("one", &numbered(1))]);
     let bench = disk.start_with_no_memory();
     for number in 0..3 {
         let options = FunctionOptions::default().env("NUMBER", number.to_string());
-        bench.deploy(&format!("large-{number}"), large.as_bytes(), options);
+        bench.deploy(&format!("large-{number}"), &large, options);
         until("it has left memory", || in_memory() == 0);
     }
     // One that left before anybody wrote it has none, which hardly happens.

@@ -63,7 +63,8 @@ pub struct OwnLimits {
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub timeout: Option<Duration>,
     /// End a request whose client takes or sends nothing for this long while
-    /// the function waits for it [default: 30s]
+    /// the function waits for it, and an import of which no MiB comes for
+    /// this long [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub idle_client: Option<Duration>,
     /// End a request whose function takes and sends nothing for this long

@@ -181,7 +181,7 @@ impl Node {
 
     /// A function's current version for another node that has the same image key
     /// ([`NodeBuilder::image_key`](crate::NodeBuilder::image_key)): its module or script, its
-    /// options, environment included, and its func-image, sealed with that key. It is read from the
+    /// options, environment and configuration included, and its func-image, sealed with that key. It is read from the
     /// disk as the body is read, a MiB of it, and is as large as the image. Of all exports four such
     /// pieces are made at once, and others wait for these; nobody waits for a body that is not read, which
     /// keeps its files open.
@@ -195,7 +195,7 @@ impl Node {
     /// Makes a version of what [`Node::export`] gave, of the name that it had there unless
     /// another one is given. Where the image is good here it is read instead of initialising
     /// anything; [`Imported::rebuilt`] says why, where it is not. Four come in at once, and others wait
-    /// until one of these has come and may be deployed. Each MiB of it has to come within
+    /// until the image of one of these is in its place, or it is built anew. Each MiB of it has to come within
     /// [`Limits::idle_client`]; dropping the future leaves nothing of it behind, once its file is removed.
     ///
     /// # Errors

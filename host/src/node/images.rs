@@ -13,7 +13,7 @@ use super::{
 use crate::{error::FunctionError, message::Body, registry::RegistryError};
 
 /// Exports of which a piece is made at once, and imports that are under way: these have a module in
-/// memory and room on the disk, until their turn to be deployed has come.
+/// memory and room on the disk, until the image of theirs is in its place, or it is built anew.
 const MOVES: usize = 4;
 
 /// Turns of functions that go to other nodes, and come from them. Who has none waits.

@@ -65,10 +65,12 @@ impl Core {
             made: VersionCell::with(made),
         };
         drop(turn);
-        self.provide_before(&function, OF_A_ROLLBACK).await;
         // Not dropped with this future: table and registry would disagree.
         let core = Arc::clone(self);
-        let commit = tokio::spawn(async move { core.commit_rollback(function).await });
+        let commit = tokio::spawn(async move {
+            core.provide_before(&function, OF_A_ROLLBACK).await;
+            core.commit_rollback(function).await
+        });
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
         tracing::info!(function = %function.name, version = wanted, "rolled back");
         Ok(self.info(&function))

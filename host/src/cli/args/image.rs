@@ -17,7 +17,8 @@ memory; in the file all that requests use is one run, in front. docs/func-image.
     Inspect(Inspect),
     /// Write a function with its image to a file, for a node with the same image key
     #[command(after_help = "\
-The file has the module, the options with the values of --env, and the image, sealed
+The file has the module, the options with the values of --env and
+--config, and the image, sealed
 with the node's image key (DATA_DIR/image.key, or serve --image-key): who has not that
 can do nothing with it.
 

@@ -33,12 +33,14 @@ impl Core {
             seed_time,
         } = seeded;
         let compile_time = ready.compile_time;
-        self.provide_before(&function, OF_A_DEPLOYMENT).await;
-        // Not dropped with this future: the registry's thread would go on, and
-        // the table would be behind it.
+        // Not dropped with this future: an image may be in its place, the registry's thread would
+        // go on, and the table would be behind it.
         let commit = {
             let core = Arc::clone(self);
-            tokio::spawn(async move { core.commit_version(function, module, ready).await })
+            tokio::spawn(async move {
+                core.provide_before(&function, OF_A_DEPLOYMENT).await;
+                core.commit_version(function, module, ready).await
+            })
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
         Ok(Deployed {
