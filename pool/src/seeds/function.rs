@@ -239,7 +239,7 @@ impl Function {
     /// Has its image written anew: more is known of its seed than when it was made. Its code may
     /// be in large pages from now on.
     pub(crate) fn keep_image(&self, frozen: &Arc<Frozen>) {
-        self.seeds.keep_image(self.key, &self.recipe, frozen);
+        self.seeds.keep_image(&self.recipe, frozen);
         self.seeds.gather_code(self.key, &self.recipe, frozen);
     }
 

@@ -116,9 +116,9 @@ impl Seeds {
             accounts: Mutex::default(),
             images: images.map(|images| {
                 let seeds = this.clone();
-                Library::open(images, move |key, owner| {
+                Library::open(images, move |owner| {
                     if let Some(seeds) = seeds.upgrade() {
-                        seeds.has_changed(key, owner);
+                        seeds.was_let_go(owner);
                     }
                 })
             }),
@@ -285,7 +285,7 @@ impl Seeds {
                     recipe.gives_code(&made, code);
                 }
                 let frozen = Arc::new(made.owned_by(owner));
-                seeds.keep_image(key, &recipe, &frozen);
+                seeds.keep_image(&recipe, &frozen);
                 seeds.gather_code(key, &recipe, &frozen);
                 Ok((frozen, started.elapsed()))
             };
@@ -309,14 +309,19 @@ impl Seeds {
             }
             drop(parent);
             open.end(made.unwrap_or_else(|| Err(PlatformError::Abandoned.into())));
-            seeds.has_changed(key, owner);
+            seeds.was_let_go(owner);
         });
     }
 
-    /// A seed of `owner`'s is had by one less, or takes more memory: something may have to leave
-    /// memory, and whoever asked for that before does not ask again.
-    pub fn has_changed(&self, key: Key, owner: Owner) {
+    /// A seed of `owner`'s takes more memory than when it was counted.
+    fn has_grown(&self, key: Key, owner: Owner) {
         self.lock().recount(key);
+        self.was_let_go(owner);
+    }
+
+    /// A seed of `owner`'s is had by one less: it may have to leave memory, and whoever asked for that
+    /// before does not ask again.
+    pub fn was_let_go(&self, owner: Owner) {
         // Whoever ends instances needs it, and this may be a thread that is none of it.
         let _inside = self.runtime.enter();
         let account = lock(&self.accounts).get(&owner).and_then(Weak::upgrade);
@@ -367,9 +372,9 @@ impl Seeds {
     }
 
     /// Has a seed's image written, behind those of the seeds that came before.
-    pub fn keep_image(&self, key: Key, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
+    pub fn keep_image(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if let Some(library) = &self.images {
-            library.keep(key, recipe, frozen);
+            library.keep(recipe, frozen);
         }
     }
 

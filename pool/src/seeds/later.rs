@@ -108,7 +108,7 @@ impl Function {
             let owner = frozen.owner();
             drop(frozen);
             match was_there {
-                true => seeds.has_changed(self.key(), owner),
+                true => seeds.was_let_go(owner),
                 false => seeds.let_rest(self.key()),
             }
         }

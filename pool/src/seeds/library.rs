@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use faasw_seedtree::image::ImageError;
-use faasw_seedtree::{Content, Key, Owner};
+use faasw_seedtree::{Content, Owner};
 use faasw_words::ImageInfo;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -18,7 +18,7 @@ use crate::snapshots::Frozen;
 #[derive(Debug)]
 enum Order {
     /// Write a seed's, unless it leaves memory before.
-    Write(Key, Arc<Recipe>, Weak<Frozen>),
+    Write(Arc<Recipe>, Weak<Frozen>),
     /// Say that all orders before this are done.
     Tell(oneshot::Sender<()>),
 }
@@ -41,8 +41,8 @@ const TURNS: usize = 8;
 
 impl Library {
     /// These, with a writer of their own, which ends with this. It has a seed for as long as it writes
-    /// its image; then that `is_let_go`.
-    pub fn open(images: Arc<Images>, is_let_go: impl Fn(Key, Owner) + Send + 'static) -> Self {
+    /// its image; then whose it is hears that it `is_let_go`.
+    pub fn open(images: Arc<Images>, is_let_go: impl Fn(Owner) + Send + 'static) -> Self {
         let (orders, taken) = channel();
         let writer = {
             let images = images.clone();
@@ -158,7 +158,7 @@ impl Library {
     }
 
     /// Has a seed's image written, in place of the one that there is.
-    pub fn keep(&self, key: Key, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
+    pub fn keep(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if recipe
             .version()
             .is_some_and(|version| !version.take_writing())
@@ -166,7 +166,7 @@ impl Library {
             return;
         }
         // Without a writer there are no images, and nobody misses them.
-        let order = Order::Write(key, recipe.clone(), Arc::downgrade(frozen));
+        let order = Order::Write(recipe.clone(), Arc::downgrade(frozen));
         let _ = self.orders.send(order);
     }
 
@@ -179,12 +179,12 @@ impl Library {
     }
 }
 
-fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Key, Owner)) {
+fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Owner)) {
     // Nobody waits for this, however much there is.
     images.tidy();
     while let Ok(order) = orders.recv() {
-        let (key, recipe, frozen) = match order {
-            Order::Write(key, recipe, frozen) => (key, recipe, frozen),
+        let (recipe, frozen) = match order {
+            Order::Write(recipe, frozen) => (recipe, frozen),
             Order::Tell(teller) => {
                 // Who has gone away does not listen.
                 let _ = teller.send(());
@@ -205,6 +205,6 @@ fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Key, 
         }
         let owner = frozen.owner();
         drop(frozen);
-        is_let_go(key, owner);
+        is_let_go(owner);
     }
 }

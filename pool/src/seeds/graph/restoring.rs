@@ -127,7 +127,7 @@ impl Seeds {
                             let set = frozen.working_set();
                             // Hardly anybody is parked yet with the set of before.
                             if set.learn_late(&late.memory, &late.code) {
-                                seeds.keep_image(key, &recipe, &frozen);
+                                seeds.keep_image(&recipe, &frozen);
                             }
                             if let Some(code) = frozen.state().code()
                                 && seeds.may_gather(&recipe, &frozen)
@@ -135,7 +135,7 @@ impl Seeds {
                                 code.gather();
                             }
                             drop(frozen);
-                            seeds.has_changed(key, owner);
+                            seeds.has_grown(key, owner);
                         }
                     }
                     Outcome::Unwanted => {}
@@ -227,7 +227,7 @@ impl Seeds {
                 code.gather();
                 drop(code);
                 if let Some(seeds) = seeds.upgrade() {
-                    seeds.has_changed(key, owner);
+                    seeds.has_grown(key, owner);
                 }
             });
         }
