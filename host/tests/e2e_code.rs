@@ -115,14 +115,13 @@ fn stop(bench: Bench) {
     bench.end();
 }
 
-/// Asks another function, so that one leaves memory on a node that keeps nothing: the one that
-/// was asked last stays.
+/// Asks another function on a node that keeps nothing. Then both have left memory.
 fn have_leave(bench: &Bench, name: &str, other: &str) {
     bench.text(other);
     until("its seed has left", || {
         !code_bytes(bench).contains_key(name)
     });
-    until("its code has left", || in_memory() <= 1);
+    until("all code has left", || in_memory() == 0);
 }
 
 /// How many artifacts this process has in memory: the node is a part of it.
