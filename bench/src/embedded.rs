@@ -108,28 +108,25 @@ pub struct Found {
 /// Without KVM, and when the function does not answer.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
-    let found = Runtime::new()?.block_on(measure(arguments))?;
+    let runtime = Runtime::new()?;
+    let mut nodes = Vec::new();
+    let measured = contest(arguments, &runtime, &mut nodes);
+    // Whatever happened, nothing is left of them.
+    for node in &nodes {
+        runtime.block_on(node.shutdown());
+    }
+    let found = measured?;
     table::print(arguments.json, &found, || found.to_string())
 }
 
-async fn measure(arguments: &Arguments) -> Result<Found> {
-    let mut nodes = Vec::new();
-    let measured = contest(arguments, &mut nodes).await;
-    // Whatever happened, nothing is left of them.
-    for node in &nodes {
-        node.shutdown().await;
-    }
-    measured
-}
-
-async fn contest(arguments: &Arguments, nodes: &mut Vec<Arc<Node>>) -> Result<Found> {
+fn contest(arguments: &Arguments, runtime: &Runtime, nodes: &mut Vec<Arc<Node>>) -> Result<Found> {
     let module = std::fs::read(&arguments.function)
         .with_context(|| format!("cannot read {}", arguments.function.display()))?;
     for poll in [Duration::ZERO, POLL] {
-        let node = Arc::new(Node::builder().poll(poll).start().await?);
+        let node = Arc::new(runtime.block_on(Node::builder().poll(poll).start())?);
         nodes.push(node.clone());
         let options = FunctionOptions::default();
-        node.deploy(NAME, module.clone(), options).await?;
+        runtime.block_on(node.deploy(NAME, module.clone(), options))?;
     }
     let [asleep, polling] = nodes.as_slice() else {
         anyhow::bail!("two nodes were to be there");
@@ -137,7 +134,7 @@ async fn contest(arguments: &Arguments, nodes: &mut Vec<Arc<Node>>) -> Result<Fo
     let (trips, rest) = (arguments.trips, Duration::from_micros(arguments.rest));
     let mut partner = Partner::start(true)?;
     for node in [asleep, polling] {
-        ask(node, WARM_UP, rest).await?;
+        ask(runtime, node, WARM_UP, rest)?;
     }
     for _ in 0..WARM_UP {
         partner.round_trip()?;
@@ -146,11 +143,11 @@ async fn contest(arguments: &Arguments, nodes: &mut Vec<Arc<Node>>) -> Result<Fo
     let mut rounds = Vec::new();
     for _ in 0..arguments.rounds {
         interrupt::check()?;
-        let mut round = Round::default();
-        (partner, round.floor) = round_trips(partner, trips, rest).await?;
-        round.asleep = ask(asleep, trips, rest).await?;
-        round.polling = ask(polling, trips, rest).await?;
-        rounds.push(round);
+        rounds.push(Round {
+            floor: round_trips(&mut partner, trips, rest)?,
+            asleep: ask(runtime, asleep, trips, rest)?,
+            polling: ask(runtime, polling, trips, rest)?,
+        });
     }
     let found = polling_found(polling).saturating_sub(found_before);
     let asked = f64::from(arguments.rounds) * f64::from(trips);
@@ -167,48 +164,38 @@ fn polling_found(node: &Node) -> u64 {
         .unwrap_or(0)
 }
 
-/// Round trips of the floor, in a task as requests are.
-async fn round_trips(
-    mut partner: Partner,
-    trips: u32,
-    rest: Duration,
-) -> Result<(Partner, Vec<Duration>)> {
-    let trips = tokio::spawn(async move {
-        let mut took = Vec::new();
-        for _ in 0..trips {
-            pause(rest);
-            let begun = Instant::now();
-            partner.round_trip()?;
-            took.push(begun.elapsed());
-        }
-        anyhow::Ok((partner, took))
-    });
-    trips.await?
+/// Round trips of the floor, on the thread that sends requests.
+fn round_trips(partner: &mut Partner, trips: u32, rest: Duration) -> Result<Vec<Duration>> {
+    let mut took = Vec::new();
+    for _ in 0..trips {
+        pause(rest);
+        let begun = Instant::now();
+        partner.round_trip()?;
+        took.push(begun.elapsed());
+    }
+    Ok(took)
 }
 
-/// Sends requests one after the other.
-async fn ask(node: &Arc<Node>, trips: u32, rest: Duration) -> Result<Asked> {
-    let node = node.clone();
-    let asking = tokio::spawn(async move {
-        let mut asked = Asked::default();
-        for _ in 0..trips {
-            let request = Request::get("/").body(String::new())?;
-            pause(rest);
-            let begun = Instant::now();
-            let response = node.invoke(NAME, request).await;
-            let took = begun.elapsed();
-            ensure!(
-                response.status().is_success() && response.body().as_bytes().is_some(),
-                "the function answered {}",
-                response.status()
-            );
-            let timing = response.extensions().get::<Timing>();
-            asked.all.push(took);
-            asked.run.extend(timing.map(|timing| timing.run));
-        }
-        Ok(asked)
-    });
-    asking.await?
+/// Sends requests one after the other, from a thread that is none of the runtime's: its rests keep
+/// nothing from what the node does meanwhile.
+fn ask(runtime: &Runtime, node: &Node, trips: u32, rest: Duration) -> Result<Asked> {
+    let mut asked = Asked::default();
+    for _ in 0..trips {
+        let request = Request::get("/").body(String::new())?;
+        pause(rest);
+        let begun = Instant::now();
+        let response = runtime.block_on(node.invoke(NAME, request));
+        let took = begun.elapsed();
+        ensure!(
+            response.status().is_success() && response.body().as_bytes().is_some(),
+            "the function answered {}",
+            response.status()
+        );
+        let timing = response.extensions().get::<Timing>();
+        asked.all.push(took);
+        asked.run.extend(timing.map(|timing| timing.run));
+    }
+    Ok(asked)
 }
 
 /// A program that waits for its next request does not compute meanwhile.

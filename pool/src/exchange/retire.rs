@@ -14,7 +14,7 @@ use super::admission;
 use super::call::Admitted;
 use crate::ablation::Mechanism;
 use crate::error::InvokeError;
-use crate::instances::{Back, Coming, Instance, Looking, Settling, Unsettled};
+use crate::instances::{Back, Coming, Instance, Looking, Order, Settling, Unsettled};
 use crate::seeds::{Busy, FunctionVersion};
 use crate::shells::Report;
 use crate::sink::{Effort, LogSink};
@@ -46,8 +46,8 @@ pub struct Retiring {
 
 /// What becomes of an instance.
 enum Fate {
-    /// It is brought back. Its guest looks for the next request for so long, if it is to.
-    Parked(Coming, Option<(Looking, Duration)>),
+    /// It is brought back. Its guest looks for the next request then, if it has a place for that.
+    Parked(Coming, Order, Option<Looking>),
     /// It ends, and is asked what it has used before, or not.
     Ended { is_asked: bool },
 }
@@ -58,7 +58,8 @@ pub type Place = (admission::Place, Busy, Admitted);
 
 impl Retiring {
     /// Does it in the background. What becomes of the instance is known when this returns, so
-    /// that the next request knows whom to wait for, however soon it comes.
+    /// that the next request knows whom to wait for, however soon it comes; and so does a shell that looks
+    /// for its order.
     pub fn start(mut self) {
         let version = self.version.clone();
         let fate = self.fate();
@@ -67,7 +68,7 @@ impl Retiring {
         tokio::spawn(async move {
             // Its place is given back with the rest of it, at the end.
             match fate {
-                Fate::Parked(coming, looking) => this.park(coming, looking).await,
+                Fate::Parked(coming, order, looking) => this.park(coming, order, looking).await,
                 Fate::Ended { is_asked } => Box::pin(this.end(is_asked)).await,
             }
             // One more may be parked now, or a seed free that was in use.
@@ -90,11 +91,13 @@ impl Retiring {
         let Some(mut coming) = coming else {
             return Fate::Ended { is_asked };
         };
-        let looking = self.look_for_next();
+        let (looking, poll) = self.look_for_next().unzip();
         if looking.is_some() {
             coming.look_out();
         }
-        Fate::Parked(coming, looking)
+        let count_unused = self.instance.from.working_set().count_reset();
+        let order = Order::give(&self.instance, count_unused, poll.unwrap_or_default());
+        Fate::Parked(coming, order, looking)
     }
 
     /// Ends the instance when the guest stands still, and learns from it if that `is_asked`.
@@ -131,12 +134,11 @@ impl Retiring {
 
     /// Resets the instance, without waiting for the guest to stand still: the shell
     /// finds the order when it does.
-    async fn park(mut self: Box<Self>, coming: Coming, looking: Option<(Looking, Duration)>) {
-        let count_unused = self.instance.from.working_set().count_reset();
-        let poll = looking.as_ref().map_or(Duration::ZERO, |(_, poll)| *poll);
+    async fn park(mut self: Box<Self>, coming: Coming, order: Order, looking: Option<Looking>) {
+        let poll = order.poll();
         let back = self
             .settling
-            .reset(&mut self.instance, count_unused, poll, &coming)
+            .reset(order, &mut self.instance, &coming)
             .await;
         drop(looking);
         if self.settling.was_late() {

@@ -7,21 +7,16 @@
 //! once, as long as nobody can tell: the first guest has published nothing, so it has taken nothing of the
 //! request either, and what is in its mailbox is what the other one gets.
 
-use std::hint;
 use std::task::{Context, Poll, Waker};
 
 use faasw_abi::channel::Channel;
 use faasw_abi::mailbox::GuestWords;
-use tokio::task::yield_now;
 use zerocopy::FromZeros;
 
 use super::following::{Begun, Done, Exchange};
 use crate::error::InvokeError;
-use crate::instances::{Instance, SPIN};
+use crate::instances::{Instance, look_for};
 use crate::sink::Served;
-
-/// How often the end is looked for before others have their turn: some microseconds.
-const LOOKS: u32 = 128;
 
 impl Exchange {
     /// Makes the shell an instance, if it is none, lets it run, and follows it until
@@ -81,25 +76,17 @@ impl Exchange {
         }
     }
 
-    /// Looks for the end of the function for a moment, without keeping the runtime's other tasks from
-    /// anything; whether it has come. If not, its guest rings then.
+    /// Looks for the end of the function for a moment; whether it has come. If not, its guest rings then.
     async fn look_for_end(&mut self) -> Result<bool, InvokeError> {
-        while self.timeline.age() < SPIN {
-            for _ in 0..LOOKS {
-                if self.instance.mailbox.has_outcome() {
-                    self.look()?;
-                    self.version.parking().arrivals().note_prompt();
-                    return Ok(self.guest.outcome != 0);
-                }
-                hint::spin_loop();
-            }
-            yield_now().await;
-        }
-        let is_over = self.instance.mailbox.ask_for_end()?;
-        if is_over {
+        let mailbox = &self.instance.mailbox;
+        let has_come = look_for(|| mailbox.has_outcome().then_some(())).await;
+        let arrivals = self.version.parking().arrivals();
+        arrivals.note_look(has_come.is_some());
+        if has_come.is_some() || self.instance.mailbox.ask_for_end()? {
             self.look()?;
+            return Ok(self.guest.outcome != 0);
         }
-        Ok(is_over && self.guest.outcome != 0)
+        Ok(false)
     }
 
     /// Ends this microVM; whether another can serve the request after it failed by no

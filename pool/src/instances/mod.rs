@@ -1,11 +1,12 @@
 //! Instances: shells that were forked from a snapshot, over one request or many.
 //!
 //! `settle` has one stand still and be reset behind its request, `parking` keeps it for the
-//! next, `keeper` says how many and for how long, `polling` says which looks for that by itself. Knows no function: what is parked together
+//! next, `keeper` says how many and for how long, `polling` says which looks for that by itself, and `look` is how the node looks. Knows no function: what is parked together
 //! was forked from one.
 
 mod instance;
 mod keeper;
+mod look;
 mod numbers;
 mod parking;
 mod polling;
@@ -13,7 +14,8 @@ mod settle;
 
 pub use self::instance::Instance;
 pub use self::keeper::{Keeper, OF_A_SEED, ParkingRules, of_instances};
+pub use self::look::look_for;
 pub use self::numbers::InstanceNumbers;
 pub use self::parking::{Coming, Parking, Rest};
-pub use self::polling::{Looking, Polling, SPIN, UnderWay};
-pub use self::settle::{AFTER_END, Back, Settling, Unsettled};
+pub use self::polling::{Looking, Polling, UnderWay};
+pub use self::settle::{AFTER_END, Back, Order, Settling, Unsettled};

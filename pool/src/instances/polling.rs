@@ -16,14 +16,17 @@ use crate::stats::PollingStats;
 /// How long it is tried with at first.
 const FIRST: Duration = Duration::from_micros(20);
 
-/// What an answer may take for the node to look for it, instead of sleeping until it is rung for.
-pub const SPIN: Duration = Duration::from_micros(20);
-
 /// Whose answers take longer gains nothing by being hot.
 const SLOW: Duration = Duration::from_micros(500);
 
 /// One in so many times it is tried whether answers come sooner now.
 const RETRY: u64 = 64;
+
+/// What is known of whether answers come while they are looked for: from none of late to all.
+const ALL_PROMPT: u64 = 1 << 12;
+
+/// From here on they are looked for. Looking in vain costs a third of what it saves where it is not.
+const PROMPT: u64 = ALL_PROMPT / 4;
 
 /// The share of one processor that all polling of one function may take, in percent.
 const SHARE: u32 = 80;
@@ -47,6 +50,9 @@ pub struct Arrivals {
     bound: AtomicU64,
     /// How long its answers take, about, in nanoseconds; 0 where that is not known.
     answer: AtomicU64,
+    /// How many of the last answers that were looked for did not come meanwhile, in parts of
+    /// [`ALL_PROMPT`].
+    late: AtomicU64,
     answers: AtomicU64,
     grants: AtomicU64,
     budget: Mutex<Budget>,
@@ -119,7 +125,8 @@ impl Arrivals {
                 half if half < nanoseconds(FIRST) / 2 => 0,
                 half => half,
             },
-            _ if waited > bound || bound == 0 => (2 * bound).max(nanoseconds(FIRST)).min(most),
+            // One that comes just when its guest has given up waits for a whole round trip.
+            _ if waited > bound / 2 || bound == 0 => (2 * bound).max(nanoseconds(FIRST)).min(most),
             _ => bound,
         };
         self.bound.store(new, Ordering::Relaxed);
@@ -149,11 +156,23 @@ impl Arrivals {
         self.answer.store(about.max(1), Ordering::Relaxed);
     }
 
-    /// Whether the next answer is likely to come sooner than a sleep and a wake would take.
+    /// Whether the next answer is likely to come sooner than a sleep and a wake would take: while
+    /// it is looked for, as enough of the last did, or as is tried now and then. How long those took
+    /// that were not looked for says nothing of that: most of it is the sleep and the wake.
     pub fn is_quick(&self) -> bool {
         let nth = self.answers.fetch_add(1, Ordering::Relaxed);
-        let about = self.answer.load(Ordering::Relaxed);
-        about <= nanoseconds(SPIN) || nth.is_multiple_of(RETRY)
+        let late = self.late.load(Ordering::Relaxed);
+        late <= ALL_PROMPT - PROMPT || nth.is_multiple_of(RETRY)
+    }
+
+    /// An answer was looked for, and came meanwhile or not.
+    pub fn note_look(&self, has_come: bool) {
+        let late = self.late.load(Ordering::Relaxed);
+        let more = if has_come { 0 } else { ALL_PROMPT / 8 };
+        self.late.store(late - late / 8 + more, Ordering::Relaxed);
+        if has_come {
+            self.held_off().next = HOLD_OFF_LEAST;
+        }
     }
 
     /// Whether its answers take so long that what is saved before them does not show; sometimes it is
@@ -179,11 +198,6 @@ impl Arrivals {
         }
         held_off.until = Some(now + held_off.next);
         held_off.next = (2 * held_off.next).min(HOLD_OFF_MOST);
-    }
-
-    /// One that was hot had its processor.
-    pub fn note_prompt(&self) {
-        self.held_off().next = HOLD_OFF_LEAST;
     }
 
     /// One of its guests was to look for a request, and did something else.
@@ -329,144 +343,4 @@ impl Polling {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MOST: Duration = Duration::from_micros(200);
-
-    fn micros(micros: u64) -> Duration {
-        Duration::from_micros(micros)
-    }
-
-    #[test]
-    fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
-        let arrivals = Arrivals::default();
-        assert_eq!(arrivals.bound(), Duration::ZERO);
-        for bound in [20, 40, 80, 80] {
-            arrivals.note(micros(60), MOST);
-            assert_eq!(arrivals.bound(), micros(bound));
-        }
-        for _ in 0..9 {
-            arrivals.note(micros(190), MOST);
-        }
-        assert_eq!(arrivals.bound(), MOST);
-        for bound in [100, 50, 25, 12, 0, 0] {
-            arrivals.note(micros(201), MOST);
-            assert_eq!(arrivals.bound().as_micros(), bound);
-        }
-        arrivals.note(micros(1), Duration::ZERO);
-        assert_eq!(arrivals.bound(), Duration::ZERO, "polling is off");
-    }
-
-    #[test]
-    fn answers_are_looked_for_while_they_are_quick_and_sometimes_again() {
-        let arrivals = Arrivals::default();
-        assert!(arrivals.is_quick(), "nothing is known");
-        arrivals.note_answer(micros(400), false);
-        assert!(arrivals.is_quick(), "that was not for long");
-        arrivals.note_answer(micros(400), true);
-        let asked = (0..2 * RETRY).filter(|_| arrivals.is_quick()).count();
-        assert_eq!(asked, 2);
-        arrivals.note_answer(micros(80_000), true);
-        assert!(arrivals.is_slow() || arrivals.is_slow());
-        for _ in 0..64 {
-            arrivals.note_answer(micros(5), false);
-        }
-        assert!(
-            !arrivals.is_slow(),
-            "one that was late does not count for ever"
-        );
-        for _ in 0..64 {
-            arrivals.note_answer(micros(5), true);
-        }
-        assert!((0..RETRY).all(|_| arrivals.is_quick()));
-    }
-
-    #[test]
-    fn a_function_polls_for_its_share_and_no_more() {
-        let (arrivals, begun) = (Arrivals::default(), Instant::now());
-        arrivals.note(micros(1), MOST);
-        let polling = Polling::new(MOST, 2);
-        assert_eq!(polling.bound(&arrivals), Some(FIRST));
-        polling.charge(&arrivals, 2 * SAVED, true);
-        assert!(!arrivals.has_budget(begun));
-        assert!(arrivals.has_budget(begun + SAVED));
-        arrivals.charge(SAVED * SHARE / 100);
-        assert!(!arrivals.has_budget(begun + SAVED));
-        let stats = PollingStats {
-            found: 1,
-            strayed: 0,
-            cpu: 2 * SAVED,
-        };
-        assert_eq!(polling.stats(), stats);
-    }
-
-    #[test]
-    fn a_function_that_strays_is_not_hot_for_long() {
-        let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
-        let others = Arrivals::default();
-        arrivals.note(micros(1), MOST);
-        others.note(micros(1), MOST);
-        let begun = Instant::now();
-        assert_eq!(polling.bound(&arrivals), Some(FIRST));
-        polling.note_stray(&arrivals);
-        assert_eq!(polling.stats().strayed, 1);
-        assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
-        let later = Instant::now() + STRAY;
-        assert_eq!(polling.bound_at(&arrivals, later), Some(FIRST));
-        assert_eq!(polling.bound(&others), Some(FIRST));
-    }
-
-    #[test]
-    fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
-        let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
-        arrivals.note(micros(1), MOST);
-        for held_off in [HOLD_OFF_LEAST, 2 * HOLD_OFF_LEAST, 4 * HOLD_OFF_LEAST] {
-            let begun = Instant::now();
-            arrivals.hold_off();
-            let last = begun + held_off - Duration::from_nanos(1);
-            assert_eq!(polling.bound_at(&arrivals, last), None);
-            let now = Instant::now();
-            assert_eq!(polling.bound_at(&arrivals, now + held_off), Some(FIRST));
-        }
-        for _ in 0..16 {
-            arrivals.hold_off();
-        }
-        let now = Instant::now();
-        assert_eq!(
-            polling.bound_at(&arrivals, now + HOLD_OFF_MOST),
-            Some(FIRST)
-        );
-        arrivals.note_prompt();
-        arrivals.hold_off();
-        let now = Instant::now();
-        assert_eq!(
-            polling.bound_at(&arrivals, now + HOLD_OFF_LEAST),
-            Some(FIRST)
-        );
-        // One that has strayed is held off for no less by that.
-        let begun = Instant::now();
-        arrivals.note_stray();
-        arrivals.hold_off();
-        assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
-    }
-
-    #[test]
-    fn there_are_no_more_than_processors_that_have_nothing_to_do() {
-        let polling = Polling::new(MOST, 3);
-        let first = polling.begin();
-        assert!(first.is_alone());
-        let second = polling.begin();
-        assert!(!first.is_alone());
-        assert!(polling.place().is_none(), "two requests, and the node");
-        drop(second);
-        let place = polling.place().unwrap();
-        assert!(polling.place().is_none());
-        drop(first);
-        let other = polling.place().unwrap();
-        assert!(polling.place().is_none());
-        drop((place, other));
-        assert!(polling.place().is_some());
-        assert!(Polling::new(MOST, 1).place().is_none());
-    }
-}
+mod tests;

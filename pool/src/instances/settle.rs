@@ -6,17 +6,17 @@
 //! for a processor before it can stop, and that is not its fault.
 
 use std::future::pending;
-use std::hint;
 use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
-use tokio::task::yield_now;
+use faasw_fri::messages::Reset;
 use tokio::time::{Instant, sleep_until};
 
 use super::instance::Instance;
+use super::look::look_for;
 use super::parking::{Coming, Held};
 use crate::error::PlatformError;
-use crate::mailbox::RateLimit;
+use crate::mailbox::{Mailbox, RateLimit};
 use crate::shells::{Event, Reached, Report};
 use crate::sink::Effort;
 
@@ -27,13 +27,6 @@ pub const AFTER_END: Duration = Duration::from_millis(50);
 /// How long a guest may take to stop without using any CPU time, and how long a shell may
 /// take to reset it then.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How long an instance that will look for its next request is looked for, in turns with the
-/// runtime's other tasks: what bringing it back takes. After that its shell says when it does.
-const FIND_MAX: Duration = Duration::from_micros(20);
-
-/// How often nothing is done in between: some two microseconds.
-const LOOKS: u32 = 64;
 
 /// How long a request waits for it in all: about as long as a fork takes.
 const WAIT_MAX: Duration = Duration::from_millis(2);
@@ -58,6 +51,36 @@ pub struct Settling {
     /// Its shell has said that it stands still.
     is_told: bool,
     was_late: bool,
+}
+
+/// The order to bring an instance back to its seed's state after a request.
+#[derive(Debug)]
+pub struct Order {
+    message: Reset,
+    /// For how long its guest looks for the next request by itself then.
+    poll: Duration,
+    was_given: bool,
+    since: Instant,
+}
+
+impl Order {
+    /// With `count_unused` the effort will say what of its write set the instance did not use. For so
+    /// long as `poll` its guest looks for the next request by itself then. The shell of one that
+    /// was claimed looks for its order, and has it at once.
+    pub fn give(instance: &Instance, count_unused: bool, poll: Duration) -> Self {
+        let message = instance.shell.reset_order(count_unused, poll);
+        Self {
+            was_given: instance.is_claimed && instance.mailbox.order(&message),
+            message,
+            poll,
+            since: Instant::now(),
+        }
+    }
+
+    /// For how long the guest looks for the next request by itself.
+    pub fn poll(&self) -> Duration {
+        self.poll
+    }
 }
 
 /// How an instance that was brought back goes on.
@@ -99,24 +122,19 @@ impl Settling {
         }
     }
 
-    /// Has an instance brought back to its seed's state after a request, without waiting
-    /// for the guest to stand still: the shell finds the order when it does. With
-    /// `count_unused` the effort says what of its write set it did not use. For so long as `poll` its
-    /// guest looks for the next request by itself then, which `coming` hears of.
+    /// Has an instance brought back as `order` says, which was given to it, or is now: the shell finds
+    /// it when its guest stands still. `coming` hears of it when that looks for the next request.
     ///
     /// # Errors
     /// Why it was not. It is to be ended.
     pub async fn reset(
         &mut self,
+        order: Order,
         instance: &mut Instance,
-        count_unused: bool,
-        poll: Duration,
         coming: &Coming,
     ) -> Result<Back, Unsettled> {
-        let ordered = Instant::now();
-        let back = self
-            .order_reset(instance, count_unused, poll, coming)
-            .await?;
+        let poll = order.poll;
+        let back = self.follow(&order, instance, coming).await?;
         match back {
             Back::Parked(_, polled) => {
                 instance.note_reset(polled)?;
@@ -124,23 +142,20 @@ impl Settling {
             }
             Back::Found(effort, looked, waiting) => {
                 // No more than it may, nor than there was time for.
-                let looked = looked.min(poll).min(ordered.elapsed());
+                let looked = looked.min(poll).min(order.since.elapsed());
                 instance.note_claimed(looked)?;
                 Ok(Back::Found(effort, looked, waiting))
             }
         }
     }
 
-    async fn order_reset(
+    async fn follow(
         &mut self,
+        order: &Order,
         instance: &mut Instance,
-        count_unused: bool,
-        poll: Duration,
         coming: &Coming,
     ) -> Result<Back, Unsettled> {
-        let order = instance.shell.reset_order(count_unused, poll);
-        // The shell of one that was claimed looks for it.
-        let was_given = instance.is_claimed && instance.mailbox.order(&order);
+        let (poll, was_given) = (order.poll, order.was_given);
         let mut is_ordered = was_given;
         // A request that waits for what is not offered yet, and until when.
         let mut held: Option<(Held, Instant)> = None;
@@ -155,7 +170,7 @@ impl Settling {
             let due = due.fold(deadline, Instant::min);
             let news = async {
                 if !is_ordered {
-                    instance.shell.order_reset(&order).await?;
+                    instance.shell.order_reset(&order.message).await?;
                     is_ordered = true;
                 }
                 instance.shell.reset_news(rest).await
@@ -338,44 +353,56 @@ enum Find {
 }
 
 /// Claims the instance, which looks for a request or will in a moment, for one that waits for it.
+/// What bringing it back takes is looked for; after that its shell says when it is done.
 async fn find(instance: &mut Instance, coming: &Coming) -> Find {
     let Some(mut waiting) = coming.take_waiting() else {
         return Find::Not;
     };
-    let begun = Instant::now();
-    if instance.mailbox.is_told_of() {
-        return Find::Held(waiting, begun + WAIT_MAX);
+    let due = Instant::now() + WAIT_MAX;
+    let mailbox = &mut instance.mailbox;
+    if mailbox.is_told_of() {
+        return Find::Held(waiting, due);
     }
-    let mut is_last = false;
-    loop {
-        if waiting.is_closed() {
-            // It has gone: what is claimed has to serve somebody.
-            match coming.take_waiting() {
-                Some(next) => waiting = next,
-                None => return Find::Not,
-            }
-        }
-        if let Some((effort, looked)) = instance.mailbox.claim() {
-            return Find::Found(effort, looked, waiting);
-        }
-        if is_last || instance.mailbox.is_leaving() {
-            // It is told of in a moment that it is parked.
-            return Find::Held(waiting, begun + WAIT_MAX);
-        }
-        if begun.elapsed() > FIND_MAX {
-            // Whom a processor is kept from by this looking does not get further by it.
-            if instance.mailbox.want() {
-                return Find::Held(waiting, begun + WAIT_MAX);
-            }
-            // It was offered at this moment, or is what no shell of ours makes of it.
-            is_last = true;
-            continue;
-        }
-        for _ in 0..LOOKS {
-            hint::spin_loop();
-        }
-        yield_now().await;
+    let looked = look_for(|| attempt(mailbox, coming, &mut waiting)).await;
+    let looked = match looked {
+        Some(looked) => looked,
+        // Whom a processor is kept from by this looking does not get further by it.
+        None if mailbox.want() => Attempt::Late,
+        // It was offered at this moment, or is what no shell of ours makes of it.
+        None => attempt(mailbox, coming, &mut waiting).unwrap_or(Attempt::Late),
+    };
+    match looked {
+        Attempt::Claimed(effort, looked) => Find::Found(effort, looked, waiting),
+        Attempt::Late => Find::Held(waiting, due),
+        Attempt::Unwanted => Find::Not,
     }
+}
+
+/// What came of trying to claim an instance.
+enum Attempt {
+    /// It is claimed; what bringing it back took, and for how long its guest has looked, by the shell's
+    /// word.
+    Claimed(Effort, Duration),
+    /// The node is told of it in a moment, or when it can be claimed.
+    Late,
+    /// Nobody wants it any more.
+    Unwanted,
+}
+
+/// Tries to claim an instance once; nothing where it is not offered yet.
+fn attempt(mailbox: &Mailbox, coming: &Coming, waiting: &mut Held) -> Option<Attempt> {
+    if waiting.is_closed() {
+        // It has gone: what is claimed has to serve somebody.
+        match coming.take_waiting() {
+            Some(next) => *waiting = next,
+            None => return Some(Attempt::Unwanted),
+        }
+    }
+    if let Some((effort, looked)) = mailbox.claim() {
+        return Some(Attempt::Claimed(effort, looked));
+    }
+    // It is parked then.
+    mailbox.is_leaving().then_some(Attempt::Late)
 }
 
 #[cfg(test)]

@@ -33,6 +33,10 @@ fn settling(is_still: bool) -> Settling {
     Settling::new(RateLimit::new(), long, Instant::now() + long, is_still)
 }
 
+fn order(instance: &Instance) -> Order {
+    Order::give(instance, false, POLL)
+}
+
 fn now() -> u64 {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
     u64::try_from(now.as_nanos()).unwrap()
@@ -113,7 +117,7 @@ async fn a_shell_that_talks_without_end_is_ended() {
             while send(&socket, &rang(), &[], SendFlags::DONTWAIT).is_ok() {}
         });
         let mut settling = settling(is_still);
-        let reset = settling.reset(&mut field.instance, false, POLL, &coming);
+        let reset = settling.reset(order(&field.instance), &mut field.instance, &coming);
         let reset = tokio::time::timeout(Duration::from_secs(30), reset).await;
         assert!(
             matches!(
@@ -134,7 +138,7 @@ async fn a_guest_may_stop_before_it_is_told_to() {
     field.says(&parked());
     let mut settling = settling(false);
     let back = settling
-        .reset(&mut field.instance, false, POLL, &coming)
+        .reset(order(&field.instance), &mut field.instance, &coming)
         .await;
     assert!(
         matches!(back, Ok(Back::Parked(_, Duration::ZERO))),
@@ -164,7 +168,7 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
         }
         field.fails(failure);
         let mut settling = settling(true);
-        let reset = settling.reset(&mut field.instance, false, POLL, &coming);
+        let reset = settling.reset(order(&field.instance), &mut field.instance, &coming);
         let error = reset.await.unwrap_err();
         let has_strayed = matches!(error, Unsettled::Strayed(_));
         assert_eq!(has_strayed, strayed, "{failure:?}, {is_offered}: {error}");
@@ -177,7 +181,9 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
         instance, shell, ..
     } = &mut field;
     drop(std::mem::replace(shell, Shell::standing_in().1));
-    let reset = settling(true).reset(instance, false, POLL, &coming).await;
+    let reset = settling(true)
+        .reset(order(instance), instance, &coming)
+        .await;
     assert!(matches!(reset, Err(Unsettled::Failed(_))), "{reset:?}");
 }
 
@@ -191,7 +197,7 @@ async fn only_the_time_since_it_was_offered_counts_as_looking() {
         field.control.report(&parked());
         assert_eq!(field.control.offer(offered_at), Offer::Made);
         let mut settling = settling(true);
-        let reset = settling.reset(&mut field.instance, false, POLL, &coming);
+        let reset = settling.reset(order(&field.instance), &mut field.instance, &coming);
         let back = reset.await.unwrap();
         let Back::Found(effort, looked, held) = back else {
             panic!("{back:?}");
@@ -230,7 +236,7 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
         assert_eq!(control.offer(now()), Offer::Refused);
         send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(settling.reset(instance, false, POLL, &coming), works);
+    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &coming), works);
     assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
     assert!(settling.was_late() && begun.elapsed() < STOP_TIMEOUT);
 }
@@ -255,7 +261,7 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
         assert_eq!(control.offer(now()), Offer::Refused);
         send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(first.reset(instance, false, POLL, &coming), works);
+    let (back, ()) = tokio::join!(first.reset(order(instance), instance, &coming), works);
     assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
     drop((coming, wanted));
     let coming = field.coming();
@@ -263,7 +269,7 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
     field.control.report(&parked());
     assert_eq!(field.control.offer(now()), Offer::Made);
     let mut second = settling(true);
-    let reset = second.reset(&mut field.instance, false, POLL, &coming);
+    let reset = second.reset(order(&field.instance), &mut field.instance, &coming);
     let back = reset.await;
     assert!(matches!(back, Ok(Back::Found(..))), "{back:?}");
 }
@@ -293,6 +299,6 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         control.left();
         send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(settling.reset(instance, false, POLL, &coming), works);
+    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &coming), works);
     assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
 }

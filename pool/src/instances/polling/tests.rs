@@ -1,0 +1,155 @@
+use super::*;
+
+const MOST: Duration = Duration::from_micros(200);
+
+fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+#[test]
+fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
+    let arrivals = Arrivals::default();
+    assert_eq!(arrivals.bound(), Duration::ZERO);
+    for bound in [20, 40, 80, 160, 160] {
+        arrivals.note(micros(60), MOST);
+        assert_eq!(arrivals.bound(), micros(bound));
+    }
+    for _ in 0..9 {
+        arrivals.note(micros(190), MOST);
+    }
+    assert_eq!(arrivals.bound(), MOST);
+    for bound in [100, 50, 25, 12, 0, 0] {
+        arrivals.note(micros(201), MOST);
+        assert_eq!(arrivals.bound().as_micros(), bound);
+    }
+    arrivals.note(micros(1), Duration::ZERO);
+    assert_eq!(arrivals.bound(), Duration::ZERO, "polling is off");
+}
+
+#[test]
+fn answers_are_looked_for_while_enough_come_meanwhile_and_sometimes_again() {
+    let arrivals = Arrivals::default();
+    // Whatever those took that were not looked for.
+    arrivals.note_answer(micros(400), true);
+    assert!(
+        (0..2 * RETRY).all(|_| arrivals.is_quick()),
+        "nothing is known"
+    );
+    for nth in 0..400 {
+        arrivals.note_look(nth % 2 == 0);
+    }
+    assert!((0..2 * RETRY).all(|_| arrivals.is_quick()), "half of them");
+    for _ in 0..100 {
+        arrivals.note_look(false);
+    }
+    let looked = |arrivals: &Arrivals| (0..2 * RETRY).filter(|_| arrivals.is_quick()).count();
+    assert_eq!(looked(&arrivals), 2);
+    for _ in 0..2 {
+        arrivals.note_look(true);
+    }
+    assert_eq!(looked(&arrivals), 2, "that was not enough");
+    arrivals.note_look(true);
+    assert_eq!(looked(&arrivals), 2 * RETRY as usize);
+}
+
+#[test]
+fn whose_answers_take_long_gains_nothing() {
+    let arrivals = Arrivals::default();
+    arrivals.note_answer(micros(80_000), true);
+    assert!(arrivals.is_slow() || arrivals.is_slow());
+    for _ in 0..64 {
+        arrivals.note_answer(micros(5), false);
+    }
+    assert!(
+        !arrivals.is_slow(),
+        "one that was late does not count for ever"
+    );
+}
+
+#[test]
+fn a_function_polls_for_its_share_and_no_more() {
+    let (arrivals, begun) = (Arrivals::default(), Instant::now());
+    arrivals.note(micros(1), MOST);
+    let polling = Polling::new(MOST, 2);
+    assert_eq!(polling.bound(&arrivals), Some(FIRST));
+    polling.charge(&arrivals, 2 * SAVED, true);
+    assert!(!arrivals.has_budget(begun));
+    assert!(arrivals.has_budget(begun + SAVED));
+    arrivals.charge(SAVED * SHARE / 100);
+    assert!(!arrivals.has_budget(begun + SAVED));
+    let stats = PollingStats {
+        found: 1,
+        strayed: 0,
+        cpu: 2 * SAVED,
+    };
+    assert_eq!(polling.stats(), stats);
+}
+
+#[test]
+fn a_function_that_strays_is_not_hot_for_long() {
+    let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
+    let others = Arrivals::default();
+    arrivals.note(micros(1), MOST);
+    others.note(micros(1), MOST);
+    let begun = Instant::now();
+    assert_eq!(polling.bound(&arrivals), Some(FIRST));
+    polling.note_stray(&arrivals);
+    assert_eq!(polling.stats().strayed, 1);
+    assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
+    let later = Instant::now() + STRAY;
+    assert_eq!(polling.bound_at(&arrivals, later), Some(FIRST));
+    assert_eq!(polling.bound(&others), Some(FIRST));
+}
+
+#[test]
+fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
+    let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
+    arrivals.note(micros(1), MOST);
+    for held_off in [HOLD_OFF_LEAST, 2 * HOLD_OFF_LEAST, 4 * HOLD_OFF_LEAST] {
+        let begun = Instant::now();
+        arrivals.hold_off();
+        let last = begun + held_off - Duration::from_nanos(1);
+        assert_eq!(polling.bound_at(&arrivals, last), None);
+        let now = Instant::now();
+        assert_eq!(polling.bound_at(&arrivals, now + held_off), Some(FIRST));
+    }
+    for _ in 0..16 {
+        arrivals.hold_off();
+    }
+    let now = Instant::now();
+    assert_eq!(
+        polling.bound_at(&arrivals, now + HOLD_OFF_MOST),
+        Some(FIRST)
+    );
+    arrivals.note_look(true);
+    arrivals.hold_off();
+    let now = Instant::now();
+    assert_eq!(
+        polling.bound_at(&arrivals, now + HOLD_OFF_LEAST),
+        Some(FIRST)
+    );
+    // One that has strayed is held off for no less by that.
+    let begun = Instant::now();
+    arrivals.note_stray();
+    arrivals.hold_off();
+    assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
+}
+
+#[test]
+fn there_are_no_more_than_processors_that_have_nothing_to_do() {
+    let polling = Polling::new(MOST, 3);
+    let first = polling.begin();
+    assert!(first.is_alone());
+    let second = polling.begin();
+    assert!(!first.is_alone());
+    assert!(polling.place().is_none(), "two requests, and the node");
+    drop(second);
+    let place = polling.place().unwrap();
+    assert!(polling.place().is_none());
+    drop(first);
+    let other = polling.place().unwrap();
+    assert!(polling.place().is_none());
+    drop((place, other));
+    assert!(polling.place().is_some());
+    assert!(Polling::new(MOST, 1).place().is_none());
+}
