@@ -8,6 +8,7 @@
 
 use std::{
     fmt,
+    os::fd::OwnedFd,
     path::PathBuf,
     sync::Arc,
     thread,
@@ -18,8 +19,15 @@ use anyhow::{Context, Result, ensure};
 use faasw::{FunctionOptions, Node, Timing};
 use faasw_pool::POLL;
 use http::Request;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use serde::Serialize;
-use tokio::runtime::Runtime;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    runtime::Runtime,
+};
 
 use crate::{
     floor::Partner,
@@ -176,32 +184,67 @@ fn round_trips(partner: &mut Partner, trips: u32, rest: Duration) -> Result<Vec<
     Ok(took)
 }
 
-/// Sends requests one after the other, from a thread that is none of the runtime's: its rests keep
-/// nothing from what the node does meanwhile.
-fn ask(runtime: &Runtime, node: &Node, trips: u32, rest: Duration) -> Result<Asked> {
-    let mut asked = Asked::default();
-    for _ in 0..trips {
-        let request = Request::get("/").body(String::new())?;
-        pause(rest);
-        let begun = Instant::now();
-        let response = runtime.block_on(node.invoke(NAME, request));
-        let took = begun.elapsed();
-        ensure!(
-            response.status().is_success() && response.body().as_bytes().is_some(),
-            "the function answered {}",
-            response.status()
-        );
-        let timing = response.extensions().get::<Timing>();
-        asked.all.push(took);
-        asked.run.extend(timing.map(|timing| timing.run));
-    }
-    Ok(asked)
-}
-
-/// A program that waits for its next request does not compute meanwhile.
+/// A thread that waits for its next round trip does not compute meanwhile.
 fn pause(rest: Duration) {
     if !rest.is_zero() {
         thread::sleep(rest);
+    }
+}
+
+/// Sends requests one after the other, in a task of the runtime that the node is in, as a server would.
+fn ask(runtime: &Runtime, node: &Arc<Node>, trips: u32, rest: Duration) -> Result<Asked> {
+    let node = node.clone();
+    runtime.block_on(runtime.spawn(async move {
+        let mut asked = Asked::default();
+        let alarm = Alarm::new()?;
+        for _ in 0..trips {
+            let request = Request::get("/").body(String::new())?;
+            alarm.rest(rest).await?;
+            let begun = Instant::now();
+            let response = node.invoke(NAME, request).await;
+            let took = begun.elapsed();
+            ensure!(
+                response.status().is_success() && response.body().as_bytes().is_some(),
+                "the function answered {}",
+                response.status()
+            );
+            let timing = response.extensions().get::<Timing>();
+            asked.all.push(took);
+            asked.run.extend(timing.map(|timing| timing.run));
+        }
+        Ok(asked)
+    }))?
+}
+
+/// Wakes a task as what a client sends does, by a descriptor: the runtime's own timers know milliseconds,
+/// and a thread that sleeps does nothing of what the node has for it meanwhile.
+struct Alarm(AsyncFd<OwnedFd>);
+
+impl Alarm {
+    fn new() -> Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        // SAFETY: the descriptor is its own, which nobody closes or exchanges meanwhile.
+        let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
+        Ok(Self(timer))
+    }
+
+    async fn rest(&self, rest: Duration) -> Result<()> {
+        if rest.is_zero() {
+            return Ok(());
+        }
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: rest.try_into()?,
+        };
+        timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once)?;
+        let mut rings = [0; 8];
+        loop {
+            let mut ready = self.0.readable().await?;
+            if let Ok(read) = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut rings)?)) {
+                return Ok(read.map(drop)?);
+            }
+        }
     }
 }
 
