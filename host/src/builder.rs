@@ -16,9 +16,9 @@ use crate::{
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
     log::{Event, Observer},
-    node::{Core, Node, Registered, Storage},
+    node::{Core, Node, Registered, Storage, Telling},
     registry::Registry,
-    server::{Pair, Servers, Tls},
+    server::{Pair, Proxies, Servers, Tls},
 };
 
 /// What images are sealed with; whoever prints a builder is not to see it.
@@ -41,7 +41,7 @@ pub struct NodeBuilder {
     tls: Vec<Pair>,
     redirect: Option<SocketAddr>,
     sites: Sites,
-    timing: bool,
+    telling: Telling,
     admin: bool,
     admin_folder: Option<PathBuf>,
     limits: Limits,
@@ -49,7 +49,7 @@ pub struct NodeBuilder {
     image_disk: Option<u64>,
     image_key: Option<ImageSecret>,
     observer: Observer,
-    proxies: Vec<IpNet>,
+    proxies: Proxies,
 }
 
 impl Node {
@@ -114,7 +114,7 @@ impl NodeBuilder {
     /// unless set, since it shows how busy others keep the node. The program itself
     /// finds a [`crate::Timing`] among a short response's extensions either way.
     pub fn timing(mut self, on: bool) -> Self {
-        self.timing = on;
+        self.telling.timing = on;
         self
     }
 
@@ -136,7 +136,15 @@ impl NodeBuilder {
     /// for: that address is the client's then, for functions and for the limit of
     /// connections, which counts its requests. May be called more than once.
     pub fn trusted_proxy(mut self, addresses: IpNet) -> Self {
-        self.proxies.push(addresses);
+        self.proxies.addresses.push(addresses);
+        self
+    }
+
+    /// Sets whether a request that comes through a trusted proxy has the id that this proxy gives it by
+    /// `X-Request-Id`, if that is one ([`RequestId`](crate::RequestId)): it has an id of its own, unless set.
+    /// The proxy is to give each request another one, and to let none of its clients choose it.
+    pub fn proxy_request_ids(mut self, on: bool) -> Self {
+        self.proxies.give_ids = on;
         self
     }
 
@@ -290,6 +298,13 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets whether [`NodeBuilder::observe`]'s is called for each request, too, when it is over
+    /// ([`Event::Request`]): not, unless set, since each record takes time and memory.
+    pub fn observe_requests(mut self, on: bool) -> Self {
+        self.telling.requests = on;
+        self
+    }
+
     /// Starts the node on the current tokio runtime.
     ///
     /// # Errors
@@ -381,7 +396,7 @@ impl NodeBuilder {
             metrics,
             admin,
             sites: self.sites.clone(),
-            timing: self.timing,
+            telling: self.telling,
             storage: Storage {
                 registry,
                 directory,
@@ -448,14 +463,14 @@ struct WithoutBackend {
     tls: Option<Arc<Tls>>,
     redirect: Option<TcpListener>,
     sites: Sites,
-    timing: bool,
+    telling: Telling,
     metrics: Option<TcpListener>,
     admin: Option<UnixListener>,
     storage: Storage,
     functions: Registered,
     limits: Limits,
     observer: Observer,
-    proxies: Vec<IpNet>,
+    proxies: Proxies,
 }
 
 impl WithoutBackend {
@@ -473,7 +488,7 @@ impl WithoutBackend {
             self.storage,
             self.functions,
             self.sites.domain.clone(),
-            self.timing,
+            self.telling,
         );
         let core = match core {
             Ok(core) => core,

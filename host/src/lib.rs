@@ -84,7 +84,7 @@ pub use builder::NodeBuilder;
 pub use error::{DeployError, EngineError, FunctionError, ImportError, RollbackError, StartError};
 pub use limits::Limits;
 pub use log::Event;
-pub use message::{Body, BodyError, RemoteAddress};
+pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
 pub use node::{FunctionService, Node};
 pub use registry::RegistryError;
 pub use server::TlsError;
@@ -93,8 +93,8 @@ pub use faasw_control::{
     Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy,
     FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName,
     HostNameError, ImageInfo, ImagePages, ImageWorkingSet, Imported, Initialised, LogLine, LogPage,
-    LogStream, NameError, OptionsError, RequestLimits, SeedInfo, SetReuse, WarmUpError,
-    WarmUpRequest, spelling,
+    LogStream, NameError, OptionsError, RequestId, RequestIdError, RequestLimits, SeedInfo,
+    SetReuse, TraceContext, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::{
     CompileError, Confinement, ExportError, Fault, ImageError, InvokeError, Isa, Launcher, Manner,

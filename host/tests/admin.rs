@@ -71,11 +71,13 @@ async fn a_function_lives_and_dies_by_the_client() {
     assert!(text.contains("\nx-a: 1\n"), "{text}");
 
     let request = Request::get("/log").body(Bytes::new()).unwrap();
-    client.invoke(&name("g"), request).await.unwrap();
+    let answer = client.invoke(&name("g"), request).await.unwrap();
+    let id = answer.headers()["x-request-id"].to_str().unwrap();
     let lines = client.logs(&name("g"), 1).await.unwrap();
     assert_eq!(lines.lines[0].text, "hello log");
     let log = fs::read_to_string(folder.path().join("logs/g.log")).unwrap();
-    assert!(log.ends_with(" 42 out hello log\n"), "{log}");
+    let last = format!(" 42/{id} out hello log\n");
+    assert!(log.ends_with(&last), "{log}");
 
     client.remove(&name("g")).await.unwrap();
     assert_eq!(node.list().len(), 1);

@@ -99,9 +99,12 @@ async fn deploy_ls_invoke_logs_and_rm_work_on_the_running_node() {
         "{invoked:?}"
     );
 
-    run(&["invoke", "my-func", "--path", "/log"]);
+    let said = stderr(&run(&["invoke", "my-func", "--path", "/log", "-v"]));
+    let mut fields = said.lines().filter_map(|line| line.split_once(": "));
+    let (_, id) = fields.find(|(name, _)| *name == "x-request-id").unwrap();
     let logs = stdout(&run(&["logs", "my-func", "-n", "1"]));
-    assert!(logs.ends_with(" 42 out hello log\n"), "{logs}");
+    let last = format!(" 42/{id} out hello log\n");
+    assert!(logs.ends_with(&last), "{logs}");
 
     assert_eq!(code(&run(&["rm", "my-func"])), 0);
     let gone = run(&["rm", "my-func"]);

@@ -352,6 +352,50 @@ fn a_node_reads_files_of_its_own_folders_alone() {
     assert_eq!(up.stop("INT"), Some(0));
 }
 
+/// The file of an access log is given another name, and made anew, by a node that may do little else.
+fn a_confined_node_goes_on_with_its_access_log() {
+    const FULL: u64 = 64 << 20;
+    println!("Landlock: {}", has_landlock());
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("logs");
+    fs::create_dir(&logs).unwrap();
+    let (path, old) = (logs.join("access.log"), logs.join("access.log.1"));
+    // As large as one becomes, without taking room.
+    fs::File::create(&path).unwrap().set_len(FULL).unwrap();
+    let options = ["--access-log", path.to_str().unwrap()];
+    let mut node = Running::serving(&folder.path().join("data"), &options);
+    let address = node.address();
+    is_confined(node.child.id(), NOTHING);
+    let asks = |target: &str| {
+        assert_eq!(get(address, target).status, 404);
+        eventually("the request is in a file that has begun with it", || {
+            let text = fs::read(&path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            text.starts_with('{') && text.contains(target) && text.lines().count() == 1
+        });
+    };
+    asks("/full/");
+    assert_eq!(size(&old), FULL);
+    // In place of the one before.
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(FULL)
+        .unwrap();
+    asks("/full-again/");
+    assert!(fs::read(&old).unwrap().starts_with(b"{"));
+    fs::rename(&path, logs.join("taken")).unwrap();
+    asks("/taken-away/");
+    assert_eq!(
+        node.stderr().matches("access log").count(),
+        0,
+        "{}",
+        node.stderr()
+    );
+    assert_eq!(node.stop("TERM"), Some(0));
+}
+
 fn main() {
     e2e::main(tests![
         every_thread_of_a_serving_node_is_confined,
@@ -361,5 +405,6 @@ fn main() {
         a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs,
         a_node_without_its_launcher_says_so_and_ends,
         a_node_reads_files_of_its_own_folders_alone,
+        a_confined_node_goes_on_with_its_access_log,
     ]);
 }

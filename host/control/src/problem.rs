@@ -9,6 +9,8 @@ use faasw_text::{Indented, Json};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
+use crate::RequestId;
+
 /// Media type of a problem body.
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -31,6 +33,10 @@ pub struct Problem {
     pub retry_after: Option<u32>,
 }
 
+/// What a response that was made of a problem has among its extensions: the problem's slug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProblemSlug(pub &'static str);
+
 /// A problem body.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProblemBody<'a> {
@@ -48,6 +54,9 @@ pub struct ProblemBody<'a> {
     /// The instance that it happened in, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+    /// The request that it happened to, where that is known: what logs have of it has the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
 }
 
 impl Problem {
@@ -77,9 +86,14 @@ impl Problem {
         self
     }
 
-    /// The problem as a response; `head_only` leaves the body out, as HEAD wants it.
+    /// The problem of a request as the response to it; `head_only` leaves the body out, as HEAD
+    /// wants it.
     #[must_use]
-    pub fn response<B: From<Vec<u8>> + Default>(&self, head_only: bool) -> Response<B> {
+    pub fn response<B: From<Vec<u8>> + Default>(
+        &self,
+        request_id: RequestId,
+        head_only: bool,
+    ) -> Response<B> {
         let members = ProblemBody {
             r#type: format!("urn:faasw:problem:{}", self.slug).into(),
             title: self.title.into(),
@@ -89,6 +103,7 @@ impl Problem {
             instance: self
                 .instance
                 .map(|number| format!("urn:faasw:instance:{number}")),
+            request_id: Some(request_id),
         };
         // Strings and numbers always serialise.
         let json = serde_json::to_string(&members).unwrap_or_default();
@@ -98,6 +113,7 @@ impl Problem {
         let body = if head_only { B::default() } else { text.into() };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(ProblemSlug(self.slug));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, MEDIA_TYPE);
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -127,13 +143,15 @@ mod tests {
         problem.instance = Some(42);
         problem.retry_after = Some(1);
 
-        let response = problem.response::<Vec<u8>>(false);
+        let response = problem.response::<Vec<u8>>(RequestId::from_bits(7), false);
         assert_eq!(response.status(), 504);
         assert_eq!(
             response.headers()["content-type"],
             "application/problem+json"
         );
         assert_eq!(response.headers()["retry-after"], "1");
+        let slug = response.extensions().get();
+        assert_eq!(slug, Some(&ProblemSlug("timed-out")));
         let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!(
             body,
@@ -144,6 +162,7 @@ mod tests {
                 "detail": "the function ran longer than its limit of 10 s",
                 "function": "slow",
                 "instance": "urn:faasw:instance:42",
+                "request_id": "00000000000000000000000000000007",
             })
         );
     }
@@ -151,7 +170,7 @@ mod tests {
     #[test]
     fn unknown_members_are_left_out() {
         let problem = Problem::new(StatusCode::NOT_FOUND, "x", "X", "none");
-        let response = problem.response::<Vec<u8>>(false);
+        let response = problem.response::<Vec<u8>>(RequestId::from_bits(7), false);
         let body = String::from_utf8(response.body().clone()).unwrap();
         assert!(
             !body.contains("function") && !body.contains("instance"),

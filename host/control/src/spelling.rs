@@ -104,6 +104,42 @@ pub mod microseconds {
     }
 }
 
+/// Moments as RFC 3339 has them, in UTC with milliseconds.
+pub mod time {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// The moment's text.
+    #[must_use]
+    pub fn text(time: SystemTime) -> String {
+        humantime::format_rfc3339_millis(time).to_string()
+    }
+
+    /// The moment that a text stands for, if any.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<SystemTime> {
+        humantime::parse_rfc3339(text).ok()
+    }
+
+    /// Writes the text.
+    ///
+    /// # Errors
+    /// As the serialiser.
+    pub fn serialize<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_rfc3339_millis(*time))
+    }
+
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse(&text).ok_or_else(|| D::Error::custom("no moment as RFC 3339 has it"))
+    }
+}
+
 /// The same for a stage that may not have been needed.
 pub mod optional_microseconds {
     use super::*;

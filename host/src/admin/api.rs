@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::metrics;
 use crate::{
     failure::Failure,
-    message::{self, Body, Unfit},
+    message::{self, Body, Correlation, Unfit},
     node::Node,
     server::{Handler, Received},
 };
@@ -33,12 +33,13 @@ pub(crate) struct Api {
 type Answer = Result<Response<Body>, Problem>;
 
 impl Handler for Api {
-    async fn answer(self, request: Request<Received>) -> Response<Body> {
+    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let head_only = parts.method == Method::HEAD;
-        self.dispatch(&parts, body)
+        let refused = |problem: Problem| problem.response(known.request_id, head_only);
+        self.dispatch(&parts, body, &known)
             .await
-            .unwrap_or_else(|problem| problem.response(head_only))
+            .unwrap_or_else(refused)
     }
 }
 
@@ -48,7 +49,7 @@ impl Api {
         Self { node, gateway }
     }
 
-    async fn dispatch(&self, parts: &Parts, body: Received) -> Answer {
+    async fn dispatch(&self, parts: &Parts, body: Received, known: &Correlation) -> Answer {
         if (&parts.method, parts.uri.path()) == (&Method::GET, "/metrics") {
             return Ok(metrics::response(self.node.metrics()));
         }
@@ -65,7 +66,9 @@ impl Api {
             (&Method::POST, ["functions", name, "rollback"]) => {
                 self.rollback(name, &parts.uri).await
             }
-            (&Method::POST, ["functions", name, "invoke"]) => self.invoke(name, parts, body).await,
+            (&Method::POST, ["functions", name, "invoke"]) => {
+                self.invoke(name, parts, body, known).await
+            }
             (&Method::GET, ["engines"]) => json(&self.node.engines()),
             (&Method::PUT, ["engines", name]) => self.add_engine(name, &parts.uri, body).await,
             (&Method::DELETE, ["engines", name]) => {
@@ -178,7 +181,13 @@ impl Api {
     }
 
     /// The response is the function's own, also where it is a problem.
-    async fn invoke(&self, name: &str, parts: &Parts, body: Received) -> Answer {
+    async fn invoke(
+        &self,
+        name: &str,
+        parts: &Parts,
+        body: Received,
+        known: &Correlation,
+    ) -> Answer {
         let asked = query::read_invocation(parts.uri.query()).map_err(bad_query)?;
         let mut request = Request::builder()
             .method(asked.method.as_str())
@@ -187,7 +196,8 @@ impl Api {
             .map_err(|error| bad_query(error.to_string()))?;
         *request.headers_mut() = parts.headers.clone();
         request.extensions_mut().insert(message::FromOperator);
-        Ok(self.node.invoke(name, request).await)
+        let follow = self.node.follow(&request, known);
+        Ok(self.node.answer(name, request, known, follow).await)
     }
 
     async fn inspect(&self, name: &str) -> Answer {

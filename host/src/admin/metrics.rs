@@ -4,7 +4,7 @@ use faasw_control::Problem;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::{
-    message::Body,
+    message::{Body, Correlation},
     node::Node,
     server::{HEALTH, Handler, Received, health},
 };
@@ -26,24 +26,25 @@ impl Page {
 }
 
 impl Handler for Page {
-    async fn answer(self, request: Request<Received>) -> Response<Body> {
+    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
+        let refused = |problem: Problem| problem.response(known.request_id, head_only);
         if request.uri().path() == HEALTH {
             return health();
         }
         if request.uri().path() != "/metrics" {
             let only = "this address has /metrics and /healthz only";
-            return Problem::new(StatusCode::NOT_FOUND, "unknown-path", "No such path", only)
-                .response(head_only);
+            let problem = Problem::new(StatusCode::NOT_FOUND, "unknown-path", "No such path", only);
+            return refused(problem);
         }
         if request.method() != Method::GET && !head_only {
-            return Problem::new(
+            let problem = Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "wrong-method",
                 "Wrong method",
                 "metrics are read with GET",
-            )
-            .response(head_only);
+            );
+            return refused(problem);
         }
         response(self.node.metrics())
     }

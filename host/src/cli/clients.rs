@@ -22,6 +22,11 @@ pub struct Clients {
     /// number of times
     #[arg(long, value_name = "CIDR", value_parser = range)]
     pub trusted_proxy: Vec<IpNet>,
+    /// Take the X-Request-Id that these proxies send for a request's id, where it is 1 to 64
+    /// letters, digits, -, _, . and :. They are to give each request another one, and to let
+    /// no client choose it
+    #[arg(long, requires = "trusted_proxy")]
+    pub proxy_request_ids: bool,
     /// Close a connection whose request's head takes longer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = time)]
     pub head_timeout: Duration,
@@ -58,6 +63,9 @@ impl Clients {
         limits.undelivered_function = limits.undelivered / 2;
         limits.undelivered_connection = limits.undelivered_connection.min(limits.undelivered / 8);
         let proxies = self.trusted_proxy.iter().copied();
-        proxies.fold(builder.limits(limits), NodeBuilder::trusted_proxy)
+        let builder = builder
+            .limits(limits)
+            .proxy_request_ids(self.proxy_request_ids);
+        proxies.fold(builder, NodeBuilder::trusted_proxy)
     }
 }

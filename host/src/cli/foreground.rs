@@ -5,20 +5,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw::{
-    Deployed, Event, Extension, FunctionName, FunctionOptions, Limits, Node, NodeBuilder, spelling,
-};
-use faasw_text::{Indented, TabbedLine};
+use faasw::{Deployed, Extension, FunctionName, FunctionOptions, Limits, Node, NodeBuilder};
+use faasw_text::Indented;
 use serde::Serialize;
 
 use super::{
+    access_log::{AccessLog, STDOUT},
     admin_folder::AdminFolder,
     args::{Format, Serve, Up},
     confine::{Confinement, Needs},
     events::start_tracing,
     exit::Exit,
     image_key::ImageSecret,
-    output::{data_dir, deployed, print, print_json, read_module, say, size, with_progress},
+    observed::observed,
+    output::{data_dir, deployed, print, print_json, read_module, with_progress},
     printer::Printer,
     script,
     serving::{LogFormat, Serving},
@@ -96,6 +96,11 @@ fn needs(serving: &Serving, data_dir: Option<PathBuf>) -> Needs {
     let mut needs = Needs::new(data_dir, ports);
     let certificates = serving.tls_cert.iter().chain(&serving.tls_key);
     needs.files.read.extend(certificates.cloned());
+    let access_log = serving.access_log.clone();
+    needs.files.rotated = access_log
+        .filter(|path| path != Path::new(STDOUT))
+        .into_iter()
+        .collect();
     needs
 }
 
@@ -111,10 +116,11 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     start_tracing(log, "warn,faasw::progress=info");
     let is_followed = args.watch && args.format.json;
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
-    let mut builder = builder(&args.serving, Limits::default(), image_key)?
+    let access_log = access_log(&args.serving)?;
+    let builder = builder(&args.serving, Limits::default(), image_key)?
         .timing(true)
-        .launcher(confinement.launcher.clone())
-        .observe(move |event| log.show(event));
+        .launcher(confinement.launcher.clone());
+    let mut builder = observed(builder, Some(log), access_log.as_ref());
     let admin = match (&args.data_dir, &folder) {
         (Some(data_dir), _) => {
             builder = builder.data_dir(data_dir).admin(true);
@@ -187,11 +193,13 @@ pub async fn serve(
     start_tracing(log, "info");
     let mut stop = Stop::new()?;
     let hangup = hangup(&args.serving)?;
+    let access_log = access_log(&args.serving)?;
     let builder = builder(&args.serving, Limits::from(args.own), image_key)?
         .timing(args.timing)
         .launcher(confinement.launcher.clone())
         .data_dir(data_dir(args.node)?)
         .admin(true);
+    let builder = observed(builder, None, access_log.as_ref());
     let node = tokio::select! {
         node = builder.start() => node?,
         () = stop.asked() => return Ok(()),
@@ -204,6 +212,12 @@ pub async fn serve(
     let data_dir = node.data_dir().unwrap_or("".as_ref());
     ready(&node, &[], &args.serving, &args.format, data_dir)?;
     run_until_asked(&node, stop, log, &confinement).await
+}
+
+/// The access log, if there is to be one. It outlives the node: what is left is written then.
+fn access_log(serving: &Serving) -> Result<Option<AccessLog>, Exit> {
+    let path = serving.access_log.as_deref();
+    path.map(AccessLog::open).transpose()
 }
 
 /// Before the node starts: a signal that comes early must not end it.
@@ -511,53 +525,5 @@ async fn stop_node(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Ex
     tokio::select! {
         () = node.shutdown() => Ok(()),
         () = stop.asked() => Err(Exit::failure("stopped at once")),
-    }
-}
-
-impl LogFormat {
-    /// Progress of deployments, and the functions' logs.
-    fn show(self, event: Event<'_>) {
-        match event {
-            Event::Compiling {
-                function,
-                module_bytes,
-            } => self.say(format_args!(
-                "{function}: compiling {}…",
-                size(module_bytes as u64)
-            )),
-            Event::CompilingEngine {
-                engine,
-                module_bytes,
-            } => self.say(format_args!(
-                "compiling the language engine {engine}, {}…",
-                size(module_bytes as u64)
-            )),
-            Event::Initialising { function } => {
-                self.say(format_args!("{function}: initialising it…"));
-            }
-            Event::MakingSeed { function } => {
-                self.say(format_args!("{function}: making its seed…"));
-            }
-            Event::Log { function, line } if self == Self::Json => tracing::info!(
-                target: "faasw::progress",
-                %function,
-                instance = line.instance,
-                stream = spelling::stream::word(line.stream),
-                "{}",
-                line.text
-            ),
-            Event::Log { function, line } => {
-                say(TabbedLine(format_args!("{function} | {}", line.text)))
-            }
-            _ => {}
-        }
-    }
-
-    /// Says something to standard error, as an event where those are JSON.
-    fn say(self, line: impl std::fmt::Display) {
-        match self {
-            Self::Text => say(line),
-            Self::Json => tracing::info!(target: "faasw::progress", "{line}"),
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! running one through its admin socket. Data goes to standard output,
 //! everything else to standard error.
 
+mod access_log;
 mod admin_folder;
 mod args;
 mod clients;
@@ -21,6 +22,7 @@ mod inspect;
 mod invoke;
 mod logs;
 mod new;
+mod observed;
 mod options;
 mod output;
 mod printer;

@@ -92,6 +92,10 @@ pub struct Serving {
     #[cfg(feature = "ablation")]
     #[arg(long, value_name = "MECHANISM")]
     pub without: Vec<faasw_pool::Mechanism>,
+    /// Write a line of JSON for each request to this file, or to standard output where that is -;
+    /// at 64 MiB the file becomes FILE.1. The node may write in its folder
+    #[arg(long, value_name = "FILE")]
+    pub access_log: Option<PathBuf>,
     /// How the node's own events are written to standard error; FAASW_LOG
     /// chooses which, such as debug or faasw=debug,warn
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

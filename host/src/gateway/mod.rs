@@ -26,7 +26,7 @@ use self::{
     route::{Route, Site},
 };
 use crate::{
-    message::{self, Body},
+    message::{self, Body, Correlation, Follow},
     node::Node,
     server::{Handler, Received, health},
 };
@@ -52,11 +52,18 @@ impl Gateway {
 }
 
 impl Handler for Gateway {
-    async fn answer(self, request: Request<Received>) -> Response<Body> {
+    fn follow(&self, request: &Request<Received>, known: &Correlation) -> Option<Box<Follow>> {
+        self.node.follow(request, known)
+    }
+
+    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
+        let follow = self.follow(&request, &known);
         let head_only = request.method() == Method::HEAD;
+        let refused = |problem: Problem| problem.response(known.request_id, head_only);
         if let Some(problem) = refusal(&request) {
-            let response = problem.response(head_only);
-            return Box::pin(answer_here(request, response, Afterwards::Close)).await;
+            let response = refused(problem);
+            let response = Box::pin(answer_here(request, response, Afterwards::Close)).await;
+            return Follow::response(follow, response);
         }
         let route = self
             .sites
@@ -65,21 +72,29 @@ impl Handler for Gateway {
             Route::Function {
                 site: Site::Path { is_bare: true, .. },
                 ..
-            } if request.headers().contains_key(SERVICE_WORKER) => {
-                no_service_worker().response(head_only)
+            } if request.headers().contains_key(SERVICE_WORKER) => refused(no_service_worker()),
+            Route::Function { name, site } => {
+                return self.ask(&name, site, request, &known, follow).await;
             }
-            Route::Function { name, site } => return self.ask(&name, site, request).await,
             Route::Health => health(),
             Route::Asterisk => no_content(),
-            Route::Nothing(detail) => no_function(detail).response(head_only),
+            Route::Nothing(detail) => refused(no_function(detail)),
         };
-        Box::pin(answer_here(request, response, Afterwards::GoOn)).await
+        let response = Box::pin(answer_here(request, response, Afterwards::GoOn)).await;
+        Follow::response(follow, response)
     }
 }
 
 impl Gateway {
     /// Answers with a function.
-    async fn ask(self, name: &str, site: Site, mut request: Request<Received>) -> Response<Body> {
+    async fn ask(
+        self,
+        name: &str,
+        site: Site,
+        mut request: Request<Received>,
+        known: &Correlation,
+        follow: Option<Box<Follow>>,
+    ) -> Response<Body> {
         let may_close = may_close(&request);
         let asks_first = message::asks_first(&request);
         let has_host = matches!(site, Site::Host);
@@ -90,7 +105,7 @@ impl Gateway {
             scheme: self.scheme,
             has_host,
         });
-        let mut response = self.node.invoke(name, request).await;
+        let mut response = self.node.answer(name, request, known, follow).await;
         if has_host {
             confine::to_host(response.headers_mut());
         } else {

@@ -12,7 +12,7 @@ use super::{
     refusal::refusal,
 };
 use crate::{
-    message::Body,
+    message::{Body, Correlation},
     server::{Handler, Received, Tls},
 };
 
@@ -58,13 +58,18 @@ impl Redirect {
 }
 
 impl Handler for Redirect {
-    fn answer(self, request: Request<Received>) -> impl Future<Output = Response<Body>> + Send {
+    fn answer(
+        self,
+        request: Request<Received>,
+        known: Correlation,
+    ) -> impl Future<Output = Response<Body>> + Send {
         let head_only = request.method() == http::Method::HEAD;
         let (response, afterwards) = match refusal(&request) {
             Some(problem) => (Err(problem), Afterwards::Close),
             None => (self.response(&request), Afterwards::GoOn),
         };
-        let response = response.unwrap_or_else(|problem| problem.response(head_only));
+        let refused = |problem: Problem| problem.response(known.request_id, head_only);
+        let response = response.unwrap_or_else(refused);
         answer_here(request, response, afterwards)
     }
 }

@@ -22,6 +22,8 @@ use faasw_control::{FunctionName, LogLine, LogPage};
 use faasw_pool::{LogSink, LogStream};
 use tokio::sync::Notify;
 
+use crate::message::Correlation;
+
 pub use observer::Event;
 
 pub(crate) use observer::Observer;
@@ -73,11 +75,23 @@ impl FunctionLog {
         }
     }
 
-    /// Adds a line of an instance, or of the node about it.
-    pub(crate) fn add(&self, instance: u64, stream: LogStream, bytes: &[u8]) {
+    /// Adds a line of an instance, or of the node about it, and about the request that it serves.
+    pub(crate) fn add(
+        &self,
+        instance: u64,
+        request: Option<&Correlation>,
+        stream: LogStream,
+        bytes: &[u8],
+    ) {
         let allowance = self.state().rate.take(bytes.len(), Instant::now());
         // One that is dropped is not even made: it is dropped for costing too much.
-        let line = || LogLine::new(SystemTime::now(), instance, stream, bytes);
+        let line = || {
+            let line = LogLine::new(SystemTime::now(), instance, stream, bytes);
+            match request {
+                Some(known) => line.of_request(known.request_id, known.trace()),
+                None => line,
+            }
+        };
         match allowance {
             Allowance::Dropped => {}
             Allowance::Taken => self.write(line()),
@@ -185,8 +199,9 @@ impl State {
 }
 
 impl LogSink for FunctionLog {
+    /// Of the function's seed, which is made for no request.
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
-        self.add(instance, stream, line);
+        self.add(instance, None, stream, line);
     }
 }
 
@@ -210,8 +225,8 @@ mod tests {
     fn lines_are_in_memory_and_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(Some(folder.path()));
-        log.add(7, LogStream::Out, b"one");
-        log.add(8, LogStream::Err, b"two");
+        log.add(7, None, LogStream::Out, b"one");
+        log.add(8, None, LogStream::Err, b"two");
         let texts: Vec<_> = log
             .newest(9)
             .lines
@@ -230,9 +245,9 @@ mod tests {
     #[test]
     fn a_log_is_continued_after_a_restart_and_ends_with_its_function() {
         let folder = tempfile::tempdir().unwrap();
-        log(Some(folder.path())).add(1, LogStream::Out, b"before");
+        log(Some(folder.path())).add(1, None, LogStream::Out, b"before");
         let again = log(Some(folder.path()));
-        again.add(2, LogStream::Out, b"after");
+        again.add(2, None, LogStream::Out, b"after");
         let file = std::fs::read_to_string(folder.path().join("f.log")).unwrap();
         assert_eq!(file.lines().count(), 2);
         let texts = |log: &FunctionLog| {
@@ -246,10 +261,24 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
+    #[test]
+    fn lines_of_a_request_have_its_id_in_memory_and_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(Some(folder.path()));
+        let known = Correlation::new(&http::HeaderMap::new(), Some("mine".parse().unwrap()));
+        // What a function writes is none of it.
+        log.add(7, Some(&known), LogStream::Out, b"7/theirs out x");
+        let lines = log.newest(9).lines;
+        let ids: Vec<_> = lines.iter().map(|line| line.request_id).collect();
+        assert_eq!(ids, [Some(known.request_id)]);
+        let file = std::fs::read_to_string(folder.path().join("f.log")).unwrap();
+        assert!(file.ends_with(" 7/mine out 7/theirs out x\n"), "{file}");
+    }
+
     #[tokio::test]
     async fn who_waits_gets_the_next_line() {
         let log = std::sync::Arc::new(log(None));
-        log.add(1, LogStream::Out, b"one");
+        log.add(1, None, LogStream::Out, b"one");
         let place = log.newest(9).next;
         let waiting = {
             let log = log.clone();
@@ -257,7 +286,7 @@ mod tests {
         };
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        log.add(1, LogStream::Out, b"two");
+        log.add(1, None, LogStream::Out, b"two");
         let page = waiting.await.unwrap();
         assert_eq!((page.lines.len(), page.next), (1, place + 1));
         assert_eq!(page.lines[0].text, "two");
@@ -267,7 +296,7 @@ mod tests {
     fn a_function_that_only_writes_is_cut_and_told_so() {
         let log = log(None);
         for _ in 0..1000 {
-            log.add(1, LogStream::Out, &[b'x'; 16 << 10]);
+            log.add(1, None, LogStream::Out, &[b'x'; 16 << 10]);
         }
         let kept = log.newest(usize::MAX).lines.len();
         assert!(kept < 1000, "{kept} lines of 16 KiB were kept");

@@ -1,7 +1,10 @@
 //! Telling the embedding program what happens, as it happens.
 
-use faasw_control::{FunctionName, LogLine};
 use std::{fmt, sync::Arc};
+
+use faasw_control::{FunctionName, LogLine};
+
+use crate::message::{AccessRecord, TellRequest};
 
 /// Something that happened to a function.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,12 @@ pub enum Event<'a> {
         /// The line.
         line: &'a LogLine,
     },
+    /// A request is over, whoever answered it. Only where that was asked for
+    /// ([`NodeBuilder::observe_requests`](crate::NodeBuilder::observe_requests)).
+    Request {
+        /// What there is to say of it.
+        record: &'a AccessRecord,
+    },
 }
 
 /// Whom to tell, if anybody.
@@ -55,6 +64,14 @@ impl Observer {
         if let Some(tell) = &self.0 {
             tell(event);
         }
+    }
+
+    /// Whom to tell of requests, if anybody.
+    pub(crate) fn of_requests(&self) -> Option<Arc<TellRequest>> {
+        let tell = self.0.clone()?;
+        Some(Arc::new(move |record: &AccessRecord| {
+            tell(Event::Request { record });
+        }))
     }
 
     pub(crate) fn log(&self, function: &FunctionName, line: &LogLine) {

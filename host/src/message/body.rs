@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::{export::Exporting, fields, timing};
+use super::{access::Follow, export::Exporting, fields, timing};
 
 /// Why a body was cut off: what came before it is not the whole.
 #[derive(Debug, Error)]
@@ -35,6 +35,8 @@ pub enum BodyError {
 #[derive(Debug, Default)]
 pub struct Body {
     content: Content,
+    /// Tells of its request when it is dropped, if anybody wants to know.
+    follow: Option<Box<Follow>>,
 }
 
 #[derive(Debug, Default)]
@@ -63,27 +65,36 @@ impl Body {
     }
 
     pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self {
-            content: Content::Whole { bytes, trailers },
-        }
+        Content::Whole { bytes, trailers }.into()
     }
 
     /// A body that comes part by part, `length` bytes of it where that is known.
     pub(crate) fn stream(parts: ResponseStream, length: Option<u64>, timing: bool) -> Self {
-        Self {
-            content: Content::Stream {
-                parts,
-                left: length,
-                timing,
-            },
+        let left = length;
+        Content::Stream {
+            parts,
+            left,
+            timing,
         }
+        .into()
     }
 
     /// An export, made as it is read; each piece of it takes a turn.
     pub(crate) fn export(export: Sealing, turns: Arc<Semaphore>) -> Self {
-        Self {
-            content: Content::Export(Exporting::new(export, turns)),
-        }
+        Content::Export(Exporting::new(export, turns)).into()
+    }
+
+    /// The same, followed to its end.
+    pub(super) fn followed(mut self, mut follow: Box<Follow>) -> Self {
+        follow.gave(0, self.is_given());
+        self.follow = Some(follow);
+        self
+    }
+
+    /// Whether all that was announced was given away: nobody has to ask for more to know.
+    fn is_given(&self) -> bool {
+        let has_nothing_left = matches!(&self.content, Content::Stream { left: Some(0), .. });
+        has_nothing_left || http_body::Body::is_end_stream(self)
     }
 
     /// The whole content, where it is there already: short responses of
@@ -103,6 +114,15 @@ impl Body {
     /// When it breaks off.
     pub async fn into_bytes(self) -> Result<Bytes, BodyError> {
         Ok(self.collect().await?.to_bytes())
+    }
+}
+
+impl From<Content> for Body {
+    fn from(content: Content) -> Self {
+        Self {
+            content,
+            follow: None,
+        }
     }
 }
 
@@ -161,6 +181,16 @@ impl http_body::Body for Body {
         };
         if !matches!(&next, Some(Ok(frame)) if frame.is_data()) {
             self.content = Content::Empty;
+        }
+        // What has broken off is told at once: it comes to no end.
+        let breaks_off = matches!(next, Some(Err(_)));
+        if let Some(mut follow) = self.follow.take().filter(|_| !breaks_off) {
+            let data = match &next {
+                Some(Ok(frame)) => frame.data_ref(),
+                _ => None,
+            };
+            follow.gave(data.map_or(0, Bytes::len), self.is_given());
+            self.follow = Some(follow);
         }
         Poll::Ready(next)
     }

@@ -49,7 +49,7 @@ impl ConnectionFields {
 
 /// Fields that decide what a message is or how it is read, and so may not come
 /// behind it (RFC 9110, section 6.5.1).
-const NOT_BEHIND: [&str; 14] = [
+const NOT_BEHIND: [&str; 15] = [
     "authorization",
     "cache-control",
     "content-encoding",
@@ -64,6 +64,8 @@ const NOT_BEHIND: [&str; 14] = [
     "retry-after",
     "set-cookie",
     "www-authenticate",
+    // The node's own word.
+    "x-request-id",
 ];
 
 /// Those of a function's trailers that HTTP lets pass.
@@ -95,6 +97,7 @@ mod tests {
             "content-length",
             "Transfer-Encoding",
             "a b",
+            "X-Request-Id",
             "x-sum",
         ]
         .map(|name| (name.into(), b"1".to_vec()))

@@ -4,8 +4,10 @@
 //! request, and what of its response may reach a client. It knows no sockets;
 //! the gateway and the library's `invoke` both go through it.
 
+mod access;
 mod body;
 mod collect;
+mod correlation;
 mod export;
 mod fields;
 mod forwarded;
@@ -15,12 +17,16 @@ mod request;
 mod response;
 mod size;
 mod timing;
+mod trace;
 mod unfit;
 
+pub use access::AccessRecord;
 pub use body::{Body, BodyError};
 pub use request::RemoteAddress;
 
+pub(crate) use access::{Follow, TellRequest};
 pub(crate) use collect::{asks_first, collect, discard, refuse};
+pub(crate) use correlation::{Correlation, sent_id};
 pub(crate) use forwarded::forwarded_for;
 pub(crate) use gather::{Gathered, gather};
 pub(crate) use incoming::{BodyLimits, limited};

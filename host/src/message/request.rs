@@ -11,7 +11,11 @@ use faasw_abi::wire::{Pair, RequestHead};
 use faasw_pool::ConnectionBacklog;
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme};
 
-use super::{fields::ConnectionFields, timing};
+use super::{
+    correlation::{Correlation, X_REQUEST_ID},
+    fields::ConnectionFields,
+    timing,
+};
 
 /// The client's address, as an extension of a request; without it the function
 /// sees none. The gateway sets it; a program that embeds the library may.
@@ -39,8 +43,14 @@ pub(crate) struct Arrival {
 pub(crate) struct Connection(pub(crate) Arc<ConnectionBacklog>);
 
 /// The head of a request to the function `name`, whose body is `length` bytes
-/// long where that is known.
-pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> RequestHead {
+/// long where that is known. One that is made before a seed is frozen has no id: what
+/// is found then, all requests find.
+pub(crate) fn request_head(
+    name: &str,
+    parts: &Parts,
+    length: Option<u64>,
+    known: Option<&Correlation>,
+) -> RequestHead {
     let uri = &parts.uri;
     let authority = match (uri.authority(), parts.headers.get(header::HOST)) {
         (Some(authority), _) => authority.as_str().as_bytes(),
@@ -75,11 +85,11 @@ pub(crate) fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> Re
         script_name: script_name.into_bytes(),
         remote_address: remote_address.into_bytes(),
         protocol: format!("{:?}", parts.version).into_bytes(),
-        headers: visible_fields(parts, length),
+        headers: visible_fields(parts, length, known),
     }
 }
 
-fn visible_fields(parts: &Parts, length: Option<u64>) -> Vec<Pair> {
+fn visible_fields(parts: &Parts, length: Option<u64>, known: Option<&Correlation>) -> Vec<Pair> {
     let headers = &parts.headers;
     let connection = ConnectionFields::of(headers);
     let authority = parts.uri.authority();
@@ -92,10 +102,14 @@ fn visible_fields(parts: &Parts, length: Option<u64>) -> Vec<Pair> {
                 header::HOST => authority.is_some(),
                 // HTTP/2 may have it in pieces, which no function expects.
                 header::COOKIE => parts.version == Version::HTTP_2,
-                _ => *name == timing::ASKING,
+                _ => {
+                    let is_told =
+                        |known: &Correlation| *name == X_REQUEST_ID || known.trace.hides(name);
+                    *name == timing::ASKING || known.is_some_and(is_told)
+                }
             }
     };
-    let mut fields: Vec<Pair> = Vec::with_capacity(headers.len());
+    let mut fields: Vec<Pair> = Vec::with_capacity(headers.len() + 1);
     if let Some(authority) = authority {
         fields.push((b"host".to_vec(), authority.as_str().into()));
     }
@@ -103,6 +117,10 @@ fn visible_fields(parts: &Parts, length: Option<u64>) -> Vec<Pair> {
     fields.extend(passing.map(|(name, value)| (name.as_str().into(), value.as_bytes().into())));
     if parts.version == Version::HTTP_2 {
         fields.extend(whole_cookie(headers));
+    }
+    if let Some(known) = known {
+        let id = known.request_id.as_str();
+        fields.push((X_REQUEST_ID.as_str().into(), id.into()));
     }
     let announced = headers.contains_key(header::CONTENT_LENGTH)
         || headers.contains_key(header::TRANSFER_ENCODING);
@@ -126,6 +144,11 @@ mod tests {
 
     fn parts(request: http::request::Builder) -> Parts {
         request.body(()).unwrap().into_parts().0
+    }
+
+    /// Without an id.
+    fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> RequestHead {
+        super::request_head(name, parts, length, None)
     }
 
     fn field<'a>(head: &'a RequestHead, name: &str) -> Option<&'a [u8]> {
@@ -168,6 +191,48 @@ mod tests {
                 pair("content-length", "5"),
             ]
         );
+    }
+
+    #[test]
+    fn the_function_sees_its_requests_id_and_a_trace_that_can_be_read() {
+        const SENT: &str = "00-12345678901234567890123456789012-1234567890123456-01";
+        let seen = |pairs: &[(&str, &str)]| {
+            let request = pairs
+                .iter()
+                .fold(Request::get("/"), |request, (name, value)| {
+                    request.header(*name, *value)
+                });
+            let parts = parts(request);
+            let id = "mine".parse().unwrap();
+            let known = Correlation::new(&parts.headers, Some(id));
+            let head = super::request_head("f", &parts, None, Some(&known));
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            let pairs = head.headers.into_iter();
+            let pairs: Vec<_> = pairs.map(|(a, b)| (text(a), text(b))).collect();
+            pairs
+        };
+        let id = || ("x-request-id".to_owned(), "mine".to_owned());
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        // Whatever its client calls it.
+        let ids = [("x-request-id", "theirs"), ("x-request-id", "twice")];
+        assert_eq!(seen(&ids), [id()]);
+        let good = [
+            ("traceparent", SENT),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+        ];
+        let expected = [
+            pair("traceparent", SENT),
+            pair("tracestate", "a=1"),
+            pair("tracestate", "b=2"),
+            id(),
+        ];
+        assert_eq!(seen(&good), expected);
+        let bad_state = [("traceparent", SENT), ("tracestate", "A=1")];
+        assert_eq!(seen(&bad_state), [pair("traceparent", SENT), id()]);
+        assert_eq!(seen(&[("tracestate", "a=1")]), [id()]);
+        let bad = [("traceparent", "00-1-2-3"), ("tracestate", "a=1")];
+        assert_eq!(seen(&bad), [id()]);
     }
 
     #[test]

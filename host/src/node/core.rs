@@ -31,6 +31,7 @@ use crate::{
     error::{DeployError, FunctionError},
     limits::Limits,
     log::{FunctionLog, Observer},
+    message::TellRequest,
     metrics::{Metrics, Now, Summary},
     registry::{Registry, RegistryError, VersionRecord},
 };
@@ -56,12 +57,23 @@ pub(crate) struct Storage {
     pub(crate) images: Option<Arc<Images>>,
 }
 
+/// What is told to whom.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Telling {
+    /// Clients may ask where their requests' time goes.
+    pub(crate) timing: bool,
+    /// The observer hears of each request.
+    pub(crate) requests: bool,
+}
+
 pub(crate) struct Core {
     /// Of itself: what the pool has stored code from does not keep the node.
     pub(super) me: Weak<Self>,
     pub(super) backend: Arc<dyn Backend>,
     pub(crate) limits: Limits,
     pub(super) observer: Observer,
+    /// Whom to tell of requests.
+    pub(super) tell_request: Option<Arc<TellRequest>>,
     pub(super) storage: Arc<Storage>,
     pub(super) metrics: Arc<Metrics>,
     table: RwLock<Table>,
@@ -89,7 +101,7 @@ impl Core {
         storage: Storage,
         functions: Registered,
         domain: Option<HostName>,
-        timing: bool,
+        telling: Telling,
     ) -> Result<Arc<Self>, RegistryError> {
         let backlog = Backlog::new(BacklogLimits {
             node: limits.undelivered,
@@ -103,12 +115,16 @@ impl Core {
             backend,
             limits,
             backlog,
+            tell_request: match telling.requests {
+                true => observer.of_requests(),
+                false => None,
+            },
             observer,
             storage: Arc::new(storage),
             metrics: Arc::default(),
             table: RwLock::default(),
             domain,
-            timing,
+            timing: telling.timing,
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
             moves: Moves::default(),

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 use bytes::Bytes;
 use faasw_control::{
     Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
-    ImageInfo, Imported, LogLine, LogPage, Summary,
+    ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
 };
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
@@ -14,7 +14,7 @@ use super::core::Core;
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
-    message::Body,
+    message::{Body, Correlation, Follow},
     server::{Servers, TlsError},
 };
 
@@ -139,13 +139,48 @@ impl Node {
     /// or more. Bodies pass as they come, both ways; a short response is whole
     /// when it is there ([`Body::as_bytes`]) and carries a [`crate::Timing`]
     /// among its extensions. Dropping the future or the body ends the instance.
+    ///
+    /// The request has a new id, or the [`RequestId`](crate::RequestId) among its extensions; what is
+    /// told of it in logs and problem bodies has the same, and the response's `X-Request-Id`.
     pub async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        self.core.invoke(name, request).await
+        // A program may have given it an id of its own.
+        let id = request.extensions().get::<RequestId>().copied();
+        let known = Correlation::new(request.headers(), id);
+        let follow = self.core.follow(&request, &known);
+        let mut response = self.core.invoke(name, request, &known, follow).await;
+        known.tell(response.headers_mut());
+        response
+    }
+
+    /// Follows a request to its end, if anybody wants to know of it.
+    pub(crate) fn follow<B>(
+        &self,
+        request: &Request<B>,
+        known: &Correlation,
+    ) -> Option<Box<Follow>> {
+        self.core.follow(request, known)
+    }
+
+    /// The same for a request that is followed, if it is, by whoever has it; its client is told
+    /// the id where it is answered.
+    pub(crate) async fn answer<B>(
+        &self,
+        name: &str,
+        request: Request<B>,
+        known: &Correlation,
+        follow: Option<Box<Follow>>,
+    ) -> Response<Body>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        self.core.invoke(name, request, known, follow).await
     }
 
     /// Makes a version that is kept the current one: the one asked for, or the

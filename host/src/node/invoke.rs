@@ -29,28 +29,55 @@ use super::{
 use crate::{
     backend::FunctionVersion,
     failure::Failure,
-    message::{self, Body, BodyLimits, Connection, FromOperator, Gathered},
+    message::{self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, Gathered},
     metrics::Metrics,
 };
 
 impl Core {
-    pub(super) async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
+    /// Follows a request to its end, if anybody wants to know of it.
+    pub(super) fn follow<B>(
+        &self,
+        request: &Request<B>,
+        known: &Correlation,
+    ) -> Option<Box<Follow>> {
+        let tell = self.tell_request.as_ref()?;
+        Some(Follow::begin(tell, request, known))
+    }
+
+    /// Answers a request that is known by this, and is followed if anybody wants to know of it.
+    pub(super) async fn invoke<B>(
+        &self,
+        name: &str,
+        request: Request<B>,
+        known: &Correlation,
+        mut follow: Option<Box<Follow>>,
+    ) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
         let head_only = request.method() == Method::HEAD;
+        let unknown = || {
+            let problem = Failure::UnknownFunction(name.into()).problem();
+            let problem = problem.of_function(name);
+            problem.response(known.request_id, head_only)
+        };
         let Some(function) = self.function(name) else {
             Box::pin(message::refuse(request)).await;
             self.metrics.unknown();
-            return Failure::UnknownFunction(name.into())
-                .problem()
-                .of_function(name)
-                .response(head_only);
+            return Follow::response(follow, unknown());
         };
+        if let Some(follow) = &mut follow {
+            follow.asks(name);
+        }
         let mut instance = None;
-        match self.run(&function, request, &mut instance).await {
+        let result = self.run(&function, request, known, &mut instance).await;
+        let instance = instance.and_then(|log: Arc<Follower>| log.instance());
+        if let Some(follow) = &mut follow {
+            follow.served_by(instance);
+        }
+        let response = match result {
             Ok(response) => {
                 let timing = response.extensions().get();
                 self.metrics
@@ -61,20 +88,17 @@ impl Core {
             // brought back: it is as if the request had come later.
             Err(failure) if failure.is_of_code() && self.is_overtaken(&function).await => {
                 self.metrics.unknown();
-                Failure::UnknownFunction(name.into())
-                    .problem()
-                    .of_function(name)
-                    .response(head_only)
+                unknown()
             }
             Err(failure) => {
-                let instance = instance.and_then(|log: Arc<Follower>| log.instance());
-                report(&function, &failure, instance.unwrap_or(0));
+                report(&function, &failure, instance.unwrap_or(0), known);
                 let mut problem = failure.problem().of_function(name);
                 self.metrics.failed(&function.name, &failure, &problem);
                 problem.instance = instance;
-                problem.response(head_only)
+                problem.response(known.request_id, head_only)
             }
-        }
+        };
+        Follow::response(follow, response)
     }
 
     /// Whether a function is not the current one of its name any more, or is just being removed: its
@@ -88,6 +112,7 @@ impl Core {
         &self,
         function: &Arc<Function>,
         request: Request<B>,
+        known: &Correlation,
         instance: &mut Option<Arc<Follower>>,
     ) -> Result<Response<Body>, Failure>
     where
@@ -143,11 +168,12 @@ impl Core {
         let log = Arc::new(Follower {
             function: function.clone(),
             metrics: self.metrics.clone(),
+            known: *known,
             instance: AtomicU64::new(0),
         });
         *instance = Some(log.clone());
         let call = Call {
-            head: message::request_head(function.name.as_str(), &parts, length),
+            head: message::request_head(function.name.as_str(), &parts, length, Some(known)),
             body,
             limits: CallLimits {
                 cpu: limits.cpu_time,
@@ -236,19 +262,28 @@ struct Admission {
 }
 
 /// Says in the function's log and in the node's own what happened.
-fn report(function: &Function, failure: &Failure, instance: u64) {
+fn report(function: &Function, failure: &Failure, instance: u64, known: &Correlation) {
     // Lines of their own in the function's log, and none of them can be taken for one
     // that the node begins.
     let lines = Indented(failure).to_string();
     for line in lines.lines() {
-        function.log.add(instance, LogStream::Node, line.as_bytes());
+        let line = line.as_bytes();
+        function
+            .log
+            .add(instance, Some(known), LogStream::Node, line);
     }
     let text = Line(failure);
-    let name = function.name.as_str();
+    let (function, request_id) = (function.name.as_str(), known.request_id.as_str());
+    let trace = known.trace().map(tracing::field::display);
+    macro_rules! say {
+        ($event:ident, $what:literal) => {
+            tracing::$event!(function, instance, request_id, trace, "{}: {text}", $what)
+        };
+    }
     match failure.fault().0 {
-        Fault::Platform => tracing::error!(function = name, instance, "request failed: {text}"),
-        Fault::Function => tracing::warn!(function = name, instance, "request failed: {text}"),
-        Fault::Caller => tracing::debug!(function = name, instance, "request refused: {text}"),
+        Fault::Platform => say!(error, "request failed"),
+        Fault::Function => say!(warn, "request failed"),
+        Fault::Caller => say!(debug, "request refused"),
     }
 }
 
@@ -258,6 +293,7 @@ fn report(function: &Function, failure: &Failure, instance: u64) {
 struct Follower {
     function: Arc<Function>,
     metrics: Arc<Metrics>,
+    known: Correlation,
     /// 0 until there is an instance.
     instance: AtomicU64,
 }
@@ -274,7 +310,8 @@ impl LogSink for Follower {
     }
 
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
-        self.function.log.add(instance, stream, line);
+        let log = &self.function.log;
+        log.add(instance, Some(&self.known), stream, line);
     }
 
     fn retired(&self, _: u64, effort: &Effort) {
@@ -291,7 +328,8 @@ impl LogSink for Follower {
             Ok(timing) => self.metrics.ran(name, timing),
             Err(error) => {
                 let failure = Failure::Invoke(error.clone());
-                report(&self.function, &failure, self.instance().unwrap_or(0));
+                let instance = self.instance().unwrap_or(0);
+                report(&self.function, &failure, instance, &self.known);
                 self.metrics.cut_off(name, &failure);
             }
         }

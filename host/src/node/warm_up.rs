@@ -28,7 +28,7 @@ fn warm_up(name: &FunctionName, request: &WarmUpRequest, has_host: bool) -> Warm
         has_host,
     });
     WarmUp {
-        head: request_head(name.as_str(), &parts, Some(body.len() as u64)),
+        head: request_head(name.as_str(), &parts, Some(body.len() as u64), None),
         body,
     }
 }

@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     limits::Limits,
-    message::{Body, Connection, RemoteAddress, forwarded_for, head_cost, head_size, refuse},
+    message::{
+        Body, Connection, Correlation, Follow, RemoteAddress, forwarded_for, head_cost, head_size,
+        refuse, sent_id,
+    },
 };
 
 /// Bytes and fields of a request's head that hyper reads. Both are beyond the
@@ -129,30 +132,39 @@ async fn answer<H: Handler>(
     let under_way = peer.begin(!is_http2, head);
     let mut request = request.map(|body| Received::new(body, &under_way));
     peer.backlog.has_room().await;
-    let mut forwarded = None;
-    if let Some(mut address) = address {
-        if connections.is_proxy(address)
-            && let Some(client) =
-                forwarded_for(request.headers(), |address| connections.is_proxy(address))
-        {
-            address = client;
-            forwarded = connections.forwarded(address);
-            if forwarded.is_none() {
-                let refused = Box::pin(too_many_requests(request)).await;
-                return refused.map(|body| Sent::new(body, under_way, None, is_http2));
-            }
-        }
+    let proxy = address.filter(|address| connections.is_proxy(*address));
+    let given_id = proxy
+        .filter(|_| connections.proxies_give_ids())
+        .and_then(|_| sent_id(request.headers()));
+    let known = Correlation::new(request.headers(), given_id);
+    let client = proxy
+        .and_then(|_| forwarded_for(request.headers(), |address| connections.is_proxy(address)));
+    if let Some(address) = client.or(address) {
         request.extensions_mut().insert(RemoteAddress(address));
+    }
+    let mut forwarded = None;
+    if let Some(client) = client {
+        forwarded = connections.forwarded(client);
+        if forwarded.is_none() {
+            let follow = handler.follow(&request, &known);
+            let refused = Box::pin(too_many_requests(request, &known)).await;
+            let refused = Follow::response(follow, refused);
+            return refused.map(|body| Sent::new(body, under_way, None, is_http2));
+        }
     }
     let connection = Connection(peer.backlog.clone());
     request.extensions_mut().insert(connection);
-    let answer = handler.answer(request).await;
+    let mut answer = handler.answer(request, known).await;
+    known.tell(answer.headers_mut());
     peer.answered(head_cost(answer.headers())).await;
     answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
 }
 
 /// Answers a request of an address that has too many under way.
-async fn too_many_requests<B: http_body::Body>(request: Request<B>) -> Response<Body> {
+async fn too_many_requests<B: http_body::Body>(
+    request: Request<B>,
+    known: &Correlation,
+) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
     refuse(request).await;
     let mut problem = Problem::new(
@@ -162,5 +174,7 @@ async fn too_many_requests<B: http_body::Body>(request: Request<B>) -> Response<
         "this address has as many requests under way as one may have",
     );
     problem.retry_after = Some(1);
-    problem.response(head_only)
+    let mut response = problem.response::<Body>(known.request_id, head_only);
+    known.tell(response.headers_mut());
+    response
 }

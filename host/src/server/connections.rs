@@ -31,12 +31,21 @@ const MOST_UNREAD: u64 = 768 << 10;
 /// The part of all places that those may have who are told of their end before it comes.
 const FAREWELLS: usize = 16;
 
+/// Who speaks for others, and what is believed of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Proxies {
+    /// Where they are.
+    pub(crate) addresses: Vec<IpNet>,
+    /// They give requests their ids.
+    pub(crate) give_ids: bool,
+}
+
 /// Connections of one listener.
 #[derive(Debug)]
 pub(super) struct Connections {
     most: usize,
     most_of_one: usize,
-    proxies: Vec<IpNet>,
+    proxies: Proxies,
     timeouts: PeerTimeouts,
     /// Most bytes that all clients together may have sent that nobody has read.
     unread: u64,
@@ -98,11 +107,11 @@ fn counted(address: IpAddr) -> IpAddr {
 }
 
 impl Connections {
-    pub(super) fn new(limits: &Limits, proxies: &[IpNet], backlog: &Arc<Backlog>) -> Arc<Self> {
+    pub(super) fn new(limits: &Limits, proxies: &Proxies, backlog: &Arc<Backlog>) -> Arc<Self> {
         Arc::new(Self {
             most: limits.connections.max(1),
             most_of_one: limits.connections_per_address.max(1),
-            proxies: proxies.to_vec(),
+            proxies: proxies.clone(),
             timeouts: PeerTimeouts::from(limits),
             unread: limits.undelivered,
             backlog: backlog.clone(),
@@ -158,9 +167,15 @@ impl Connections {
         }
     }
 
+    /// Whether the proxies give requests their ids.
+    pub(super) fn proxies_give_ids(&self) -> bool {
+        self.proxies.give_ids
+    }
+
     /// Whether requests from there may come for others.
     pub(super) fn is_proxy(&self, address: IpAddr) -> bool {
         self.proxies
+            .addresses
             .iter()
             .any(|proxies| proxies.contains(&address))
     }
@@ -318,7 +333,10 @@ mod tests {
             connections_per_address: most_of_one,
             ..Limits::default()
         };
-        let proxies = ["10.0.0.0/8".parse().unwrap()];
+        let proxies = Proxies {
+            addresses: vec!["10.0.0.0/8".parse().unwrap()],
+            give_ids: false,
+        };
         Connections::new(&limits, &proxies, &Backlog::new(BacklogLimits::default()))
     }
 
@@ -397,7 +415,7 @@ mod tests {
             ..Limits::default()
         };
         let backlog = Backlog::new(BacklogLimits::default());
-        let all = Connections::new(&limits, &[], &backlog);
+        let all = Connections::new(&limits, &Proxies::default(), &backlog);
         let [most, much, little] = [1, 2, 3].map(|_| all.admit(None).unwrap());
         most.peer().sent(MOST_UNREAD * 10);
         much.peer().sent(MOST_UNREAD - 1000);

@@ -3,7 +3,6 @@
 use std::{future::Future, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use faasw_pool::Backlog;
-use ipnet::IpNet;
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -13,7 +12,10 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Handler, connection, connections::Connections};
+use super::{
+    Handler, connection,
+    connections::{Connections, Proxies},
+};
 use crate::limits::Limits;
 
 /// How long accepting rests after it failed: the reason is almost always that
@@ -70,7 +72,7 @@ fn sweep_interval(limits: &Limits) -> Duration {
 pub(super) async fn serve<L: Listener, H: Handler>(
     listener: L,
     handler: H,
-    (limits, proxies): (Limits, Vec<IpNet>),
+    (limits, proxies): (Limits, Proxies),
     backlog: Arc<Backlog>,
     mut stop: watch::Receiver<bool>,
 ) {

@@ -22,7 +22,6 @@ use std::{
 };
 
 use faasw_pool::{Backlog, BacklogLimits};
-use ipnet::IpNet;
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::watch,
@@ -30,6 +29,7 @@ use tokio::{
 };
 
 pub(crate) use self::bodies::Received;
+pub(crate) use self::connections::Proxies;
 pub(crate) use self::handler::Handler;
 pub(crate) use self::health::{HEALTH, health};
 use self::{listener::Listener, tls::TlsListener};
@@ -90,7 +90,7 @@ impl Servers {
         tls: Option<Arc<Tls>>,
         gateway: impl Handler,
         limits: &Limits,
-        proxies: &[IpNet],
+        proxies: &Proxies,
     ) {
         self.gateway_address = listener.local_addr().ok();
         match tls {
@@ -111,7 +111,7 @@ impl Servers {
         limits: &Limits,
     ) {
         self.redirect_address = listener.local_addr().ok();
-        self.serve(listener, redirect, limits, &[]);
+        self.serve(listener, redirect, limits, &Proxies::default());
     }
 
     pub(crate) fn redirect_address(&self) -> Option<SocketAddr> {
@@ -125,7 +125,7 @@ impl Servers {
     /// Serves metrics.
     pub(crate) fn metrics(&mut self, listener: TcpListener, page: impl Handler, limits: &Limits) {
         self.metrics_address = listener.local_addr().ok();
-        self.serve(listener, page, limits, &[]);
+        self.serve(listener, page, limits, &Proxies::default());
     }
 
     pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
@@ -134,7 +134,7 @@ impl Servers {
 
     /// Serves the admin API.
     pub(crate) fn admin(&self, listener: UnixListener, api: impl Handler, limits: &Limits) {
-        self.serve(listener, api, limits, &[]);
+        self.serve(listener, api, limits, &Proxies::default());
     }
 
     fn serve<L: Listener, H: Handler>(
@@ -142,9 +142,9 @@ impl Servers {
         listener: L,
         handler: H,
         limits: &Limits,
-        proxies: &[IpNet],
+        proxies: &Proxies,
     ) {
-        let limits = (limits.clone(), proxies.to_vec());
+        let limits = (limits.clone(), proxies.clone());
         let (backlog, stop) = (self.backlog.clone(), self.stop.subscribe());
         let serving = listener::serve(listener, handler, limits, backlog, stop);
         self.tasks().listeners.spawn(serving);

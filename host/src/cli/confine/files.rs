@@ -45,6 +45,8 @@ pub struct Files {
     pub passing: Option<PathBuf>,
     /// Files that it reads again when they change.
     pub read: Vec<PathBuf>,
+    /// Files that it writes to, renames and makes anew.
+    pub rotated: Vec<PathBuf>,
 }
 
 impl Files {
@@ -72,6 +74,7 @@ impl Files {
     fn enforce(&self) -> Result<RestrictionStatus, RulesetError> {
         let all = AccessFs::from_all(VERSION);
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
+        let rotate = AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile;
         let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
         let own = all
             & !(AccessFs::Execute | AccessFs::IoctlDev | AccessFs::MakeBlock | AccessFs::MakeChar);
@@ -85,27 +88,25 @@ impl Files {
             .add_rules(path_beneath_rules(&self.data_dir, own))?
             .add_rules(path_beneath_rules(&self.passing, own))?
             .add_rules(path_beneath_rules(above, AccessFs::RemoveDir))?
-            .add_rules(path_beneath_rules(self.folders(), read))?
+            .add_rules(path_beneath_rules(folders(&self.read), read))?
+            .add_rules(path_beneath_rules(folders(&self.rotated), rotate))?
             .add_rules(path_beneath_rules(READ, read))?
             .add_rules(path_beneath_rules(USED, device))?
             .restrict_self()
     }
+}
 
-    /// The folders of files that are read again: where they are said to be, and where they
-    /// are, should that be a link; and folders that are read themselves.
-    fn folders(&self) -> Vec<PathBuf> {
-        let real = self
-            .read
-            .iter()
-            .filter_map(|path| fs::canonicalize(path).ok());
-        let given = self.read.iter().cloned();
-        let folder = |path: PathBuf| match path.parent() {
-            _ if path.is_dir() => path,
-            Some(parent) if parent != Path::new("") => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        given.chain(real).map(folder).collect()
-    }
+/// The folders of files: where they are said to be, and where they are, should that be a link; and
+/// folders that are named themselves.
+fn folders(files: &[PathBuf]) -> Vec<PathBuf> {
+    let real = files.iter().filter_map(|path| fs::canonicalize(path).ok());
+    let given = files.iter().cloned();
+    let folder = |path: PathBuf| match path.parent() {
+        _ if path.is_dir() => path,
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    given.chain(real).map(folder).collect()
 }
 
 /// What this host offers.

@@ -1,0 +1,197 @@
+//! An access log on disk: a file, and the one before it.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::OFlags;
+
+/// Size at which a file becomes the old one and a new one begins, in bytes: the log takes at most
+/// twice this on disk, and what is written at once.
+const ROTATE_AT: u64 = 64 << 20;
+
+#[derive(Debug)]
+pub(super) struct AccessFile {
+    path: PathBuf,
+    file: File,
+    rotate_at: u64,
+    /// The last line in it may lack its end.
+    is_torn: bool,
+}
+
+impl AccessFile {
+    /// Continues the file of this path.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is no file on a disk: nothing else can be given another name.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            file: append(path)?,
+            rotate_at: ROTATE_AT,
+            is_torn: false,
+        })
+    }
+
+    /// Adds whole lines.
+    ///
+    /// # Errors
+    /// When they were not written, or not all.
+    pub(super) fn add(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.renew()?;
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+        }
+        // Until all of it is there.
+        self.is_torn = true;
+        self.file.write_all(lines)?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    /// Begins another file where this one is full, or is not that of its name any more: whoever
+    /// keeps the logs of a machine may take it away.
+    fn renew(&mut self) -> io::Result<()> {
+        let own = self.file.metadata()?;
+        let is_own = |named: fs::Metadata| (named.dev(), named.ino()) == (own.dev(), own.ino());
+        let has_name = fs::metadata(&self.path).is_ok_and(is_own);
+        let is_full = own.len() >= self.rotate_at;
+        if has_name && !is_full {
+            return Ok(());
+        }
+        if has_name {
+            fs::rename(&self.path, old(&self.path))?;
+        }
+        self.file = append(&self.path)?;
+        self.is_torn = false;
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    let file = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        // A pipe has nobody wait for its reader.
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
+
+/// The name of the file before.
+fn old(path: &Path) -> PathBuf {
+    let mut name: OsString = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn file(path: &Path) -> AccessFile {
+        AccessFile {
+            rotate_at: 100,
+            ..AccessFile::open(path).unwrap()
+        }
+    }
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_has_grown_makes_room_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let mut log = file(&path);
+        for number in 0..40 {
+            log.add(format!("{number:09}\n").as_bytes()).unwrap();
+        }
+        let all = read(&old(&path)) + &read(&path);
+        let numbers: Vec<usize> = all.lines().map(|line| line.parse().unwrap()).collect();
+        assert_eq!(numbers, (20..40).collect::<Vec<_>>());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // The next node goes on with it.
+        drop(log);
+        file(&path).add(b"next\n").unwrap();
+        let begins = if read(&path) == "next\n" {
+            old(&path)
+        } else {
+            path
+        };
+        assert!(read(&begins).starts_with("00000003"), "{begins:?}");
+    }
+
+    #[test]
+    fn a_file_that_was_taken_away_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, away) = (folder.path().join("a.log"), folder.path().join("b.log"));
+        let mut log = file(&path);
+        log.add(b"one\n").unwrap();
+        fs::rename(&path, &away).unwrap();
+        log.add(b"two\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        log.add(b"three\n").unwrap();
+        assert_eq!(
+            (read(&away), read(&path)),
+            ("one\n".into(), "three\n".into())
+        );
+    }
+
+    #[test]
+    fn after_a_line_that_was_cut_off_the_next_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.log");
+        let mut log = file(&path);
+        log.add(b"one\n").unwrap();
+        log.file.write_all(b"tw").unwrap();
+        log.is_torn = true;
+        log.add(b"three\n").unwrap();
+        assert_eq!(read(&path), "one\ntw\nthree\n");
+        // Another file has no such line.
+        log.is_torn = true;
+        fs::remove_file(&path).unwrap();
+        log.add(b"four\n").unwrap();
+        assert_eq!(read(&path), "four\n");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_the_next_line_begins_anew() {
+        let full = File::options().append(true).open("/dev/full").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.log");
+        let mut log = file(&path);
+        let real = std::mem::replace(&mut log.file, full);
+        // Its path is that of the device meanwhile, so that it is not begun anew.
+        let path = std::mem::replace(&mut log.path, "/dev/full".into());
+        for _ in 0..2 {
+            let error = log.add(b"one\n").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        }
+        (log.file, log.path) = (real, path.clone());
+        log.add(b"two\n").unwrap();
+        assert_eq!(read(&path), "\ntwo\n");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        for path in [Path::new("/dev/null"), folder.path(), &pipe] {
+            assert!(AccessFile::open(path).is_err(), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What happens in a node, shown to who started it, and told to the access log.
+
+use faasw::{Event, NodeBuilder, RequestId, spelling};
+use faasw_text::TabbedLine;
+
+use super::{
+    access_log::AccessLog,
+    output::{say, size},
+    serving::LogFormat,
+};
+
+/// Has what happens shown, and requests told to the access log, where there is to be either.
+pub fn observed(
+    builder: NodeBuilder,
+    shown: Option<LogFormat>,
+    access_log: Option<&AccessLog>,
+) -> NodeBuilder {
+    if shown.is_none() && access_log.is_none() {
+        return builder;
+    }
+    let recorder = access_log.map(AccessLog::recorder);
+    let builder = builder.observe_requests(recorder.is_some());
+    builder.observe(move |event| match (event, &recorder, shown) {
+        (Event::Request { record }, Some(recorder), _) => recorder.add(record),
+        (event, _, Some(shown)) => shown.show(event),
+        _ => {}
+    })
+}
+
+impl LogFormat {
+    /// Progress of deployments, and the functions' logs.
+    fn show(self, event: Event<'_>) {
+        match event {
+            Event::Compiling {
+                function,
+                module_bytes,
+            } => self.say(format_args!(
+                "{function}: compiling {}…",
+                size(module_bytes as u64)
+            )),
+            Event::CompilingEngine {
+                engine,
+                module_bytes,
+            } => self.say(format_args!(
+                "compiling the language engine {engine}, {}…",
+                size(module_bytes as u64)
+            )),
+            Event::Initialising { function } => {
+                self.say(format_args!("{function}: initialising it…"));
+            }
+            Event::MakingSeed { function } => {
+                self.say(format_args!("{function}: making its seed…"));
+            }
+            Event::Log { function, line } if self == Self::Json => tracing::info!(
+                target: "faasw::progress",
+                %function,
+                instance = line.instance,
+                stream = spelling::stream::word(line.stream),
+                request_id = line.request_id.as_ref().map(RequestId::as_str),
+                trace = line.trace.map(tracing::field::display),
+                "{}",
+                line.text
+            ),
+            Event::Log { function, line } => {
+                say(TabbedLine(format_args!("{function} | {}", line.text)))
+            }
+            _ => {}
+        }
+    }
+
+    /// Says something to standard error, as an event where those are JSON.
+    pub fn say(self, line: impl std::fmt::Display) {
+        match self {
+            Self::Text => say(line),
+            Self::Json => tracing::info!(target: "faasw::progress", "{line}"),
+        }
+    }
+}

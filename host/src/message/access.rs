@@ -1,0 +1,326 @@
+//! What is told of each request when it is over, to whoever asked for that: an access log.
+//!
+//! A record is begun with the request and goes with the response's body; when that is dropped,
+//! whatever came of it, the record is told. Where nobody asked there is none.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use faasw_control::{ProblemSlug, RequestId, TraceContext, spelling};
+use http::{HeaderMap, Request, Response, Version, header};
+use serde::{Serialize, Serializer};
+
+use super::{
+    body::Body,
+    correlation::{Correlation, sent_id},
+    request::RemoteAddress,
+};
+
+/// Most bytes of a target in a record, and of a host and of what a client calls itself: all of
+/// them are the client's to choose.
+const TARGET_BYTES: usize = 2048;
+const WORDS_BYTES: usize = 256;
+
+/// A request that is over.
+///
+/// As JSON it is an object with these members; those that are not known are left out. What clients
+/// have said is in it as they said it, but for its length: who writes it escapes it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct AccessRecord {
+    /// When the request's head had come.
+    #[serde(serialize_with = "spelling::time::serialize")]
+    pub time: SystemTime,
+    /// The request.
+    pub request_id: RequestId,
+    /// The trace that it belongs to.
+    #[serde(flatten)]
+    pub trace: Option<TraceContext>,
+    /// What its client calls the request, where that is another id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_request_id: Option<RequestId>,
+    /// The client's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_address: Option<IpAddr>,
+    /// The method; one that is longer than 256 bytes is cut.
+    pub method: String,
+    /// The target's authority, or the `Host` field; at most 256 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Path and query, as the client sent them: the function's name is not taken off. At most
+    /// 2048 bytes.
+    pub target: String,
+    /// The version of HTTP.
+    pub protocol: &'static str,
+    /// The field `User-Agent`; at most 256 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_agent: Option<String>,
+    /// The function that was asked, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The number of the instance that served it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<u64>,
+    /// The response's status; none where the client went away before there was a response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why the node answered in the function's place: the last part of the problem's type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<&'static str>,
+    /// Bytes of the response's body that were given to the connection.
+    pub body_bytes: u64,
+    /// The response was given to the connection to its end. Else it was cut off, or the client
+    /// went away.
+    pub is_whole: bool,
+    /// From the request's head to the end of the response.
+    #[serde(rename = "milliseconds", serialize_with = "write_milliseconds")]
+    pub duration: Duration,
+}
+
+/// Whom to tell of requests.
+pub(crate) type TellRequest = dyn Fn(&AccessRecord) + Send + Sync;
+
+/// A request that is followed to its end. It is told when this is dropped.
+pub(crate) struct Follow {
+    record: AccessRecord,
+    begun: Instant,
+    tell: Arc<TellRequest>,
+}
+
+impl Follow {
+    /// Follows a request that has just come.
+    pub(crate) fn begin<B>(
+        tell: &Arc<TellRequest>,
+        request: &Request<B>,
+        known: &Correlation,
+    ) -> Box<Self> {
+        let headers = request.headers();
+        let uri = request.uri();
+        let authority = uri
+            .authority()
+            .map(|authority| authority.as_str().as_bytes());
+        let field = |name| headers.get(name).map(http::HeaderValue::as_bytes);
+        let target = uri.path_and_query().map_or("", |target| target.as_str());
+        let remote_address = request.extensions().get::<RemoteAddress>();
+        Box::new(Self {
+            record: AccessRecord {
+                time: SystemTime::now(),
+                request_id: known.request_id,
+                trace: known.trace(),
+                client_request_id: client_id(headers, known.request_id),
+                remote_address: remote_address.map(|RemoteAddress(address)| *address),
+                method: text(request.method().as_str().as_bytes(), WORDS_BYTES),
+                host: authority
+                    .or_else(|| field(header::HOST))
+                    .map(|host| text(host, WORDS_BYTES)),
+                target: text(target.as_bytes(), TARGET_BYTES),
+                protocol: protocol(request.version()),
+                user_agent: field(header::USER_AGENT).map(|agent| text(agent, WORDS_BYTES)),
+                function: None,
+                instance: None,
+                status: None,
+                problem: None,
+                body_bytes: 0,
+                is_whole: false,
+                duration: Duration::ZERO,
+            },
+            begun: Instant::now(),
+            tell: tell.clone(),
+        })
+    }
+
+    /// Which function it is asked of.
+    pub(crate) fn asks(&mut self, function: &str) {
+        self.record.function = Some(function.to_owned());
+    }
+
+    /// Which instance has served it, if any.
+    pub(crate) fn served_by(&mut self, instance: Option<u64>) {
+        self.record.instance = instance;
+    }
+
+    /// So many bytes of the body were given away; whether that was the end of it.
+    pub(super) fn gave(&mut self, bytes: usize, is_end: bool) {
+        self.record.body_bytes += bytes as u64;
+        self.record.is_whole = is_end;
+    }
+
+    /// Goes with a response, if there is anybody who wants to know.
+    pub(crate) fn response(follow: Option<Box<Self>>, response: Response<Body>) -> Response<Body> {
+        let Some(mut follow) = follow else {
+            return response;
+        };
+        follow.record.status = Some(response.status().as_u16());
+        let slug = response.extensions().get();
+        follow.record.problem = slug.map(|ProblemSlug(slug)| *slug);
+        response.map(|body| body.followed(follow))
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        self.record.duration = self.begun.elapsed();
+        (self.tell)(&self.record);
+    }
+}
+
+impl fmt::Debug for Follow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follow")
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The id that a client has given a request, where that is not the request's.
+fn client_id(headers: &HeaderMap, request_id: RequestId) -> Option<RequestId> {
+    sent_id(headers).filter(|id| *id != request_id)
+}
+
+/// The beginning of what a client said, as text.
+fn text(bytes: &[u8], most: usize) -> String {
+    let beginning = bytes.get(..most).unwrap_or(bytes);
+    String::from_utf8_lossy(beginning).into_owned()
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_11 => "HTTP/1.1",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/3.0",
+    }
+}
+
+/// With three decimals.
+fn write_milliseconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    serializer.serialize_f64(microseconds as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    use http_body_util::BodyExt as _;
+
+    /// Told records, and whom to tell.
+    fn told() -> (Arc<Mutex<Vec<AccessRecord>>>, Arc<TellRequest>) {
+        let told = Arc::<Mutex<Vec<AccessRecord>>>::default();
+        let tell = {
+            let told = told.clone();
+            Arc::new(move |record: &AccessRecord| told.lock().unwrap().push(record.clone()))
+        };
+        (told, tell)
+    }
+
+    fn follow(tell: &Arc<TellRequest>, request: http::request::Builder) -> Box<Follow> {
+        let request = request.body(()).unwrap();
+        let id = request.extensions().get().copied();
+        let known = Correlation::new(request.headers(), id);
+        Follow::begin(tell, &request, &known)
+    }
+
+    fn mine() -> RequestId {
+        "mine".parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_is_told_once_when_its_response_is_over() {
+        let (told, tell) = told();
+        let request = Request::post("/f/x?y=z")
+            .header("host", "a.test")
+            .header("user-agent", "probe/1")
+            .header("x-request-id", "theirs")
+            .header(
+                "traceparent",
+                "00-12345678901234567890123456789012-1234567890123456-01",
+            )
+            .extension(RemoteAddress("192.0.2.1".parse().unwrap()))
+            .extension(mine());
+        let mut follow = follow(&tell, request);
+        follow.asks("f");
+        follow.served_by(Some(7));
+        let response = Follow::response(Some(follow), Response::new(Body::from("hello")));
+        assert!(told.lock().unwrap().is_empty());
+        response.into_body().collect().await.unwrap();
+        let records = told.lock().unwrap();
+        let [record] = records.as_slice() else {
+            panic!("{records:?}");
+        };
+        let mut json = serde_json::to_value(record).unwrap();
+        let members = json.as_object_mut().unwrap();
+        assert!(members.remove("time").unwrap().is_string());
+        assert!(members.remove("milliseconds").unwrap().is_f64());
+        let expected = serde_json::json!({
+            "request_id": "mine",
+            "trace_id": "12345678901234567890123456789012",
+            "parent_id": "1234567890123456",
+            "client_request_id": "theirs",
+            "remote_address": "192.0.2.1",
+            "method": "POST",
+            "host": "a.test",
+            "target": "/f/x?y=z",
+            "protocol": "HTTP/1.1",
+            "user_agent": "probe/1",
+            "function": "f",
+            "instance": 7,
+            "status": 200,
+            "body_bytes": 5,
+            "is_whole": true,
+        });
+        assert_eq!(json, expected);
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_is_told_as_that() {
+        let (told, tell) = told();
+        // The client goes away before there is a response, and before it has taken any of it.
+        drop(follow(&tell, Request::get("/")));
+        let following = follow(&tell, Request::get("/"));
+        drop(Follow::response(
+            Some(following),
+            Response::new(Body::from("hello")),
+        ));
+        // Nothing was to be taken of this one.
+        let following = follow(&tell, Request::get("/"));
+        let problem = faasw_control::Problem::new(http::StatusCode::NOT_FOUND, "none", "", "");
+        drop(Follow::response(
+            Some(following),
+            problem.response(mine(), true),
+        ));
+        let told = told.lock().unwrap();
+        let short = |record: &AccessRecord| (record.status, record.problem, record.is_whole);
+        let told: Vec<_> = told.iter().map(short).collect();
+        let expected = [
+            (None, None, false),
+            (Some(200), None, false),
+            (Some(404), Some("none"), true),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_a_client_says_is_cut() {
+        let (told, tell) = told();
+        let long = "x".repeat(10_000);
+        let request = Request::get(format!("/{long}"))
+            .header("host", &long)
+            .header("user-agent", &long)
+            .header("x-request-id", &long);
+        drop(follow(&tell, request));
+        let told = told.lock().unwrap();
+        let record = &told[0];
+        assert_eq!(record.target.len(), TARGET_BYTES);
+        assert_eq!(record.host.as_ref().map(String::len), Some(WORDS_BYTES));
+        let agent = record.user_agent.as_ref();
+        assert_eq!(agent.map(String::len), Some(WORDS_BYTES));
+        assert_eq!(record.client_request_id, None);
+    }
+}
