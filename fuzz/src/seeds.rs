@@ -10,7 +10,7 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::pages::{PageRange, Ranges};
 use faasw_abi::trap::TrapKind;
 use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_trailers};
-use faasw_abi::{script, state};
+use faasw_abi::{script, state, store};
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
@@ -33,6 +33,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(mailboxes());
     all.extend(images());
     all.extend(exports());
+    all.extend(store_records());
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),
@@ -70,6 +71,50 @@ fn trailers() -> Vec<u8> {
 fn script() -> Vec<u8> {
     let files: [script::File<'_>; 2] = [("handler.lua", b"return 1"), ("lib/a.txt", b"")];
     script::write(&files).unwrap_or_default()
+}
+
+/// A request and an answer of each shape, without their lengths.
+fn store_records() -> Vec<Seed> {
+    let request = |name, operation| {
+        let store = "default";
+        let record = store::Request { store, operation }.encode();
+        ("store", name, of_record(0, record))
+    };
+    let answer = |name, answer: store::Answer<'_>| ("store", name, of_record(1, answer.encode()));
+    vec![
+        request("get", store::Operation::Get(vec![b"a", b"b"])),
+        request(
+            "set",
+            store::Operation::Set(vec![(b"a", b"1"), (b"b", b"")]),
+        ),
+        request(
+            "keys",
+            store::Operation::Keys(store::ListFrom::Behind(b"a")),
+        ),
+        request(
+            "page",
+            store::Operation::Keys(store::ListFrom::Number(1_000)),
+        ),
+        request("increment", store::Operation::Increment(b"a", -1)),
+        request(
+            "swap",
+            store::Operation::Swap {
+                key: b"a",
+                seen: Some(b"1"),
+                value: b"2",
+            },
+        ),
+        answer("values", store::Answer::Values(vec![None, Some(b"1")])),
+        answer("listed", store::Answer::Keys(vec![b"a", b"b"], true)),
+        answer("number", store::Answer::Number(7)),
+        answer("failed", store::Answer::Failed("no space is left")),
+    ]
+}
+
+fn of_record(which: u8, record: Result<Vec<u8>, faasw_abi::wire::WireError>) -> Vec<u8> {
+    let record = record.unwrap_or_default();
+    let body = record.get(store::LENGTH_BYTES..).unwrap_or_default();
+    [&[which], body].concat()
 }
 
 fn state() -> Vec<u8> {

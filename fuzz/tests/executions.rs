@@ -33,6 +33,7 @@ targets!(
     script,
     shell_words,
     state,
+    store,
     wire,
     working_set,
 );

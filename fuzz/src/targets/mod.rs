@@ -10,13 +10,14 @@ pub mod response;
 pub mod script;
 pub mod shell_words;
 pub mod state;
+pub mod store;
 pub mod wire;
 pub mod working_set;
 
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 12] = [
+pub const ALL: [Target; 13] = [
     compile_report::TARGET,
     export::TARGET,
     fri::TARGET,
@@ -27,6 +28,7 @@ pub const ALL: [Target; 12] = [
     script::TARGET,
     shell_words::TARGET,
     state::TARGET,
+    store::TARGET,
     wire::TARGET,
     working_set::TARGET,
 ];

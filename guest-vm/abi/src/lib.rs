@@ -42,6 +42,7 @@ pub mod pages;
 pub mod ring;
 pub mod script;
 pub mod state;
+pub mod store;
 pub mod trap;
 pub mod wire;
 

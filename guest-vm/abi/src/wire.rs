@@ -133,12 +133,18 @@ impl Writer {
         self.bytes.extend_from_slice(string);
     }
 
-    fn pairs(&mut self, pairs: &[Pair]) {
-        self.count(pairs.len());
-        for (name, value) in pairs {
-            self.string(name);
-            self.string(value);
+    pub(crate) fn list<T>(&mut self, items: &[T], mut item: impl FnMut(&mut Self, &T)) {
+        self.count(items.len());
+        for one in items {
+            item(self, one);
         }
+    }
+
+    fn pairs(&mut self, pairs: &[Pair]) {
+        self.list(pairs, |writer, (name, value)| {
+            writer.string(name);
+            writer.string(value);
+        });
     }
 }
 

@@ -1,0 +1,422 @@
+//! Records of the key-value store: what a guest asks for, and what the node answers. They are the
+//! bodies of the two messages on the channel of the store, one behind the other.
+//!
+//! ```text
+//! record:   length (u32), that many bytes: a request or an answer
+//! request:  store (string), operation (u8), what that takes
+//! answer:   outcome (u8), what comes with it
+//! ```
+//!
+//! Integers are little-endian, strings and lists as in [`crate::wire`]. A guest is
+//! synchronous: it sends one request and reads its answer before the next, so a record needs
+//! no number. Both sides bound what they take before they take it: a length by [`RECORD_MAX`], a list by
+//! [`ITEMS_MAX`], a key by [`KEY_MAX`]. A node that meets what cannot be ends the guest: its
+//! runtime never sends that.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use crate::wire::{Reader, WireError, Writer};
+
+/// Most bytes of a record, without its length: a value of the largest size and what goes with it, or as many keys
+/// as an answer lists.
+pub const RECORD_MAX: usize = VALUE_MAX + (64 << 10);
+
+/// Bytes of a record's length.
+pub const LENGTH_BYTES: usize = 4;
+
+/// Most bytes of a key; it has at least one.
+pub const KEY_MAX: usize = 1 << 10;
+
+/// Most bytes of a value.
+pub const VALUE_MAX: usize = 1 << 20;
+
+/// Most keys of a batch, and of an answer that lists keys.
+pub const ITEMS_MAX: usize = 1_000;
+
+/// Most bytes of a store's name.
+pub const STORE_MAX: usize = 64;
+
+/// Most bytes of an error's text.
+pub const TEXT_MAX: usize = 256;
+
+/// The store that each function has to itself, by the name that every SDK opens unless told otherwise.
+pub const OWN_STORE: &str = "default";
+
+/// Spin's own interface of a store.
+pub const SPIN_KEY_VALUE: &str = "fermyon:spin/key-value@2.0.0";
+
+/// An older draft of `wasi:keyvalue`, which Wasmtime implements.
+pub const DRAFT: Draft = Draft {
+    store: "wasi:keyvalue/store@0.2.0-draft",
+    atomics: "wasi:keyvalue/atomics@0.2.0-draft",
+    batch: "wasi:keyvalue/batch@0.2.0-draft",
+};
+
+/// The newer draft of `wasi:keyvalue`, which Spin implements.
+pub const DRAFT2: Draft = Draft {
+    store: "wasi:keyvalue/store@0.2.0-draft2",
+    atomics: "wasi:keyvalue/atomics@0.2.0-draft2",
+    batch: "wasi:keyvalue/batch@0.2.0-draft2",
+};
+
+/// The interfaces of a draft of `wasi:keyvalue`.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft {
+    /// Reads and writes.
+    pub store: &'static str,
+    /// What is one step for all who do it.
+    pub atomics: &'static str,
+    /// Many keys at once.
+    pub batch: &'static str,
+}
+
+/// Whether an import, as `interface#function`, is one of a store: who has such a one is given the channel.
+#[must_use]
+pub fn is_import(import: &str) -> bool {
+    let Some((interface, _)) = import.split_once('#') else {
+        return false;
+    };
+    let drafts = [DRAFT, DRAFT2];
+    let mut names = drafts
+        .iter()
+        .flat_map(|draft| [draft.store, draft.atomics, draft.batch]);
+    interface == SPIN_KEY_VALUE || names.any(|name| name == interface)
+}
+
+/// Whether a store can have this name: 1 to [`STORE_MAX`] letters, digits, `-`, `_` and `.`, and none of
+/// these three first.
+#[must_use]
+pub fn is_store_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    name.len() <= STORE_MAX
+        && name.bytes().all(is_plain)
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+}
+
+/// What a guest asks of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The store, by the name that the function gives it.
+    pub store: &'a str,
+    /// What is to be done.
+    pub operation: Operation<'a>,
+}
+
+/// What is to be done with a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// Whether the function may use that store. Answered by [`Answer::Done`].
+    Open,
+    /// The values of these keys. Answered by [`Answer::Values`], one for each.
+    Get(Vec<&'a [u8]>),
+    /// Sets these keys to these values, all or none. Answered by [`Answer::Done`].
+    Set(Vec<(&'a [u8], &'a [u8])>),
+    /// Removes these keys where they are, all or none. Answered by [`Answer::Done`].
+    Delete(Vec<&'a [u8]>),
+    /// Whether there is this key. Answered by [`Answer::Exists`].
+    Exists(&'a [u8]),
+    /// The keys in their order, from there on. Answered by [`Answer::Keys`].
+    Keys(ListFrom<'a>),
+    /// Adds to the number that a key has, 0 where it has none. Answered by [`Answer::Number`].
+    Increment(&'a [u8], i64),
+    /// Sets a key if it still has the value that was seen. Answered by [`Answer::Done`], or by
+    /// [`Answer::Values`] with what it has now.
+    Swap {
+        /// The key.
+        key: &'a [u8],
+        /// What it had; nothing where it was not there.
+        seen: Option<&'a [u8]>,
+        /// What it gets.
+        value: &'a [u8],
+    },
+}
+
+/// Where a list of keys begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListFrom<'a> {
+    /// With the first there is.
+    Start,
+    /// Behind this key, there or not.
+    Behind(&'a [u8]),
+    /// Behind so many keys.
+    Number(u64),
+}
+
+/// What the node answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// It is done; what was written is on disk.
+    Done,
+    /// Values, or nothing where a key is not there.
+    Values(Vec<Option<&'a [u8]>>),
+    /// Whether there is such a key.
+    Exists(bool),
+    /// Keys in their order, and whether more follow.
+    Keys(Vec<&'a [u8]>, bool),
+    /// The number that a key has now.
+    Number(i64),
+    /// The function was not granted that store, whether there is one or not.
+    Denied,
+    /// It failed, and this is why; nothing was changed unless it says that this is not known.
+    Failed(&'a str),
+}
+
+impl<'a> Request<'a> {
+    /// The request as a record, with its length.
+    ///
+    /// # Errors
+    /// [`WireError::BadValue`] when something is longer than it may be.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        let mut writer = begin();
+        writer.string(self.store.as_bytes());
+        match &self.operation {
+            Operation::Open => writer.bytes(&[1]),
+            Operation::Get(keys) => {
+                writer.bytes(&[2]);
+                writer.list(keys, |writer, key| writer.string(key));
+            }
+            Operation::Set(pairs) => {
+                writer.bytes(&[3]);
+                writer.list(pairs, |writer, (key, value)| {
+                    writer.string(key);
+                    writer.string(value);
+                });
+            }
+            Operation::Delete(keys) => {
+                writer.bytes(&[4]);
+                writer.list(keys, |writer, key| writer.string(key));
+            }
+            Operation::Exists(key) => {
+                writer.bytes(&[5]);
+                writer.string(key);
+            }
+            Operation::Keys(from) => {
+                writer.bytes(&[6]);
+                match from {
+                    ListFrom::Start => writer.bytes(&[0]),
+                    ListFrom::Behind(key) => {
+                        writer.bytes(&[1]);
+                        writer.string(key);
+                    }
+                    ListFrom::Number(number) => {
+                        writer.bytes(&[2]);
+                        writer.bytes(&number.to_le_bytes());
+                    }
+                }
+            }
+            Operation::Increment(key, delta) => {
+                writer.bytes(&[7]);
+                writer.string(key);
+                writer.bytes(&delta.to_le_bytes());
+            }
+            Operation::Swap { key, seen, value } => {
+                writer.bytes(&[8]);
+                writer.string(key);
+                put_option(&mut writer, *seen);
+                writer.string(value);
+            }
+        }
+        // What the other side would refuse is refused here.
+        end_record(writer, |body| Request::decode(body).map(drop))
+    }
+
+    /// The request in a record's bytes, without its length.
+    ///
+    /// # Errors
+    /// When the bytes are no request, or something is longer than it may be.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = bounded(bytes)?;
+        let store = text(&mut reader, STORE_MAX)?;
+        let [operation] = reader.array()?;
+        let operation = match operation {
+            1 => Operation::Open,
+            2 => Operation::Get(list(&mut reader, key)?),
+            3 => Operation::Set(list(&mut reader, |reader| {
+                Ok((key(reader)?, value(reader)?))
+            })?),
+            4 => Operation::Delete(list(&mut reader, key)?),
+            5 => Operation::Exists(key(&mut reader)?),
+            6 => Operation::Keys(from(&mut reader)?),
+            7 => Operation::Increment(key(&mut reader)?, i64::from_le_bytes(reader.array()?)),
+            8 => Operation::Swap {
+                key: key(&mut reader)?,
+                seen: option(&mut reader, value)?,
+                value: value(&mut reader)?,
+            },
+            _ => return Err(WireError::BadValue),
+        };
+        end(&reader)?;
+        Ok(Self { store, operation })
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// The answer as a record, with its length.
+    ///
+    /// # Errors
+    /// [`WireError::BadValue`] when something is longer than it may be.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        let mut writer = begin();
+        match self {
+            Self::Done => writer.bytes(&[1]),
+            Self::Values(values) => {
+                writer.bytes(&[2]);
+                writer.list(values, |writer, value| put_option(writer, *value));
+            }
+            Self::Exists(is_there) => writer.bytes(&[3, u8::from(*is_there)]),
+            Self::Keys(keys, more) => {
+                writer.bytes(&[4, u8::from(*more)]);
+                writer.list(keys, |writer, key| writer.string(key));
+            }
+            Self::Number(number) => {
+                writer.bytes(&[5]);
+                writer.bytes(&number.to_le_bytes());
+            }
+            Self::Denied => writer.bytes(&[6]),
+            Self::Failed(why) => {
+                writer.bytes(&[7]);
+                writer.string(why.as_bytes());
+            }
+        }
+        end_record(writer, |body| Answer::decode(body).map(drop))
+    }
+
+    /// The answer in a record's bytes, without its length.
+    ///
+    /// # Errors
+    /// When the bytes are no answer, or something is longer than it may be.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = bounded(bytes)?;
+        let [outcome] = reader.array()?;
+        let answer = match outcome {
+            1 => Self::Done,
+            2 => Self::Values(list(&mut reader, |reader| option(reader, value))?),
+            3 => Self::Exists(flag(&mut reader)?),
+            4 => {
+                let more = flag(&mut reader)?;
+                Self::Keys(list(&mut reader, key)?, more)
+            }
+            5 => Self::Number(i64::from_le_bytes(reader.array()?)),
+            6 => Self::Denied,
+            7 => Self::Failed(text(&mut reader, TEXT_MAX)?),
+            _ => return Err(WireError::BadValue),
+        };
+        end(&reader)?;
+        Ok(answer)
+    }
+}
+
+/// The length that a record announces.
+///
+/// # Errors
+/// [`WireError::BadValue`] when it is more than [`RECORD_MAX`].
+pub fn length(bytes: [u8; LENGTH_BYTES]) -> Result<usize, WireError> {
+    match usize::try_from(u32::from_le_bytes(bytes)) {
+        Ok(length) if length <= RECORD_MAX => Ok(length),
+        _ => Err(WireError::BadValue),
+    }
+}
+
+/// A record whose length is still to be known: a large value is copied into it once.
+fn begin() -> Writer {
+    let mut writer = Writer::default();
+    writer.bytes(&[0; LENGTH_BYTES]);
+    writer
+}
+
+fn end_record(
+    writer: Writer,
+    check: impl FnOnce(&[u8]) -> Result<(), WireError>,
+) -> Result<Vec<u8>, WireError> {
+    let mut record = writer.into_bytes();
+    let Some((length, body)) = record.split_first_chunk_mut::<LENGTH_BYTES>() else {
+        return Err(WireError::Truncated);
+    };
+    check(body)?;
+    let bytes = u32::try_from(body.len()).map_err(|_| WireError::BadValue)?;
+    *length = bytes.to_le_bytes();
+    Ok(record)
+}
+
+fn bounded(bytes: &[u8]) -> Result<Reader<'_>, WireError> {
+    match bytes.len() {
+        0..=RECORD_MAX => Ok(Reader::new(bytes)),
+        _ => Err(WireError::BadValue),
+    }
+}
+
+fn end(reader: &Reader<'_>) -> Result<(), WireError> {
+    match reader.left() {
+        0 => Ok(()),
+        _ => Err(WireError::TrailingBytes),
+    }
+}
+
+fn key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
+    let key = reader.slice()?;
+    match key.len() {
+        1..=KEY_MAX => Ok(key),
+        _ => Err(WireError::BadValue),
+    }
+}
+
+fn from<'a>(reader: &mut Reader<'a>) -> Result<ListFrom<'a>, WireError> {
+    match reader.array()? {
+        [0] => Ok(ListFrom::Start),
+        [1] => Ok(ListFrom::Behind(key(reader)?)),
+        [2] => Ok(ListFrom::Number(u64::from_le_bytes(reader.array()?))),
+        _ => Err(WireError::BadValue),
+    }
+}
+
+fn value<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
+    let value = reader.slice()?;
+    match value.len() {
+        0..=VALUE_MAX => Ok(value),
+        _ => Err(WireError::BadValue),
+    }
+}
+
+fn text<'a>(reader: &mut Reader<'a>, most: usize) -> Result<&'a str, WireError> {
+    let text = reader.slice()?;
+    if text.len() > most {
+        return Err(WireError::BadValue);
+    }
+    core::str::from_utf8(text).map_err(|_| WireError::BadValue)
+}
+
+fn flag(reader: &mut Reader<'_>) -> Result<bool, WireError> {
+    match reader.array()? {
+        [0] => Ok(false),
+        [1] => Ok(true),
+        _ => Err(WireError::BadValue),
+    }
+}
+
+fn put_option(writer: &mut Writer, item: Option<&[u8]>) {
+    writer.bytes(&[u8::from(item.is_some())]);
+    if let Some(item) = item {
+        writer.string(item);
+    }
+}
+
+fn option<'a, T>(
+    reader: &mut Reader<'a>,
+    item: impl FnOnce(&mut Reader<'a>) -> Result<T, WireError>,
+) -> Result<Option<T>, WireError> {
+    flag(reader)?.then(|| item(reader)).transpose()
+}
+
+fn list<'a, T>(
+    reader: &mut Reader<'a>,
+    mut item: impl FnMut(&mut Reader<'a>) -> Result<T, WireError>,
+) -> Result<Vec<T>, WireError> {
+    let count = u32::from_le_bytes(reader.array()?);
+    if !usize::try_from(count).is_ok_and(|count| count <= ITEMS_MAX) {
+        return Err(WireError::BadValue);
+    }
+    (0..count).map(|_| item(reader)).collect()
+}

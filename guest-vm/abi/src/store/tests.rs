@@ -1,0 +1,137 @@
+use super::*;
+use alloc::vec;
+
+fn requests() -> Vec<Request<'static>> {
+    let operations = [
+        Operation::Open,
+        Operation::Get(vec![b"a", b"b"]),
+        Operation::Set(vec![(b"a", b""), (b"b", &[0, 255])]),
+        Operation::Delete(vec![b"a"]),
+        Operation::Exists(b"a"),
+        Operation::Keys(ListFrom::Start),
+        Operation::Keys(ListFrom::Behind(b"a")),
+        Operation::Keys(ListFrom::Number(u64::MAX)),
+        Operation::Increment(b"a", -1),
+        Operation::Swap {
+            key: b"a",
+            seen: None,
+            value: b"1",
+        },
+        Operation::Swap {
+            key: b"a",
+            seen: Some(b"1"),
+            value: b"",
+        },
+    ];
+    let with = |operation| Request {
+        store: "default",
+        operation,
+    };
+    operations.into_iter().map(with).collect()
+}
+
+fn answers() -> Vec<Answer<'static>> {
+    vec![
+        Answer::Done,
+        Answer::Values(vec![None, Some(b""), Some(b"x")]),
+        Answer::Exists(true),
+        Answer::Keys(vec![b"a", b"b"], true),
+        Answer::Keys(vec![], false),
+        Answer::Number(i64::MIN),
+        Answer::Denied,
+        Answer::Failed("the disk is full"),
+    ]
+}
+
+/// A record's bytes behind its length, which is right.
+fn body(record: &[u8]) -> &[u8] {
+    let (announced, body) = record.split_first_chunk().unwrap();
+    assert_eq!(length(*announced), Ok(body.len()));
+    body
+}
+
+#[test]
+fn records_are_read_as_they_were_written_and_in_no_other_length() {
+    for request in requests() {
+        let record = request.encode().unwrap();
+        let body = body(&record);
+        assert_eq!(Request::decode(body), Ok(request));
+        for end in 0..body.len() {
+            assert!(Request::decode(&body[..end]).is_err(), "{body:?} {end}");
+        }
+        let longer = [body, b"!"].concat();
+        assert_eq!(Request::decode(&longer), Err(WireError::TrailingBytes));
+    }
+    for answer in answers() {
+        let record = answer.encode().unwrap();
+        let body = body(&record);
+        assert_eq!(Answer::decode(body), Ok(answer));
+        for end in 0..body.len() {
+            assert!(Answer::decode(&body[..end]).is_err(), "{body:?} {end}");
+        }
+        let longer = [body, b"!"].concat();
+        assert_eq!(Answer::decode(&longer), Err(WireError::TrailingBytes));
+    }
+}
+
+#[test]
+fn what_is_longer_than_it_may_be_is_refused_by_both_sides() {
+    let with = |store, operation| Request { store, operation }.encode().map(drop);
+    let refused = Err(WireError::BadValue);
+    let key = vec![b'k'; KEY_MAX + 1];
+    assert_eq!(with("s", Operation::Exists(&key[1..])), Ok(()));
+    assert_eq!(with("s", Operation::Exists(&key)), refused);
+    assert_eq!(with("s", Operation::Exists(b"")), refused);
+    let value = vec![0; VALUE_MAX + 1];
+    assert_eq!(with("s", Operation::Set(vec![(b"k", &value[1..])])), Ok(()));
+    assert_eq!(with("s", Operation::Set(vec![(b"k", &value)])), refused);
+    let keys: Vec<&[u8]> = vec![b"k"; ITEMS_MAX + 1];
+    assert_eq!(with("s", Operation::Get(keys[1..].to_vec())), Ok(()));
+    assert_eq!(with("s", Operation::Get(keys)), refused);
+    let store = "s".repeat(STORE_MAX + 1);
+    assert_eq!(with(&store[1..], Operation::Open), Ok(()));
+    assert_eq!(with(&store, Operation::Open), refused);
+    // Each value fits, all of them do not.
+    let pairs: Vec<(&[u8], &[u8])> = vec![(b"k", &value[1..]); 2];
+    assert_eq!(with("s", Operation::Set(pairs)), refused);
+}
+
+#[test]
+fn a_page_of_the_longest_keys_fits_a_record() {
+    let key = [b'k'; KEY_MAX];
+    let page = Answer::Keys(vec![&key; ITEMS_MAX], true);
+    assert!(page.encode().is_ok());
+}
+
+#[test]
+fn stores_and_their_interfaces_are_known_by_name() {
+    for name in ["default", "a", "Users.2", "a_b-c"] {
+        assert!(is_store_name(name), "{name}");
+    }
+    let long = "s".repeat(STORE_MAX + 1);
+    for name in ["", ".", "-a", "a/b", "a b", "\u{e9}", &long] {
+        assert!(!is_store_name(name), "{name}");
+    }
+    assert!(is_import("wasi:keyvalue/batch@0.2.0-draft2#get-many"));
+    assert!(is_import("fermyon:spin/key-value@2.0.0#[static]store.open"));
+    for import in [
+        "wasi:keyvalue/store@0.2.0-draft",
+        "wasi:keyvalue/store@0.2.0-draft3#open",
+        "fermyon:spin/variables@2.0.0#get",
+    ] {
+        assert!(!is_import(import), "{import}");
+    }
+}
+
+#[test]
+fn a_length_or_count_that_lies_sizes_nothing() {
+    assert_eq!(length([0xff; LENGTH_BYTES]), Err(WireError::BadValue));
+    let most = u32::try_from(RECORD_MAX).unwrap();
+    assert_eq!(length(most.to_le_bytes()), Ok(RECORD_MAX));
+    assert!(length((most + 1).to_le_bytes()).is_err());
+    // A store of no name, a batch of four thousand million keys.
+    let lie = [0, 0, 0, 0, 2, 0xff, 0xff, 0xff, 0xff];
+    assert_eq!(Request::decode(&lie), Err(WireError::BadValue));
+    let neither = [3, 2];
+    assert_eq!(Answer::decode(&neither), Err(WireError::BadValue));
+}
