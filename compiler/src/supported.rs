@@ -68,7 +68,7 @@ impl Supported {
             let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             let items = Items {
                 functions: names(other.functions),
-                types: names(other.resources),
+                types: names(&[other.resources, other.uses].concat()),
             };
             Some((InterfaceName::parse(other.name)?, items))
         });
@@ -141,6 +141,8 @@ mod tests {
             let items = supported.interface(name).unwrap();
             assert!(items.functions.contains("get-all"), "{name}");
         }
+        let batch = supported.interface("wasi:keyvalue/batch@0.2.0-draft2");
+        assert!(batch.unwrap().types.contains("bucket"));
         let postgres = supported.interface("spin:postgres/postgres@4.0.0").unwrap();
         assert!(postgres.types.contains("connection"));
         for name in [

@@ -121,10 +121,6 @@ fn it_survives_a_restart() {
 fn what_is_refused_says_why_when_it_is_called() {
     BENCH.function("refused", PROBE, FunctionOptions::default());
     for (what, why) in [
-        (
-            "key-value",
-            "Other(\"fermyon:spin/key-value@2.0.0 is refused: functions have no key-value store here\")",
-        ),
         ("sqlite", "Io(\"fermyon:spin/sqlite@2.0.0 is refused"),
         ("sqlite3", "Io(\"spin:sqlite/sqlite@3.1.0 is refused"),
         (
@@ -145,14 +141,6 @@ fn what_is_refused_says_why_when_it_is_called() {
         (
             "postgres4",
             "Other(\"spin:postgres/postgres@4.2.0 is refused",
-        ),
-        (
-            "keyvalue",
-            "Other(\"wasi:keyvalue/store@0.2.0-draft is refused",
-        ),
-        (
-            "keyvalue2",
-            "Other(\"wasi:keyvalue/store@0.2.0-draft2 is refused",
         ),
     ] {
         let told = BENCH.text(&format!("/refused/refused/{what}"));

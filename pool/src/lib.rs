@@ -64,8 +64,9 @@ pub use error::{
     StartError,
 };
 pub use exchange::{
-    Account, Admitted, Backlog, BacklogLimits, Call, CallLimits, Client, ConnectionBacklog,
-    FunctionBacklog, Lease, Part, Reply, ReplyBody, RequestBody, ResponseStream,
+    Account, Admitted, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
+    ConnectionBacklog, FunctionBacklog, Lease, Part, Reply, ReplyBody, RequestBody, ResponseStream,
+    StoreService,
 };
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::trap::TrapKind;

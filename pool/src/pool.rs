@@ -408,6 +408,9 @@ impl Pool {
         instance
             .mailbox
             .open(ChannelKind::Invocation, &head, is_whole, tells_end)?;
+        if call.store.is_some() {
+            instance.mailbox.open_also(ChannelKind::Store)?;
+        }
         let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,
@@ -425,6 +428,7 @@ impl Pool {
                 client: call.client,
                 waits: self.inner.admission().waits(),
                 under_way,
+                store: call.store,
                 looks,
             },
             timing,

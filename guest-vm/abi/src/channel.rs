@@ -56,11 +56,14 @@ pub enum ChannelKind {
     /// A script to its engine, before any request. The head is its length, as a little-endian
     /// `u64`; nothing comes back.
     Script = 1,
+    /// Records of the store ([`crate::store`]), for as long as an invocation lasts: one of the guest's, then
+    /// one of the node's. Neither message has a head, and neither ends.
+    Store = 2,
 }
 
 impl ChannelKind {
     /// All there are.
-    pub const ALL: [Self; 2] = [Self::Invocation, Self::Script];
+    pub const ALL: [Self; 3] = [Self::Invocation, Self::Script, Self::Store];
 
     /// The one channel of this kind.
     #[must_use]
@@ -79,6 +82,9 @@ impl Channel {
 
     /// That of a script.
     pub const SCRIPT: Self = ChannelKind::Script.channel();
+
+    /// That of the store.
+    pub const STORE: Self = ChannelKind::Store.channel();
 
     /// The channel of that number, if there is one.
     #[must_use]

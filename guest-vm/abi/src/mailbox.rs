@@ -123,6 +123,8 @@ pub const DRAW_ENTROPY: u32 = 1;
 pub const DRAW_INSECURE: u32 = 1 << 1;
 /// [`GuestWords::draws`]: a clock was read.
 pub const DRAW_CLOCK: u32 = 1 << 2;
+/// [`GuestWords::draws`]: a key-value store was asked.
+pub const DRAW_STORE: u32 = 1 << 3;
 
 const _: () = assert!(
     size_of::<ChannelWords>() == 24

@@ -22,6 +22,7 @@ use core::ptr::NonNull;
 
 use faasw_abi::outcome::Outcome;
 use faasw_abi::state::{INITIALISER, RESUME};
+use faasw_abi::store::RECORD_MAX;
 use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
 use wasmtime::component::{self, Component, Resource};
 use wasmtime::error::Context;
@@ -36,9 +37,10 @@ use crate::state::{State, Stdio};
 use crate::supported::{CLI_EXPORT, HTTP_EXPORT, WASI_VERSION};
 use crate::{wasip1, wasip2};
 
-/// Most bytes that a component can pass to one host call. More than any stream
+/// Most bytes that a component can pass to one host call: a record of its store, and what the
+/// engine counts for lists beside. More than any stream
 /// permits in one write; a list that is larger is refused before it is copied.
-const HOSTCALL_BYTES: usize = 1 << 20;
+const HOSTCALL_BYTES: usize = RECORD_MAX + (64 << 10);
 
 /// Most handles that all instances of a component may hold together.
 const MAX_HANDLES: usize = 64 << 10;

@@ -12,8 +12,8 @@ use faasw_abi::wire::{Pair, RequestHead, ResponseHead, decode_trailers, encode_t
 use crate::draws::Draws;
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
-/// A platform over plain memory, which has the channel of the invocation open, and that of a
-/// script where it has one. Its time is its own: each look at the clock takes a microsecond,
+/// A platform over plain memory, which has the channel of the invocation open, and those of a
+/// script and of a store where it has them. Its time is its own: each look at the clock takes a microsecond,
 /// and waiting takes as long as it says, at once.
 #[derive(Debug)]
 pub struct MemoryPlatform {
@@ -27,6 +27,10 @@ pub struct MemoryPlatform {
     pub body_read: usize,
     /// The script, and how much of it was read.
     pub script: Option<(Vec<u8>, usize)>,
+    /// What a store answers, record by record; its channel is open where there is one.
+    pub store_answers: Option<VecDeque<u8>>,
+    /// What it was asked.
+    pub store_asked: Vec<u8>,
     /// What arrives later: a piece each time that the function waits for it.
     pub arriving: VecDeque<Vec<u8>>,
     /// The trailers behind the body.
@@ -66,6 +70,8 @@ impl MemoryPlatform {
             request_body: Vec::new(),
             body_read: 0,
             script: None,
+            store_answers: None,
+            store_asked: Vec::new(),
             arriving: VecDeque::new(),
             request_trailers: Vec::new(),
             response_head: None,
@@ -124,6 +130,13 @@ impl Platform for MemoryPlatform {
             && let Some(piece) = self.arriving.pop_front()
         {
             self.request_body.extend_from_slice(&piece);
+        } else if waits.has(Waits::bytes(Channel::STORE)) {
+            assert!(
+                self.store_answers
+                    .as_ref()
+                    .is_none_or(|answers| !answers.is_empty()),
+                "nothing answers for the store"
+            );
         } else if waits.has(Waits::room(Channel::INVOCATION)) {
             self.drained = self.response_body.len();
         } else if let Some(deadline) = deadline {
@@ -152,6 +165,12 @@ impl Platform for MemoryPlatform {
             && *read < script.len()
         {
             Incoming::Ready
+        } else if channel == Channel::STORE
+            && self.store_answers.as_ref().is_some_and(VecDeque::is_empty)
+        {
+            Incoming::Pending
+        } else if channel == Channel::STORE && self.store_answers.is_some() {
+            Incoming::Ready
         } else if channel != Channel::INVOCATION {
             Incoming::End
         } else if self.body_read < self.request_body.len() {
@@ -171,6 +190,13 @@ impl Platform for MemoryPlatform {
     }
 
     fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
+        if let (Channel::STORE, Some(answers)) = (channel, &mut self.store_answers) {
+            let count = answers.len().min(out.len());
+            for (to, from) in out.iter_mut().zip(answers.drain(..count)) {
+                *to = from;
+            }
+            return count;
+        }
         let (body, read) = match (channel, &mut self.script) {
             (Channel::INVOCATION, _) => (&self.request_body, &mut self.body_read),
             (Channel::SCRIPT, Some((script, read))) => (&*script, read),
@@ -190,14 +216,18 @@ impl Platform for MemoryPlatform {
             Channel::INVOCATION => {
                 (self.drained + self.ring).saturating_sub(self.response_body.len())
             }
+            Channel::STORE => self.ring,
             _ => 0,
         }
     }
 
     fn send(&mut self, channel: Channel, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room(channel));
-        self.response_body
-            .extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        let sent = match channel {
+            Channel::STORE => &mut self.store_asked,
+            _ => &mut self.response_body,
+        };
+        sent.extend_from_slice(bytes.get(..taken).unwrap_or_default());
         taken
     }
 

@@ -57,7 +57,6 @@ fn reading_it_draws_nothing_that_requests_may_not_share() {
 #[test]
 fn what_is_refused_says_why_and_the_function_goes_on() {
     for (what, case, name) in [
-        ("key-value", "Other", "fermyon:spin/key-value@2.0.0"),
         ("sqlite", "Io", "fermyon:spin/sqlite@2.0.0"),
         ("sqlite3", "Io", "spin:sqlite/sqlite@3.1.0"),
         ("llm", "RuntimeError", "fermyon:spin/llm@2.0.0"),
@@ -67,8 +66,6 @@ fn what_is_refused_says_why_and_the_function_goes_on() {
         ("postgres", "Other", "fermyon:spin/postgres@2.0.0"),
         ("postgres3", "Other", "spin:postgres/postgres@3.0.0"),
         ("postgres4", "Other", "spin:postgres/postgres@4.2.0"),
-        ("keyvalue", "Other", "wasi:keyvalue/store@0.2.0-draft"),
-        ("keyvalue2", "Other", "wasi:keyvalue/store@0.2.0-draft2"),
     ] {
         let answer = get(HttpComponent, &format!("/refused/{what}")).run(&PROBE);
         let told = answer.text();

@@ -184,6 +184,7 @@ impl Core {
             },
             log,
             client: Client { account, is_early },
+            store: None,
             admitted: Admitted::with(place),
         };
         let reply = made.invoke(call).await?;

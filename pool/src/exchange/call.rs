@@ -8,6 +8,7 @@ use faasw_abi::wire::{RequestHead, ResponseHead};
 use super::backlog::Account;
 use super::body::{ReplyBody, RequestBody};
 use super::limits::CallLimits;
+use super::store::StoreService;
 use crate::sink::{LogSink, Timing};
 
 /// A request as the pool takes it.
@@ -23,6 +24,8 @@ pub struct Call {
     pub log: Arc<dyn LogSink>,
     /// Who sends it.
     pub client: Client,
+    /// What answers the function's records on the channel of its store; it is not open without.
+    pub store: Option<Arc<dyn StoreService>>,
     /// What it was admitted with.
     pub admitted: Admitted,
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use faasw_abi::channel::Waits;
-use faasw_abi::wire::encode_trailers;
+use faasw_abi::wire::{WireError, encode_trailers};
 use tokio::time::Instant;
 
 use super::body::Received;
@@ -31,6 +31,9 @@ impl Exchange {
         let News { has_sent, asks } =
             self.pump
                 .look(&self.instance.mailbox, &before, &self.guest)?;
+        if let Some(store) = &mut self.store {
+            store.look(&mut self.instance.mailbox, &before, &self.guest)?;
+        }
         if has_sent {
             self.timeline.guest = Instant::now();
         }
@@ -50,11 +53,19 @@ impl Exchange {
     /// Wakes the guest when something that it waits for is there.
     pub(super) fn wake_if_served(&mut self) -> Result<(), InvokeError> {
         // Its log was taken when it was looked at.
+        let (mailbox, guest) = (&self.instance.mailbox, &self.guest);
+        let store_is_served = match &self.store {
+            Some(store) => store.is_served(mailbox, guest)?,
+            None => false,
+        };
         let is_served =
-            self.waits_for_log || self.pump.is_served(&self.instance.mailbox, &self.guest)?;
+            self.waits_for_log || store_is_served || self.pump.is_served(mailbox, guest)?;
         if is_served {
             self.waits_for_log = false;
             self.pump.woke();
+            if let Some(store) = &mut self.store {
+                store.woke();
+            }
             self.instance.shell.wake()?;
         }
         Ok(())
@@ -83,7 +94,21 @@ impl Exchange {
         if self.pump.feed(&mut self.instance.mailbox, &self.guest)? {
             self.timeline.fed = Instant::now();
         }
+        if let Some(store) = &mut self.store {
+            store.feed(&mut self.instance.mailbox, &self.guest)?;
+        }
         Ok(())
+    }
+
+    /// Gives the guest its store's answer. Its time goes on meanwhile: a disk is no client.
+    pub(super) fn answered(
+        &mut self,
+        answer: Result<Vec<u8>, WireError>,
+    ) -> Result<(), InvokeError> {
+        if let Some(store) = &mut self.store {
+            store.answered(answer, &mut self.instance.mailbox, &self.guest)?;
+        }
+        self.wake_if_served()
     }
 
     /// The guest has said that it is done: all that it has to do is to stop.

@@ -26,6 +26,7 @@ use super::end::{Ended, Left, begin_stream, response_trailers};
 use super::limits::CallLimits;
 use super::pump::Pump;
 use super::retire::{Place, Retiring};
+use super::store::{self, StoreChannel, StoreService};
 use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::{Instance, Settling, UnderWay, Unsettled};
@@ -60,6 +61,8 @@ pub struct Terms {
     pub waits: Arc<Waits>,
     /// It is counted among requests under way.
     pub under_way: UnderWay,
+    /// What answers on the channel of the store, which is open then.
+    pub store: Option<Arc<dyn StoreService>>,
     /// The guest was not asked to ring at its end: it is looked for.
     pub looks: bool,
 }
@@ -72,6 +75,8 @@ pub struct Exchange {
     pub(super) incoming: Incoming,
     /// The channel that request and response pass through.
     pub(super) pump: Pump,
+    /// That of its store, where the function has one.
+    pub(super) store: Option<StoreChannel>,
     /// The guest's words as they were last looked at.
     pub(super) guest: GuestWords,
     /// The guest waits for room in its log, and was not woken for that yet.
@@ -113,6 +118,7 @@ impl Exchange {
             client,
             waits,
             under_way,
+            store,
             looks,
         } = terms;
         let is_whole = incoming.has_ended();
@@ -123,6 +129,7 @@ impl Exchange {
             incoming,
             // One without a body was told with its head.
             pump: Pump::new(Channel::INVOCATION, is_whole),
+            store: store.map(StoreChannel::new),
             guest: GuestWords::new_zeroed(),
             waits_for_log: false,
             rate_limit: RateLimit::new(),
@@ -165,6 +172,7 @@ impl Exchange {
                         return Ok(Begun::Done(done));
                     }
                 }
+                answer = store::answer(&mut self.store) => self.answered(answer)?,
                 received = self.incoming.next(), if wants_more => {
                     self.receive(received)?;
                     self.wake_if_served()?;
@@ -251,6 +259,7 @@ impl Exchange {
                         return Ok(done);
                     }
                 }
+                answer = store::answer(&mut self.store) => self.answered(answer)?,
                 place = place(client, &self.client.account, bytes), if phase == Phase::Client => {
                     let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
                     self.timeline.client = Instant::now();
@@ -289,6 +298,8 @@ impl Exchange {
     /// Ends the exchange of a function that is done, whose response has room, and says
     /// what is left of it.
     pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
+        // What its store still has to say is for nobody.
+        self.store = None;
         let (done, room) = match followed {
             Ok(done) => done,
             Err(error) => {

@@ -2,7 +2,7 @@
 //!
 //! A `call` waits for a place (`admission`); `following` is the exchange itself: `start` lets
 //! the guest run, `feed` gives it what the client sends by the `pump` of its
-//! channel, one `timeline` holds both to `limits`, `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
+//! channel, and what its store answers (`store`); one `timeline` holds both to `limits`, `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
 //! reset and parked, or ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
@@ -17,6 +17,7 @@ mod limits;
 mod pump;
 mod retire;
 mod start;
+mod store;
 mod timeline;
 
 pub use self::admission::{Admission, wanted};
@@ -28,3 +29,4 @@ pub use self::call::{Admitted, Call, Client, Reply};
 pub use self::end::{Ended, Rest};
 pub use self::following::{Begun, Exchange, Terms};
 pub use self::limits::CallLimits;
+pub use self::store::{Answering, StoreService};

@@ -96,10 +96,17 @@ impl Exchange {
         self.instance.shell.end().await;
         if self.instance.shell.was_paged() {
             // Whatever it did was to itself: it reaches nobody but by its answer.
-            return self.instance.mailbox.can_tell_again(Channel::INVOCATION);
+            // What it asked of its store is not asked twice.
+            let has_asked = self.instance.mailbox.has_taken_head(Channel::STORE);
+            return !has_asked && self.instance.mailbox.can_tell_again(Channel::INVOCATION);
         }
         (self.has_rested() || !self.is_activated)
             && self.instance.mailbox.is_untouched().unwrap_or(false)
+    }
+
+    /// Whether the channel of a store is to be open.
+    pub fn has_store(&self) -> bool {
+        self.store.is_some()
     }
 
     /// Gives the request to `instance`, whose mailbox has its head: it is to be
@@ -110,6 +117,9 @@ impl Exchange {
     pub fn go_over_to(&mut self, instance: Instance, served: Served) -> Result<(), InvokeError> {
         let untaken = self.instance.mailbox.untaken_body(Channel::INVOCATION)?;
         self.pump.begin_again(untaken);
+        if let Some(store) = &mut self.store {
+            store.begin_again();
+        }
         self.instance = instance;
         (self.is_activated, self.was_hot, self.looks) = (false, false, false);
         self.guest = GuestWords::new_zeroed();

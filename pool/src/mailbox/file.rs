@@ -207,7 +207,7 @@ impl Mailbox {
     }
 
     /// Puts bytes into a ring, from byte number `at` on.
-    pub(super) fn put_ring(
+    pub(crate) fn put_ring(
         &self,
         ring: RingBuffer,
         at: u64,

@@ -37,6 +37,8 @@ impl fmt::Display for Name {
             (Some(ChannelKind::Invocation), true) => f.write_str("response"),
             (Some(ChannelKind::Script), false) => f.write_str("script"),
             (Some(ChannelKind::Script), true) => f.write_str("answer to a script"),
+            (Some(ChannelKind::Store), false) => f.write_str("answer of its store"),
+            (Some(ChannelKind::Store), true) => f.write_str("record for its store"),
             (None, false) => write!(f, "message on channel {number}"),
             (None, true) => write!(f, "answer on channel {number}"),
         }
@@ -93,6 +95,15 @@ impl Mailbox {
         tell_end: bool,
     ) -> Result<(), InvokeError> {
         self.open_channel(kind.channel(), head, is_whole, tell_end)
+    }
+
+    /// Opens another channel beside those that are open, on which nothing is said yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_also(&mut self, kind: ChannelKind) -> Result<(), InvokeError> {
+        let tells_end = self.has_asked_for_end();
+        self.open_channel(kind.channel(), &[], false, tells_end)
     }
 
     /// As [`Mailbox::open`], of any channel: those that are for nothing yet are like others.

@@ -136,6 +136,7 @@ impl Pool {
             },
             log: spec.log.clone(),
             client: Client::default(),
+            store: None,
             admitted: Admitted::default(),
         };
         let Reply { head, body, .. } = self.invoke(version, call).await.map_err(untold)?;

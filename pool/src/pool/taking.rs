@@ -126,6 +126,9 @@ impl Pool {
         ready
             .mailbox
             .open(ChannelKind::Invocation, head, false, quiet)?;
+        if exchange.has_store() {
+            ready.mailbox.open_also(ChannelKind::Store)?;
+        }
         exchange.go_over_to(Self::instance(ready, origin)?, served)?;
         exchange.start().await
     }

@@ -10,7 +10,7 @@ use bytes::{Buf as _, Bytes};
 use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Doorbell;
-use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, GuestWords};
+use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_STORE, GuestWords};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
 use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
@@ -345,7 +345,7 @@ impl Making {
     pub fn drawn(&self) -> Result<Instantiated, SeedError> {
         let guest = self.mailbox.guest()?;
         Ok(Instantiated {
-            drew_entropy: guest.draws & (DRAW_ENTROPY | DRAW_INSECURE) != 0,
+            drew_entropy: guest.draws & (DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE) != 0,
             read_clock: guest.draws & DRAW_CLOCK != 0,
             drawn: self.mailbox.report(&guest).map_err(function)?,
             took: Duration::from_nanos(guest.init_nanoseconds),

@@ -5,7 +5,7 @@
 //! process or descriptor stays, and memory does not grow.
 //!
 //! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
-//! - `lies`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does; `strays`: where it is to
+//! - `lies`, `stores`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does; `strays`: where it is to
 //!   look for its next request by itself.
 //! - `chance`: all of that at random. `FAASW_TEST_SEED` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
@@ -30,6 +30,7 @@ mod lies;
 mod memory;
 mod rings;
 mod script;
+mod stores;
 mod storms;
 mod strays;
 #[path = "../support/mod.rs"]
@@ -57,6 +58,10 @@ use memory::{
 };
 use rings::{a_guest_that_goes_on_after_its_end_is_ended, every_ring_out_of_order_ends_the_guest};
 use script::Script;
+use stores::{
+    an_answer_that_is_late_is_dropped_with_its_exchange, every_lie_about_records_ends_the_guest,
+    without_a_store_its_channel_is_nothing,
+};
 use storms::{a_storm_of_log_costs_the_node_little, a_storm_of_progress_costs_the_node_little};
 use strays::{
     a_guest_that_strays_ends_and_its_function_alone_is_not_hot,
@@ -234,6 +239,9 @@ fn main() {
             a_storm_after_the_end_costs_the_node_little,
             an_end_that_nobody_asked_for_is_not_believed,
             what_fails_or_is_left_behind_is_charged_too,
+            every_lie_about_records_ends_the_guest,
+            an_answer_that_is_late_is_dropped_with_its_exchange,
+            without_a_store_its_channel_is_nothing,
             by_chance_at_rest,
             by_chance_while_the_node_reads,
         ]);

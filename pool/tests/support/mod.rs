@@ -127,6 +127,7 @@ pub fn call(path: &str) -> Call {
         limits: limits(),
         log: Arc::new(Log::default()),
         client: faasw_pool::Client::default(),
+        store: None,
         admitted: faasw_pool::Admitted::default(),
     }
 }

@@ -7,6 +7,7 @@
 //! side needs: refusing takes no types, and what is implemented has its types where that is.
 
 use faasw_abi::configuration::{CONFIG_STORES, SPIN_VARIABLES};
+use faasw_abi::store::{DRAFT, DRAFT2, SPIN_KEY_VALUE};
 
 /// An interface by the names of what it offers.
 #[derive(Clone, Copy, Debug)]
@@ -16,13 +17,14 @@ pub struct OtherInterface {
     pub name: &'static str,
     /// The resources it defines.
     pub resources: &'static [&'static str],
+    /// Resources of other interfaces that its functions take, which components name there, too.
+    pub uses: &'static [&'static str],
     /// Its functions, as components spell them.
     pub functions: &'static [&'static str],
     /// Why every call is refused; none where it works.
     pub refusal: Option<&'static str>,
 }
 
-const NO_STORE: &str = "functions have no key-value store here";
 const NO_SQLITE: &str = "functions have no SQLite databases here";
 const NO_MODELS: &str = "there are no language models here";
 const NO_CONNECTIONS: &str = "functions make no connections here";
@@ -35,12 +37,14 @@ pub const OTHERS: [OtherInterface; 21] = [
     OtherInterface {
         name: SPIN_VARIABLES,
         resources: &[],
+        uses: &[],
         functions: &["get"],
         refusal: None,
     },
     OtherInterface {
-        name: "fermyon:spin/key-value@2.0.0",
+        name: SPIN_KEY_VALUE,
         resources: &["store"],
+        uses: &[],
         functions: &[
             "[static]store.open",
             "[method]store.get",
@@ -49,17 +53,19 @@ pub const OTHERS: [OtherInterface; 21] = [
             "[method]store.exists",
             "[method]store.get-keys",
         ],
-        refusal: Some(NO_STORE),
+        refusal: None,
     },
     OtherInterface {
         name: "fermyon:spin/sqlite@2.0.0",
         resources: &["connection"],
+        uses: &[],
         functions: &["[static]connection.open", "[method]connection.execute"],
         refusal: Some(NO_SQLITE),
     },
     OtherInterface {
         name: "spin:sqlite/sqlite@3.1.0",
         resources: &["connection"],
+        uses: &[],
         functions: &[
             "[static]connection.open",
             "[method]connection.execute",
@@ -71,12 +77,14 @@ pub const OTHERS: [OtherInterface; 21] = [
     OtherInterface {
         name: "fermyon:spin/llm@2.0.0",
         resources: &[],
+        uses: &[],
         functions: &["infer", "generate-embeddings"],
         refusal: Some(NO_MODELS),
     },
     OtherInterface {
         name: "fermyon:spin/redis@2.0.0",
         resources: &["connection"],
+        uses: &[],
         functions: &[
             "[static]connection.open",
             "[method]connection.publish",
@@ -94,6 +102,7 @@ pub const OTHERS: [OtherInterface; 21] = [
     OtherInterface {
         name: "fermyon:spin/mqtt@2.0.0",
         resources: &["connection"],
+        uses: &[],
         functions: &["[static]connection.open", "[method]connection.publish"],
         refusal: Some(NO_CONNECTIONS),
     },
@@ -101,6 +110,7 @@ pub const OTHERS: [OtherInterface; 21] = [
     OtherInterface {
         name: "fermyon:spin/rdbms-types@2.0.0",
         resources: &[],
+        uses: &[],
         functions: &[],
         refusal: Some(NO_CONNECTIONS),
     },
@@ -110,6 +120,7 @@ pub const OTHERS: [OtherInterface; 21] = [
     OtherInterface {
         name: "spin:postgres/postgres@4.2.0",
         resources: &["connection", "connection-builder"],
+        uses: &[],
         functions: &[
             "[constructor]connection-builder",
             "[method]connection-builder.set-ca-root",
@@ -120,26 +131,28 @@ pub const OTHERS: [OtherInterface; 21] = [
         ],
         refusal: Some(NO_CONNECTIONS),
     },
-    key_value_store("wasi:keyvalue/store@0.2.0-draft"),
-    key_value_store("wasi:keyvalue/store@0.2.0-draft2"),
-    key_value_batch("wasi:keyvalue/batch@0.2.0-draft"),
-    key_value_batch("wasi:keyvalue/batch@0.2.0-draft2"),
+    key_value_store(DRAFT.store),
+    key_value_store(DRAFT2.store),
+    key_value_batch(DRAFT.batch),
+    key_value_batch(DRAFT2.batch),
     OtherInterface {
-        name: "wasi:keyvalue/atomics@0.2.0-draft",
+        name: DRAFT.atomics,
         resources: &[],
+        uses: &["bucket"],
         functions: &["increment"],
-        refusal: Some(NO_STORE),
+        refusal: None,
     },
     OtherInterface {
-        name: "wasi:keyvalue/atomics@0.2.0-draft2",
+        name: DRAFT2.atomics,
         resources: &["cas"],
+        uses: &["bucket"],
         functions: &[
             "increment",
             "swap",
             "[static]cas.new",
             "[method]cas.current",
         ],
-        refusal: Some(NO_STORE),
+        refusal: None,
     },
 ];
 
@@ -147,6 +160,7 @@ const fn config_store(name: &'static str) -> OtherInterface {
     OtherInterface {
         name,
         resources: &[],
+        uses: &[],
         functions: &["get", "get-all"],
         refusal: None,
     }
@@ -156,6 +170,7 @@ const fn database(name: &'static str) -> OtherInterface {
     OtherInterface {
         name,
         resources: &["connection"],
+        uses: &[],
         functions: &[
             "[static]connection.open",
             "[method]connection.query",
@@ -169,6 +184,7 @@ const fn key_value_store(name: &'static str) -> OtherInterface {
     OtherInterface {
         name,
         resources: &["bucket"],
+        uses: &[],
         functions: &[
             "open",
             "[method]bucket.get",
@@ -177,7 +193,7 @@ const fn key_value_store(name: &'static str) -> OtherInterface {
             "[method]bucket.exists",
             "[method]bucket.list-keys",
         ],
-        refusal: Some(NO_STORE),
+        refusal: None,
     }
 }
 
@@ -185,7 +201,8 @@ const fn key_value_batch(name: &'static str) -> OtherInterface {
     OtherInterface {
         name,
         resources: &[],
+        uses: &["bucket"],
         functions: &["get-many", "set-many", "delete-many"],
-        refusal: Some(NO_STORE),
+        refusal: None,
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod bindings;
 mod cli;
 mod clocks;
 mod config;
+mod key_value;
 pub(crate) mod poll;
 mod random;
 mod refused;
@@ -47,6 +48,7 @@ pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
         |state| state,
     )?;
     config::add_to_linker(&mut linker)?;
+    key_value::add_to_linker(&mut linker)?;
     refused::add_to_linker(&mut linker)?;
     Ok(linker)
 }

@@ -1,0 +1,317 @@
+//! What a function asks of a store, whatever the interface that it asks by.
+
+use alloc::borrow::ToOwned as _;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use faasw_abi::channel::Channel;
+use faasw_abi::store::{
+    Answer, ITEMS_MAX, KEY_MAX, LENGTH_BYTES, ListFrom, Operation, Request, VALUE_MAX,
+    is_store_name, length,
+};
+use wasmtime::Result;
+use wasmtime::component::Resource;
+
+use super::Bucket;
+use crate::draws::Kind;
+use crate::platform::{Incoming, Platform, read_some, send_whole};
+use crate::state::State;
+
+/// Why a store was not opened, or has not done what it was asked.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// There can be no store of that name.
+    NoSuchStore,
+    /// The function was not granted it.
+    Denied,
+    /// Anything else, in a sentence.
+    Other(String),
+}
+
+/// What a host function for a store returns: a trap, what the function is told, or what it asked for.
+pub(super) type Asked<T> = Result<core::result::Result<T, Refusal>>;
+
+/// Keys in their order, and whether more follow.
+pub(super) struct Page {
+    pub(super) keys: Vec<String>,
+    pub(super) has_more: bool,
+}
+
+fn other(why: &str) -> Refusal {
+    Refusal::Other(why.to_owned())
+}
+
+/// An answer to another question: only a node that is broken sends one.
+fn beside_the_point() -> Refusal {
+    other("the node answered something else")
+}
+
+fn texts(keys: &[&[u8]]) -> Vec<String> {
+    let text = |key: &&[u8]| String::from_utf8_lossy(key).into_owned();
+    keys.iter().map(text).collect()
+}
+
+impl<P: Platform> State<P> {
+    /// Opens a store by its name.
+    pub(super) fn open_bucket(
+        &mut self,
+        import: &'static str,
+        name: String,
+    ) -> Asked<Resource<Bucket>> {
+        self.draws.record(Kind::Store, import, 0);
+        if !is_store_name(&name) {
+            return Ok(Err(Refusal::NoSuchStore));
+        }
+        if let Err(refusal) = self.done(&name, Operation::Open) {
+            return Ok(Err(refusal));
+        }
+        Ok(Ok(self.table.push(Bucket { name })?))
+    }
+
+    /// The store that a function has opened, which asks it something through `import`.
+    fn bucket(&mut self, import: &'static str, bucket: &Resource<Bucket>) -> Result<String> {
+        self.draws.record(Kind::Store, import, 0);
+        Ok(self.table.get(bucket)?.name.clone())
+    }
+
+    /// The values of keys, one for each.
+    pub(super) fn values(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+        keys: &[String],
+    ) -> Asked<Vec<Option<Vec<u8>>>> {
+        let store = self.bucket(import, bucket)?;
+        let operation = Operation::Get(keys.iter().map(String::as_bytes).collect());
+        Ok(self.ask(&store, operation, |answer| match answer {
+            Answer::Values(values) if values.len() == keys.len() => {
+                let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+                Ok(values.into_iter().map(owned).collect())
+            }
+            _ => Err(beside_the_point()),
+        }))
+    }
+
+    /// The value of a key.
+    pub(super) fn value(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+        key: String,
+    ) -> Asked<Option<Vec<u8>>> {
+        let values = self.values(import, bucket, &[key])?;
+        Ok(values.map(|mut values| values.pop().flatten()))
+    }
+
+    /// Sets keys to values, all or none.
+    pub(super) fn set_values(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+        pairs: &[(String, Vec<u8>)],
+    ) -> Asked<()> {
+        let store = self.bucket(import, bucket)?;
+        let pairs = pairs.iter();
+        let pairs = pairs.map(|(key, value)| (key.as_bytes(), value.as_slice()));
+        Ok(self.done(&store, Operation::Set(pairs.collect())))
+    }
+
+    /// Removes keys, all or none.
+    pub(super) fn delete_keys(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+        keys: &[String],
+    ) -> Asked<()> {
+        let store = self.bucket(import, bucket)?;
+        let operation = Operation::Delete(keys.iter().map(String::as_bytes).collect());
+        Ok(self.done(&store, operation))
+    }
+
+    /// Whether there is a key.
+    pub(super) fn has_key(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+        key: &str,
+    ) -> Asked<bool> {
+        let store = self.bucket(import, bucket)?;
+        let operation = Operation::Exists(key.as_bytes());
+        Ok(self.ask(&store, operation, |answer| match answer {
+            Answer::Exists(is_there) => Ok(is_there),
+            _ => Err(beside_the_point()),
+        }))
+    }
+
+    /// Some keys, in their order.
+    pub(super) fn some_keys(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+        from: ListFrom<'_>,
+    ) -> Asked<Page> {
+        let store = self.bucket(import, bucket)?;
+        Ok(self.page(&store, from))
+    }
+
+    /// All keys, in their order.
+    pub(super) fn all_keys(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+    ) -> Asked<Vec<String>> {
+        let store = self.bucket(import, bucket)?;
+        let mut all: Vec<String> = Vec::new();
+        loop {
+            let last = all.last().cloned();
+            let from = match &last {
+                Some(key) => ListFrom::Behind(key.as_bytes()),
+                None => ListFrom::Start,
+            };
+            match self.page(&store, from) {
+                Ok(Page { keys, has_more }) => {
+                    let is_last = keys.is_empty() || !has_more;
+                    all.extend(keys);
+                    if is_last {
+                        return Ok(Ok(all));
+                    }
+                }
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+    }
+
+    fn page(&mut self, store: &str, from: ListFrom<'_>) -> core::result::Result<Page, Refusal> {
+        self.ask(store, Operation::Keys(from), |answer| match answer {
+            Answer::Keys(keys, has_more) => Ok(Page {
+                keys: texts(&keys),
+                has_more,
+            }),
+            _ => Err(beside_the_point()),
+        })
+    }
+
+    /// Adds to the number that a key has.
+    pub(super) fn add(
+        &mut self,
+        import: &'static str,
+        bucket: &Resource<Bucket>,
+        key: &str,
+        delta: i64,
+    ) -> Asked<i64> {
+        let store = self.bucket(import, bucket)?;
+        let operation = Operation::Increment(key.as_bytes(), delta);
+        Ok(self.ask(&store, operation, |answer| match answer {
+            Answer::Number(number) => Ok(number),
+            _ => Err(beside_the_point()),
+        }))
+    }
+
+    /// Sets a key that has the value that was seen; else what it has.
+    pub(super) fn swap_value(
+        &mut self,
+        store: &str,
+        key: &str,
+        seen: Option<&[u8]>,
+        value: &[u8],
+    ) -> core::result::Result<core::result::Result<(), Option<Vec<u8>>>, Refusal> {
+        let key = key.as_bytes();
+        self.ask(
+            store,
+            Operation::Swap { key, seen, value },
+            |answer| match answer {
+                Answer::Done => Ok(Ok(())),
+                Answer::Values(now) => match now.as_slice() {
+                    [now] => Ok(Err(now.map(<[u8]>::to_vec))),
+                    _ => Err(beside_the_point()),
+                },
+                _ => Err(beside_the_point()),
+            },
+        )
+    }
+
+    fn done(&mut self, store: &str, operation: Operation<'_>) -> core::result::Result<(), Refusal> {
+        self.ask(store, operation, |answer| match answer {
+            Answer::Done => Ok(()),
+            _ => Err(beside_the_point()),
+        })
+    }
+
+    /// Sends a record, and takes its answer.
+    fn ask<T>(
+        &mut self,
+        store: &str,
+        operation: Operation<'_>,
+        take: impl FnOnce(Answer<'_>) -> core::result::Result<T, Refusal>,
+    ) -> core::result::Result<T, Refusal> {
+        check(&operation)?;
+        // It is not open in a function that is initialised or warmed up.
+        if self.platform.incoming(Channel::STORE) == Incoming::End {
+            return Err(other(
+                "there is no key-value store before a request: call it while one is answered",
+            ));
+        }
+        let record = Request { store, operation }
+            .encode()
+            .map_err(|_| Refusal::Other(format!("a batch takes {VALUE_MAX} bytes at most")))?;
+        send_whole(&mut self.platform, Channel::STORE, &record);
+        drop(record);
+        let Some(answer) = self.take_answer() else {
+            return Err(other("the node's answer is none"));
+        };
+        match Answer::decode(&answer) {
+            Ok(Answer::Denied) => Err(Refusal::Denied),
+            Ok(Answer::Failed(why)) => Err(other(why)),
+            Ok(answer) => take(answer),
+            Err(_) => Err(other("the node's answer is none")),
+        }
+    }
+
+    /// The record that comes, without its length; none where the node sends something else.
+    fn take_answer(&mut self) -> Option<Vec<u8>> {
+        let mut announced = [0; LENGTH_BYTES];
+        self.fill(&mut announced)?;
+        let mut answer = vec![0; length(announced).ok()?];
+        self.fill(&mut answer)?;
+        Some(answer)
+    }
+
+    /// Reads as many bytes of an answer as there is room for.
+    fn fill(&mut self, out: &mut [u8]) -> Option<()> {
+        let mut rest = out;
+        while !rest.is_empty() {
+            let count = read_some(&mut self.platform, Channel::STORE, rest);
+            // Nothing is the end, which there is none of.
+            rest = rest.get_mut(count..).filter(|_| count > 0)?;
+        }
+        Some(())
+    }
+}
+
+/// Tells the function which of its keys and values cannot be, before a record is made of them.
+fn check(operation: &Operation<'_>) -> core::result::Result<(), Refusal> {
+    let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = match operation {
+        Operation::Open | Operation::Keys(ListFrom::Start | ListFrom::Number(_)) => return Ok(()),
+        Operation::Get(keys) | Operation::Delete(keys) => (keys.clone(), Vec::new()),
+        Operation::Set(pairs) => pairs.iter().copied().unzip(),
+        Operation::Exists(key)
+        | Operation::Increment(key, _)
+        | Operation::Keys(ListFrom::Behind(key)) => (vec![key], Vec::new()),
+        Operation::Swap { key, value, .. } => (vec![key], vec![value]),
+    };
+    if keys.len() > ITEMS_MAX {
+        let why = format!("a batch has {ITEMS_MAX} keys at most, not {}", keys.len());
+        return Err(Refusal::Other(why));
+    }
+    if let Some(key) = keys.iter().find(|key| !(1..=KEY_MAX).contains(&key.len())) {
+        let why = format!("a key has 1 to {KEY_MAX} bytes, not {}", key.len());
+        return Err(Refusal::Other(why));
+    }
+    if let Some(value) = values.iter().find(|value| value.len() > VALUE_MAX) {
+        let why = format!("a value has {VALUE_MAX} bytes at most, not {}", value.len());
+        return Err(Refusal::Other(why));
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! `wasi:keyvalue`, two drafts of it: a list's cursor is a number in one and a text in the other, numbers have a sign
+//! in the newer one only, and so on. What they have in common is written once.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use faasw_abi::store::{DRAFT, DRAFT2, Draft, ListFrom};
+use wasmtime::component::{ComponentType, Lift, Linker, Lower, Resource, ResourceType};
+use wasmtime::{Result, StoreContextMut};
+
+use super::Bucket;
+use super::ask::{Asked, Page, Refusal};
+use crate::platform::Platform;
+use crate::state::State;
+
+/// `wasi:keyvalue/store.error`.
+#[derive(Clone, Debug, ComponentType, Lift, Lower)]
+#[component(variant)]
+enum Error {
+    #[component(name = "no-such-store")]
+    NoSuchStore,
+    #[component(name = "access-denied")]
+    AccessDenied,
+    #[component(name = "other")]
+    Other(String),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NoSuchStore => Self::NoSuchStore,
+            Refusal::Denied => Self::AccessDenied,
+            Refusal::Other(why) => Self::Other(why),
+        }
+    }
+}
+
+/// `wasi:keyvalue/store.key-response`, whose cursor is of either draft's type.
+#[derive(Clone, Debug, ComponentType, Lift, Lower)]
+#[component(record)]
+struct KeyResponse<C> {
+    #[component(name = "keys")]
+    keys: Vec<String>,
+    #[component(name = "cursor")]
+    cursor: Option<C>,
+}
+
+/// A compare-and-swap: what a key had when it was last looked at.
+struct Cas {
+    store: String,
+    key: String,
+    seen: Option<Vec<u8>>,
+}
+
+/// `wasi:keyvalue/atomics.cas-error`.
+#[derive(ComponentType, Lift, Lower)]
+#[component(variant)]
+enum CasError {
+    #[component(name = "store-error")]
+    StoreError(Error),
+    #[component(name = "cas-failed")]
+    CasFailed(Resource<Cas>),
+}
+
+type Answered<T> = Result<(core::result::Result<T, Error>,)>;
+
+fn answered<T>(asked: Asked<T>) -> Answered<T> {
+    Ok((asked?.map_err(Error::from),))
+}
+
+/// Adds the interfaces of both drafts.
+///
+/// # Errors
+/// When memory runs out; the names are distinct.
+pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+    for draft in [DRAFT, DRAFT2] {
+        add_store(linker, draft)?;
+        add_batch(linker, draft)?;
+    }
+    add_what_the_older_has(linker)?;
+    add_what_the_newer_has(linker)
+}
+
+fn add_store<P: Platform>(linker: &mut Linker<State<P>>, draft: Draft) -> Result<()> {
+    let mut instance = linker.instance(draft.store)?;
+    instance.resource(
+        "bucket",
+        ResourceType::host::<Bucket>(),
+        |mut store: StoreContextMut<'_, State<P>>, handle| {
+            let bucket = Resource::<Bucket>::new_own(handle);
+            store.data_mut().table.delete(bucket)?;
+            Ok(())
+        },
+    )?;
+    instance.func_wrap(
+        "open",
+        |mut store: StoreContextMut<'_, State<P>>, (name,): (String,)| {
+            let import = "wasi:keyvalue/store#open";
+            answered(store.data_mut().open_bucket(import, name))
+        },
+    )?;
+    instance.func_wrap(
+        "[method]bucket.get",
+        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
+            let import = "wasi:keyvalue/store#bucket.get";
+            answered(store.data_mut().value(import, &bucket, key))
+        },
+    )?;
+    instance.func_wrap(
+        "[method]bucket.set",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, key, value): (Resource<Bucket>, String, Vec<u8>)| {
+            let import = "wasi:keyvalue/store#bucket.set";
+            answered(
+                store
+                    .data_mut()
+                    .set_values(import, &bucket, &[(key, value)]),
+            )
+        },
+    )?;
+    instance.func_wrap(
+        "[method]bucket.delete",
+        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
+            let import = "wasi:keyvalue/store#bucket.delete";
+            answered(store.data_mut().delete_keys(import, &bucket, &[key]))
+        },
+    )?;
+    instance.func_wrap(
+        "[method]bucket.exists",
+        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
+            let import = "wasi:keyvalue/store#bucket.exists";
+            answered(store.data_mut().has_key(import, &bucket, &key))
+        },
+    )
+}
+
+fn add_batch<P: Platform>(linker: &mut Linker<State<P>>, draft: Draft) -> Result<()> {
+    let mut instance = linker.instance(draft.batch)?;
+    instance.func_wrap(
+        "set-many",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, pairs): (Resource<Bucket>, Vec<(String, Vec<u8>)>)| {
+            let import = "wasi:keyvalue/batch#set-many";
+            answered(store.data_mut().set_values(import, &bucket, &pairs))
+        },
+    )?;
+    instance.func_wrap(
+        "delete-many",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, keys): (Resource<Bucket>, Vec<String>)| {
+            let import = "wasi:keyvalue/batch#delete-many";
+            answered(store.data_mut().delete_keys(import, &bucket, &keys))
+        },
+    )
+}
+
+const LIST_KEYS: &str = "wasi:keyvalue/store#bucket.list-keys";
+const GET_MANY: &str = "wasi:keyvalue/batch#get-many";
+const INCREMENT: &str = "wasi:keyvalue/atomics#increment";
+
+fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+    linker.instance(DRAFT.store)?.func_wrap(
+        "[method]bucket.list-keys",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, cursor): (Resource<Bucket>, Option<u64>)| {
+            // So many keys were listed before.
+            let passed = cursor.unwrap_or(0);
+            let from = ListFrom::Number(passed);
+            let page = store.data_mut().some_keys(LIST_KEYS, &bucket, from)?;
+            let response = page.map(|Page { keys, has_more }| KeyResponse {
+                cursor: has_more.then(|| passed.saturating_add(keys.len() as u64)),
+                keys,
+            });
+            answered(Ok(response))
+        },
+    )?;
+    linker.instance(DRAFT.batch)?.func_wrap(
+        "get-many",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, keys): (Resource<Bucket>, Vec<String>)| {
+            let values = store.data_mut().values(GET_MANY, &bucket, &keys)?;
+            let pairs = values.map(|values| {
+                let pairs = keys.into_iter().zip(values);
+                let pairs = pairs.map(|(key, value)| value.map(|value| (key, value)));
+                pairs.collect::<Vec<_>>()
+            });
+            answered(Ok(pairs))
+        },
+    )?;
+    linker.instance(DRAFT.atomics)?.func_wrap(
+        "increment",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, key, delta): (Resource<Bucket>, String, u64)| {
+            let why = |number| format!("{number} is no number that a store counts with");
+            let Ok(signed) = i64::try_from(delta) else {
+                return Ok((Err(Error::Other(why(delta.cast_signed()))),));
+            };
+            let number = store.data_mut().add(INCREMENT, &bucket, &key, signed)?;
+            let number = number
+                .and_then(|number| u64::try_from(number).map_err(|_| Refusal::Other(why(number))));
+            answered(Ok(number))
+        },
+    )
+}
+
+fn add_what_the_newer_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+    linker.instance(DRAFT2.store)?.func_wrap(
+        "[method]bucket.list-keys",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, cursor): (Resource<Bucket>, Option<String>)| {
+            // The last key that was listed before.
+            let from = match &cursor {
+                Some(key) => ListFrom::Behind(key.as_bytes()),
+                None => ListFrom::Start,
+            };
+            let page = store.data_mut().some_keys(LIST_KEYS, &bucket, from)?;
+            let response = page.map(|Page { keys, has_more }| KeyResponse {
+                cursor: keys.last().filter(|_| has_more).cloned(),
+                keys,
+            });
+            answered(Ok(response))
+        },
+    )?;
+    linker.instance(DRAFT2.batch)?.func_wrap(
+        "get-many",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, keys): (Resource<Bucket>, Vec<String>)| {
+            let values = store.data_mut().values(GET_MANY, &bucket, &keys)?;
+            let pairs = values.map(|values| keys.into_iter().zip(values).collect::<Vec<_>>());
+            answered(Ok(pairs))
+        },
+    )?;
+    let mut atomics = linker.instance(DRAFT2.atomics)?;
+    atomics.func_wrap(
+        "increment",
+        |mut store: StoreContextMut<'_, State<P>>,
+         (bucket, key, delta): (Resource<Bucket>, String, i64)| {
+            answered(store.data_mut().add(INCREMENT, &bucket, &key, delta))
+        },
+    )?;
+    add_swap(&mut atomics)
+}
+
+fn add_swap<P: Platform>(
+    atomics: &mut wasmtime::component::LinkerInstance<'_, State<P>>,
+) -> Result<()> {
+    atomics.resource(
+        "cas",
+        ResourceType::host::<Cas>(),
+        |mut store: StoreContextMut<'_, State<P>>, handle| {
+            store
+                .data_mut()
+                .table
+                .delete(Resource::<Cas>::new_own(handle))?;
+            Ok(())
+        },
+    )?;
+    atomics.func_wrap(
+        "[static]cas.new",
+        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
+            let state = store.data_mut();
+            let import = "wasi:keyvalue/atomics#cas.new";
+            let seen = match state.value(import, &bucket, key.clone())? {
+                Ok(seen) => seen,
+                Err(refusal) => return Ok((Err(refusal.into()),)),
+            };
+            let store = state.table.get(&bucket)?.name.clone();
+            let made: core::result::Result<_, Error> =
+                Ok(state.table.push(Cas { store, key, seen })?);
+            Ok((made,))
+        },
+    )?;
+    atomics.func_wrap(
+        "[method]cas.current",
+        |store: StoreContextMut<'_, State<P>>, (cas,): (Resource<Cas>,)| {
+            let seen = store.data().table.get(&cas)?.seen.clone();
+            let seen: core::result::Result<_, Error> = Ok(seen);
+            Ok((seen,))
+        },
+    )?;
+    atomics.func_wrap(
+        "swap",
+        |mut store: StoreContextMut<'_, State<P>>, (cas, value): (Resource<Cas>, Vec<u8>)| {
+            let state = store.data_mut();
+            let Cas { store, key, seen } = state.table.delete(cas)?;
+            Ok((
+                match state.swap_value(&store, &key, seen.as_deref(), &value) {
+                    Ok(Ok(())) => Ok(()),
+                    // Another one, which has what is there now: the next try is with that.
+                    Ok(Err(seen)) => {
+                        let again = state.table.push(Cas { store, key, seen })?;
+                        Err(CasError::CasFailed(again))
+                    }
+                    Err(refusal) => Err(CasError::StoreError(refusal.into())),
+                },
+            ))
+        },
+    )
+}
