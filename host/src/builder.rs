@@ -19,6 +19,7 @@ use crate::{
     node::{Core, Node, Registered, Storage, Telling},
     registry::Registry,
     server::{Pair, Proxies, Servers, Tls},
+    services::key_value::KeyValue,
 };
 
 /// What images are sealed with; whoever prints a builder is not to see it.
@@ -376,6 +377,10 @@ impl NodeBuilder {
             Some(directory) => Registry::open(directory)?,
             None => Registry::in_memory()?,
         };
+        let key_value = match &directory {
+            Some(directory) => KeyValue::in_file(directory.key_value())?,
+            None => KeyValue::in_memory()?,
+        };
         // Read once: there may be many.
         let functions = registry.functions()?;
         let images = match &directory {
@@ -399,6 +404,7 @@ impl NodeBuilder {
             telling: self.telling,
             storage: Storage {
                 registry,
+                key_value: Arc::new(key_value),
                 directory,
                 images,
             },

@@ -3,6 +3,7 @@
 //! ```text
 //! DATA_DIR/            0700
 //!   lock               held while a node runs; its text is the node's process id
+//!   kv.redb            key-value stores of functions (services/key_value)
 //!   registry.redb      functions, versions and artifacts (registry)
 //!   reserve            nothing; given up to remove things on a full disk (registry)
 //!   modules/           what was deployed, by digest
@@ -80,6 +81,10 @@ impl DataDir {
 
     pub(crate) fn database(&self) -> PathBuf {
         self.path.join("registry.redb")
+    }
+
+    pub(crate) fn key_value(&self) -> PathBuf {
+        self.path.join("kv.redb")
     }
 
     pub(crate) fn reserve(&self) -> PathBuf {

@@ -10,7 +10,10 @@ use faasw_control::{EXTENSIONS_MAX, Extension, FunctionName, HostName, NameError
 use faasw_pool::{CompileError, ExportError, ImageError, ParcelError, SeedError};
 use thiserror::Error;
 
-use crate::{data_dir::DataDirError, registry::RegistryError, server::TlsError};
+use crate::{
+    data_dir::DataDirError, registry::RegistryError, server::TlsError,
+    services::key_value::StoreError,
+};
 
 /// Why a node did not start.
 #[derive(Debug, Error)]
@@ -56,6 +59,9 @@ pub enum StartError {
     /// The admin API was asked for, but it lives in a data directory.
     #[error("the admin API needs a data directory: its socket is a file there")]
     AdminNeedsDataDir,
+    /// The key-value store cannot begin.
+    #[error(transparent)]
+    KeyValue(#[from] StoreError),
     /// The registry cannot be read.
     #[error(transparent)]
     Registry(#[from] RegistryError),

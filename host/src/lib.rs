@@ -76,6 +76,7 @@ pub mod metrics;
 mod node;
 mod registry;
 mod server;
+mod services;
 
 /// A range of addresses, as [`NodeBuilder::trusted_proxy`] takes it.
 pub use ipnet::IpNet;
@@ -88,13 +89,15 @@ pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
 pub use node::{FunctionService, Node};
 pub use registry::RegistryError;
 pub use server::TlsError;
+pub use services::key_value::StoreError;
 
 pub use faasw_control::{
     Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy,
     FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName,
     HostNameError, ImageInfo, ImagePages, ImageWorkingSet, Imported, Initialised, LogLine, LogPage,
-    LogStream, NameError, OptionsError, RequestId, RequestIdError, RequestLimits, SeedInfo,
-    SetReuse, TraceContext, WarmUpError, WarmUpRequest, spelling,
+    LogStream, NameError, OptionsError, RequestId, RequestIdError, RequestLimits, STORE_PAGE,
+    STORE_VALUE_BYTES, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys, StoreName, StoreNameError,
+    TraceContext, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::{
     CompileError, Confinement, ExportError, Fault, ImageError, InvokeError, Isa, Launcher, Manner,

@@ -59,6 +59,10 @@ pub struct Limits {
     pub connections: usize,
     /// Connections of one address, or of one /64 of IPv6, at once; likewise.
     pub connections_per_address: usize,
+    /// Keys of each key-value store: of a function's own, and of one that functions share.
+    pub store_keys: u64,
+    /// Its keys and values together, in bytes.
+    pub store_bytes: u64,
     /// How long [`crate::Node::shutdown`] waits for requests under way.
     pub shutdown: Duration,
 }
@@ -89,6 +93,8 @@ impl Default for Limits {
             instantiation: Duration::from_secs(60),
             connections: 4096,
             connections_per_address: 1024,
+            store_keys: 1_000_000,
+            store_bytes: 256 << 20,
             shutdown: Duration::from_secs(10),
         }
     }

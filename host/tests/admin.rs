@@ -13,7 +13,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use bytes::Bytes;
 use faasw::{
-    FreezePolicy, FunctionName, FunctionOptions, Limits,
+    FreezePolicy, FunctionName, FunctionOptions, Limits, STORE_VALUE_BYTES, Store, StoreName,
     admin::{Client, ClientError},
 };
 use http::{Request, StatusCode};
@@ -82,6 +82,49 @@ async fn a_function_lives_and_dies_by_the_client() {
     client.remove(&name("g")).await.unwrap();
     assert_eq!(node.list().len(), 1);
     assert!(!folder.path().join("logs/g.log").exists());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn stores_are_read_and_written_by_the_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let client = Client::new(folder.path());
+    let own = Store::Function(name("f"));
+    let shared = Store::Shared(StoreName::new("users").unwrap());
+    assert_eq!(client.stores().await.unwrap(), []);
+    // Whatever a key or a value has in it.
+    for (key, value) in [("a b&c=\u{e9}/\n", &b"\0\xff"[..]), ("b", b"")] {
+        let set = client.set_store_value(&own, key, Bytes::copy_from_slice(value));
+        set.await.unwrap();
+        let read = client.store_value(&own, key).await.unwrap();
+        assert_eq!(read.as_deref(), Some(value), "{key:?}");
+    }
+    assert_eq!(client.store_value(&shared, "b").await.unwrap(), None);
+    let most = Bytes::from(vec![7; STORE_VALUE_BYTES]);
+    client
+        .set_store_value(&shared, "k", most.clone())
+        .await
+        .unwrap();
+    let too_large = Bytes::from(vec![7; STORE_VALUE_BYTES + 1]);
+    let error = client.set_store_value(&shared, "k", too_large).await;
+    assert_eq!(refused(error.unwrap_err()).0, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(client.store_value(&shared, "k").await.unwrap(), Some(most));
+    let long = "k".repeat(1025);
+    let error = client.set_store_value(&own, &long, Bytes::new()).await;
+    let (status, why) = refused(error.unwrap_err());
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(why.contains("1 to 1024 bytes, not 1025"), "{why}");
+    let page = client.store_keys(&own, "").await.unwrap();
+    assert_eq!((page.keys.len(), page.has_more), (2, false));
+    let page = client.store_keys(&own, &page.keys[0]).await.unwrap();
+    assert_eq!(page.keys, ["b"]);
+    client.remove_store_key(&own, "b").await.unwrap();
+    client.remove_store_key(&own, "b").await.unwrap();
+    let stores = client.stores().await.unwrap();
+    assert_eq!(stores, node.stores().await.unwrap());
+    let names: Vec<_> = stores.iter().map(|info| (&info.store, info.keys)).collect();
+    assert_eq!(names, [(&own, 1), (&shared, 1)]);
     node.shutdown().await;
 }
 
@@ -243,6 +286,22 @@ async fn paths_methods_and_parameters_are_checked() {
         ("POST /v1/functions/nothere/invoke", 404),
         ("POST /v1/functions/f/invoke?path=/teapot", 418),
         ("GET /v1/node", 200),
+        ("GET /v1/kv", 200),
+        ("POST /v1/kv", 405),
+        ("GET /v1/kv/functions", 404),
+        ("GET /v1/kv/functions/f", 200),
+        ("GET /v1/kv/functions/f?before=k", 400),
+        ("PUT /v1/kv/functions/f", 405),
+        ("GET /v1/kv/own/f", 400),
+        ("GET /v1/kv/shared/default", 400),
+        ("GET /v1/kv/functions/f/value", 400),
+        ("GET /v1/kv/functions/f/value?key=k", 204),
+        ("PUT /v1/kv/functions/f/value?key=", 400),
+        ("PUT /v1/kv/functions/nothere/value?key=k", 404),
+        ("PUT /v1/kv/shared/s/value?key=k", 204),
+        ("DELETE /v1/kv/functions/nothere/value?key=k", 204),
+        ("POST /v1/kv/functions/f/value?key=k", 405),
+        ("PUT /v1/functions/g?kv=default", 400),
     ] {
         let answer = raw(folder.path(), request).await;
         assert!(

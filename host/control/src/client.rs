@@ -2,6 +2,7 @@
 
 mod error;
 mod exchange;
+mod key_value;
 mod transfer;
 
 use std::path::{Path, PathBuf};

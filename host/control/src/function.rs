@@ -9,7 +9,7 @@ use faasw_abi::wire::FunctionKind;
 use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, EngineUse, FunctionName, HostName, RequestLimits, spelling};
+use crate::{Digest, EngineUse, FunctionName, HostName, RequestLimits, StoreName, spelling};
 
 /// A version of a function that the node has; in lists, the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub struct FunctionInfo {
     /// Its configuration, by its keys. It is no place for secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub configuration: BTreeMap<String, String>,
+    /// The key-value stores that it shares, beside its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stores: Vec<StoreName>,
     /// Full names of its module's imports.
     pub imports: Vec<String>,
     /// Size of its module, or of its script, in bytes.

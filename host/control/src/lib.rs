@@ -21,13 +21,18 @@
 //! | `PUT /v1/engines/NAME?extension=…` | adds the body as an engine for scripts of these names: [`EngineInfo`] |
 //! | `POST /v1/engines/NAME/warm` | has its code and its seed made ahead: [`EngineInfo`] |
 //! | `DELETE /v1/engines/NAME` | removes an engine; scripts that are deployed keep it |
+//! | `GET /v1/kv` | lists the key-value stores that have anything: [`StoreInfo`]s |
+//! | `GET /v1/kv/functions/NAME?after=…` | keys of a function's own store, behind one: [`StoreKeys`]; `shared/NAME` is a shared one's |
+//! | `GET /v1/kv/functions/NAME/value?key=…` | the value of a key; 204 where there is none |
+//! | `PUT /v1/kv/functions/NAME/value?key=…` | sets it to the body, on disk |
+//! | `DELETE /v1/kv/functions/NAME/value?key=…` | removes it, on disk |
 //! | `GET /v1/tree` | the tree of seeds: [`SeedInfo`]s, parents first |
 //! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
 //! | `GET /metrics` | metrics as OpenMetrics text |
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, `init` (an export), `warmup-request` (any number of times), the
 //! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
-//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`) and `config` (`KEY=VALUE`). Failures
+//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`) and `kv` (a shared store). Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and
 //! its directory's leave that to the node's user.
 
@@ -36,6 +41,7 @@ mod digest;
 mod engine;
 mod function;
 mod host_name;
+pub mod key_value;
 mod log;
 mod name;
 mod node;
@@ -45,6 +51,7 @@ pub mod query;
 mod request_id;
 pub mod spelling;
 mod stats;
+mod store_name;
 mod times;
 mod trace_context;
 mod warm_up;
@@ -58,6 +65,7 @@ pub use faasw_words::{
 };
 pub use function::{Deployed, FunctionDetails, FunctionInfo, Imported, Initialised};
 pub use host_name::{HostName, HostNameError};
+pub use key_value::{STORE_PAGE, STORE_VALUE_BYTES, Store, StoreInfo, StoreKeys};
 pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};
 pub use node::NodeInfo;
@@ -65,6 +73,7 @@ pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
 pub use problem::{Problem, ProblemBody, ProblemSlug};
 pub use request_id::{RequestId, RequestIdError};
 pub use stats::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
+pub use store_name::{StoreName, StoreNameError};
 pub use times::{RequestLimits, TimeLimit};
 pub use trace_context::TraceContext;
 pub use warm_up::{WarmUpError, WarmUpRequest};

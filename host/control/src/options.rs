@@ -9,7 +9,7 @@ use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{HostName, TimeLimit, WarmUpRequest, spelling};
+use crate::{HostName, StoreName, TimeLimit, WarmUpRequest, spelling};
 
 /// Least memory limit: one Wasm page, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -22,6 +22,9 @@ const LARGEST_WARM_UPS: usize = 16 << 10;
 
 /// Longest key of a configuration, in bytes.
 const LONGEST_KEY: usize = 256;
+
+/// Most stores that a function shares.
+const MOST_STORES: usize = 32;
 
 /// Most bytes of a configuration's keys and values together. The line of the request that deploys it takes fewer
 /// of some, as it spells them: short keys, each with a name of the parameter, and letters that it spells as
@@ -63,6 +66,8 @@ pub struct FunctionOptions {
     concurrency: Option<usize>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     hosts: BTreeSet<HostName>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    stores: BTreeSet<StoreName>,
 }
 
 /// Why options were refused.
@@ -83,6 +88,9 @@ pub enum OptionsError {
         "the configuration takes {0} bytes; keys and values take {CONFIGURATION_BYTES} at most"
     )]
     Configuration(usize),
+    /// Too many shared stores.
+    #[error("a function shares {MOST_STORES} stores at most, not {0}")]
+    Stores(usize),
     /// Too little memory.
     #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
     Memory(u64),
@@ -233,6 +241,20 @@ impl FunctionOptions {
         &self.hosts
     }
 
+    /// Lets the function use a key-value store that others may use, too, by its name; the one that it
+    /// has to itself, `default`, needs no grant.
+    #[must_use]
+    pub fn store(mut self, name: StoreName) -> Self {
+        self.stores.insert(name);
+        self
+    }
+
+    /// The key-value stores that it shares.
+    #[must_use]
+    pub fn stores(&self) -> &BTreeSet<StoreName> {
+        &self.stores
+    }
+
     /// The environment, in its order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
@@ -306,6 +328,9 @@ impl FunctionOptions {
         if bytes > CONFIGURATION_BYTES {
             return Err(OptionsError::Configuration(bytes));
         }
+        if self.stores.len() > MOST_STORES {
+            return Err(OptionsError::Stores(self.stores.len()));
+        }
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));
         }
@@ -372,6 +397,21 @@ mod tests {
         assert_eq!(read, options);
         let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
         assert!(!none.contains("hosts"), "{none}");
+    }
+
+    #[test]
+    fn stores_survive_the_registry_and_are_few() {
+        let store = |name: &str| StoreName::new(name).unwrap();
+        let options = FunctionOptions::default()
+            .store(store("b"))
+            .store(store("a"));
+        let json = serde_json::to_string(&options.store(store("b"))).unwrap();
+        assert!(json.contains(r#""stores":["a","b"]"#), "{json}");
+        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
+        assert!(!none.contains("stores"), "{none}");
+        let many = (0..=MOST_STORES).map(|number| store(&format!("s{number}")));
+        let many = many.fold(FunctionOptions::default(), FunctionOptions::store);
+        assert_eq!(many.check(), Err(OptionsError::Stores(MOST_STORES + 1)));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use form_urlencoded::Serializer;
 
 use crate::{
-    EXTENSIONS_MAX, Extension, FunctionName, FunctionOptions, HostName, TimeLimit, WarmUpRequest,
-    spelling,
+    EXTENSIONS_MAX, Extension, FunctionName, FunctionOptions, HostName, StoreName, TimeLimit,
+    WarmUpRequest, spelling,
 };
 
 /// Lines of a log that are given unless a number is asked for.
@@ -54,6 +54,8 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
             }
             "host" => options
                 .host(HostName::new(&value).map_err(|error| format!("host={value}: {error}"))?),
+            "kv" => options
+                .store(StoreName::new(&value).map_err(|error| format!("kv={value}: {error}"))?),
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -99,6 +101,9 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     for host in options.hosts() {
         query.append_pair("host", host.as_str());
+    }
+    for store in options.stores() {
+        query.append_pair("kv", store.as_str());
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
@@ -276,6 +281,9 @@ mod tests {
                 .total_time(Duration::from_secs(4))
                 .concurrency(3)
                 .freeze(FreezePolicy::BeforeInit),
+            FunctionOptions::default()
+                .store(StoreName::new("users").unwrap())
+                .store(StoreName::new("Stock_2.old-").unwrap()),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
             FunctionOptions::default()
                 .warm_up(WarmUpRequest::new("/b").unwrap())

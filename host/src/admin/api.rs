@@ -25,12 +25,12 @@ const LOG_WAIT: Duration = Duration::from_secs(30);
 /// Answers the requests of the admin socket.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
-    node: Node,
+    pub(super) node: Node,
     gateway: Option<SocketAddr>,
 }
 
 /// Either is an answer; a problem is the shorter way out.
-type Answer = Result<Response<Body>, Problem>;
+pub(super) type Answer = Result<Response<Body>, Problem>;
 
 impl Handler for Api {
     async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
@@ -86,10 +86,23 @@ impl Api {
             }
             (&Method::GET, ["functions", name, "export"]) => self.export(name).await,
             (&Method::POST, ["import"]) => self.import(&parts.uri, body).await,
+            (&Method::GET, ["kv"]) => self.stores().await,
+            (&Method::GET, ["kv", kind, name]) => self.store_keys(kind, name, &parts.uri).await,
+            (&Method::GET, ["kv", kind, name, "value"]) => {
+                self.store_value(kind, name, &parts.uri).await
+            }
+            (&Method::PUT, ["kv", kind, name, "value"]) => {
+                self.set_store_value(kind, name, &parts.uri, body).await
+            }
+            (&Method::DELETE, ["kv", kind, name, "value"]) => {
+                self.remove_store_key(kind, name, &parts.uri).await
+            }
             (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri).await,
             (
                 _,
-                ["node" | "functions" | "engines" | "stats" | "tree" | "import"]
+                ["node" | "functions" | "engines" | "stats" | "tree" | "import" | "kv"]
+                | ["kv", _, _]
+                | ["kv", _, _, "value"]
                 | ["functions" | "engines", _]
                 | ["engines", _, "warm"]
                 | [
@@ -222,13 +235,13 @@ impl Api {
     }
 }
 
-fn no_content() -> Response<Body> {
+pub(super) fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
-fn json(value: &impl Serialize) -> Answer {
+pub(super) fn json(value: &impl Serialize) -> Answer {
     let mut text = serde_json::to_vec(value).map_err(|error| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -244,7 +257,7 @@ fn json(value: &impl Serialize) -> Answer {
     Ok(response)
 }
 
-fn bad_query(detail: String) -> Problem {
+pub(super) fn bad_query(detail: String) -> Problem {
     Problem::new(
         StatusCode::BAD_REQUEST,
         "bad-query",

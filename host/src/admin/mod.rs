@@ -5,6 +5,7 @@
 //! directory's leave that to the node's user.
 
 mod api;
+mod key_value;
 mod metrics;
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};

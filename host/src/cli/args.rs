@@ -2,6 +2,7 @@
 
 mod engine;
 mod image;
+mod kv;
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use self::engine::engine_file;
 pub use self::{
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
+    kv::{Kv, KvGet, KvLs, KvRm, KvSet},
 };
 use super::{
     exit,
@@ -89,6 +91,20 @@ image, or made again where it has none.")]
     /// Look at a function's image, its seed on disk, and take it to another node
     #[command(subcommand)]
     Image(Image),
+    /// Look into the key-value stores of functions, and change them
+    #[command(
+        subcommand,
+        after_help = "\
+STORE is a function, whose own store it is, or with --shared the name of one that functions
+were deployed with (`deploy --kv`).
+
+Examples:
+  faasw kv ls                          the stores that have anything
+  faasw kv ls greeter                  the keys of a function's own store
+  faasw kv set greeter greeting hello
+  faasw kv get --shared users alice"
+    )]
+    Kv(Kv),
     /// Add, list, warm and remove language engines, which run scripts
     #[command(subcommand)]
     Engine(Engine),

@@ -256,7 +256,7 @@ fn image_key(serving: &Serving, data_dir: Option<&Path>) -> Result<Option<ImageS
 
 fn builder(
     serving: &Serving,
-    limits: Limits,
+    mut limits: Limits,
     image_key: Option<ImageSecret>,
 ) -> Result<NodeBuilder, Exit> {
     let (certificates, keys) = (&serving.tls_cert, &serving.tls_key);
@@ -268,6 +268,8 @@ fn builder(
         )));
     }
     raise_descriptors();
+    limits.store_keys = serving.kv_keys;
+    limits.store_bytes = serving.kv_size.saturating_mul(1 << 20);
     let builder = serving.clients.apply(Node::builder(), limits);
     let builder = builder
         .listen(serving.listen)

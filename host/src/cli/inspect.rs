@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use faasw_control::{
-    Client, FunctionDetails, FunctionInfo, HostName, Initialised, RequestLimits, spelling,
+    Client, FunctionDetails, FunctionInfo, HostName, Initialised, RequestLimits, StoreName,
+    spelling,
 };
 use faasw_text::Line;
 
@@ -118,6 +119,8 @@ fn text(details: &FunctionDetails) -> String {
             }
         }
     }
+    let stores = function.stores.iter().map(StoreName::as_str);
+    line("shared kv", list(stores));
     line("imports", list(function.imports.iter().map(String::as_str)));
     text.push_str("versions\n");
     for version in &details.versions {

@@ -81,7 +81,7 @@ fn request(args: Invoke) -> Result<Request<Bytes>, Exit> {
     Ok(request)
 }
 
-fn read_data(data: &str) -> Result<Bytes, Exit> {
+pub fn read_data(data: &str) -> Result<Bytes, Exit> {
     let Some(file) = data.strip_prefix('@') else {
         return Ok(Bytes::copy_from_slice(data.as_bytes()));
     };

@@ -20,6 +20,7 @@ mod image;
 mod image_key;
 mod inspect;
 mod invoke;
+mod kv;
 mod logs;
 mod new;
 mod observed;
@@ -116,6 +117,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Command::Stats(args) => stats::stats(args).await,
         Command::Tree(args) => tree::tree(args).await,
         Command::Image(command) => image::image(command).await,
+        Command::Kv(command) => kv::kv(command).await,
         Command::Engine(command) => engines::engine(command).await,
         Command::Wizen(args) => wizen::wizen(args).await,
         Command::New(args) => new::new(&args),

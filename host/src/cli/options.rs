@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use clap::Args;
 use faasw::Limits;
-use faasw_control::{FreezePolicy, FunctionOptions, HostName, WarmUpRequest, spelling};
+use faasw_control::{FreezePolicy, FunctionOptions, HostName, StoreName, WarmUpRequest, spelling};
 
 use super::config_file::{self, ConfigFile};
 use super::values::{at_least_one, host, time};
@@ -23,6 +23,10 @@ pub struct Options {
     /// --config sets comes before it
     #[arg(long = "config-file", value_name = "FILE", value_parser = config_file::read)]
     pub config_files: Vec<ConfigFile>,
+    /// Let the function use this key-value store, which others may use, too, any number of times; its own,
+    /// "default", needs no grant
+    #[arg(long = "kv", value_name = "STORE", value_parser = store)]
+    pub stores: Vec<StoreName>,
     #[command(flatten)]
     pub own: OwnLimits,
     /// Run at most this many requests of the function at once; others are
@@ -124,6 +128,9 @@ impl From<Options> for FunctionOptions {
         for host in given.hosts {
             options = options.host(host);
         }
+        for store in given.stores {
+            options = options.store(store);
+        }
         for (name, value) in given.environment {
             options = options.env(name, value);
         }
@@ -158,6 +165,10 @@ fn warm_up(text: &str) -> Result<WarmUpRequest, String> {
         None => text.to_owned(),
     };
     WarmUpRequest::new(text).map_err(|error| error.to_string())
+}
+
+fn store(text: &str) -> Result<StoreName, String> {
+    StoreName::new(text).map_err(|error| error.to_string())
 }
 
 fn freeze(text: &str) -> Result<FreezePolicy, String> {

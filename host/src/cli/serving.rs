@@ -96,6 +96,12 @@ pub struct Serving {
     /// at 64 MiB the file becomes FILE.1. The node may write in its folder
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
+    /// Let each key-value store, a function's own or a shared one, have this many MiB of keys and values
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub kv_size: u64,
+    /// Let each key-value store have this many keys
+    #[arg(long, value_name = "KEYS", default_value_t = 1_000_000)]
+    pub kv_keys: u64,
     /// How the node's own events are written to standard error; FAASW_LOG
     /// chooses which, such as debug or faasw=debug,warn
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

@@ -34,6 +34,7 @@ use crate::{
     message::TellRequest,
     metrics::{Metrics, Now, Summary},
     registry::{Registry, RegistryError, VersionRecord},
+    services::key_value::KeyValue,
 };
 
 /// Deployments that compile at once. Each may take gigabytes by its limits.
@@ -50,6 +51,7 @@ pub(crate) type Registered = Vec<(FunctionName, u64, VersionRecord)>;
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) registry: Registry,
+    pub(crate) key_value: Arc<KeyValue>,
     /// Nothing for a node that lives in memory only. After the registry, so
     /// that the lock is held for as long as that is open.
     pub(crate) directory: Option<DataDir>,
@@ -141,8 +143,10 @@ impl Core {
             if let Err(error) = self.check_hosts(&name, &record.options) {
                 tracing::warn!(function = %name, %error, "a host that it was deployed with is not its own");
             }
+            let stores = self.stores(&name, &record);
             self.put(Arc::new(Function {
                 name,
+                stores,
                 version,
                 record,
                 log,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use faasw_control::FunctionName;
-use faasw_pool::FunctionBacklog;
+use faasw_pool::{FunctionBacklog, StoreService};
 use tokio::{
     sync::{Notify, OnceCell},
     time::timeout,
@@ -27,6 +27,8 @@ pub(super) struct Function {
     pub(super) name: FunctionName,
     pub(super) version: u64,
     pub(super) record: VersionRecord,
+    /// What answers its guests' records, where it imports an interface of a store.
+    pub(super) stores: Option<Arc<dyn StoreService>>,
     /// Outlives versions.
     pub(super) log: Arc<FunctionLog>,
     /// Outlives versions: a limit holds across a change of them.

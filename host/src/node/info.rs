@@ -1,7 +1,7 @@
 //! What the node says of its functions: to the library's caller and, as JSON, to
 //! clients of the admin API.
 
-use faasw_abi::configuration::is_reader;
+use faasw_abi::{configuration::is_reader, store::is_import};
 use faasw_control::{FreezePolicy, FunctionInfo, FunctionName, Initialised};
 
 use crate::{limits::Limits, registry::VersionRecord};
@@ -40,6 +40,7 @@ pub(super) fn function_info(
             .map(|(variable, _)| variable.clone())
             .collect(),
         configuration: options.configuration().clone(),
+        stores: options.stores().iter().cloned().collect(),
         imports: record.imports.clone(),
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
@@ -68,12 +69,13 @@ fn initialised(record: &VersionRecord) -> Option<Initialised> {
 }
 
 /// What the function's owner would want to know: about its initialisation, where it is, what was drawn,
-/// by which import, what it costs, and what the choice is; and whether it can read its configuration.
+/// by which import, what it costs, and what the choice is; and whether it can read its configuration and use its stores.
 pub(super) fn notice(record: &VersionRecord) -> Option<String> {
     let notices = [
         initialisation_notice(record),
         freeze_notice(record),
         configuration_notice(record),
+        stores_notice(record),
     ];
     let notices: Vec<String> = notices.into_iter().flatten().collect();
     (!notices.is_empty()).then(|| notices.join(". "))
@@ -100,16 +102,32 @@ fn configuration_notice(record: &VersionRecord) -> Option<String> {
     })
 }
 
+/// That it was granted what it has no way to ask for.
+fn stores_notice(record: &VersionRecord) -> Option<String> {
+    let has_one = !record.options.stores().is_empty();
+    let is_used = record.imports.iter().any(|import| is_import(import));
+    (has_one && !is_used).then(|| {
+        "it was granted a key-value store, but imports neither wasi:keyvalue nor Spin's key-value to use it by"
+            .to_owned()
+    })
+}
+
 fn freeze_notice(record: &VersionRecord) -> Option<String> {
     let freeze = &record.freeze;
     if !freeze.drew_entropy {
         return None;
     }
     let drawn = freeze.drawn.trim().lines().collect::<Vec<_>>().join("; ");
+    // A store's answer is no more for all requests than a random number.
+    let what = match freeze.drawn.contains("key-value#") || freeze.drawn.contains("wasi:keyvalue/")
+    {
+        true => "what a key-value store answers",
+        false => "entropy",
+    };
     let cost = freeze.instantiation.as_secs_f64() * 1e3;
     match (record.options.freeze_policy(), freeze.after_init) {
         (FreezePolicy::Auto, false) => Some(format!(
-            "initialising it draws entropy ({drawn}), so its seed is frozen before that and each request initialises anew, which takes {cost:.3} ms; --freeze after-init saves that and shares what was drawn between all requests"
+            "initialising it draws {what} ({drawn}), so its seed is frozen before that and each request initialises anew, which takes {cost:.3} ms; --freeze after-init saves that and shares what was drawn between all requests"
         )),
         (FreezePolicy::AfterInit, true) => {
             let why = match record.initialised {
@@ -117,7 +135,7 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
                 _ => "its seed is frozen after that",
             };
             Some(format!(
-                "initialising it draws entropy ({drawn}), which all requests share because {why}, as asked"
+                "initialising it draws {what} ({drawn}), which all requests share because {why}, as asked"
             ))
         }
         _ => None,

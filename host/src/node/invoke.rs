@@ -184,7 +184,7 @@ impl Core {
             },
             log,
             client: Client { account, is_early },
-            store: None,
+            store: function.stores.clone(),
             admitted: Admitted::with(place),
         };
         let reply = made.invoke(call).await?;

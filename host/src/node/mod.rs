@@ -19,6 +19,7 @@ mod invoke;
 mod replace;
 mod rollback;
 mod service;
+mod stores;
 mod table;
 mod tend;
 mod tree;

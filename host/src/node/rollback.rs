@@ -56,6 +56,7 @@ impl Core {
             None => self.stored_seed(&name, &record, &current.log).await?,
         };
         let function = Function {
+            stores: self.stores(&name, &record),
             name,
             version: wanted,
             record,

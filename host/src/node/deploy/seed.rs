@@ -102,6 +102,7 @@ impl Core {
         Function {
             name: name.clone(),
             version: 0,
+            stores: self.stores(name, &record),
             record,
             log: log.clone(),
             under_way: Arc::default(),

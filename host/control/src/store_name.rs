@@ -1,0 +1,91 @@
+//! Names of stores that functions share.
+
+use std::{fmt, sync::Arc};
+
+use faasw_abi::store::{OWN_STORE, STORE_MAX, is_store_name};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Why a name cannot be that of a store.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StoreNameError {
+    /// It has the wrong form.
+    #[error(
+        "{0:?} cannot name a store: 1 to {STORE_MAX} letters, digits, - _ and . can, of which a letter or a digit is the first"
+    )]
+    Form(String),
+    /// It means something else already.
+    #[error(
+        "{OWN_STORE:?} is the store that each function has to itself: nothing has to grant that"
+    )]
+    Own,
+}
+
+/// The name of a store that functions share: the same for all that were granted it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct StoreName(Arc<str>);
+
+impl StoreName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// When it has the wrong form, or is the one of functions' own stores.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, StoreNameError> {
+        match name.as_ref() {
+            OWN_STORE => Err(StoreNameError::Own),
+            name if is_store_name(name) => Ok(Self(name.into())),
+            name => Err(StoreNameError::Form(name.chars().take(80).collect())),
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for StoreName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for StoreName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl TryFrom<String> for StoreName {
+    type Error = StoreNameError;
+
+    fn try_from(name: String) -> Result<Self, StoreNameError> {
+        Self::new(name)
+    }
+}
+
+impl From<StoreName> for String {
+    fn from(name: StoreName) -> Self {
+        name.as_str().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_by_what_no_other_thing_is() {
+        assert_eq!(StoreName::new("users.v2").unwrap().as_str(), "users.v2");
+        assert_eq!(StoreName::new("default"), Err(StoreNameError::Own));
+        for name in ["", "a/b", ".a"] {
+            let refused = StoreName::new(name).unwrap_err();
+            assert!(matches!(refused, StoreNameError::Form(_)), "{name}");
+        }
+        let json = serde_json::to_string(&StoreName::new("a").unwrap()).unwrap();
+        assert_eq!(json, "\"a\"");
+        assert!(serde_json::from_str::<StoreName>("\"default\"").is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! What `kv` takes.
+
+use clap::{Args, Subcommand};
+use faasw_control::{FunctionName, Store, StoreName};
+
+use super::{DataDir, Format};
+use crate::cli::exit::Exit;
+
+#[derive(Debug, Subcommand)]
+pub enum Kv {
+    /// List the stores that have anything, or the keys of one
+    Ls(KvLs),
+    /// Print the value of a key, as it is
+    Get(KvGet),
+    /// Set a key; it is on disk when this comes back
+    Set(KvSet),
+    /// Remove keys of a store, or all of them
+    Rm(KvRm),
+}
+
+/// A store.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+pub struct Which {
+    /// STORE is the name of one that functions share, not a function
+    #[arg(long)]
+    pub shared: bool,
+    #[command(flatten)]
+    pub node: DataDir,
+}
+
+impl Which {
+    /// The store of that name.
+    pub fn store(&self, name: &str) -> Result<Store, Exit> {
+        match self.shared {
+            true => StoreName::new(name).map(Store::Shared).map_err(Exit::usage),
+            false => FunctionName::new(name)
+                .map(Store::Function)
+                .map_err(|error| {
+                    Exit::usage(error).hint("--shared is for a store by its own name")
+                }),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct KvLs {
+    /// A function, whose own store it is, or with --shared a store [default: all stores]
+    pub store: Option<String>,
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct KvGet {
+    /// A function, whose own store it is, or with --shared a store
+    pub store: String,
+    /// The key
+    pub key: String,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+#[derive(Debug, Args)]
+pub struct KvSet {
+    /// A function, whose own store it is, or with --shared a store
+    pub store: String,
+    /// The key
+    pub key: String,
+    /// The value: this text, or the file after an @; @- is standard input
+    #[arg(value_name = "VALUE|@FILE")]
+    pub value: String,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+#[derive(Debug, Args)]
+pub struct KvRm {
+    /// A function, whose own store it is, or with --shared a store
+    pub store: String,
+    /// The keys
+    #[arg(value_name = "KEY", required_unless_present = "all")]
+    pub keys: Vec<String>,
+    /// Remove all keys there are
+    #[arg(long, conflicts_with = "keys")]
+    pub all: bool,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use faasw_control::FunctionOptions;
+
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        let words = std::iter::once("faasw").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.command)
+    }
+
+    #[test]
+    fn stores_are_functions_own_or_shared() {
+        let Command::Deploy(deploy) = parse("deploy f.wasm --kv users --kv stock").unwrap() else {
+            panic!("not deploy");
+        };
+        let stores = ["users", "stock"].map(|name| StoreName::new(name).unwrap());
+        let expected = stores
+            .into_iter()
+            .fold(FunctionOptions::default(), FunctionOptions::store);
+        assert_eq!(FunctionOptions::from(deploy.options), expected);
+        let Command::Kv(Kv::Get(get)) = parse("kv get --shared Users.v2 k").unwrap() else {
+            panic!("not kv get");
+        };
+        let store = get.which.store(&get.store).unwrap();
+        assert_eq!(store.path(), "kv/shared/Users.v2");
+        let Command::Kv(Kv::Rm(rm)) = parse("kv rm greeter --all").unwrap() else {
+            panic!("not kv rm");
+        };
+        let store = rm.which.store(&rm.store).unwrap();
+        assert_eq!(store.path(), "kv/functions/greeter");
+        for line in [
+            "kv",
+            "kv get f",
+            "kv set f k",
+            "kv rm f",
+            "kv rm f k --all",
+            "deploy f.wasm --kv default",
+            "deploy f.wasm --kv a/b",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

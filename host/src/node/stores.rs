@@ -1,0 +1,111 @@
+//! The key-value stores of functions, as their operator sees them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use faasw_abi::store::{VALUE_MAX, is_import};
+use faasw_control::{FunctionName, STORE_PAGE, Store, StoreInfo, StoreKeys};
+use faasw_pool::StoreService;
+
+use super::{core::Core, handle::Node};
+use crate::{
+    registry::VersionRecord,
+    services::key_value::{
+        Change, FunctionStores, Quota, Start, StoreError, blocking, namespace_of, store_of,
+    },
+};
+
+impl Core {
+    /// What answers on the channel of the store: of a version that imports none of its interfaces, nothing.
+    pub(super) fn stores(
+        &self,
+        name: &FunctionName,
+        record: &VersionRecord,
+    ) -> Option<Arc<dyn StoreService>> {
+        if !record.imports.iter().any(|import| is_import(import)) {
+            return None;
+        }
+        let granted = record.options.stores().iter().cloned().collect();
+        let store = self.storage.key_value.clone();
+        let quota = self.store_quota();
+        Some(Arc::new(FunctionStores::new(store, name, granted, quota)))
+    }
+
+    fn store_quota(&self) -> Quota {
+        Quota {
+            keys: self.limits.store_keys,
+            bytes: self.limits.store_bytes,
+        }
+    }
+}
+
+impl Node {
+    /// The key-value stores that have anything, functions' own before those that are shared.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn stores(&self) -> Result<Vec<StoreInfo>, StoreError> {
+        let key_value = self.core.storage.key_value.clone();
+        let uses = blocking(move || key_value.uses()).await?;
+        let infos = uses.into_iter().filter_map(|uses| {
+            Some(StoreInfo {
+                store: store_of(&uses.namespace)?,
+                keys: uses.keys,
+                bytes: uses.bytes,
+            })
+        });
+        Ok(infos.collect())
+    }
+
+    /// At most [`STORE_PAGE`] keys of a store in their order, behind `after`, which may be empty.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, StoreError> {
+        let key_value = self.core.storage.key_value.clone();
+        let (namespace, start) = (namespace_of(store), Start::Behind(after.into()));
+        let page = blocking(move || key_value.keys(&namespace, &start, STORE_PAGE)).await?;
+        let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
+        Ok(StoreKeys {
+            keys: page.0.iter().map(text).collect(),
+            has_more: page.1,
+        })
+    }
+
+    /// The value of a key, if there is one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn store_value(
+        &self,
+        store: &Store,
+        key: &str,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let key_value = self.core.storage.key_value.clone();
+        let (namespace, keys) = (namespace_of(store), [key.as_bytes().to_vec()]);
+        let values = blocking(move || key_value.get(&namespace, &keys, VALUE_MAX)).await?;
+        Ok(values.into_iter().next().flatten())
+    }
+
+    /// Sets a key, or removes it; comes back when that is on disk.
+    ///
+    /// # Errors
+    /// When the store is full or cannot be written.
+    pub async fn set_store_value(
+        &self,
+        store: &Store,
+        key: &str,
+        value: Option<Bytes>,
+    ) -> Result<(), StoreError> {
+        let pair = (key.as_bytes().to_vec(), value.map(Vec::from));
+        let change = Change::Put(BTreeMap::from([pair]));
+        let (namespace, quota) = (namespace_of(store), self.core.store_quota());
+        let changed = self.core.storage.key_value.change(namespace, quota, change);
+        changed.await.map(drop)
+    }
+
+    /// Whether there is a function of this name.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.core.function(name).is_some()
+    }
+}

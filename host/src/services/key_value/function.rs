@@ -1,0 +1,292 @@
+//! The stores of one function, as its guests ask for them.
+//!
+//! What a guest sends was taken apart by its lengths; here a name becomes a namespace that the function
+//! has, or nothing. Reads are made where they may block, and writes wait for the disk.
+
+use std::{collections::BTreeMap, future::ready, sync::Arc};
+
+use faasw_abi::{
+    store::{Answer, ITEMS_MAX, ListFrom, OWN_STORE, Operation, Request, VALUE_MAX},
+    wire::WireError,
+};
+use faasw_control::{FunctionName, Store, StoreName};
+use faasw_pool::{Answering, StoreService};
+
+use super::{Change, Changed, KeyValue, Quota, Start, StoreError};
+
+/// What one function may ask for.
+#[derive(Debug)]
+pub(crate) struct FunctionStores {
+    store: Arc<KeyValue>,
+    own: String,
+    granted: Vec<StoreName>,
+    quota: Quota,
+}
+
+/// What the namespaces of functions' own stores begin with.
+const FUNCTION: &str = "function/";
+
+/// What those of stores that functions share begin with.
+const SHARED: &str = "shared/";
+
+/// The namespace of a store.
+pub(crate) fn namespace_of(store: &Store) -> String {
+    match store {
+        Store::Function(name) => format!("{FUNCTION}{name}"),
+        Store::Shared(name) => format!("{SHARED}{name}"),
+    }
+}
+
+/// The store of a namespace.
+pub(crate) fn store_of(namespace: &str) -> Option<Store> {
+    if let Some(name) = namespace.strip_prefix(FUNCTION) {
+        return FunctionName::new(name).ok().map(Store::Function);
+    }
+    let name = namespace.strip_prefix(SHARED)?;
+    StoreName::new(name).ok().map(Store::Shared)
+}
+
+/// What is asked of the store, apart from the record that it came in.
+enum Work {
+    Nothing,
+    Get(Vec<Vec<u8>>),
+    Exists(Vec<u8>),
+    Keys(Start),
+    Change(Change),
+}
+
+/// What is answered, before it is spelled.
+enum Found {
+    Done,
+    Values(Vec<Option<Vec<u8>>>),
+    Exists(bool),
+    Keys(Vec<Vec<u8>>, bool),
+    Number(i64),
+}
+
+impl FunctionStores {
+    /// Those of this function: its own and those that its version was granted.
+    pub(crate) fn new(
+        store: Arc<KeyValue>,
+        function: &FunctionName,
+        granted: Vec<StoreName>,
+        quota: Quota,
+    ) -> Self {
+        Self {
+            store,
+            own: namespace_of(&Store::Function(function.clone())),
+            granted,
+            quota,
+        }
+    }
+
+    /// The namespace that a name stands for, if the function has that.
+    fn namespace(&self, name: &str) -> Option<String> {
+        if name == OWN_STORE {
+            return Some(self.own.clone());
+        }
+        let granted = self.granted.iter().find(|store| store.as_str() == name);
+        granted.map(|store| namespace_of(&Store::Shared(store.clone())))
+    }
+}
+
+impl StoreService for FunctionStores {
+    fn answer(&self, record: Vec<u8>) -> Answering {
+        let (namespace, work) = match Request::decode(&record) {
+            Ok(asked) => (self.namespace(asked.store), work(asked.operation)),
+            Err(error) => return Box::pin(ready(Err(error))),
+        };
+        let Some(namespace) = namespace else {
+            return Box::pin(ready(Answer::Denied.encode()));
+        };
+        let (store, quota) = (Arc::clone(&self.store), self.quota);
+        Box::pin(async move {
+            let found = Box::pin(run(store, namespace, quota, work)).await;
+            spell(found)
+        })
+    }
+}
+
+/// Takes what is asked for out of its record.
+fn work(operation: Operation<'_>) -> Work {
+    let owned = |keys: Vec<&[u8]>| keys.into_iter().map(<[u8]>::to_vec).collect();
+    match operation {
+        Operation::Open => Work::Nothing,
+        Operation::Get(keys) => Work::Get(owned(keys)),
+        Operation::Exists(key) => Work::Exists(key.to_vec()),
+        Operation::Keys(from) => Work::Keys(match from {
+            ListFrom::Start => Start::Behind(Vec::new()),
+            ListFrom::Behind(key) => Start::Behind(key.to_vec()),
+            ListFrom::Number(number) => Start::Number(number),
+        }),
+        Operation::Set(pairs) => {
+            let pairs = pairs.into_iter();
+            // Of a key that is there twice the last value holds.
+            let pairs = pairs.map(|(key, value)| (key.to_vec(), Some(value.to_vec())));
+            Work::Change(Change::Put(pairs.collect()))
+        }
+        Operation::Delete(keys) => {
+            let keys = keys.into_iter().map(|key| (key.to_vec(), None));
+            Work::Change(Change::Put(keys.collect::<BTreeMap<_, _>>()))
+        }
+        Operation::Increment(key, delta) => Work::Change(Change::Increment(key.to_vec(), delta)),
+        Operation::Swap { key, seen, value } => Work::Change(Change::Swap {
+            key: key.to_vec(),
+            seen: seen.map(<[u8]>::to_vec),
+            value: value.to_vec(),
+        }),
+    }
+}
+
+async fn run(
+    store: Arc<KeyValue>,
+    namespace: String,
+    quota: Quota,
+    work: Work,
+) -> Result<Found, StoreError> {
+    match work {
+        Work::Nothing => Ok(Found::Done),
+        Work::Get(keys) => {
+            let values = blocking(move || store.get(&namespace, &keys, VALUE_MAX)).await;
+            values.map(Found::Values)
+        }
+        Work::Exists(key) => {
+            let is_there = blocking(move || store.exists(&namespace, &key)).await;
+            is_there.map(Found::Exists)
+        }
+        Work::Keys(start) => {
+            let page = blocking(move || store.keys(&namespace, &start, ITEMS_MAX)).await;
+            page.map(|(keys, more)| Found::Keys(keys, more))
+        }
+        Work::Change(change) => Ok(match store.change(namespace, quota, change).await? {
+            Changed::Done => Found::Done,
+            Changed::Number(number) => Found::Number(number),
+            Changed::Stale(now) => Found::Values(vec![now]),
+        }),
+    }
+}
+
+/// Does what reads the file where that may block.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or(Err(StoreError::Interrupted))
+}
+
+/// The answer's record. A function hears what it can do something about, and nothing of files.
+fn spell(found: Result<Found, StoreError>) -> Result<Vec<u8>, WireError> {
+    match found {
+        Ok(Found::Done) => Answer::Done.encode(),
+        Ok(Found::Exists(is_there)) => Answer::Exists(is_there).encode(),
+        Ok(Found::Number(number)) => Answer::Number(number).encode(),
+        Ok(Found::Values(values)) => {
+            Answer::Values(values.iter().map(Option::as_deref).collect()).encode()
+        }
+        Ok(Found::Keys(keys, more)) => {
+            Answer::Keys(keys.iter().map(Vec::as_slice).collect(), more).encode()
+        }
+        Err(StoreError::File { .. }) => {
+            Answer::Failed("the key-value store failed; the node's log has why").encode()
+        }
+        Err(error) => Answer::Failed(&error.to_string()).encode(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUOTA: Quota = Quota {
+        keys: 2,
+        bytes: 100,
+    };
+
+    async fn ask(stores: &FunctionStores, store: &str, operation: Operation<'_>) -> Vec<u8> {
+        let record = Request { store, operation }.encode().unwrap();
+        let answer = stores.answer(record[4..].to_vec()).await.unwrap();
+        answer[4..].to_vec()
+    }
+
+    fn stores(store: &Arc<KeyValue>, function: &str, granted: &[&str]) -> FunctionStores {
+        let granted = granted.iter().map(|name| StoreName::new(*name).unwrap());
+        let function = FunctionName::new(function).unwrap();
+        FunctionStores::new(Arc::clone(store), &function, granted.collect(), QUOTA)
+    }
+
+    #[tokio::test]
+    async fn a_function_has_its_own_store_and_what_it_was_granted() {
+        let store = Arc::new(KeyValue::in_memory().unwrap());
+        let (one, other) = (stores(&store, "a", &["users"]), stores(&store, "b", &[]));
+        let set = || Operation::Set(vec![(b"k", b"1")]);
+        let get = || Operation::Get(vec![b"k"]);
+        let done = Answer::Done.encode().unwrap();
+        assert_eq!(ask(&one, "default", set()).await, done[4..]);
+        assert_eq!(ask(&one, "users", set()).await, done[4..]);
+        let nothing = ask(&other, "default", get()).await;
+        assert_eq!(Answer::decode(&nothing), Ok(Answer::Values(vec![None])));
+        // A name is no path from one namespace to another.
+        for name in ["users", "a", "function/a", "", "shared/users"] {
+            let denied = ask(&other, name, get()).await;
+            assert_eq!(Answer::decode(&denied), Ok(Answer::Denied), "{name}");
+        }
+        let granted = ask(&stores(&store, "b", &["users"]), "users", get()).await;
+        assert_eq!(
+            Answer::decode(&granted),
+            Ok(Answer::Values(vec![Some(b"1")]))
+        );
+    }
+
+    #[tokio::test]
+    async fn each_operation_has_its_answer() {
+        let store = Arc::new(KeyValue::in_memory().unwrap());
+        let stores = stores(&store, "a", &[]);
+        let swap = |seen, value| Operation::Swap {
+            key: b"k",
+            seen,
+            value,
+        };
+        let steps = [
+            (Operation::Open, Answer::Done),
+            (Operation::Exists(b"k"), Answer::Exists(false)),
+            (Operation::Increment(b"k", -2), Answer::Number(-2)),
+            (swap(Some(b"1"), b"3"), Answer::Values(vec![Some(b"-2")])),
+            (swap(Some(b"-2"), b"3"), Answer::Done),
+            (
+                Operation::Get(vec![b"k", b"l"]),
+                Answer::Values(vec![Some(b"3"), None]),
+            ),
+            (
+                Operation::Keys(ListFrom::Start),
+                Answer::Keys(vec![b"k"], false),
+            ),
+            (
+                Operation::Keys(ListFrom::Number(1)),
+                Answer::Keys(vec![], false),
+            ),
+            (
+                Operation::Set(vec![(b"l", b""), (b"m", b"")]),
+                Answer::Failed("the store would have more than 2 keys"),
+            ),
+            (Operation::Delete(vec![b"k", b"x"]), Answer::Done),
+            (
+                Operation::Keys(ListFrom::Behind(b"a")),
+                Answer::Keys(vec![], false),
+            ),
+        ];
+        for (operation, expected) in steps {
+            let asked = format!("{operation:?}");
+            let answer = ask(&stores, "default", operation).await;
+            assert_eq!(Answer::decode(&answer), Ok(expected), "{asked}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_record_is_told_apart_from_what_fails() {
+        let store = Arc::new(KeyValue::in_memory().unwrap());
+        let stores = stores(&store, "a", &[]);
+        for lie in [&b""[..], &[0xff; 40], b"\x01\0\0\0d\x09"] {
+            assert!(stores.answer(lie.to_vec()).await.is_err(), "{lie:?}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The key-value store that functions have: one file, a namespace for each function and each
+//! shared store.
+//!
+//! A write is answered when it is on disk, and one that failed is not there: a commit whose end could not be
+//! written is looked for in the file. What waits to be written takes [`WAITING`] bytes at most, and further
+//! changes wait in whoever makes them, in their order. Reads see the last commit. Everything here
+//! blocks but [`KeyValue::change`]: reads are made off the runtime's threads by whoever calls.
+
+mod change;
+mod error;
+mod file;
+mod function;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+};
+
+use redb::{ReadableDatabase as _, ReadableTable as _};
+use tokio::sync::{Semaphore, oneshot};
+
+pub(crate) use change::{Change, Changed, Quota};
+pub use error::StoreError;
+pub(crate) use function::{FunctionStores, blocking, namespace_of, store_of};
+
+use change::{PAIRS, USES};
+use file::StoreFile;
+use writer::Job;
+
+/// Most KiB of changes that wait to be written.
+const WAITING: u32 = 64 << 10;
+
+/// What a change takes beside its keys and values, in KiB.
+const EACH: u32 = 4;
+
+/// Where a list of keys begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Behind this key; an empty one is before all others.
+    Behind(Vec<u8>),
+    /// Behind so many keys, which are counted one by one.
+    Number(u64),
+}
+
+/// What a namespace has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub(crate) namespace: String,
+    pub(crate) keys: u64,
+    /// Of keys and values together.
+    pub(crate) bytes: u64,
+}
+
+/// The store of a node.
+#[derive(Debug)]
+pub(crate) struct KeyValue {
+    file: Arc<StoreFile>,
+    /// Nothing once it is dropped.
+    jobs: Option<mpsc::Sender<Job>>,
+    writer: Option<JoinHandle<()>>,
+    /// For what waits to be written.
+    room: Arc<Semaphore>,
+}
+
+impl Drop for KeyValue {
+    /// Waits until what is being written is, and the file is free. Nobody waits for any change then, for
+    /// that borrows the store, and what nobody waits for is not begun: this takes one commit at most.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(writer) = self.writer.take() {
+            // Whoever waited for a writer that panicked was told.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Keys in their order, and whether more follow.
+pub(crate) type Page = (Vec<Vec<u8>>, bool);
+
+impl KeyValue {
+    /// The store in this file, which is made when it is first used.
+    pub(crate) fn in_file(path: PathBuf) -> Result<Self, StoreError> {
+        Self::of(StoreFile::new(path))
+    }
+
+    /// A store that ends with the process.
+    pub(crate) fn in_memory() -> Result<Self, StoreError> {
+        Self::of(StoreFile::in_memory()?)
+    }
+
+    fn of(file: StoreFile) -> Result<Self, StoreError> {
+        let file = Arc::new(file);
+        let (jobs, waiting) = mpsc::channel();
+        let written = Arc::clone(&file);
+        // It ends with the sender, once all that waits is written.
+        let writer = thread::Builder::new()
+            .name("key-value".into())
+            .spawn(move || writer::run(&written, &waiting))
+            .map_err(|error| StoreError::io(file.path(), &error))?;
+        Ok(Self {
+            file,
+            jobs: Some(jobs),
+            writer: Some(writer),
+            room: Arc::new(Semaphore::new(WAITING as usize)),
+        })
+    }
+
+    /// Changes a namespace; comes back when the change is on disk.
+    pub(crate) async fn change(
+        &self,
+        namespace: String,
+        quota: Quota,
+        change: Change,
+    ) -> Result<Changed, StoreError> {
+        let size = u32::try_from(change.bytes() >> 10).unwrap_or(WAITING);
+        let size = size.saturating_add(EACH).min(WAITING);
+        let room = Arc::clone(&self.room).acquire_many_owned(size).await;
+        let room = room.map_err(|_| StoreError::Interrupted)?;
+        let (answer, answered) = oneshot::channel();
+        let job = Job {
+            namespace,
+            quota,
+            change,
+            answer,
+            room,
+        };
+        let jobs = self.jobs.as_ref().ok_or(StoreError::Interrupted)?;
+        jobs.send(job).map_err(|_| StoreError::Interrupted)?;
+        answered.await.map_err(|_| StoreError::Interrupted)?
+    }
+
+    /// The values of these keys, all of one commit, if they take `most` bytes together. Blocks.
+    pub(crate) fn get(
+        &self,
+        namespace: &str,
+        keys: &[Vec<u8>],
+        most: usize,
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let failed = |error| StoreError::of(self.file.path(), error);
+        self.file.with(|database| {
+            let state = database
+                .begin_read()
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let pairs = state
+                .open_table(PAIRS)
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let mut values = Vec::with_capacity(keys.len());
+            let mut bytes = 0;
+            for key in keys {
+                let value = pairs.get((namespace, key.as_slice())).map_err(failed)?;
+                bytes += value.as_ref().map_or(0, |value| value.value().len());
+                if bytes > most {
+                    return Err(StoreError::TooMuch(most));
+                }
+                values.push(value.map(|value| value.value().to_vec()));
+            }
+            Ok(values)
+        })
+    }
+
+    /// Whether there is a key. Blocks.
+    pub(crate) fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
+        self.file.with(|database| {
+            let state = database
+                .begin_read()
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let pairs = state
+                .open_table(PAIRS)
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let value = pairs.get((namespace, key));
+            let value = value.map_err(|error| StoreError::of(self.file.path(), error))?;
+            Ok(value.is_some())
+        })
+    }
+
+    /// At most `most` keys from `start` on, in their order. Blocks.
+    pub(crate) fn keys(
+        &self,
+        namespace: &str,
+        start: &Start,
+        most: usize,
+    ) -> Result<Page, StoreError> {
+        let failed = |error| StoreError::of(self.file.path(), error);
+        let (behind, mut passed) = match start {
+            Start::Behind(key) => (key.as_slice(), 0),
+            Start::Number(number) => (Default::default(), *number),
+        };
+        self.file.with(|database| {
+            let state = database
+                .begin_read()
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let pairs = state
+                .open_table(PAIRS)
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let mut keys = Vec::new();
+            for entry in pairs.range((namespace, behind)..).map_err(failed)? {
+                let (found, _) = entry.map_err(failed)?;
+                let (whose, key) = found.value();
+                if whose != namespace {
+                    break;
+                }
+                // No key is empty, so the first one is behind an empty one.
+                if key == behind {
+                    continue;
+                }
+                if passed > 0 {
+                    passed -= 1;
+                    continue;
+                }
+                if keys.len() == most {
+                    return Ok((keys, true));
+                }
+                keys.push(key.to_vec());
+            }
+            Ok((keys, false))
+        })
+    }
+
+    /// What each namespace has, in the order of their names. Blocks.
+    pub(crate) fn uses(&self) -> Result<Vec<Use>, StoreError> {
+        let failed = |error| StoreError::of(self.file.path(), error);
+        self.file.with(|database| {
+            let state = database
+                .begin_read()
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let uses = state
+                .open_table(USES)
+                .map_err(|error| StoreError::of(self.file.path(), error))?;
+            let mut all = Vec::new();
+            for entry in uses.iter().map_err(failed)? {
+                let (namespace, of) = entry.map_err(failed)?;
+                let (keys, bytes) = of.value();
+                all.push(Use {
+                    namespace: namespace.value().to_owned(),
+                    keys,
+                    bytes,
+                });
+            }
+            Ok(all)
+        })
+    }
+}

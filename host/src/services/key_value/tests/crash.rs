@@ -1,0 +1,132 @@
+//! A process that writes is killed at any moment: what it was told is written is there, and what it was
+//! not told is there whole or not at all.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use super::*;
+
+/// Where the child finds the file; unset in the parent.
+const FILE: &str = "FAASW_TEST_STORE";
+
+/// The child, by its name among tests.
+const CHILD: &str = "services::key_value::tests::crash::the_child_writes_until_it_is_killed";
+
+/// How many write at once.
+const WRITERS: usize = 8;
+
+fn number(value: Option<Vec<u8>>) -> u64 {
+    let text = value.map_or_else(|| "0".to_owned(), |value| String::from_utf8(value).unwrap());
+    text.parse().unwrap()
+}
+
+#[test]
+#[ignore = "it is what the test below kills"]
+fn the_child_writes_until_it_is_killed() {
+    let Some(path) = env::var_os(FILE) else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = Arc::new(KeyValue::in_file(PathBuf::from(path)).unwrap());
+    runtime.block_on(async {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| tokio::spawn(write_on(Arc::clone(&store), writer)))
+            .collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    });
+}
+
+/// A pair that is always equal, and one number that all count up.
+async fn write_on(store: Arc<KeyValue>, writer: usize) {
+    let (one, other) = (format!("{writer}/a"), format!("{writer}/b"));
+    let mut last = number(get(&store, "n", &one));
+    loop {
+        last += 1;
+        let text = last.to_string();
+        let pair = put(&[(&one, Some(&text)), (&other, Some(&text))]);
+        store.change("n".into(), WIDE, pair).await.unwrap();
+        println!("\nwrote {writer} {last}");
+        let counted = Change::Increment(b"all".to_vec(), 1);
+        store.change("n".into(), WIDE, counted).await.unwrap();
+        println!("\ncounted");
+    }
+}
+
+/// Runs the child for so long; what it was told is written, and how often it counted.
+fn run_and_kill(path: &Path, after: Duration) -> (BTreeMap<usize, u64>, u64) {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", CHILD, "--ignored", "--nocapture"])
+        .env(FILE, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let reader = thread::spawn(move || {
+        let (mut wrote, mut counted) = (BTreeMap::new(), 0);
+        // The last line may be cut off: it has no end then, and does not count.
+        for line in output.split(b'\n') {
+            let line = String::from_utf8(line.unwrap()).unwrap();
+            let words: Vec<&str> = line.split(' ').collect();
+            match words.as_slice() {
+                ["wrote", writer, last] => {
+                    wrote.insert(writer.parse().unwrap(), last.parse().unwrap());
+                }
+                ["counted"] => counted += 1,
+                _ => {}
+            }
+        }
+        (wrote, counted)
+    });
+    thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_at_any_moment() {
+    let seed = env::var("FAASW_TEST_SEED").ok();
+    let seed = seed.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let kills = env::var("FAASW_KILLS").ok();
+    let kills: u64 = kills.map_or(20, |kills| kills.parse().unwrap());
+    println!("FAASW_TEST_SEED={seed} FAASW_KILLS={kills}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv.redb");
+    let (mut acknowledged, mut all) = (BTreeMap::<usize, u64>::new(), 0);
+    for kill in 1..=kills {
+        // From before the file is whole to some hundred commits.
+        let after = Duration::from_micros(random.u64(1_000..150_000));
+        let (wrote, counted) = run_and_kill(&path, after);
+        acknowledged.extend(wrote);
+        all += counted;
+        let store = KeyValue::in_file(path.clone()).unwrap();
+        for writer in 0..WRITERS {
+            let has = number(get(&store, "n", &format!("{writer}/a")));
+            let other = number(get(&store, "n", &format!("{writer}/b")));
+            assert_eq!(has, other, "a batch by half after kill {kill}");
+            let told = acknowledged.get(&writer).copied().unwrap_or(0);
+            assert!(
+                (told..=told + kill).contains(&has),
+                "{writer}: {told} {has}"
+            );
+            acknowledged.insert(writer, has);
+        }
+        let has = number(get(&store, "n", "all"));
+        let most = all + WRITERS as u64;
+        assert!((all..=most).contains(&has), "counted {all}, has {has}");
+        all = has;
+    }
+    println!("{all} counted");
+    assert!(all > 0, "no child came to write anything");
+}

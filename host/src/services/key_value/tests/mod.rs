@@ -1,0 +1,228 @@
+use std::{collections::BTreeMap, fs, future::Future as _};
+
+use super::*;
+
+mod crash;
+
+const WIDE: Quota = Quota {
+    keys: 1_000,
+    bytes: 1 << 20,
+};
+
+fn put(pairs: &[(&str, Option<&str>)]) -> Change {
+    let owned = |text: &str| text.as_bytes().to_vec();
+    let pairs = pairs
+        .iter()
+        .map(|(key, value)| (owned(key), value.map(owned)));
+    Change::Put(pairs.collect::<BTreeMap<_, _>>())
+}
+
+async fn set(store: &KeyValue, namespace: &str, key: &str, value: &str) {
+    let change = put(&[(key, Some(value))]);
+    let done = store.change(namespace.into(), WIDE, change).await;
+    assert_eq!(done.unwrap(), Changed::Done);
+}
+
+fn first() -> Start {
+    Start::Behind(Vec::new())
+}
+
+fn get(store: &KeyValue, namespace: &str, key: &str) -> Option<Vec<u8>> {
+    let keys = [key.as_bytes().to_vec()];
+    let mut values = store.get(namespace, &keys, 1 << 20).unwrap();
+    values.pop().unwrap()
+}
+
+#[tokio::test]
+async fn namespaces_are_apart_and_a_restart_keeps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv.redb");
+    {
+        let store = KeyValue::in_file(path.clone()).unwrap();
+        set(&store, "a", "k", "1").await;
+        set(&store, "b", "k", "2").await;
+        assert_eq!(get(&store, "c", "k"), None);
+    }
+    let store = KeyValue::in_file(path).unwrap();
+    assert_eq!(get(&store, "a", "k").unwrap(), b"1");
+    assert_eq!(get(&store, "b", "k").unwrap(), b"2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn increments_of_many_are_exact() {
+    let store = Arc::new(KeyValue::in_memory().unwrap());
+    let clients: Vec<_> = (0..24)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    let change = Change::Increment(b"n".to_vec(), 1);
+                    store.change("a".into(), WIDE, change).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(get(&store, "a", "n").unwrap(), b"1200");
+    set(&store, "a", "n", "many").await;
+    let change = Change::Increment(b"n".to_vec(), 1);
+    let refused = store.change("a".into(), WIDE, change).await;
+    assert!(matches!(refused, Err(StoreError::NoNumber)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_swap_takes_what_was_seen_only() {
+    let store = KeyValue::in_memory().unwrap();
+    let swap = |seen: Option<&str>, value: &str| Change::Swap {
+        key: b"k".to_vec(),
+        seen: seen.map(|seen| seen.as_bytes().to_vec()),
+        value: value.as_bytes().to_vec(),
+    };
+    let first = store.change("a".into(), WIDE, swap(None, "1")).await;
+    assert_eq!(first.unwrap(), Changed::Done);
+    let second = store.change("a".into(), WIDE, swap(None, "2")).await;
+    assert_eq!(second.unwrap(), Changed::Stale(Some(b"1".to_vec())));
+    let third = store.change("a".into(), WIDE, swap(Some("1"), "3")).await;
+    assert_eq!(third.unwrap(), Changed::Done);
+    assert_eq!(get(&store, "a", "k").unwrap(), b"3");
+}
+
+#[tokio::test]
+async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
+    let store = KeyValue::in_memory().unwrap();
+    let quota = Quota { keys: 2, bytes: 10 };
+    let three = put(&[("a", Some("")), ("b", Some("")), ("c", Some(""))]);
+    let refused = store.change("n".into(), quota, three).await;
+    assert!(matches!(
+        refused,
+        Err(StoreError::Full {
+            what: "keys",
+            most: 2
+        })
+    ));
+    assert_eq!(store.keys("n", &first(), 9).unwrap(), (vec![], false));
+    let ten = put(&[("a", Some("1234")), ("b", Some("1234"))]);
+    store.change("n".into(), quota, ten).await.unwrap();
+    let refused = store
+        .change("n".into(), quota, put(&[("a", Some("12345"))]))
+        .await;
+    assert!(matches!(
+        refused,
+        Err(StoreError::Full { what: "bytes", .. })
+    ));
+    let none = Quota { keys: 0, bytes: 0 };
+    let less = put(&[("a", Some("1")), ("b", None)]);
+    store.change("n".into(), none, less).await.unwrap();
+    assert_eq!(get(&store, "n", "a").unwrap(), b"1");
+}
+
+#[tokio::test]
+async fn keys_come_in_pages() {
+    let store = KeyValue::in_memory().unwrap();
+    for key in ["a", "b", "c"] {
+        set(&store, "n", key, "").await;
+    }
+    set(&store, "o", "d", "").await;
+    let names = |page: Page| {
+        let keys = page
+            .0
+            .into_iter()
+            .map(|key| String::from_utf8(key).unwrap());
+        (keys.collect::<Vec<_>>().join(""), page.1)
+    };
+    assert_eq!(
+        names(store.keys("n", &first(), 2).unwrap()),
+        ("ab".into(), true)
+    );
+    let rest = store.keys("n", &Start::Behind(b"b".to_vec()), 2).unwrap();
+    assert_eq!(names(rest), ("c".into(), false));
+    let rest = store.keys("n", &Start::Number(2), 2).unwrap();
+    assert_eq!(names(rest), ("c".into(), false));
+    let none = store.keys("n", &Start::Number(u64::MAX), 2).unwrap();
+    assert_eq!(names(none), (String::new(), false));
+    assert!(store.exists("n", b"a").unwrap() && !store.exists("n", b"d").unwrap());
+    let with_one = |namespace: &str, keys| Use {
+        namespace: namespace.into(),
+        keys,
+        bytes: keys,
+    };
+    assert_eq!(store.uses().unwrap(), [with_one("n", 3), with_one("o", 1)]);
+    assert_eq!(
+        names(store.keys("n", &first(), 3).unwrap()),
+        ("abc".into(), false)
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_named_and_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv.redb");
+    fs::write(&path, "no database").unwrap();
+    let store = KeyValue::in_file(path.clone()).unwrap();
+    let refused = store.get("a", &[b"k".to_vec()], 9).unwrap_err().to_string();
+    assert!(refused.contains("kv.redb"), "{refused}");
+    let change = put(&[("k", Some("1"))]);
+    let refused = store.change("a".into(), WIDE, change).await.unwrap_err();
+    assert!(refused.to_string().contains("kv.redb"), "{refused}");
+    fs::remove_file(&path).unwrap();
+    set(&store, "a", "k", "1").await;
+    assert_eq!(get(&store, "a", "k").unwrap(), b"1");
+}
+
+#[tokio::test]
+async fn values_that_are_too_much_for_an_answer_are_refused() {
+    let store = KeyValue::in_memory().unwrap();
+    set(&store, "n", "a", "1234").await;
+    set(&store, "n", "b", "1234").await;
+    let keys = [b"a".to_vec(), b"b".to_vec()];
+    assert_eq!(store.get("n", &keys, 8).unwrap().len(), 2);
+    let refused = store.get("n", &keys, 7);
+    assert!(
+        matches!(refused, Err(StoreError::TooMuch(7))),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_may_wait_is_written_all_the_same() {
+    let store = Arc::new(KeyValue::in_memory().unwrap());
+    let wide = Quota {
+        keys: 1_000,
+        bytes: 1 << 30,
+    };
+    // Twice as many bytes as wait at most.
+    let writers: Vec<_> = (0..128)
+        .map(|number| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let key = format!("k{number}").into_bytes();
+                let change = Change::Put(BTreeMap::from([(key, Some(vec![0; 1 << 20]))]));
+                store.change("n".into(), wide, change).await.unwrap()
+            })
+        })
+        .collect();
+    for writer in writers {
+        assert_eq!(writer.await.unwrap(), Changed::Done);
+    }
+    let uses = store.uses().unwrap();
+    assert_eq!(uses.first().map(|uses| uses.keys), Some(128));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_begun() {
+    let store = KeyValue::in_memory().unwrap();
+    {
+        let mut abandoned =
+            std::pin::pin!(store.change("n".into(), WIDE, put(&[("a", Some("1"))])));
+        let waker = std::task::Waker::noop();
+        let mut context = std::task::Context::from_waker(waker);
+        // It may be written before it is dropped, or not at all: never by half.
+        let _ = abandoned.as_mut().poll(&mut context);
+    }
+    set(&store, "n", "b", "2").await;
+    let uses = store.uses().unwrap();
+    let keys = store.keys("n", &first(), 9).unwrap().0.len() as u64;
+    assert_eq!(uses.first().map(|uses| uses.keys), Some(keys));
+}

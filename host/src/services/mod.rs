@@ -1,0 +1,3 @@
+//! What the node does for functions beside running them.
+
+pub(crate) mod key_value;
