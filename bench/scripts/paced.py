@@ -22,9 +22,10 @@ class Server:
     def __init__(self, url):
         parts = urlsplit(url)
         self.url = url
-        self.socket = socket.create_connection((parts.hostname, parts.port))
+        self.socket = socket.create_connection((parts.hostname, parts.port or 80))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.request = f"GET {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+        target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
+        self.request = f"GET {target} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
         self.rounds = []
 
     def ask(self):

@@ -6,7 +6,10 @@
 use std::{
     fmt,
     net::IpAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -87,6 +90,8 @@ pub(crate) type TellRequest = dyn Fn(&AccessRecord) + Send + Sync;
 /// A request that is followed to its end. It is told when this is dropped.
 pub(crate) struct Follow {
     record: AccessRecord,
+    /// The number of the instance that serves it; 0 until there is one.
+    instance: Arc<AtomicU64>,
     begun: Instant,
     tell: Arc<TellRequest>,
 }
@@ -116,7 +121,7 @@ impl Follow {
                 method: text(request.method().as_str().as_bytes(), WORDS_BYTES),
                 host: authority
                     .or_else(|| field(header::HOST))
-                    .map(|host| text(host, WORDS_BYTES)),
+                    .map(|host| text(without_user(host), WORDS_BYTES)),
                 target: text(target.as_bytes(), TARGET_BYTES),
                 protocol: protocol(request.version()),
                 user_agent: field(header::USER_AGENT).map(|agent| text(agent, WORDS_BYTES)),
@@ -128,6 +133,7 @@ impl Follow {
                 is_whole: false,
                 duration: Duration::ZERO,
             },
+            instance: Arc::default(),
             begun: Instant::now(),
             tell: tell.clone(),
         })
@@ -138,9 +144,9 @@ impl Follow {
         self.record.function = Some(function.to_owned());
     }
 
-    /// Which instance has served it, if any.
-    pub(crate) fn served_by(&mut self, instance: Option<u64>) {
-        self.record.instance = instance;
+    /// Where the number of the instance that serves it is put, also for one that is given up then.
+    pub(crate) fn instance(&self) -> Arc<AtomicU64> {
+        self.instance.clone()
     }
 
     /// So many bytes of the body were given away; whether that was the end of it.
@@ -163,6 +169,8 @@ impl Follow {
 
 impl Drop for Follow {
     fn drop(&mut self) {
+        let instance = self.instance.load(Ordering::Relaxed);
+        self.record.instance = (instance != 0).then_some(instance);
         self.record.duration = self.begun.elapsed();
         (self.tell)(&self.record);
     }
@@ -184,7 +192,15 @@ fn client_id(headers: &HeaderMap, request_id: RequestId) -> Option<RequestId> {
 /// The beginning of what a client said, as text.
 fn text(bytes: &[u8], most: usize) -> String {
     let beginning = bytes.get(..most).unwrap_or(bytes);
-    String::from_utf8_lossy(beginning).into_owned()
+    let mut text = String::from_utf8_lossy(beginning).into_owned();
+    // What is no UTF-8 takes three bytes where it was one.
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
+/// A host without a name and a password before it, which are no log's.
+fn without_user(host: &[u8]) -> &[u8] {
+    host.rsplit(|byte| *byte == b'@').next().unwrap_or(host)
 }
 
 fn protocol(version: Version) -> &'static str {
@@ -246,7 +262,7 @@ mod tests {
             .extension(mine());
         let mut follow = follow(&tell, request);
         follow.asks("f");
-        follow.served_by(Some(7));
+        follow.instance().store(7, Ordering::Relaxed);
         let response = Follow::response(Some(follow), Response::new(Body::from("hello")));
         assert!(told.lock().unwrap().is_empty());
         response.into_body().collect().await.unwrap();
@@ -312,15 +328,26 @@ mod tests {
         let long = "x".repeat(10_000);
         let request = Request::get(format!("/{long}"))
             .header("host", &long)
-            .header("user-agent", &long)
+            .header("user-agent", [0xff; 10_000].as_slice())
             .header("x-request-id", &long);
         drop(follow(&tell, request));
         let told = told.lock().unwrap();
         let record = &told[0];
         assert_eq!(record.target.len(), TARGET_BYTES);
         assert_eq!(record.host.as_ref().map(String::len), Some(WORDS_BYTES));
-        let agent = record.user_agent.as_ref();
-        assert_eq!(agent.map(String::len), Some(WORDS_BYTES));
+        let agent = record.user_agent.as_ref().map(String::len);
+        assert!(agent.is_some_and(|length| (1..=WORDS_BYTES).contains(&length)));
         assert_eq!(record.client_request_id, None);
+    }
+
+    #[test]
+    fn what_stands_before_a_host_is_told_to_nobody() {
+        let (told, tell) = told();
+        drop(follow(&tell, Request::get("http://alice:secret@a.test/")));
+        let request = Request::get("/").header("host", "alice:secret@b.test:80");
+        drop(follow(&tell, request));
+        let told = told.lock().unwrap();
+        let hosts: Vec<_> = told.iter().map(|record| record.host.as_deref()).collect();
+        assert_eq!(hosts, [Some("a.test"), Some("b.test:80")]);
     }
 }

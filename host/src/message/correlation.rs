@@ -1,14 +1,14 @@
 //! By what all that is told of a request is found: its id, and its trace.
 //!
 //! Each request has an id of its own, of 128 random bits. They come of the thread's generator
-//! (ChaCha12, seeded by the system), so that an id takes neither a system call nor anything that
-//! threads share; nothing of it is in a seed or a guest's to choose. The client hears of it by
+//! (ChaCha12, seeded by the system), so that an id takes nothing that
+//! threads share, and a system call once in thousands; nothing of it is in a seed or a guest's to choose. The client hears of it by
 //! `X-Request-Id`, the function finds it in the field of the same name.
 
 use faasw_control::{RequestId, TraceContext};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::trace::Trace;
+use super::trace::{TRACEPARENT, TRACESTATE, Trace};
 
 /// The field that has a request's id, in both directions.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -50,6 +50,13 @@ pub(crate) fn sent_id(headers: &HeaderMap) -> Option<RequestId> {
     let mut values = headers.get_all(X_REQUEST_ID).iter();
     let id = RequestId::read(values.next()?.as_bytes()).ok()?;
     values.next().is_none().then_some(id)
+}
+
+/// Takes out of a request's trailers what has its place in the head, where it was looked at.
+pub(crate) fn leave_out(trailers: &mut HeaderMap) {
+    for name in [X_REQUEST_ID, TRACEPARENT, TRACESTATE] {
+        trailers.remove(name);
+    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 use faasw_control::TraceContext;
 use http::{HeaderMap, HeaderName};
 
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Most members of `tracestate` (section *list*).
 const MEMBERS: usize = 32;

@@ -72,11 +72,11 @@ impl Core {
             follow.asks(name);
         }
         let mut instance = None;
-        let result = self.run(&function, request, known, &mut instance).await;
+        let told = follow.as_ref().map(|follow| follow.instance());
+        let result = self
+            .run(&function, request, known, told, &mut instance)
+            .await;
         let instance = instance.and_then(|log: Arc<Follower>| log.instance());
-        if let Some(follow) = &mut follow {
-            follow.served_by(instance);
-        }
         let response = match result {
             Ok(response) => {
                 let timing = response.extensions().get();
@@ -113,6 +113,7 @@ impl Core {
         function: &Arc<Function>,
         request: Request<B>,
         known: &Correlation,
+        told: Option<Arc<AtomicU64>>,
         instance: &mut Option<Arc<Follower>>,
     ) -> Result<Response<Body>, Failure>
     where
@@ -170,6 +171,7 @@ impl Core {
             metrics: self.metrics.clone(),
             known: *known,
             instance: AtomicU64::new(0),
+            told,
         });
         *instance = Some(log.clone());
         let call = Call {
@@ -297,6 +299,8 @@ struct Follower {
     known: Correlation,
     /// 0 until there is an instance.
     instance: AtomicU64,
+    /// Where somebody else who follows the request wants to have that, too.
+    told: Option<Arc<AtomicU64>>,
 }
 
 impl Follower {
@@ -308,6 +312,9 @@ impl Follower {
 impl LogSink for Follower {
     fn begins(&self, instance: u64) {
         self.instance.store(instance, Ordering::Relaxed);
+        if let Some(told) = &self.told {
+            told.store(instance, Ordering::Relaxed);
+        }
     }
 
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {

@@ -261,6 +261,7 @@ impl FunctionVersion for FakeSeed {
                     (200, vec![], "slow".into())
                 }
                 "/endless" => {
+                    log.begins(43);
                     tokio::time::sleep(limits.first_byte).await;
                     return Err(InvokeError::TimedOut(limits.first_byte));
                 }

@@ -3,12 +3,14 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    io,
+    os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
 use rustix::fs::OFlags;
+
+use super::lines::Lines;
 
 /// Size at which a file becomes the old one and a new one begins, in bytes: the log takes at most
 /// twice this on disk, and what is written at once.
@@ -19,8 +21,9 @@ pub(super) struct AccessFile {
     path: PathBuf,
     file: File,
     rotate_at: u64,
-    /// The last line in it may lack its end.
-    is_torn: bool,
+    lines: Lines,
+    /// It cannot be given another name, and so grows.
+    grows: bool,
 }
 
 impl AccessFile {
@@ -29,11 +32,13 @@ impl AccessFile {
     /// # Errors
     /// When it cannot be opened, or is no file on a disk: nothing else can be given another name.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = append(path)?;
         Ok(Self {
             path: path.to_owned(),
-            file: append(path)?,
+            file,
             rotate_at: ROTATE_AT,
-            is_torn: false,
+            lines: Lines::behind(is_torn(path)),
+            grows: false,
         })
     }
 
@@ -43,14 +48,7 @@ impl AccessFile {
     /// When they were not written, or not all.
     pub(super) fn add(&mut self, lines: &[u8]) -> io::Result<()> {
         self.renew()?;
-        if self.is_torn {
-            self.file.write_all(b"\n")?;
-        }
-        // Until all of it is there.
-        self.is_torn = true;
-        self.file.write_all(lines)?;
-        self.is_torn = false;
-        Ok(())
+        self.lines.write(&mut self.file, lines)
     }
 
     /// Begins another file where this one is full, or is not that of its name any more: whoever
@@ -63,11 +61,15 @@ impl AccessFile {
         if has_name && !is_full {
             return Ok(());
         }
-        if has_name {
-            fs::rename(&self.path, old(&self.path))?;
+        if has_name && let Err(error) = fs::rename(&self.path, old(&self.path)) {
+            // It may be written, and its folder not: nothing is lost by that.
+            if !std::mem::replace(&mut self.grows, true) {
+                tracing::warn!(%error, "the access log has no room by its size, and cannot be renamed: it grows");
+            }
+            return Ok(());
         }
         self.file = append(&self.path)?;
-        self.is_torn = false;
+        (self.lines, self.grows) = (Lines::behind(false), false);
         Ok(())
     }
 }
@@ -86,6 +88,20 @@ fn append(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Whether the last line of a file has no end, as one has that a full disk or a power failure cut off;
+/// of one that may not be read nobody knows.
+fn is_torn(path: &Path) -> bool {
+    let last = || {
+        let file = File::open(path)?;
+        let mut last = [b'\n'];
+        if let Some(at) = file.metadata()?.len().checked_sub(1) {
+            file.read_exact_at(&mut last, at)?;
+        }
+        io::Result::Ok(last)
+    };
+    last().is_ok_and(|last| last != *b"\n")
+}
+
 /// The name of the file before.
 fn old(path: &Path) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
@@ -96,7 +112,7 @@ fn old(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{io::Write as _, os::unix::fs::PermissionsExt as _};
 
     fn file(path: &Path) -> AccessFile {
         AccessFile {
@@ -157,11 +173,12 @@ mod tests {
         let mut log = file(&path);
         log.add(b"one\n").unwrap();
         log.file.write_all(b"tw").unwrap();
-        log.is_torn = true;
+        // By the node before, too.
+        let mut log = file(&path);
         log.add(b"three\n").unwrap();
         assert_eq!(read(&path), "one\ntw\nthree\n");
         // Another file has no such line.
-        log.is_torn = true;
+        log.lines = Lines::behind(true);
         fs::remove_file(&path).unwrap();
         log.add(b"four\n").unwrap();
         assert_eq!(read(&path), "four\n");
@@ -183,6 +200,22 @@ mod tests {
         (log.file, log.path) = (real, path.clone());
         log.add(b"two\n").unwrap();
         assert_eq!(read(&path), "\ntwo\n");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_renamed_grows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.log");
+        // As where the file is its user's and the folder is not.
+        fs::create_dir(old(&path)).unwrap();
+        let mut log = file(&path);
+        for _ in 0..40 {
+            log.add(b"123456789\n").unwrap();
+        }
+        assert_eq!(read(&path).len(), 400);
+        fs::remove_dir(old(&path)).unwrap();
+        log.add(b"next\n").unwrap();
+        assert_eq!(read(&path), "next\n");
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! counted, and the log itself says how many: `{"time":…,"dropped":…}`.
 
 mod file;
+mod lines;
 
 use std::{
-    io::{self, Write as _},
+    io,
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -17,7 +18,7 @@ use faasw::AccessRecord;
 use faasw_control::spelling;
 use faasw_text::Json;
 
-use self::file::AccessFile;
+use self::{file::AccessFile, lines::Lines};
 use super::exit::Exit;
 
 /// What stands for standard output in a file's place.
@@ -72,12 +73,9 @@ impl AccessLog {
             .hint("its folder has to be there, and its user's who runs the node")
         };
         if path == Path::new(STDOUT) {
-            return Self::new(|lines: &[u8]| {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(lines)?;
-                stdout.flush()
-            })
-            .map_err(failed);
+            let mut written = Lines::default();
+            return Self::new(move |lines: &[u8]| written.write(&mut io::stdout().lock(), lines))
+                .map_err(failed);
         }
         let mut file = AccessFile::open(path).map_err(failed)?;
         Self::new(move |lines: &[u8]| file.add(lines)).map_err(failed)
@@ -114,7 +112,11 @@ impl Drop for AccessLog {
             .0
             .changed
             .wait_timeout_while(state, LAST_WAIT, |state| !state.has_ended);
-        drop(ended);
+        if ended.is_ok_and(|(_, waited)| waited.timed_out()) {
+            tracing::warn!(
+                "the last requests are not in the access log: it cannot be written at once"
+            );
+        }
     }
 }
 
