@@ -140,6 +140,12 @@ impl Retiring {
             .settling
             .reset(order, &mut self.instance, &coming)
             .await;
+        if let Err(Unsettled::Strayed(_)) = &back {
+            // Before its place is another's, so that no second one of its function strays there.
+            let parking = self.version.parking();
+            parking.polling().note_stray(parking.arrivals());
+            self.charge(poll, false);
+        }
         drop(looking);
         if self.settling.was_late() {
             self.version.parking().arrivals().hold_off();
@@ -166,11 +172,6 @@ impl Retiring {
                 coming.hand(waiting, self.instance);
             }
             Err(error) => {
-                if let Unsettled::Strayed(_) = error {
-                    let parking = self.version.parking();
-                    parking.polling().note_stray(parking.arrivals());
-                    self.charge(poll, false);
-                }
                 self.failed(&error);
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
@@ -205,8 +206,9 @@ impl Retiring {
     fn look_for_next(&mut self) -> Option<(Looking, Duration)> {
         let (parking, instance) = (self.version.parking(), &mut self.instance);
         let polling = parking.polling();
-        let bound = polling.bound(parking.arrivals())?;
         let place = polling.place()?;
+        // Whoever had the place has said before if it strayed.
+        let bound = polling.bound(parking.arrivals())?;
         if !instance.shell.is_aside() {
             // The next time, if this host can have that.
             instance.shell.step_aside(true);

@@ -244,7 +244,7 @@ pub struct Looking(Arc<Polling>);
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        self.0.looking.fetch_sub(1, Ordering::Relaxed);
+        self.0.looking.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -313,7 +313,7 @@ impl Polling {
         let more = |looking: usize| (looking < places).then_some(looking + 1);
         let counted = self
             .looking
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, more);
         counted.is_ok().then(|| Looking(self.clone()))
     }
 
