@@ -27,7 +27,7 @@ pub const RECORD_MAX: usize = VALUE_MAX + (64 << 10);
 /// Bytes of a record's length.
 pub const LENGTH_BYTES: usize = 4;
 
-/// Most bytes of a key; it has at least one.
+/// Most bytes of a key, which is UTF-8 and has at least one.
 pub const KEY_MAX: usize = 1 << 10;
 
 /// Most bytes of a value.
@@ -357,8 +357,10 @@ fn end(reader: &Reader<'_>) -> Result<(), WireError> {
 
 fn key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
     let key = reader.slice()?;
+    // All interfaces have keys as text. Whoever read another one as text would list on behind a
+    // key that is not there, without end.
     match key.len() {
-        1..=KEY_MAX => Ok(key),
+        1..=KEY_MAX if core::str::from_utf8(key).is_ok() => Ok(key),
         _ => Err(WireError::BadValue),
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use alloc::format;
 use alloc::vec;
 
 fn requests() -> Vec<Request<'static>> {
@@ -94,6 +95,39 @@ fn what_is_longer_than_it_may_be_is_refused_by_both_sides() {
     // Each value fits, all of them do not.
     let pairs: Vec<(&[u8], &[u8])> = vec![(b"k", &value[1..]); 2];
     assert_eq!(with("s", Operation::Set(pairs)), refused);
+}
+
+#[test]
+fn keys_that_are_no_text_are_refused_by_both_sides() {
+    const LIE: &[u8] = b"k\xff";
+    let swap = Operation::Swap {
+        key: LIE,
+        seen: None,
+        value: b"1",
+    };
+    for operation in [
+        Operation::Get(vec![b"k", LIE]),
+        Operation::Set(vec![(LIE, b"1")]),
+        Operation::Delete(vec![LIE]),
+        Operation::Exists(LIE),
+        Operation::Keys(ListFrom::Behind(LIE)),
+        Operation::Increment(LIE, 1),
+        swap,
+    ] {
+        let asked = format!("{operation:?}");
+        let store = "s";
+        let refused = Request { store, operation }.encode();
+        assert_eq!(refused, Err(WireError::BadValue), "{asked}");
+    }
+    let listed = Answer::Keys(vec![LIE], false).encode();
+    assert_eq!(listed, Err(WireError::BadValue));
+    // As a guest spells it that does not ask itself, and one that asks for text.
+    let lie = [&b"\x01\0\0\0s\x05\x02\0\0\0"[..], LIE].concat();
+    assert_eq!(Request::decode(&lie), Err(WireError::BadValue));
+    let text = "\u{e9}".as_bytes();
+    let spelled = [&b"\x01\0\0\0s\x05\x02\0\0\0"[..], text].concat();
+    let operation = Operation::Exists(text);
+    assert_eq!(Request::decode(&spelled), Ok(Request { store: "s", operation }));
 }
 
 #[test]
