@@ -74,6 +74,7 @@ mod log;
 mod message;
 pub mod metrics;
 mod node;
+mod redb_file;
 mod registry;
 mod server;
 mod services;

@@ -19,6 +19,8 @@ use faasw::{
     DeployError, Event, FunctionOptions, Limits, Node, RemoteAddress, RollbackError, StartError,
     Timing,
 };
+use faasw_abi::store::{Answer, LENGTH_BYTES, OWN_STORE, Operation, Request as StoreRequest};
+use faasw_pool::StoreService;
 use http::Request;
 use tokio::time::timeout;
 
@@ -49,6 +51,42 @@ async fn a_node_needs_neither_a_socket_nor_a_disk() {
             .starts_with(b"GET /x /f ::1 ")
     );
     assert_eq!(response.extensions().get::<Timing>().unwrap().instance, 42);
+    node.shutdown().await;
+}
+
+/// A request that goes on after its function was removed has nothing of who is deployed under its name then.
+#[tokio::test]
+async fn a_store_is_a_functions_only_as_long_as_that_is_there() {
+    let backend = FakeBackend::default();
+    let node = common::start_on(Node::builder(), &backend).await;
+    let opened = async |store: &Arc<dyn StoreService>| {
+        let record = StoreRequest {
+            store: OWN_STORE,
+            operation: Operation::Open,
+        };
+        let record = record.encode().unwrap();
+        let answer = store.answer(record[LENGTH_BYTES..].to_vec()).await.unwrap();
+        match Answer::decode(&answer[LENGTH_BYTES..]).unwrap() {
+            Answer::Done => true,
+            Answer::Denied => false,
+            other => panic!("{other:?}"),
+        }
+    };
+    let deployed = async |module: &'static str| {
+        let options = FunctionOptions::default();
+        node.deploy("shop", module, options).await.unwrap();
+        text(&node, "shop", "/x").await;
+        backend.take_seen().pop().unwrap().store
+    };
+    let first = deployed("keeps").await.unwrap();
+    let second = deployed("keeps more").await.unwrap();
+    assert!(opened(&first).await && opened(&second).await);
+    node.remove("shop").await.unwrap();
+    assert!(!opened(&first).await && !opened(&second).await);
+    let anothers = deployed("keeps too").await.unwrap();
+    assert!(opened(&anothers).await);
+    assert!(!opened(&first).await && !opened(&second).await);
+    assert!(deployed("module").await.is_none());
     node.shutdown().await;
 }
 

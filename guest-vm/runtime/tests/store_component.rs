@@ -82,7 +82,8 @@ fn each_draft_has_its_types() {
     let add = Operation::Increment(b"n", 2);
     check("/draft/s/increment/n/2", &add, Answer::Number(7), "7");
     check("/draft2/s/increment/n/2", &add, Answer::Number(-7), "-7");
-    let negative = "error Error::Other(\"-7 is no number that a store counts with\")";
+    let negative =
+        "error Error::Other(\"it was counted, and is -7: this draft has no type for that\")";
     check("/draft/s/increment/n/2", &add, Answer::Number(-7), negative);
     let many = Operation::Get(vec![b"a", b"b"]);
     let values = || Answer::Values(vec![None, Some(b"2")]);
@@ -94,6 +95,20 @@ fn each_draft_has_its_types() {
         let path = |rest: &str| format!("/{draft}/s/{rest}");
         check(&path("set-many/a=1/b="), &set, Answer::Done, "done");
         check(&path("delete-many/a/b"), &delete, Answer::Done, "done");
+    }
+}
+
+#[test]
+fn the_store_without_a_name_is_the_functions_own() {
+    for api in ["draft", "draft2", "spin"] {
+        for store in ["", "default"] {
+            let none = Answer::Values(vec![None]);
+            let (told, sent) = asked(&format!("/{api}/{store}/get/k"), &[none]);
+            assert_eq!(told, "none", "{api}");
+            for request in records(&sent) {
+                assert_eq!(request.store, "default", "{api}");
+            }
+        }
     }
 }
 

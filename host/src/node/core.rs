@@ -330,7 +330,7 @@ impl Core {
             function.backlog = other.backlog.clone();
         } else {
             // The name may have been removed, and its log with it, meanwhile.
-            if function.log.is_deleted() {
+            if function.is_removed() {
                 function.log = self.new_log(&function.name);
             }
             function.under_way = Arc::<UnderWay>::default();

@@ -79,6 +79,11 @@ impl VersionCell {
 }
 
 impl Function {
+    /// Whether it was removed, by which its log goes, too: another one of its name is not this one.
+    pub(super) fn is_removed(&self) -> bool {
+        self.log.is_deleted()
+    }
+
     /// Takes one of the places that the function's concurrency has; it is
     /// given back when dropped, which is when the request's instance has ended.
     ///

@@ -186,7 +186,7 @@ impl Core {
             },
             log,
             client: Client { account, is_early },
-            store: function.stores.clone(),
+            store: function.store(),
             admitted: Admitted::with(place),
         };
         let reply = made.invoke(call).await?;

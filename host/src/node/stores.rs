@@ -1,17 +1,17 @@
 //! The key-value stores of functions, as their operator sees them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, future::ready, sync::Arc};
 
 use bytes::Bytes;
-use faasw_abi::store::{VALUE_MAX, is_import};
+use faasw_abi::store::{Answer, VALUE_MAX, is_import};
 use faasw_control::{FunctionName, STORE_PAGE, Store, StoreInfo, StoreKeys};
-use faasw_pool::StoreService;
+use faasw_pool::{Answering, StoreService};
 
-use super::{core::Core, handle::Node};
+use super::{core::Core, function::Function, handle::Node};
 use crate::{
     registry::VersionRecord,
     services::key_value::{
-        Change, FunctionStores, Quota, Start, StoreError, blocking, namespace_of, store_of,
+        Change, FunctionStores, KeyValue, Quota, Start, StoreError, namespace_of, store_of,
     },
 };
 
@@ -39,14 +39,39 @@ impl Core {
     }
 }
 
+/// The stores of a function that may be removed while its requests go on: who has its name then may be
+/// somebody else.
+#[derive(Debug)]
+struct WhileThere {
+    function: Arc<Function>,
+    stores: Arc<dyn StoreService>,
+}
+
+impl StoreService for WhileThere {
+    fn answer(&self, record: Vec<u8>) -> Answering {
+        match self.function.is_removed() {
+            true => Box::pin(ready(Answer::Denied.encode())),
+            false => self.stores.answer(record),
+        }
+    }
+}
+
+impl Function {
+    /// What answers its guests' records, where it imports an interface of a store.
+    pub(super) fn store(self: &Arc<Self>) -> Option<Arc<dyn StoreService>> {
+        let stores = self.stores.clone()?;
+        let function = self.clone();
+        Some(Arc::new(WhileThere { function, stores }))
+    }
+}
+
 impl Node {
     /// The key-value stores that have anything, functions' own before those that are shared.
     ///
     /// # Errors
     /// When the file cannot be read.
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, StoreError> {
-        let key_value = self.core.storage.key_value.clone();
-        let uses = blocking(move || key_value.uses()).await?;
+        let uses = self.core.storage.key_value.read(KeyValue::uses).await?;
         let infos = uses.into_iter().filter_map(|uses| {
             Some(StoreInfo {
                 store: store_of(&uses.namespace)?,
@@ -62,9 +87,9 @@ impl Node {
     /// # Errors
     /// When the file cannot be read.
     pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, StoreError> {
-        let key_value = self.core.storage.key_value.clone();
         let (namespace, start) = (namespace_of(store), Start::Behind(after.into()));
-        let page = blocking(move || key_value.keys(&namespace, &start, STORE_PAGE)).await?;
+        let read = move |store: &KeyValue| store.keys(&namespace, &start, STORE_PAGE);
+        let page = self.core.storage.key_value.read(read).await?;
         let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         Ok(StoreKeys {
             keys: page.0.iter().map(text).collect(),
@@ -81,9 +106,9 @@ impl Node {
         store: &Store,
         key: &str,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let key_value = self.core.storage.key_value.clone();
         let (namespace, keys) = (namespace_of(store), [key.as_bytes().to_vec()]);
-        let values = blocking(move || key_value.get(&namespace, &keys, VALUE_MAX)).await?;
+        let read = move |store: &KeyValue| store.get(&namespace, &keys, VALUE_MAX);
+        let values = self.core.storage.key_value.read(read).await?;
         Ok(values.into_iter().next().flatten())
     }
 

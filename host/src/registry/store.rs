@@ -7,8 +7,6 @@
 //! revision up, so that this can be told.
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -23,6 +21,7 @@ use super::{
     record::{FORMAT, FORMAT_WITH_ENGINES},
     tables::{FORMAT_KEY, META, make_tables},
 };
+use crate::redb_file;
 
 /// redb's page cache, in bytes. The registry is small and rarely read; the
 /// default of 1 GiB is meant for databases.
@@ -151,35 +150,13 @@ fn revision(database: &Database) -> Result<u64, RegistryError> {
     Ok(meta.get(REVISION_KEY)?.map_or(0, |number| number.value()))
 }
 
-/// Opens the database. A new one is made aside and renamed when it is whole:
-/// redb does not know one again whose making was cut off.
+/// Opens the database, or begins one.
 fn open(path: &Path) -> Result<Database, RegistryError> {
-    let failed = |error| RegistryError::file(path, error);
-    if !path.try_exists().map_err(failed)? {
-        let unfinished = path.with_extension("unfinished");
-        // Closed before it is renamed, by which all of it is written.
-        drop(open_file(&unfinished, true)?);
-        fs::rename(&unfinished, path).map_err(failed)?;
-        let folder = path.parent().unwrap_or(path);
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(failed)?;
-    }
-    open_file(path, false)
-}
-
-fn open_file(path: &Path, empty: bool) -> Result<Database, RegistryError> {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(empty)
-        .truncate(empty)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| RegistryError::file(path, error))?;
-    let database = Database::builder()
-        .set_cache_size(CACHE)
-        .create_file(file)?;
+    let failed = |error| match error {
+        redb::Error::Io(error) => RegistryError::file(path, error),
+        error => error.into(),
+    };
+    let database = redb_file::open(path, CACHE, check, failed)?;
     check(&database)?;
     Ok(database)
 }

@@ -15,7 +15,7 @@ use faasw::{FunctionKind, LogStream};
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
 use faasw_pool::{
     Call, Compilation, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply,
-    ReplyBody, SeedError, Timing, TrapKind,
+    ReplyBody, SeedError, StoreService, Timing, TrapKind,
 };
 use http_body_util::BodyExt as _;
 
@@ -56,6 +56,8 @@ impl fmt::Debug for WhenDropped {
 pub struct Seen {
     pub head: RequestHead,
     pub body: Bytes,
+    /// What answers on the channel of its store, where the function has one.
+    pub store: Option<Arc<dyn StoreService>>,
 }
 
 impl Seen {
@@ -87,8 +89,8 @@ impl Backend for FakeBackend {
         format!("fake-{}", self.version)
     }
 
-    /// Modules that begin with `bad` are refused; those with `slow` take long, and those with `lacks`
-    /// never have their instances.
+    /// Modules that begin with `bad` are refused; those with `slow` take long, those with `lacks`
+    /// never have their instances, and those with `keeps` import a store.
     fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
         Box::pin(async move {
             let module = work.upload;
@@ -138,7 +140,12 @@ impl Backend for FakeBackend {
 
 impl FakeBackend {
     fn code(&self, bytes: Vec<u8>) -> Arc<dyn Code> {
+        let imports = match bytes.starts_with(b"keeps") {
+            true => vec!["wasi:keyvalue/store@0.2.0-draft#open".to_owned()],
+            false => Vec::new(),
+        };
         Arc::new(FakeCode {
+            imports,
             bytes,
             seeds: self.seeds.clone(),
             seen: self.seen.clone(),
@@ -149,6 +156,7 @@ impl FakeBackend {
 
 #[derive(Debug)]
 struct FakeCode {
+    imports: Vec<String>,
     bytes: Vec<u8>,
     seeds: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -158,6 +166,10 @@ struct FakeCode {
 impl Code for FakeCode {
     fn kind(&self) -> FunctionKind {
         FunctionKind::HttpComponent
+    }
+
+    fn imports(&self) -> &[String] {
+        &self.imports
     }
 
     fn bytes(&self) -> io::Result<Vec<u8>> {
@@ -231,6 +243,7 @@ impl FunctionVersion for FakeSeed {
                 body,
                 limits,
                 log,
+                store,
                 // Until the answer is there.
                 admitted: _admitted,
                 ..
@@ -243,6 +256,7 @@ impl FunctionVersion for FakeSeed {
             self.seen.lock().unwrap().push(Seen {
                 head: head.clone(),
                 body: body.clone(),
+                store,
             });
             let path = text(&head.path_and_query);
             if path == "/respond" {

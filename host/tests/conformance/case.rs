@@ -6,7 +6,7 @@
 //! attacker wants to smuggle. Elsewhere it must be answered, which shows that
 //! both sides agree on where the case ended.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, panic::AssertUnwindSafe};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -103,7 +103,8 @@ pub async fn play(cases: impl IntoIterator<Item = Case>) {
             let received = exchange(address, &case, writing).await;
             let seen = backend.take_seen();
             // The bytes of all failures are worth more than the first one's panic.
-            let judged = std::panic::catch_unwind(|| judge(&case, &received, &seen));
+            let judged =
+                std::panic::catch_unwind(AssertUnwindSafe(|| judge(&case, &received, &seen)));
             if judged.is_err() {
                 failures.push(format!(
                     "{} ({writing:?}):\n  sent {}\n  received {}\n  seen {:?}",

@@ -127,7 +127,13 @@ fn keys_that_are_no_text_are_refused_by_both_sides() {
     let text = "\u{e9}".as_bytes();
     let spelled = [&b"\x01\0\0\0s\x05\x02\0\0\0"[..], text].concat();
     let operation = Operation::Exists(text);
-    assert_eq!(Request::decode(&spelled), Ok(Request { store: "s", operation }));
+    assert_eq!(
+        Request::decode(&spelled),
+        Ok(Request {
+            store: "s",
+            operation
+        })
+    );
 }
 
 #[test]

@@ -36,6 +36,9 @@ pub enum StoreError {
     /// All values that were asked for are too much for one answer.
     #[error("the values take more than {0} bytes together: ask for fewer at a time")]
     TooMuch(usize),
+    /// A list would begin behind more keys than are counted.
+    #[error("a list begins behind {0} keys at most; the newer draft's go on behind a key")]
+    TooFar(u64),
     /// Writing failed in its last step, and the file cannot be read either.
     #[error("the key-value store failed, and whether this was written is not known")]
     Unknown,

@@ -5,20 +5,23 @@
 //! the writer share it meanwhile, so no read waits for a commit.
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::OpenOptionsExt as _,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError, RwLock},
+    sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::{Duration, Instant},
 };
 
 use faasw_text::Line;
-use redb::{Database, ReadableDatabase as _, backends::InMemoryBackend};
+use redb::{
+    Database, Key, ReadOnlyTable, ReadableDatabase as _, TableDefinition, Value,
+    backends::InMemoryBackend,
+};
 
 use super::{
     StoreError,
     change::{COMMITS, PAIRS, USES},
 };
+use crate::redb_file;
 
 /// redb's page cache, in bytes; the system has its own.
 const CACHE: usize = 16 << 20;
@@ -69,29 +72,51 @@ impl StoreFile {
         &self.path
     }
 
-    /// Does something with the open database; closes it if that fails.
+    /// Does something with the open database; closes it if that fails. What redb panics over, as it does
+    /// over some damage of the file, is a failure like others.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.open_if_closed()
-            .inspect_err(|error| self.tell(error))?;
-        let done = {
-            let open = self.database.read().unwrap_or_else(PoisonError::into_inner);
-            work(open.as_ref().ok_or(StoreError::Interrupted)?)
-        };
+        let work = AssertUnwindSafe(|| match &*self.open()? {
+            Some(database) => work(database),
+            None => Err(StoreError::Interrupted),
+        });
+        let done = catch_unwind(work).unwrap_or_else(|_| {
+            Err(StoreError::File {
+                path: self.path.clone(),
+                why: "the database gave up, as it does over a damaged page".to_owned(),
+            })
+        });
         if let Err(error) = &done
             && error.closes()
-            && !self.in_memory
         {
             self.tell(error);
-            let mut open = self
-                .database
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
-            *open = None;
+            if !self.in_memory {
+                self.close();
+            }
         }
         done
+    }
+
+    /// Reads a table as the last commit left it.
+    pub(super) fn read<K: Key + 'static, V: Value + 'static, T>(
+        &self,
+        table: TableDefinition<'static, K, V>,
+        work: impl FnOnce(ReadOnlyTable<K, V>) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        self.with(|database| read(database, &self.path, table, work))
+    }
+
+    /// Closes the database, so that it is opened anew.
+    fn close(&self) {
+        let mut open = self
+            .database
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let closed = open.take();
+        // One that has panicked may do so again.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(closed)));
     }
 
     /// Says in the node's log that the file cannot be used, now and then.
@@ -103,14 +128,13 @@ impl StoreFile {
         }
     }
 
-    fn open_if_closed(&self) -> Result<(), StoreError> {
-        let is_open = {
-            let open = self.database.read().unwrap_or_else(PoisonError::into_inner);
-            open.is_some()
-        };
-        if is_open {
-            return Ok(());
+    /// The database, open for as long as what is returned is held.
+    fn open(&self) -> Result<RwLockReadGuard<'_, Option<Database>>, StoreError> {
+        let open = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        if open.is_some() {
+            return Ok(open);
         }
+        drop(open);
         let mut open = self
             .database
             .write()
@@ -118,64 +142,58 @@ impl StoreFile {
         if open.is_none() {
             *open = Some(self::open(&self.path)?);
         }
-        Ok(())
+        // Nobody closes it in between.
+        Ok(RwLockWriteGuard::downgrade(open))
     }
 }
 
-/// Opens the file. A new one is made aside and renamed when it is whole: redb does not know
-/// one again whose making was cut off.
 fn open(path: &Path) -> Result<Database, StoreError> {
-    let failed = |error: std::io::Error| StoreError::io(path, &error);
-    if !path.try_exists().map_err(failed)? {
-        let unfinished = path.with_extension("unfinished");
-        // Closed before it is renamed, by which all of it is written.
-        make_tables(&open_file(&unfinished, true)?, path)?;
-        fs::rename(&unfinished, path).map_err(failed)?;
-        let folder = path.parent().unwrap_or(path);
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(failed)?;
-    }
-    let database = open_file(path, false)?;
+    let make = |database: &Database| make_tables(database, path);
+    let failed = |error| StoreError::of(path, error);
+    let database = redb_file::open(path, CACHE, make, failed)?;
     // Whoever put another database there is told now.
-    let state = database
-        .begin_read()
-        .map_err(|error| StoreError::of(path, error))?;
-    state
-        .open_table(PAIRS)
-        .map_err(|error| StoreError::of(path, error))?;
-    drop(state);
+    read(&database, path, PAIRS, |_| Ok(()))?;
     Ok(database)
 }
 
-fn open_file(path: &Path, empty: bool) -> Result<Database, StoreError> {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(empty)
-        .truncate(empty)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| StoreError::io(path, &error))?;
-    Database::builder()
-        .set_cache_size(CACHE)
-        .create_file(file)
-        .map_err(|error| StoreError::of(path, error))
+/// Reads a table as the last commit left it.
+fn read<K: Key + 'static, V: Value + 'static, T>(
+    database: &Database,
+    path: &Path,
+    table: TableDefinition<'static, K, V>,
+    work: impl FnOnce(ReadOnlyTable<K, V>) -> Result<T, redb::Error>,
+) -> Result<T, StoreError> {
+    let read = || work(database.begin_read()?.open_table(table)?);
+    read().map_err(|error| StoreError::of(path, error))
 }
 
 /// Readers find all tables from now on.
 fn make_tables(database: &Database, path: &Path) -> Result<(), StoreError> {
-    let change = database
-        .begin_write()
-        .map_err(|error| StoreError::of(path, error))?;
-    change
-        .open_table(PAIRS)
-        .map_err(|error| StoreError::of(path, error))?;
-    change
-        .open_table(USES)
-        .map_err(|error| StoreError::of(path, error))?;
-    change
-        .open_table(COMMITS)
-        .map_err(|error| StoreError::of(path, error))?;
-    change.commit().map_err(|error| StoreError::of(path, error))
+    let make = || {
+        let change = database.begin_write()?;
+        change.open_table(PAIRS)?;
+        change.open_table(USES)?;
+        change.open_table(COMMITS)?;
+        Ok(change.commit()?)
+    };
+    make().map_err(|error: redb::Error| StoreError::of(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_panics_fails_and_the_file_is_opened_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = StoreFile::new(folder.path().join("kv.redb"));
+        let keys = || file.read(PAIRS, |pairs| Ok(pairs.range::<(&str, &[u8])>(..)?.count()));
+        assert_eq!(keys().unwrap(), 0);
+        for _ in 0..2 {
+            let failed = file.with(|_| -> Result<(), StoreError> { panic!("a damaged page") });
+            assert!(matches!(failed, Err(StoreError::File { .. })), "{failed:?}");
+            assert!(file.database.read().unwrap().is_none());
+        }
+        assert_eq!(keys().unwrap(), 0);
+    }
 }

@@ -147,15 +147,18 @@ async fn run(
     match work {
         Work::Nothing => Ok(Found::Done),
         Work::Get(keys) => {
-            let values = blocking(move || store.get(&namespace, &keys, VALUE_MAX)).await;
+            let read = move |store: &KeyValue| store.get(&namespace, &keys, VALUE_MAX);
+            let values = store.read(read).await;
             values.map(Found::Values)
         }
         Work::Exists(key) => {
-            let is_there = blocking(move || store.exists(&namespace, &key)).await;
+            let read = move |store: &KeyValue| store.exists(&namespace, &key);
+            let is_there = store.read(read).await;
             is_there.map(Found::Exists)
         }
         Work::Keys(start) => {
-            let page = blocking(move || store.keys(&namespace, &start, ITEMS_MAX)).await;
+            let read = move |store: &KeyValue| store.keys(&namespace, &start, ITEMS_MAX);
+            let page = store.read(read).await;
             page.map(|(keys, more)| Found::Keys(keys, more))
         }
         Work::Change(change) => Ok(match store.change(namespace, quota, change).await? {
@@ -164,14 +167,6 @@ async fn run(
             Changed::Stale(now) => Found::Values(vec![now]),
         }),
     }
-}
-
-/// Does what reads the file where that may block.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or(Err(StoreError::Interrupted))
 }
 
 /// The answer's record. A function hears what it can do something about, and nothing of files.

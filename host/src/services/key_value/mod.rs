@@ -4,7 +4,7 @@
 //! A write is answered when it is on disk, and one that failed is not there: a commit whose end could not be
 //! written is looked for in the file. What waits to be written takes [`WAITING`] bytes at most, and further
 //! changes wait in whoever makes them, in their order. Reads see the last commit. Everything here
-//! blocks but [`KeyValue::change`]: reads are made off the runtime's threads by whoever calls.
+//! blocks but [`KeyValue::change`] and [`KeyValue::read`], by which others are called off the runtime's threads.
 
 mod change;
 mod error;
@@ -20,12 +20,12 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use redb::{ReadableDatabase as _, ReadableTable as _};
+use redb::ReadableTable as _;
 use tokio::sync::{Semaphore, oneshot};
 
 pub(crate) use change::{Change, Changed, Quota};
 pub use error::StoreError;
-pub(crate) use function::{FunctionStores, blocking, namespace_of, store_of};
+pub(crate) use function::{FunctionStores, namespace_of, store_of};
 
 use change::{PAIRS, USES};
 use file::StoreFile;
@@ -37,12 +37,15 @@ const WAITING: u32 = 64 << 10;
 /// What a change takes beside its keys and values, in KiB.
 const EACH: u32 = 4;
 
+/// Most keys that a list begins behind by their number: each of them is read again.
+const COUNTED: u64 = 100_000;
+
 /// Where a list of keys begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// Behind this key; an empty one is before all others.
     Behind(Vec<u8>),
-    /// Behind so many keys, which are counted one by one.
+    /// Behind so many keys, which are counted one by one, [`COUNTED`] at most.
     Number(u64),
 }
 
@@ -64,6 +67,14 @@ pub(crate) struct KeyValue {
     writer: Option<JoinHandle<()>>,
     /// For what waits to be written.
     room: Arc<Semaphore>,
+    /// Turns to read. No limit of a function counts what its reads take of the processors.
+    reading: Arc<Semaphore>,
+}
+
+/// Reads that are made at once: half of the processors' number, so that the rest is left to all else.
+fn readers() -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (processors / 2).max(1)
 }
 
 impl Drop for KeyValue {
@@ -106,7 +117,24 @@ impl KeyValue {
             jobs: Some(jobs),
             writer: Some(writer),
             room: Arc::new(Semaphore::new(WAITING as usize)),
+            reading: Arc::new(Semaphore::new(readers())),
         })
+    }
+
+    /// Reads where that may block, when it is its turn. Whoever goes before leaves the queue.
+    pub(crate) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let turn = Arc::clone(&self.reading).acquire_owned().await;
+        let turn = turn.map_err(|_| StoreError::Interrupted)?;
+        let store = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || {
+            // Until it is done, whether somebody waits for it still or not.
+            let _turn = turn;
+            work(&store)
+        });
+        done.await.unwrap_or(Err(StoreError::Interrupted))
     }
 
     /// Changes a namespace; comes back when the change is on disk.
@@ -140,41 +168,26 @@ impl KeyValue {
         keys: &[Vec<u8>],
         most: usize,
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let failed = |error| StoreError::of(self.file.path(), error);
-        self.file.with(|database| {
-            let state = database
-                .begin_read()
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
-            let pairs = state
-                .open_table(PAIRS)
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
+        let values = self.file.read(PAIRS, |pairs| {
             let mut values = Vec::with_capacity(keys.len());
             let mut bytes = 0;
             for key in keys {
-                let value = pairs.get((namespace, key.as_slice())).map_err(failed)?;
+                let value = pairs.get((namespace, key.as_slice()))?;
                 bytes += value.as_ref().map_or(0, |value| value.value().len());
                 if bytes > most {
-                    return Err(StoreError::TooMuch(most));
+                    return Ok(None);
                 }
                 values.push(value.map(|value| value.value().to_vec()));
             }
-            Ok(values)
-        })
+            Ok(Some(values))
+        })?;
+        values.ok_or(StoreError::TooMuch(most))
     }
 
     /// Whether there is a key. Blocks.
     pub(crate) fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
-        self.file.with(|database| {
-            let state = database
-                .begin_read()
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
-            let pairs = state
-                .open_table(PAIRS)
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
-            let value = pairs.get((namespace, key));
-            let value = value.map_err(|error| StoreError::of(self.file.path(), error))?;
-            Ok(value.is_some())
-        })
+        self.file
+            .read(PAIRS, |pairs| Ok(pairs.get((namespace, key))?.is_some()))
     }
 
     /// At most `most` keys from `start` on, in their order. Blocks.
@@ -184,21 +197,15 @@ impl KeyValue {
         start: &Start,
         most: usize,
     ) -> Result<Page, StoreError> {
-        let failed = |error| StoreError::of(self.file.path(), error);
         let (behind, mut passed) = match start {
             Start::Behind(key) => (key.as_slice(), 0),
+            Start::Number(number) if *number > COUNTED => return Err(StoreError::TooFar(COUNTED)),
             Start::Number(number) => (Default::default(), *number),
         };
-        self.file.with(|database| {
-            let state = database
-                .begin_read()
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
-            let pairs = state
-                .open_table(PAIRS)
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
+        self.file.read(PAIRS, |pairs| {
             let mut keys = Vec::new();
-            for entry in pairs.range((namespace, behind)..).map_err(failed)? {
-                let (found, _) = entry.map_err(failed)?;
+            for entry in pairs.range((namespace, behind)..)? {
+                let (found, _) = entry?;
                 let (whose, key) = found.value();
                 if whose != namespace {
                     break;
@@ -222,17 +229,10 @@ impl KeyValue {
 
     /// What each namespace has, in the order of their names. Blocks.
     pub(crate) fn uses(&self) -> Result<Vec<Use>, StoreError> {
-        let failed = |error| StoreError::of(self.file.path(), error);
-        self.file.with(|database| {
-            let state = database
-                .begin_read()
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
-            let uses = state
-                .open_table(USES)
-                .map_err(|error| StoreError::of(self.file.path(), error))?;
+        self.file.read(USES, |uses| {
             let mut all = Vec::new();
-            for entry in uses.iter().map_err(failed)? {
-                let (namespace, of) = entry.map_err(failed)?;
+            for entry in uses.iter()? {
+                let (namespace, of) = entry?;
                 let (keys, bytes) = of.value();
                 all.push(Use {
                     namespace: namespace.value().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, WriteTransaction};
+use redb::{Database, ReadableTable, WriteTransaction};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
@@ -32,16 +32,6 @@ struct Tried {
     _room: OwnedSemaphorePermit,
 }
 
-/// What became of a transaction.
-enum Committed {
-    /// It is on disk, or there was nothing to be written.
-    Yes,
-    /// Nothing of it is.
-    No(StoreError),
-    /// Writing its end failed: it has this number if it is there.
-    Perhaps(u64, StoreError),
-}
-
 /// Writes until nobody is left who could have anything written.
 pub(super) fn run(file: &Arc<StoreFile>, jobs: &mpsc::Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
@@ -58,19 +48,13 @@ pub(super) fn run(file: &Arc<StoreFile>, jobs: &mpsc::Receiver<Job>) {
 fn write(file: &StoreFile, mut jobs: Vec<Job>) {
     let mut tried = Vec::with_capacity(jobs.len());
     let mut number = None;
-    let mut written = file.with(
-        |database| match commit(database, file, &mut jobs, &mut tried) {
-            Committed::Yes => Ok(()),
-            Committed::No(error) => Err(error),
-            Committed::Perhaps(sequence, error) => {
-                number = Some(sequence);
-                Err(error)
-            }
-        },
-    );
+    let mut written =
+        file.with(|database| commit(database, file, &mut jobs, &mut tried, &mut number));
     // The file was closed by the failure, and is looked at anew.
-    if let Some(number) = number {
-        match file.with(|database| last_commit(database, file)) {
+    if written.is_err()
+        && let Some(number) = number
+    {
+        match file.read(COMMITS, |commits| last(&commits)) {
             Ok(last) if last >= number => written = Ok(()),
             Ok(_) => {}
             // Why not was told when it was opened.
@@ -88,18 +72,19 @@ fn write(file: &StoreFile, mut jobs: Vec<Job>) {
     }
 }
 
-/// Does all changes that can be done; each that cannot has its own error.
+/// Does all changes that can be done; each that cannot has its own error. From when `number` is set the
+/// commit may be there, whatever is returned: it has that number then.
 fn commit(
     database: &Database,
     file: &StoreFile,
     jobs: &mut Vec<Job>,
     tried: &mut Vec<Tried>,
-) -> Committed {
+    number: &mut Option<u64>,
+) -> Result<(), StoreError> {
     let path = file.path();
-    let mut transaction = match database.begin_write() {
-        Ok(transaction) => transaction,
-        Err(error) => return Committed::No(StoreError::of(path, error)),
-    };
+    let failed = |error: redb::Error| StoreError::of(path, error);
+    let transaction = database.begin_write();
+    let mut transaction = transaction.map_err(|error| failed(error.into()))?;
     // What is written is a stranger's, and the checksum by which redb would tell a commit that was cut
     // off is none that resists one. With it, opening after a crash reads no more than it must.
     transaction.set_quick_repair(true);
@@ -114,47 +99,27 @@ fn commit(
             _room: job.room,
         });
         if let Some(failure) = failure {
-            return Committed::No(failure);
+            return Err(failure);
         }
     }
     if !has_changed {
         // A change that is refused costs nobody a sync.
-        return match transaction.abort() {
-            Ok(()) => Committed::Yes,
-            Err(error) => Committed::No(StoreError::of(path, error)),
-        };
+        return transaction.abort().map_err(|error| failed(error.into()));
     }
-    let number = match next_commit(&transaction, file) {
-        Ok(number) => number,
-        Err(error) => return Committed::No(error),
-    };
-    match transaction.commit() {
-        Ok(()) => Committed::Yes,
-        Err(error) => Committed::Perhaps(number, StoreError::of(path, error)),
-    }
+    let next = next_commit(&transaction).map_err(failed)?;
+    *number = Some(next);
+    transaction.commit().map_err(|error| failed(error.into()))
 }
 
 /// Counts this commit.
-fn next_commit(transaction: &WriteTransaction, file: &StoreFile) -> Result<u64, StoreError> {
-    let failed = |error| StoreError::of(file.path(), error);
-    let mut commits = transaction
-        .open_table(COMMITS)
-        .map_err(|error| StoreError::of(file.path(), error))?;
-    let last = commits.get(LAST).map_err(failed)?.map(|last| last.value());
-    let number = last.unwrap_or(0).saturating_add(1);
-    commits.insert(LAST, number).map_err(failed)?;
+fn next_commit(transaction: &WriteTransaction) -> Result<u64, redb::Error> {
+    let mut commits = transaction.open_table(COMMITS)?;
+    let number = last(&commits)?.saturating_add(1);
+    commits.insert(LAST, number)?;
     Ok(number)
 }
 
-/// The number of the last commit that the file has.
-fn last_commit(database: &Database, file: &StoreFile) -> Result<u64, StoreError> {
-    let state = database
-        .begin_read()
-        .map_err(|error| StoreError::of(file.path(), error))?;
-    let commits = state
-        .open_table(COMMITS)
-        .map_err(|error| StoreError::of(file.path(), error))?;
-    let last = commits.get(LAST);
-    let last = last.map_err(|error| StoreError::of(file.path(), error))?;
-    Ok(last.map_or(0, |last| last.value()))
+/// The number of the last commit.
+fn last(commits: &impl ReadableTable<&'static str, u64>) -> Result<u64, redb::Error> {
+    Ok(commits.get(LAST)?.map_or(0, |last| last.value()))
 }

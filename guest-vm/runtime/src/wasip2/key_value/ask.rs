@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use faasw_abi::channel::Channel;
 use faasw_abi::store::{
-    Answer, ITEMS_MAX, KEY_MAX, LENGTH_BYTES, ListFrom, Operation, Request, VALUE_MAX,
+    Answer, ITEMS_MAX, KEY_MAX, LENGTH_BYTES, ListFrom, OWN_STORE, Operation, Request, VALUE_MAX,
     is_store_name, length,
 };
 use wasmtime::Result;
@@ -54,13 +54,17 @@ fn texts(keys: &[&[u8]]) -> Vec<String> {
 }
 
 impl<P: Platform> State<P> {
-    /// Opens a store by its name.
+    /// Opens a store by its name. None is the function's own store, as `default` is: Wasmtime's
+    /// host knows that one only.
     pub(super) fn open_bucket(
         &mut self,
         import: &'static str,
-        name: String,
+        mut name: String,
     ) -> Asked<Resource<Bucket>> {
         self.draws.record(Kind::Store, import, 0);
+        if name.is_empty() {
+            OWN_STORE.clone_into(&mut name);
+        }
         if !is_store_name(&name) {
             return Ok(Err(Refusal::NoSuchStore));
         }

@@ -11,6 +11,7 @@ use wasmtime::{Result, StoreContextMut};
 
 use super::Bucket;
 use super::ask::{Asked, Page, Refusal};
+use super::buckets::{self, Answered, Calls};
 use crate::platform::Platform;
 use crate::state::State;
 
@@ -63,10 +64,17 @@ enum CasError {
     CasFailed(Resource<Cas>),
 }
 
-type Answered<T> = Result<(core::result::Result<T, Error>,)>;
+/// What both drafts have of a bucket, by name and by what it is called in reports.
+const CALLS: Calls = Calls {
+    open: ("open", "wasi:keyvalue/store#open"),
+    get: ("[method]bucket.get", "wasi:keyvalue/store#bucket.get"),
+    set: ("[method]bucket.set", "wasi:keyvalue/store#bucket.set"),
+    delete: ("[method]bucket.delete", "wasi:keyvalue/store#bucket.delete"),
+    exists: ("[method]bucket.exists", "wasi:keyvalue/store#bucket.exists"),
+};
 
-fn answered<T>(asked: Asked<T>) -> Answered<T> {
-    Ok((asked?.map_err(Error::from),))
+fn answered<T>(asked: Asked<T>) -> Answered<T, Error> {
+    buckets::answered(asked)
 }
 
 /// Adds the interfaces of both drafts.
@@ -75,64 +83,13 @@ fn answered<T>(asked: Asked<T>) -> Answered<T> {
 /// When memory runs out; the names are distinct.
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     for draft in [DRAFT, DRAFT2] {
-        add_store(linker, draft)?;
+        let mut store = linker.instance(draft.store)?;
+        buckets::add_resource(&mut store, "bucket")?;
+        buckets::add::<P, Error>(&mut store, &CALLS)?;
         add_batch(linker, draft)?;
     }
     add_what_the_older_has(linker)?;
     add_what_the_newer_has(linker)
-}
-
-fn add_store<P: Platform>(linker: &mut Linker<State<P>>, draft: Draft) -> Result<()> {
-    let mut instance = linker.instance(draft.store)?;
-    instance.resource(
-        "bucket",
-        ResourceType::host::<Bucket>(),
-        |mut store: StoreContextMut<'_, State<P>>, handle| {
-            let bucket = Resource::<Bucket>::new_own(handle);
-            store.data_mut().table.delete(bucket)?;
-            Ok(())
-        },
-    )?;
-    instance.func_wrap(
-        "open",
-        |mut store: StoreContextMut<'_, State<P>>, (name,): (String,)| {
-            let import = "wasi:keyvalue/store#open";
-            answered(store.data_mut().open_bucket(import, name))
-        },
-    )?;
-    instance.func_wrap(
-        "[method]bucket.get",
-        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
-            let import = "wasi:keyvalue/store#bucket.get";
-            answered(store.data_mut().value(import, &bucket, key))
-        },
-    )?;
-    instance.func_wrap(
-        "[method]bucket.set",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, key, value): (Resource<Bucket>, String, Vec<u8>)| {
-            let import = "wasi:keyvalue/store#bucket.set";
-            answered(
-                store
-                    .data_mut()
-                    .set_values(import, &bucket, &[(key, value)]),
-            )
-        },
-    )?;
-    instance.func_wrap(
-        "[method]bucket.delete",
-        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
-            let import = "wasi:keyvalue/store#bucket.delete";
-            answered(store.data_mut().delete_keys(import, &bucket, &[key]))
-        },
-    )?;
-    instance.func_wrap(
-        "[method]bucket.exists",
-        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
-            let import = "wasi:keyvalue/store#bucket.exists";
-            answered(store.data_mut().has_key(import, &bucket, &key))
-        },
-    )
 }
 
 fn add_batch<P: Platform>(linker: &mut Linker<State<P>>, draft: Draft) -> Result<()> {
@@ -192,13 +149,17 @@ fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
         "increment",
         |mut store: StoreContextMut<'_, State<P>>,
          (bucket, key, delta): (Resource<Bucket>, String, u64)| {
-            let why = |number| format!("{number} is no number that a store counts with");
             let Ok(signed) = i64::try_from(delta) else {
-                return Ok((Err(Error::Other(why(delta.cast_signed()))),));
+                let why = format!("{delta} is no number that a store counts with");
+                return Ok((Err(Error::Other(why)),));
             };
             let number = store.data_mut().add(INCREMENT, &bucket, &key, signed)?;
-            let number = number
-                .and_then(|number| u64::try_from(number).map_err(|_| Refusal::Other(why(number))));
+            let number = number.and_then(|number| {
+                // Whoever takes it for undone would count twice.
+                let why =
+                    || format!("it was counted, and is {number}: this draft has no type for that");
+                u64::try_from(number).map_err(|_| Refusal::Other(why()))
+            });
             answered(Ok(number))
         },
     )

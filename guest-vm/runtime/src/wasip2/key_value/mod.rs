@@ -6,6 +6,7 @@
 //! Nothing is kept here, so what one call has written the next one finds.
 
 mod ask;
+mod buckets;
 mod drafts;
 mod spin;
 

@@ -140,8 +140,15 @@ async fn keys_come_in_pages() {
     assert_eq!(names(rest), ("c".into(), false));
     let rest = store.keys("n", &Start::Number(2), 2).unwrap();
     assert_eq!(names(rest), ("c".into(), false));
-    let none = store.keys("n", &Start::Number(u64::MAX), 2).unwrap();
+    let none = store.keys("n", &Start::Number(COUNTED), 2).unwrap();
     assert_eq!(names(none), (String::new(), false));
+    for number in [COUNTED + 1, u64::MAX] {
+        let refused = store.keys("n", &Start::Number(number), 2);
+        assert!(
+            matches!(refused, Err(StoreError::TooFar(COUNTED))),
+            "{refused:?}"
+        );
+    }
     assert!(store.exists("n", b"a").unwrap() && !store.exists("n", b"d").unwrap());
     let with_one = |namespace: &str, keys| Use {
         namespace: namespace.into(),
@@ -153,6 +160,35 @@ async fn keys_come_in_pages() {
         names(store.keys("n", &first(), 3).unwrap()),
         ("abc".into(), false)
     );
+}
+
+#[tokio::test]
+async fn reads_wait_for_their_turn_and_who_goes_leaves_the_queue() {
+    let store = Arc::new(KeyValue::in_memory().unwrap());
+    set(&store, "n", "k", "1").await;
+    let most = store.reading.available_permits();
+    assert_eq!(most, readers());
+    let all = u32::try_from(most).unwrap();
+    let all = Arc::clone(&store.reading)
+        .acquire_many_owned(all)
+        .await
+        .unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let (ran, gone) = mpsc::channel::<()>();
+    {
+        let mut read = std::pin::pin!(store.read(move |_| {
+            let _ = ran.send(());
+            Ok(())
+        }));
+        assert!(read.as_mut().poll(&mut context).is_pending());
+    }
+    let mut read = std::pin::pin!(store.read(KeyValue::uses));
+    assert!(read.as_mut().poll(&mut context).is_pending());
+    drop(all);
+    assert_eq!(read.await.unwrap().len(), 1);
+    // It was not read for who had gone: what would have told of it went with it.
+    assert_eq!(gone.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+    assert_eq!(store.reading.available_permits(), most);
 }
 
 #[tokio::test]

@@ -1,0 +1,100 @@
+//! What all of the interfaces have of a store, each with an error of its own type.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use wasmtime::component::{ComponentType, Lift, LinkerInstance, Lower, Resource, ResourceType};
+use wasmtime::{Result, StoreContextMut};
+
+use super::Bucket;
+use super::ask::{Asked, Refusal};
+use crate::platform::Platform;
+use crate::state::State;
+
+/// How a function is called in its interface, and in reports.
+type Name = (&'static str, &'static str);
+
+/// The names of what a store has.
+pub(super) struct Calls {
+    pub(super) open: Name,
+    pub(super) get: Name,
+    pub(super) set: Name,
+    pub(super) delete: Name,
+    pub(super) exists: Name,
+}
+
+/// What a function of these interfaces returns.
+pub(super) type Answered<T, E> = Result<(core::result::Result<T, E>,)>;
+
+/// An answer in an interface's own type of error.
+pub(super) fn answered<T, E: From<Refusal>>(asked: Asked<T>) -> Answered<T, E> {
+    Ok((asked?.map_err(E::from),))
+}
+
+/// Adds the resource that a store is.
+///
+/// # Errors
+/// When memory runs out; the names are distinct.
+pub(super) fn add_resource<P: Platform>(
+    instance: &mut LinkerInstance<'_, State<P>>,
+    name: &str,
+) -> Result<()> {
+    instance.resource(
+        name,
+        ResourceType::host::<Bucket>(),
+        |mut store: StoreContextMut<'_, State<P>>, handle| {
+            let bucket = Resource::<Bucket>::new_own(handle);
+            store.data_mut().table.delete(bucket)?;
+            Ok(())
+        },
+    )
+}
+
+/// Adds what a store has.
+///
+/// # Errors
+/// As [`add_resource`].
+pub(super) fn add<P, E>(instance: &mut LinkerInstance<'_, State<P>>, calls: &Calls) -> Result<()>
+where
+    P: Platform,
+    E: From<Refusal> + ComponentType + Lift + Lower + Send + Sync + 'static,
+{
+    type Caller<'a, P> = StoreContextMut<'a, State<P>>;
+    let (name, import) = calls.open;
+    instance.func_wrap(
+        name,
+        move |mut caller: Caller<'_, P>, (name,): (String,)| {
+            answered::<_, E>(caller.data_mut().open_bucket(import, name))
+        },
+    )?;
+    let (name, import) = calls.get;
+    instance.func_wrap(
+        name,
+        move |mut caller: Caller<'_, P>, (bucket, key): (Resource<Bucket>, String)| {
+            answered::<_, E>(caller.data_mut().value(import, &bucket, key))
+        },
+    )?;
+    let (name, import) = calls.set;
+    instance.func_wrap(
+        name,
+        move |mut caller: Caller<'_, P>,
+              (bucket, key, value): (Resource<Bucket>, String, Vec<u8>)| {
+            let pairs = [(key, value)];
+            answered::<_, E>(caller.data_mut().set_values(import, &bucket, &pairs))
+        },
+    )?;
+    let (name, import) = calls.delete;
+    instance.func_wrap(
+        name,
+        move |mut caller: Caller<'_, P>, (bucket, key): (Resource<Bucket>, String)| {
+            answered::<_, E>(caller.data_mut().delete_keys(import, &bucket, &[key]))
+        },
+    )?;
+    let (name, import) = calls.exists;
+    instance.func_wrap(
+        name,
+        move |mut caller: Caller<'_, P>, (bucket, key): (Resource<Bucket>, String)| {
+            answered::<_, E>(caller.data_mut().has_key(import, &bucket, &key))
+        },
+    )
+}
