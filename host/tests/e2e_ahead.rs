@@ -10,12 +10,12 @@
 mod common;
 mod e2e;
 
-use std::{fs, net::SocketAddr, path::Path, process::Stdio};
+use std::{fs, net::SocketAddr, path::Path};
 
 use common::raw;
 use e2e::{
     Bench, file, limits,
-    process::{Running, descendants, faasw},
+    process::{Running, descendants, told},
     until,
 };
 use faasw::{FunctionOptions, Node};
@@ -57,21 +57,10 @@ impl Program {
     }
 }
 
-/// What a client command prints.
-fn run(words: &[&str], data_dir: &Path) -> String {
-    let output = faasw(words)
-        .env("FAASW_DATA_DIR", data_dir)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{words:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// How many instances are parked, as the node tells.
 fn parked(data_dir: &Path) -> u64 {
     let stats: serde_json::Value =
-        serde_json::from_str(&run(&["stats", "--json"], data_dir)).unwrap();
+        serde_json::from_str(&told(&["stats", "--json"], data_dir)).unwrap();
     stats["microvms"]["parked"].as_u64().unwrap()
 }
 
@@ -81,7 +70,7 @@ fn deploy(version: &str, data_dir: &Path) {
     fs::write(&module, file("fixtures/wat/hello.wasm")).unwrap();
     let module = module.to_str().unwrap();
     let environment = format!("VERSION={version}");
-    run(&["deploy", module, "--env", &environment], data_dir);
+    told(&["deploy", module, "--env", &environment], data_dir);
 }
 
 fn instances_are_there_from_deployment_to_removal() {
@@ -100,13 +89,13 @@ fn instances_are_there_from_deployment_to_removal() {
         parked(data_dir) == 3 && node.shells() == 3
     });
     // One that was there before waits for them for a moment only.
-    run(&["rollback", "hello"], data_dir);
+    told(&["rollback", "hello"], data_dir);
     until("three are parked of that", || {
         let served = node.served("hello");
         parked(data_dir) == 3 && node.shells() == 3 && ["ready", "parked"].contains(&&*served)
     });
 
-    run(&["rm", "hello"], data_dir);
+    told(&["rm", "hello"], data_dir);
     until("none is left", || {
         parked(data_dir) == 0 && node.shells() == 0
     });

@@ -15,13 +15,12 @@ use std::{
     collections::BTreeSet,
     net::{SocketAddr, TcpListener},
     path::Path,
-    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
 
 use common::time_limit;
-use e2e::process::{Running, descendants, faasw, get};
+use e2e::process::{Running, descendants, get, told};
 
 /// A node on a data directory.
 struct Node {
@@ -42,20 +41,9 @@ impl Node {
     }
 }
 
-/// What a client command prints.
-fn run(words: &[&str], data_dir: &Path) -> String {
-    let output = faasw(words)
-        .env("FAASW_DATA_DIR", data_dir)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{words:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Whether a function's seed exists, and whether that is frozen after initialising.
 fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
-    let text = run(&["inspect", name, "--json"], data_dir);
+    let text = told(&["inspect", name, "--json"], data_dir);
     let details: serde_json::Value = serde_json::from_str(&text).unwrap();
     let of = |member: &str| details["function"][member].as_bool().unwrap();
     (of("ready"), of("frozen_after_init"))
@@ -96,9 +84,9 @@ fn deployed(options: &[&str]) -> tempfile::TempDir {
     let file = file.to_str().unwrap();
     for name in ["a-slow", "b-slow", "z-slow"] {
         let words = [&["deploy", file, "--name", name], options].concat();
-        run(&words, folder.path());
+        told(&words, folder.path());
     }
-    run(
+    told(
         &["deploy", "fixtures/wat/hello.wat", "--name", "quick"],
         folder.path(),
     );
@@ -118,7 +106,7 @@ fn a_request_waits_for_no_seed_but_its_own() {
     for name in ["a-slow", "b-slow", "z-slow"] {
         assert!(!is_ready(name, folder.path()).0, "{name} after {took:?}");
     }
-    let stats = run(&["stats", "--json"], folder.path());
+    let stats = told(&["stats", "--json"], folder.path());
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
     assert_eq!(stats["by_function"]["quick"]["served"]["ancestor"], 1);
     assert_eq!(node.running.stop("TERM"), Some(0));
@@ -161,7 +149,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::start(folder.path());
     let module = "fixtures/init-draws.wasm";
-    run(&["deploy", module, "--name", "own"], folder.path());
+    told(&["deploy", module, "--name", "own"], folder.path());
     let words = [
         "deploy",
         module,
@@ -170,7 +158,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
         "--freeze",
         "after-init",
     ];
-    run(&words, folder.path());
+    told(&words, folder.path());
     assert_eq!(node.running.stop("TERM"), Some(0));
 
     let node = Node::start(folder.path());
@@ -195,7 +183,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
 /// Forks of each seed that all functions share, by name: those that something was made of.
 fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
     let tree: serde_json::Value =
-        serde_json::from_str(&run(&["tree", "--json"], data_dir)).unwrap();
+        serde_json::from_str(&told(&["tree", "--json"], data_dir)).unwrap();
     let seeds = tree.as_array().unwrap().iter();
     let shared = seeds.filter(|seed| seed["level"].as_u64().unwrap() < 2);
     shared
@@ -211,7 +199,7 @@ fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
 fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::with(folder.path(), &[]);
-    run(&["deploy", "fixtures/wat/hello.wat"], folder.path());
+    told(&["deploy", "fixtures/wat/hello.wat"], folder.path());
     assert_eq!(get(node.address, "/hello/").body, "hello from wat\n");
     assert_eq!(node.running.stop("TERM"), Some(0));
     for shells in ["4", "1", "0"] {

@@ -21,7 +21,7 @@ use std::{
 use common::raw::{RawResponse, request};
 use e2e::{
     Bench, limits,
-    process::{Running, faasw, get},
+    process::{Running, faasw, get, told},
     until,
 };
 use faasw::{AccessRecord, Event, FunctionOptions, LogLine, LogStream, Node, WarmUpRequest};
@@ -217,16 +217,6 @@ const FORGES: &str = r#"(module
     (drop (call $write (i32.const 2) (i32.const 8) (i32.const 1) (i32.const 16)))
     (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))"#;
 
-fn run(words: &[&str], data_dir: &Path) -> String {
-    let output = faasw(words)
-        .env("FAASW_DATA_DIR", data_dir)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{words:?} {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// The lines of an access log, once there are so many.
 fn records(path: &Path, count: usize) -> Vec<Value> {
     let read = || std::fs::read_to_string(path).unwrap_or_default();
@@ -254,9 +244,9 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
     ];
     let mut node = Running::serving(&data, &options);
     let address = node.address();
-    run(&["deploy", file.to_str().unwrap()], &data);
+    told(&["deploy", file.to_str().unwrap()], &data);
     let probe = e2e::root().join("fixtures/http-probe.wasm");
-    run(
+    told(
         &["deploy", probe.to_str().unwrap(), "--name", "probe"],
         &data,
     );
@@ -299,7 +289,7 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
         let (_, id) = whose.split_once('/').unwrap();
         assert_eq!(id, first, "{line}");
     }
-    let lines: Value = serde_json::from_str(&run(&["logs", "forge", "--json"], &data)).unwrap();
+    let lines: Value = serde_json::from_str(&told(&["logs", "forge", "--json"], &data)).unwrap();
     for line in lines.as_array().unwrap() {
         assert_eq!(line["request_id"], first, "{line}");
     }

@@ -29,6 +29,17 @@ pub fn faasw(words: &[&str]) -> Command {
     command
 }
 
+/// What a client command prints.
+pub fn told(words: &[&str], data_dir: &Path) -> String {
+    let output = faasw(words)
+        .env("FAASW_DATA_DIR", data_dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 pub fn get(address: SocketAddr, path: &str) -> RawResponse {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(raw::get(address, path))
