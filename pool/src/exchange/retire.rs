@@ -151,14 +151,14 @@ impl Retiring {
             self.version.parking().arrivals().hold_off();
         }
         match back {
-            Ok(Back::Parked(effort, polled)) => {
+            Ok(Back::Parked(effort, polled, at_rest)) => {
                 self.charge(polled, false);
                 self.note(&effort);
                 if self.instance.is_current() {
                     // The shell's word, which no sum is to trip over.
                     let filled = effort.reset.map_or(0, |reset| reset.filled);
                     let bytes = filled.saturating_mul(PAGE).min(self.version.ram_bytes());
-                    return coming.park(self.instance, bytes, polled);
+                    return coming.park(self.instance, bytes, at_rest.into_std());
                 }
                 // That was what made the set be forgotten.
                 drop(coming);

@@ -81,13 +81,24 @@ impl Order {
     pub fn poll(&self) -> Duration {
         self.poll
     }
+
+    /// Since when an instance that is parked now has had nothing to do: from when its guest began to look for a request,
+    /// if it has looked for one in vain for so long as `polled`. It was brought back before that and behind it, which
+    /// takes about as long each time.
+    fn at_rest(&self, polled: Duration) -> Instant {
+        match polled.is_zero() {
+            true => Instant::now(),
+            false => self.since + self.since.elapsed().saturating_sub(polled) / 2,
+        }
+    }
 }
 
 /// How an instance that was brought back goes on.
 #[derive(Debug)]
 pub enum Back {
-    /// It waits for an order. Its guest has looked for the next request for so long, in vain.
-    Parked(Effort, Duration),
+    /// It waits for an order. Its guest has looked for the next request for so long, in vain; it has had nothing to
+    /// do since then.
+    Parked(Effort, Duration, Instant),
     /// Its guest has looked for so long, and was claimed for this one.
     Found(Effort, Duration, Held),
 }
@@ -136,7 +147,7 @@ impl Settling {
         let poll = order.poll;
         let back = self.follow(&order, instance, coming).await?;
         match back {
-            Back::Parked(_, polled) => {
+            Back::Parked(_, polled, _) => {
                 instance.note_reset(polled)?;
                 Ok(back)
             }
@@ -184,7 +195,8 @@ impl Settling {
                         if let Some((held, _)) = held {
                             coming.give_back(held);
                         }
-                        return Ok(Back::Parked(effort, polled.min(poll)));
+                        let polled = polled.min(poll);
+                        return Ok(Back::Parked(effort, polled, order.at_rest(polled)));
                     }
                     Some(Reached::Offered) => {
                         instance.mailbox.note_told_of()?;

@@ -365,7 +365,7 @@ impl Pool {
         let forked = Self::fork_ahead(version, ready, origin).await;
         let instance = forked.map_err(Failed::Fork)?;
         // At once private, before it runs.
-        coming.park(instance, frozen.bytes_of_new(), Duration::ZERO);
+        coming.park(instance, frozen.bytes_of_new(), Instant::now().into_std());
         Ok(true)
     }
 

@@ -1,7 +1,7 @@
 //! Which microVM serves a request, and which are made ahead of requests.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use faasw_abi::channel::ChannelKind;
 use faasw_text::Line;
@@ -175,7 +175,7 @@ impl Pool {
                 match made.await {
                     Ok(instance) => {
                         // At once private, before it runs.
-                        coming.park(instance, frozen.bytes_of_new(), Duration::ZERO);
+                        coming.park(instance, frozen.bytes_of_new(), Instant::now());
                         version.holding().fit();
                     }
                     Err(error) => {

@@ -1,12 +1,12 @@
 //! Instances that will be parked, and requests that wait for one of them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use faasw_abi::memory_map::RAM_MAX;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use super::{Parked, Parking, Places, Rest};
+use super::{Parked, Parking, Places, Rest, Waiting};
 use crate::instances::Instance;
 
 /// An instance that will be parked, or not.
@@ -21,24 +21,24 @@ pub struct Coming {
 #[derive(Debug)]
 pub struct Held {
     /// Nothing once it was let go.
-    waiting: Option<oneshot::Sender<Instance>>,
+    waiting: Option<Waiting>,
     parking: Arc<Parking>,
 }
 
 impl Held {
     /// Whether it waits no more.
     pub fn is_closed(&self) -> bool {
-        self.waiting.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.waiting.as_ref().is_none_or(Waiting::is_closed)
     }
 
     /// Waits until it waits no more.
     pub async fn gone(&mut self) {
         if let Some(waiting) = &mut self.waiting {
-            waiting.closed().await;
+            waiting.sender.closed().await;
         }
     }
 
-    fn let_go(&mut self, places: &mut Places) -> Option<oneshot::Sender<Instance>> {
+    fn let_go(&mut self, places: &mut Places) -> Option<Waiting> {
         let waiting = self.waiting.take()?;
         places.held -= 1;
         Some(waiting)
@@ -109,20 +109,21 @@ impl Coming {
         let waiting = held.let_go(&mut self.parking.places());
         drop(self);
         if let Some(waiting) = waiting {
-            drop(waiting.send(instance));
+            drop(waiting.sender.send(instance));
         }
     }
 
-    /// Parks an instance that has `bytes` of private pages, and has looked for a request for so
-    /// long as `polled`; or hands it to who waits for one.
-    pub fn park(self, mut instance: Instance, bytes: u64, polled: Duration) {
+    /// Parks an instance that has `bytes` of private pages and has had nothing to do `since` then; or hands it to
+    /// who waits for one.
+    pub fn park(self, mut instance: Instance, bytes: u64, since: Instant) {
         let keeper = &self.parking.keeper;
         let is_too_many;
         {
             let mut places = self.parking.places();
             while let Some(waiting) = places.waiting.pop_front() {
-                match waiting.send(instance) {
-                    Ok(()) => return,
+                let waited = waiting.since.saturating_duration_since(since);
+                match waiting.sender.send(instance) {
+                    Ok(()) => return self.parking.note_arrival(waited),
                     Err(unwanted) => instance = unwanted,
                 }
             }
@@ -133,14 +134,10 @@ impl Coming {
             is_too_many = keeper.came();
             // A shell's word, of no more than a guest's memory.
             let bytes = bytes.min(RAM_MAX);
-            let now = Instant::now();
             places.bytes += bytes;
             places.parked.push_back(Parked {
                 instance,
-                rest: Rest {
-                    since: now.checked_sub(polled).unwrap_or(now),
-                    bytes,
-                },
+                rest: Rest { since, bytes },
             });
         }
         if is_too_many {

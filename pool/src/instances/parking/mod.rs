@@ -42,13 +42,27 @@ struct Places {
     /// Instances that are being reset.
     coming: usize,
     /// Requests that wait for one of those.
-    waiting: VecDeque<oneshot::Sender<Instance>>,
+    waiting: VecDeque<Waiting>,
     /// Requests that one of those has taken already, and will be handed to.
     held: usize,
     /// Those of them whose guests look for a request, or will: each is told when there is one.
     hot: Vec<Arc<Notify>>,
     /// An instance is being made because one was waited for.
     making: bool,
+}
+
+/// A request that waits for an instance.
+#[derive(Debug)]
+struct Waiting {
+    sender: oneshot::Sender<Instance>,
+    /// Since when.
+    since: Instant,
+}
+
+impl Waiting {
+    fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
 }
 
 #[derive(Debug)]
@@ -62,12 +76,20 @@ impl Places {
     fn wanted(&self) -> usize {
         self.waiting.len() + self.held
     }
+
+    /// One more request waits.
+    fn wait(&mut self) -> oneshot::Receiver<Instance> {
+        let (sender, receiver) = oneshot::channel();
+        let since = Instant::now();
+        self.waiting.push_back(Waiting { sender, since });
+        receiver
+    }
 }
 
 /// How an instance is parked.
 #[derive(Clone, Copy, Debug)]
 pub struct Rest {
-    /// Since when.
+    /// Since when: of one that has looked for a request in vain, since it began to look.
     pub since: Instant,
     /// Bytes of its private pages, as its shell told them.
     pub bytes: u64,
@@ -104,8 +126,7 @@ impl Parking {
                 parked
             };
             self.keeper.left(1);
-            let waited = parked.rest.since.elapsed();
-            self.arrivals.note(waited, self.polling().most());
+            self.note_arrival(parked.rest.since.elapsed());
             let mut instance = parked.instance;
             if instance.shell.check_alive() {
                 return Some(instance);
@@ -118,11 +139,15 @@ impl Parking {
     pub fn wait_for_hot(&self) -> Option<oneshot::Receiver<Instance>> {
         let mut places = self.places();
         let wanted = places.hot.pop()?;
-        let (sender, receiver) = oneshot::channel();
-        places.waiting.push_back(sender);
+        let receiver = places.wait();
         drop(places);
         wanted.notify_one();
         Some(receiver)
+    }
+
+    /// A request has come for an instance that could have looked for it for so long.
+    fn note_arrival(&self, waited: Duration) {
+        self.arrivals.note(waited, self.polling().most());
     }
 
     /// How much polling there may be.
@@ -138,15 +163,14 @@ impl Parking {
     /// Waits for an instance that is being reset, if there is one that nobody
     /// else waits for. The channel closes when it comes to nothing.
     pub fn wait(&self) -> Option<oneshot::Receiver<Instance>> {
-        self.arrivals.note(Duration::ZERO, self.polling().most());
         let mut places = self.places();
         places.waiting.retain(|waiting| !waiting.is_closed());
         if places.coming <= places.wanted() {
+            drop(places);
+            self.note_arrival(Duration::ZERO);
             return None;
         }
-        let (sender, receiver) = oneshot::channel();
-        places.waiting.push_back(sender);
-        Some(receiver)
+        Some(places.wait())
     }
 
     /// The right to make one more, because a request had to wait; `None` while

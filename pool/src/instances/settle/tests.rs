@@ -141,7 +141,7 @@ async fn a_guest_may_stop_before_it_is_told_to() {
         .reset(order(&field.instance), &mut field.instance, &coming)
         .await;
     assert!(
-        matches!(back, Ok(Back::Parked(_, Duration::ZERO))),
+        matches!(back, Ok(Back::Parked(_, Duration::ZERO, _))),
         "{back:?}"
     );
     assert!(!settling.was_late());
@@ -301,4 +301,34 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
     };
     let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &coming), works);
     assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_looked_in_vain_is_at_rest_since_it_began_to() {
+    let field = Field::new();
+    let order = order(&field.instance);
+    tokio::time::advance(3 * POLL).await;
+    assert_eq!(order.at_rest(Duration::ZERO), Instant::now());
+    // It was brought back for as long before it looked as behind that.
+    assert_eq!(order.at_rest(POLL), order.since + POLL);
+}
+
+/// A request that meets an instance on its way out says that it was looked for too short, or in vain.
+#[tokio::test]
+async fn a_request_that_comes_behind_a_vain_look_is_one_that_was_not_found() {
+    for (rested, expected) in [(Duration::ZERO, 40), (2 * POLL, 20)] {
+        let field = Field::new();
+        let (parking, coming) = (field.parking.clone(), field.coming());
+        let arrivals = parking.arrivals();
+        arrivals.note(Duration::from_micros(1), POLL);
+        let bound = || parking.polling().bound(arrivals);
+        assert_eq!(bound(), Some(Duration::from_micros(20)));
+        let mut waits = parking.wait().unwrap();
+        let since = std::time::Instant::now() + Duration::from_millis(1);
+        coming.park(field.instance, 0, since.checked_sub(rested).unwrap());
+        waits.try_recv().unwrap();
+        arrivals.note(Duration::from_micros(11), POLL);
+        let bound = bound().map_or(0, |bound| bound.as_micros());
+        assert_eq!(bound, expected, "{rested:?}");
+    }
 }
