@@ -205,10 +205,14 @@ impl Retiring {
     /// has for that.
     fn look_for_next(&mut self) -> Option<(Looking, Duration)> {
         let (parking, instance) = (self.version.parking(), &mut self.instance);
-        let polling = parking.polling();
+        let (polling, arrivals) = (parking.polling(), parking.arrivals());
+        if !arrivals.are_worth_looking_for() && instance.shell.may_be_aside() {
+            // Who comes behind all others and looks for nothing makes its requests wait for that only.
+            instance.shell.step_aside(false);
+        }
         let place = polling.place()?;
         // Whoever had the place has said before if it strayed.
-        let bound = polling.bound(parking.arrivals())?;
+        let bound = polling.bound(arrivals)?;
         if !instance.shell.is_aside() {
             // The next time, if this host can have that.
             instance.shell.step_aside(true);

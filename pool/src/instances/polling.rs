@@ -137,6 +137,11 @@ impl Arrivals {
         Duration::from_nanos(self.bound.load(Ordering::Relaxed))
     }
 
+    /// Whether requests come while they are looked for, or nothing is known against it.
+    pub fn are_worth_looking_for(&self) -> bool {
+        !self.bound().is_zero()
+    }
+
     /// An answer came so long after its request was there; or, of an instance that was not hot, its
     /// function ran for so long, which counts only where that is long by itself, or what is known is.
     pub fn note_answer(&self, took: Duration, was_hot: bool) {

@@ -1,6 +1,7 @@
 //! Instances that look for their next request by themselves are what parked ones are, but sooner.
 
 use std::collections::HashSet;
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -152,6 +153,21 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
         tokio::time::sleep(Duration::from_millis(15)).await;
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
     }
+    // Then their instances come before nobody's and behind nobody: where that was so, they are moved.
+    let limit = Duration::from_secs(20) * slowness();
+    let begun = Instant::now();
+    while shells().into_iter().any(is_aside) {
+        assert!(begun.elapsed() < limit, "{:?}", shells());
+        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+}
+
+/// Whether a process is in a group that all others come before: beside that of all cells, and not below it.
+fn is_aside(pid: u32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let mut names = groups.lines().filter_map(|line| line.rsplit('/').next());
+    names.any(|name| name.starts_with("faasw-"))
 }
 
 pub async fn with_every_processor_at_work_nobody_waits_for_a_hot_one(bench: &Bench) {
