@@ -69,6 +69,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         0
     }
 
+    /// What starts the processes that make functions' requests, if anything does.
+    fn processes(&self) -> Option<Arc<dyn Processes>> {
+        None
+    }
+
     /// Ends everything the engine started.
     fn shutdown(&self) -> Running<'_, ()>;
 }

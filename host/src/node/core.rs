@@ -34,7 +34,7 @@ use crate::{
     message::TellRequest,
     metrics::{Metrics, Now, Summary},
     registry::{Registry, RegistryError, VersionRecord},
-    services::key_value::KeyValue,
+    services::{key_value::KeyValue, outbound::Outgoing},
 };
 
 /// Deployments that compile at once. Each may take gigabytes by its limits.
@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(super) timing: bool,
     /// What clients have not taken yet.
     pub(crate) backlog: Arc<Backlog>,
+    /// Who makes functions' requests.
+    pub(super) outbound: Outgoing,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Semaphore,
@@ -104,6 +106,7 @@ impl Core {
         functions: Registered,
         domain: Option<HostName>,
         telling: Telling,
+        outbound: Outgoing,
     ) -> Result<Arc<Self>, RegistryError> {
         let backlog = Backlog::new(BacklogLimits {
             node: limits.undelivered,
@@ -127,6 +130,7 @@ impl Core {
             table: RwLock::default(),
             domain,
             timing: telling.timing,
+            outbound,
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
             moves: Moves::default(),
@@ -144,9 +148,11 @@ impl Core {
                 tracing::warn!(function = %name, %error, "a host that it was deployed with is not its own");
             }
             let stores = self.stores(&name, &record);
+            let reaches = self.reaches(&record);
             self.put(Arc::new(Function {
                 name,
                 stores,
+                reaches,
                 version,
                 record,
                 log,

@@ -187,6 +187,7 @@ impl Core {
             log,
             client: Client { account, is_early },
             store: function.store(),
+            outbound: function.outbound(&log),
             admitted: Admitted::with(place),
         };
         let reply = made.invoke(call).await?;
@@ -293,12 +294,12 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
 /// Follows one request's instance: its log, its number, and how it ended when
 /// its response had begun before.
 #[derive(Debug)]
-struct Follower {
-    function: Arc<Function>,
+pub(super) struct Follower {
+    pub(super) function: Arc<Function>,
     metrics: Arc<Metrics>,
-    known: Correlation,
+    pub(super) known: Correlation,
     /// 0 until there is an instance.
-    instance: AtomicU64,
+    pub(super) instance: AtomicU64,
     /// Where somebody else who follows the request wants to have that, too.
     told: Option<Arc<AtomicU64>>,
 }

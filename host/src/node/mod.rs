@@ -16,6 +16,7 @@ mod handle;
 mod images;
 mod info;
 mod invoke;
+mod outbound;
 mod replace;
 mod rollback;
 mod service;

@@ -1,0 +1,184 @@
+//! What a function may make requests to.
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
+use faasw_egress_policy::{Destination, Grant, RequestError};
+use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{call::EgressCall, slot::Slot};
+
+/// Who makes requests that were granted.
+#[derive(Clone, Debug)]
+pub(crate) enum Maker {
+    /// The processes of the node.
+    Egress(Arc<Slot>),
+    /// What the program that embeds the node has.
+    Embedder(Arc<dyn Outbound>),
+}
+
+/// How many requests of functions there are at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    node: Arc<Semaphore>,
+    function: Arc<Semaphore>,
+}
+
+impl Limits {
+    /// So many of one function, beside the node's.
+    pub(crate) fn new(node: &Arc<Semaphore>, function: usize) -> Self {
+        Self {
+            node: node.clone(),
+            function: Arc::new(Semaphore::new(function.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+
+    fn take(&self) -> Option<Places> {
+        Some(Places {
+            _function: self.function.clone().try_acquire_owned().ok()?,
+            _node: self.node.clone().try_acquire_owned().ok()?,
+        })
+    }
+}
+
+/// The places of a request among those that are made at once.
+#[derive(Debug)]
+pub(super) struct Places {
+    _function: OwnedSemaphorePermit,
+    _node: OwnedSemaphorePermit,
+}
+
+/// Who hears of requests that are refused: the function's owner, who may want to grant them.
+pub(crate) trait Hears: Send + Sync {
+    /// Whether requests are made at all: not those of a function that was removed.
+    fn is_there(&self) -> bool;
+
+    /// A request was refused, and why.
+    fn refused(&self, why: &str);
+}
+
+/// The requests of one version of a function.
+pub(crate) struct Granted {
+    grants: Arc<[Grant]>,
+    limits: Limits,
+    maker: Maker,
+    hears: Arc<dyn Hears>,
+}
+
+impl fmt::Debug for Granted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Granted")
+            .field("grants", &self.grants)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Granted {
+    /// What these grants allow.
+    pub(crate) fn new(
+        grants: Arc<[Grant]>,
+        limits: Limits,
+        maker: Maker,
+        hears: Arc<dyn Hears>,
+    ) -> Self {
+        Self {
+            grants,
+            limits,
+            maker,
+            hears,
+        }
+    }
+
+    fn admit(&self, head: &OutgoingHead) -> Result<(Destination, Places), Failure> {
+        if !self.hears.is_there() {
+            return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
+        let destination = Destination::of_request(&head.scheme, &head.authority);
+        let destination = destination.map_err(|error| {
+            self.hears.refused(&format!("a request has no destination: {error}"));
+            let code = match error {
+                RequestError::Scheme => FailureCode::HttpProtocolError,
+                _ => FailureCode::HttpRequestUriInvalid,
+            };
+            Failure::new(code)
+        })?;
+        if !self.grants.iter().any(|grant| grant.allows(&destination)) {
+            self.hears.refused(&format!(
+                "a request to {destination} was denied: no grant allows it (deploy with --allow-outbound {destination})"
+            ));
+            return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
+        let places = self.limits.take().ok_or_else(|| {
+            self.hears.refused(&format!(
+                "a request to {destination} was refused: too many are under way"
+            ));
+            Failure::new(FailureCode::ConnectionLimitReached)
+        })?;
+        Ok((destination, places))
+    }
+}
+
+impl Outbound for Granted {
+    fn begin(&self, request: OutgoingRequest) -> Box<dyn OutgoingCall> {
+        match (self.admit(&request.head), &self.maker) {
+            (Err(failure), _) => Box::new(Refused(Some(failure))),
+            (Ok((destination, places)), Maker::Egress(slot)) => {
+                Box::new(EgressCall::new(slot, request, destination, places))
+            }
+            (Ok((_, places)), Maker::Embedder(outbound)) => Box::new(Counted {
+                call: outbound.begin(request),
+                _places: places,
+            }),
+        }
+    }
+}
+
+/// A request that is not made.
+struct Refused(Option<Failure>);
+
+impl OutgoingCall for Refused {
+    fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<usize> {
+        Poll::Pending
+    }
+
+    fn send(&mut self, _: Bytes) {}
+
+    fn end(&mut self, _: Vec<u8>) {}
+
+    fn poll_answer(&mut self, _: &mut Context<'_>) -> Poll<AnswerPart> {
+        match self.0.take() {
+            Some(failure) => Poll::Ready(AnswerPart::Failed(failure)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A request that somebody else makes, and its places.
+struct Counted {
+    call: Box<dyn OutgoingCall>,
+    _places: Places,
+}
+
+impl OutgoingCall for Counted {
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        self.call.poll_room(context)
+    }
+
+    fn send(&mut self, body: Bytes) {
+        self.call.send(body);
+    }
+
+    fn end(&mut self, tail: Vec<u8>) {
+        self.call.end(tail);
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<AnswerPart> {
+        self.call.poll_answer(context)
+    }
+}

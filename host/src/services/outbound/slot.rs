@@ -1,0 +1,147 @@
+//! The worker of a version of a function: started with its first request, and again when it has ended.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use faasw_abi::outgoing::{Failure, FailureCode};
+use faasw_egress::client::{Connector, Worker};
+use tokio::{
+    sync::{Mutex as Turn, OwnedSemaphorePermit},
+    time::{Instant, sleep_until},
+};
+
+use super::egress::Egress;
+
+/// How long a worker is kept that nobody needs.
+const KEEP: Duration = Duration::from_secs(60);
+
+/// Where the worker of one version is.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    egress: Arc<Egress>,
+    /// Held by who starts it.
+    starting: Turn<()>,
+    current: Mutex<Option<Current>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    worker: Arc<Worker>,
+    connector: Connector,
+    /// When a request last asked for it.
+    used: Instant,
+    /// Its place among those that there may be.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Slot {
+    pub(crate) fn new(egress: &Arc<Egress>) -> Arc<Self> {
+        let slot = Arc::new(Self {
+            egress: egress.clone(),
+            starting: Turn::new(()),
+            current: Mutex::new(None),
+        });
+        egress.add(&slot);
+        slot
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The worker, if it is there and can have connections made.
+    pub(super) fn worker(&self) -> Option<Arc<Worker>> {
+        let mut current = self.current();
+        let current = current.as_mut()?;
+        if current.worker.is_closed() || current.connector.is_closed() {
+            return None;
+        }
+        current.used = Instant::now();
+        Some(current.worker.clone())
+    }
+
+    /// The worker, which is started if it is not there.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) async fn start(self: Arc<Self>) -> Result<Arc<Worker>, Failure> {
+        let _turn = self.starting.lock().await;
+        if let Some(worker) = self.worker() {
+            return Ok(worker);
+        }
+        let connector = self.egress.connector().await.map_err(told)?;
+        if let Some(worker) = self.go_on_with(&connector)? {
+            return Ok(worker);
+        }
+        let place = self.egress.place().ok_or_else(|| {
+            let code = FailureCode::ConnectionLimitReached;
+            Failure::with_text(code, "too many functions make requests")
+        })?;
+        let worker = Arc::new(self.egress.start_worker(&connector).await.map_err(told)?);
+        *self.current() = Some(Current {
+            worker: worker.clone(),
+            connector,
+            used: Instant::now(),
+            _place: place,
+        });
+        tokio::spawn(end_when_unused(Arc::downgrade(&self)));
+        Ok(worker)
+    }
+
+    /// A worker that is there has its connections made by another connector.
+    fn go_on_with(&self, connector: &Connector) -> Result<Option<Arc<Worker>>, Failure> {
+        let mut current = self.current();
+        let Some(there) = current.as_mut().filter(|there| !there.worker.is_closed()) else {
+            *current = None;
+            return Ok(None);
+        };
+        there.worker.use_connector(connector).map_err(told)?;
+        there.connector = connector.clone();
+        there.used = Instant::now();
+        Ok(Some(there.worker.clone()))
+    }
+
+    /// When a request last asked for its worker, which has none under way now.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        let current = self.current();
+        let current = current.as_ref()?;
+        (current.worker.calls() == 0).then_some(current.used)
+    }
+
+    /// Ends the worker, if nobody has asked for it since `used` and it does nothing; the next request starts another.
+    pub(super) fn end_unused(&self, used: Instant) {
+        let mut current = self.current();
+        let is_unused = |there: &mut Current| there.worker.calls() == 0 && there.used <= used;
+        let ended = current.take_if(is_unused);
+        drop((current, ended));
+    }
+}
+
+/// Whoever waits hears of no system's error: the node's log does.
+fn told(error: std::io::Error) -> Failure {
+    tracing::warn!(%error, "a function's request is not made: a process for it does not start");
+    Failure::with_text(FailureCode::InternalError, "the node cannot make requests now")
+}
+
+/// Ends a slot's worker when it was not used for long.
+async fn end_when_unused(slot: Weak<Slot>) {
+    let mut due = Instant::now() + KEEP;
+    loop {
+        sleep_until(due).await;
+        let Some(slot) = slot.upgrade() else {
+            return;
+        };
+        let now = Instant::now();
+        due = match (slot.current().as_ref().map(|there| there.used), slot.unused_since()) {
+            (None, _) => return,
+            (Some(_), None) => now + KEEP,
+            (Some(_), Some(used)) if used + KEEP > now => used + KEEP,
+            (Some(_), Some(used)) => {
+                slot.end_unused(used);
+                now
+            }
+        };
+    }
+}
