@@ -38,6 +38,7 @@ pub mod isa;
 pub mod mailbox;
 pub mod memory_map;
 pub mod outcome;
+pub mod outgoing;
 pub mod pages;
 pub mod ring;
 pub mod script;
