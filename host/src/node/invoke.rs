@@ -183,10 +183,12 @@ impl Core {
                 idle_client: limits.idle_client,
                 idle_guest: limits.idle_guest,
                 total: limits.total_time,
+                ..CallLimits::default()
             },
             log,
             client: Client { account, is_early },
             store: function.store(),
+            outbound: None,
             admitted: Admitted::with(place),
         };
         let reply = made.invoke(call).await?;
