@@ -431,6 +431,7 @@ fn mailboxes() -> Vec<Seed> {
         read: 6,
         head: head.len() as u32,
         end: ChannelWords::end_with(trailers.len() as u32),
+        turn: 0,
     };
     done.log_written = log.len() as u64;
     done.outcome = Outcome::Response as u32;

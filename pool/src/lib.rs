@@ -64,11 +64,12 @@ pub use error::{
     StartError,
 };
 pub use exchange::{
-    Account, Admitted, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
-    ConnectionBacklog, FunctionBacklog, Lease, Part, Reply, ReplyBody, RequestBody, ResponseStream,
-    StoreService,
+    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
+    ConnectionBacklog, FunctionBacklog, Lease, Outbound, OutgoingCall, OutgoingRequest, Part,
+    Reply, ReplyBody, RequestBody, ResponseStream, StoreService,
 };
 pub use faasw_abi::isa::Isa;
+pub use faasw_abi::outgoing;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;

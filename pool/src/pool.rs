@@ -411,6 +411,9 @@ impl Pool {
         if call.store.is_some() {
             instance.mailbox.open_also(ChannelKind::Store)?;
         }
+        if call.outbound.is_some() {
+            instance.mailbox.open_calls(call.limits.calls)?;
+        }
         let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,
@@ -429,6 +432,7 @@ impl Pool {
                 waits: self.inner.admission().waits(),
                 under_way,
                 store: call.store,
+                outbound: call.outbound,
                 looks,
             },
             timing,

@@ -183,6 +183,7 @@ impl Core {
                 idle_client: limits.idle_client,
                 idle_guest: limits.idle_guest,
                 total: limits.total_time,
+                ..CallLimits::default()
             },
             log,
             client: Client { account, is_early },

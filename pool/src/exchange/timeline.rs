@@ -43,6 +43,8 @@ pub struct Timeline {
     pub is_listening: bool,
     /// Everybody else comes before the guest, whose instance was to be hot.
     pub is_aside: bool,
+    /// Since when the guest has waited for others' answers and nothing else, if it does.
+    upstream: Option<Instant>,
 }
 
 /// Which limit a deadline belongs to.
@@ -66,6 +68,8 @@ pub enum Limit {
     Return,
     /// The CPU time may be used up.
     Cpu,
+    /// Something should have passed on a request of the function's own.
+    IdleCall,
     /// The exchange should be over.
     Total,
 }
@@ -81,6 +85,8 @@ pub enum Phase {
     Client,
     /// The guest should send more.
     Guest,
+    /// Others should answer the guest, which can do nothing else meanwhile.
+    Upstream,
     /// The body is whole; the handler should return.
     Return,
     /// The end was passed on; the handler should return some time.
@@ -100,6 +106,7 @@ impl Timeline {
             head: None,
             is_listening: false,
             is_aside: false,
+            upstream: None,
             limits,
         }
     }
@@ -107,6 +114,21 @@ impl Timeline {
     /// The guest runs from now on.
     pub fn begin(&mut self) {
         *self = Self::new(self.limits);
+    }
+
+    /// Takes note whether the guest waits for others' answers and nothing else: that time is not its own.
+    pub fn note_upstream(&mut self, waits: bool) {
+        let now = Instant::now();
+        match (self.upstream, waits) {
+            (None, true) => self.upstream = Some(now),
+            (Some(since), false) => {
+                let waited = now - since;
+                self.upstream = None;
+                self.fed = now.min(self.fed + waited);
+                self.guest = now.min(self.guest + waited);
+            }
+            _ => {}
+        }
     }
 
     /// Time since the guest began to run.
@@ -134,6 +156,7 @@ impl Timeline {
             Phase::Client => (of_client, Limit::IdleClient),
             Phase::Guest | Phase::Afterwards => (of_guest, Limit::IdleGuest),
             Phase::Return => (self.guest + RETURN, Limit::Return),
+            Phase::Upstream => (self.cpu, Limit::Cpu),
         };
         let mut consider = |deadline: Instant, limit| {
             if deadline < earliest.0 {
@@ -194,6 +217,43 @@ mod tests {
         assert_eq!(
             after(&timeline, Phase::Guest, false),
             (100, Limit::IdleGuest)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_others_take_to_answer_is_not_the_guests() {
+        let limits = CallLimits {
+            cpu: Duration::from_secs(1000),
+            total: Some(Duration::from_secs(500)),
+            ..CallLimits::default()
+        };
+        let mut timeline = Timeline::new(limits);
+        timeline.is_listening = true;
+        timeline.note_upstream(true);
+        assert_eq!(
+            after(&timeline, Phase::Upstream, false),
+            (500, Limit::Total)
+        );
+        tokio::time::advance(Duration::from_secs(100)).await;
+        // Asked as often as anything happens.
+        timeline.note_upstream(true);
+        timeline.note_upstream(false);
+        assert_eq!(
+            after(&timeline, Phase::Head, false),
+            (110, Limit::FirstByte)
+        );
+        assert_eq!(
+            after(&timeline, Phase::Guest, false),
+            (160, Limit::IdleGuest)
+        );
+        // What it was given meanwhile was not given later than now.
+        timeline.note_upstream(true);
+        tokio::time::advance(Duration::from_secs(50)).await;
+        timeline.fed = Instant::now();
+        timeline.note_upstream(false);
+        assert_eq!(
+            after(&timeline, Phase::Head, false),
+            (160, Limit::FirstByte)
         );
     }
 

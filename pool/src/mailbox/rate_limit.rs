@@ -53,6 +53,11 @@ impl RateLimit {
         self.use_up(Instant::now(), LOOK + log.sum::<u64>());
     }
 
+    /// So many requests of its own were begun for the guest: each counts as a look.
+    pub fn count_calls(&mut self, count: usize) {
+        self.use_up(Instant::now(), LOOK.saturating_mul(count as u64));
+    }
+
     /// The guest has rung, and that was all that it was heard for.
     pub fn count_ring(&mut self) {
         self.use_up(Instant::now(), LOOK);

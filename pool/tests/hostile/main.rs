@@ -189,6 +189,8 @@ fn short_limits() -> CallLimits {
         idle_client: short(300),
         idle_guest: short(300),
         total: Some(short(2000)),
+        idle_call: short(300),
+        ..CallLimits::default()
     }
 }
 

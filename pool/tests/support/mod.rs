@@ -128,6 +128,7 @@ pub fn call(path: &str) -> Call {
         log: Arc::new(Log::default()),
         client: faasw_pool::Client::default(),
         store: None,
+        outbound: None,
         admitted: faasw_pool::Admitted::default(),
     }
 }
@@ -140,6 +141,8 @@ pub fn limits() -> CallLimits {
         idle_client: default.idle_client * slowness(),
         idle_guest: default.idle_guest * slowness(),
         total: None,
+        calls: default.calls,
+        idle_call: default.idle_call * slowness(),
     }
 }
 

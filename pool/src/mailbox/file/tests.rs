@@ -32,7 +32,7 @@ fn record(stream: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// Channels that the tests of both kinds are run with.
 fn channels() -> [Channel; 3] {
-    [0, 1, 15].map(|number| Channel::new(number).unwrap())
+    [0, 1, 23].map(|number| Channel::new(number).unwrap())
 }
 
 fn opened(channel: Channel, head: &[u8]) -> Mailbox {
@@ -130,6 +130,7 @@ fn a_message_has_a_head_a_body_and_a_tail() {
                 read: 0,
                 head: 4,
                 end: ChannelWords::end_with(4),
+                turn: 0,
             };
         });
         assert_eq!(mailbox.waiting(channel, &guest).unwrap(), 4);
@@ -262,6 +263,7 @@ fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
                     read,
                     head,
                     end,
+                    turn: 0,
                 };
             });
             let refused = mailbox

@@ -1,0 +1,189 @@
+//! The channels of requests that a function makes: each moves one at a time between its guest and an [`Outbound`].
+//!
+//! A channel is used again, turn by turn ([`ChannelWords::turn`]): a guest that has let go of a request
+//! counts up, and what is left of that is dropped here before the node counts up, too. All of it belongs to the
+//! exchange and goes with it, before its instance is reset: what is late finds nobody.
+//!
+//! [`ChannelWords::turn`]: faasw_abi::channel::ChannelWords::turn
+
+mod channel;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::{pending, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use faasw_abi::channel::{Channel, Waits};
+use faasw_abi::mailbox::GuestWords;
+use tokio::time::Instant;
+
+use self::channel::CallChannel;
+pub use self::channel::News as CallNews;
+use super::outbound::Outbound;
+use crate::error::InvokeError;
+use crate::mailbox::Mailbox;
+
+/// All channels of calls that are open.
+pub struct Calls {
+    outbound: Arc<dyn Outbound>,
+    channels: Vec<CallChannel>,
+    /// What the guest waits for, and was not woken for yet.
+    waits: Waits,
+    /// One was begun: what it has done cannot be undone.
+    has_begun: bool,
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls")
+            .field("outbound", &self.outbound)
+            .field("channels", &self.channels.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Calls {
+    /// So many channels, which were opened.
+    pub fn new(outbound: Arc<dyn Outbound>, count: usize) -> Self {
+        Self {
+            outbound,
+            channels: Channel::calls().take(count).map(CallChannel::new).collect(),
+            waits: Waits::default(),
+            has_begun: false,
+        }
+    }
+
+    /// How many channels there are.
+    pub fn count(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Whether any request was begun.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Another guest begins, with a mailbox of its own.
+    pub fn begin_again(&mut self) {
+        *self = Self::new(self.outbound.clone(), self.count());
+    }
+
+    /// Looks at the guest's words: begins requests that it has sent, and ends those that it has let go of. How
+    /// many were begun.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when its words or a head cannot be; the system's.
+    pub fn look(
+        &mut self,
+        mailbox: &mut Mailbox,
+        guest: &GuestWords,
+    ) -> Result<usize, InvokeError> {
+        self.waits = Waits::from_word(guest.wait_for);
+        let mut begun = 0;
+        for channel in &mut self.channels {
+            begun += usize::from(channel.look(mailbox, guest, &*self.outbound)?);
+        }
+        self.has_begun |= begun > 0;
+        Ok(begun)
+    }
+
+    /// Something happened to the request of a channel.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true; the system's.
+    pub fn happened(
+        &mut self,
+        (number, news): (usize, CallNews),
+        mailbox: &mut Mailbox,
+        guest: &GuestWords,
+    ) -> Result<(), InvokeError> {
+        match self.channels.get_mut(number) {
+            Some(channel) => channel.happened(news, mailbox, guest),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts what is left of answers into their rings, as far as there is room.
+    ///
+    /// # Errors
+    /// As [`Calls::happened`].
+    pub fn feed(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
+        let mut channels = self.channels.iter_mut();
+        channels.try_for_each(|channel| channel.feed(mailbox, guest))
+    }
+
+    /// When a request is to fail on which nothing has moved for so long.
+    pub fn deadline(&self, idle: Duration) -> Option<Instant> {
+        let moved = self.channels.iter().filter_map(CallChannel::moved);
+        moved.min().map(|moved| moved + idle)
+    }
+
+    /// Has all requests fail on which nothing has moved for so long.
+    ///
+    /// # Errors
+    /// As [`Calls::happened`].
+    pub fn end_idle(
+        &mut self,
+        idle: Duration,
+        mailbox: &mut Mailbox,
+        guest: &GuestWords,
+    ) -> Result<(), InvokeError> {
+        let now = Instant::now();
+        for channel in &mut self.channels {
+            if channel.moved().is_some_and(|moved| moved + idle <= now) {
+                channel.time_out(mailbox, guest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the guest waits for others' answers and nothing else: it is their time.
+    pub fn is_owed(&self) -> bool {
+        let owing = self
+            .channels
+            .iter()
+            .filter(|channel| channel.is_under_way());
+        let of_calls = owing.fold(Waits::default(), |waits, channel| {
+            waits.and(Waits::of(channel.number()))
+        });
+        !self.waits.is_empty() && self.waits.only(of_calls) == self.waits
+    }
+
+    /// Whether something is there that the guest waits for: it is to be woken, once.
+    ///
+    /// # Errors
+    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true.
+    pub fn is_served(&self, mailbox: &Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
+        for channel in &self.channels {
+            if channel.is_served(mailbox, guest)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The guest was woken.
+    pub fn woke(&mut self) {
+        self.waits = Waits::default();
+        self.channels.iter_mut().for_each(CallChannel::woke);
+    }
+}
+
+/// Waits until something happens to a request that is under way, and says to which; for ever where there is none.
+pub async fn next(calls: &mut Option<Calls>) -> (usize, CallNews) {
+    let Some(calls) = calls else {
+        return pending().await;
+    };
+    poll_fn(|context| {
+        for (number, channel) in calls.channels.iter_mut().enumerate() {
+            if let Poll::Ready(news) = channel.poll(context) {
+                return Poll::Ready((number, news));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
