@@ -1,0 +1,3 @@
+//! How functions reach out.
+
+pub mod cell;
