@@ -17,10 +17,8 @@ use crate::site::Site;
 pub const NODE_FD: RawFd = 3;
 /// A worker's socket from the connector; the null device in the connector.
 pub const CONNECTIONS_FD: RawFd = 4;
-/// The file with its configuration, sealed.
-pub const CONFIGURATION_FD: RawFd = 5;
 /// What its cell is taken over by, until that is closed.
-pub const CELL_FD: RawFd = 6;
+pub const CELL_FD: RawFd = 5;
 
 /// What such a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -83,8 +81,8 @@ impl Kind {
 /// Program, libraries, stack and heap; what of it is in memory is for the group to say.
 const ADDRESS_SPACE: u64 = 512 << 20;
 
-/// Starts one with socket, connections and configuration at descriptors 3, 4 and 5, in the open
-/// cell that it closes itself once its libraries are loaded.
+/// Starts one with its sockets at descriptors 3 and 4, in the open cell that it closes itself once
+/// its libraries are loaded.
 ///
 /// # Errors
 /// When it cannot be forked.
@@ -93,13 +91,13 @@ pub fn spawn(
     cell: (u32, Option<&Group>),
     program: Program<'_>,
     kind: Kind,
-    fds: [BorrowedFd<'_>; 3],
+    fds: [BorrowedFd<'_>; 2],
 ) -> io::Result<Pid> {
     let how = Start {
         name: c"faasw-egress",
         arguments: vec![kind.argument().to_owned()],
         environment: Vec::new(),
-        descriptors: fds,
+        descriptors: &fds,
         limits: &[],
         priority: 0,
         share: kind.share(),

@@ -39,7 +39,7 @@ pub fn spawn(
         name: c"faasw-compiler",
         arguments,
         environment: environment()?,
-        descriptors: fds,
+        descriptors: &fds,
         // The signal for the lower limit would be lost on the first process of a namespace.
         limits: &[
             (Resource::Cpu, order.cpu_seconds),

@@ -1,5 +1,4 @@
-//! Starting another program in a cell that it closes itself: limits, three descriptors, and
-//! exec.
+//! Starting another program in a cell that it closes itself: limits, descriptors, and exec.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -13,8 +12,7 @@ use crate::group::{Group, Share};
 use crate::signals::unblock_signals;
 use crate::site::{Born, Site};
 
-/// First of the three descriptors that the program finds; what its cell is closed with is behind
-/// them.
+/// First of the descriptors that the program finds; what its cell is closed with is behind them.
 const FIRST_FD: i32 = 3;
 
 /// Argument before the one that a program takes its cell over by.
@@ -41,7 +39,7 @@ pub(crate) struct Start<'a> {
     /// Its environment.
     pub environment: Vec<CString>,
     /// What it finds from [`FIRST_FD`] on.
-    pub descriptors: [BorrowedFd<'a>; 3],
+    pub descriptors: &'a [BorrowedFd<'a>],
     /// What it may take before it has closed its cell, too.
     pub limits: &'a [(Resource, u64)],
     /// What is added to its priority; more lets others go first.
@@ -108,14 +106,14 @@ fn become_program(
             return Err(io::Error::last_os_error());
         }
     }
-    const CELL_FD: i32 = FIRST_FD + 3;
-    let handed = cell.hand_over(CELL_FD).map_err(io::Error::other)?;
+    let cell_fd = FIRST_FD + i32::try_from(parked.len()).map_err(io::Error::other)?;
+    let handed = cell.hand_over(cell_fd).map_err(io::Error::other)?;
     let mut arguments = vec![how.name.to_owned()];
     arguments.extend(how.arguments);
     arguments.extend([CELL_FLAG.to_owned(), CString::new(handed)?]);
-    const PROGRAM_FD: i32 = CELL_FD + 1;
+    let program_fd = cell_fd + 1;
     // SAFETY: as above; the copy closes on exec.
-    if unsafe { libc::dup3(program.as_raw_fd(), PROGRAM_FD, libc::O_CLOEXEC) } < 0 {
+    if unsafe { libc::dup3(program.as_raw_fd(), program_fd, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // Not dropped: their numbers are closed wholesale below.
@@ -123,10 +121,10 @@ fn become_program(
     program = {
         let fd = program.as_fd().as_raw_fd();
         std::mem::forget(program);
-        close_from((PROGRAM_FD + 1) as u64)?;
-        debug_assert!(fd > PROGRAM_FD);
-        // SAFETY: PROGRAM_FD was made above and has no other owner.
-        unsafe { std::os::fd::FromRawFd::from_raw_fd(PROGRAM_FD) }
+        close_from((program_fd + 1).unsigned_abs().into())?;
+        debug_assert!(fd > program_fd);
+        // SAFETY: program_fd was made above and has no other owner.
+        unsafe { std::os::fd::FromRawFd::from_raw_fd(program_fd) }
     };
     unblock_signals();
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();

@@ -6,8 +6,7 @@
 //! | 0–2 | the null device | the null device |
 //! | 3 | the socket to the node | the socket to the node |
 //! | 4 | the null device | connections, from the connector |
-//! | 5 | its configuration | its configuration |
-//! | 6… | the runtime's, workers, connections | the runtime's, connections |
+//! | 5… | the runtime's, workers, connections | the runtime's, connections |
 //!
 //! Neither opens a file, makes or sees a process, or has memory that can be executed. A worker makes
 //! no socket and connects none; a connector makes those of the internet's two families that are

@@ -44,8 +44,7 @@ message! {
 
 message! {
     /// Node to spawner: run the connector, which takes one in the host's network, or a worker, which
-    /// takes any other. Attached: the socket that it talks over, a worker's socket from the
-    /// connector, its configuration.
+    /// takes any other. Attached: the socket that it talks over; a worker's socket from the connector.
     SpawnEgress {
         /// Comes back in the answer.
         token: u64,

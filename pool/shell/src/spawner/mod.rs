@@ -182,11 +182,8 @@ impl Spawner {
                 }
             }
             Some(Kind::SpawnEgress) => {
-                if let (Ok(order), Some(socket), Some(connections), Some(configuration)) =
-                    (packet.message::<SpawnEgress>(), first, second, third)
-                {
-                    let fds = [&socket, &connections, &configuration];
-                    self.spawn_egress(&order, fds.map(AsFd::as_fd));
+                if let (Ok(order), Some(socket)) = (packet.message::<SpawnEgress>(), first) {
+                    self.spawn_egress(&order, &socket, second);
                 }
             }
             Some(Kind::Limit) => {
@@ -258,11 +255,19 @@ impl Spawner {
         self.note(order.token, number, made);
     }
 
-    fn spawn_egress(&mut self, order: &SpawnEgress, fds: [BorrowedFd<'_>; 3]) {
+    fn spawn_egress(
+        &mut self,
+        order: &SpawnEgress,
+        socket: &OwnedFd,
+        connections: Option<OwnedFd>,
+    ) {
         let network = match order.kind {
             egress::Kind::Connector => Network::Host,
             egress::Kind::Worker => Network::Empty,
         };
+        let null = io::stdin();
+        let connections = connections.as_ref().map_or(null.as_fd(), AsFd::as_fd);
+        let fds = [socket.as_fd(), connections];
         let Some(site) = self.site(order.token, network) else {
             return;
         };
