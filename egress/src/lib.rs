@@ -19,16 +19,22 @@
 //! - [`client`]: the node's side.
 //! - [`frames`]: what node and worker say to each other.
 //! - [`orders`]: what node and connector do.
-//! - [`connector`], [`worker`]: the two processes.
+//! - `connector`, `worker`: the two processes; `cell`: what they may do. With the feature `program` only, for a node
+//!   carries the program as a file.
 //!
 //! See `docs/decisions/0026-reaching-out.md`.
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "program")]
+#[expect(unsafe_code, reason = "a process closes its cell by calls of the system's")]
+pub mod cell;
 pub mod client;
+#[cfg(feature = "program")]
 pub mod connector;
 mod credit;
 pub mod frames;
 pub mod orders;
 mod packet;
+#[cfg(feature = "program")]
 pub mod worker;

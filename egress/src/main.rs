@@ -1,32 +1,31 @@
-//! `faasw-egress`: the connector or a worker, by its argument.
+//! `faasw-egress`: the connector or a worker, by its argument, in a cell that it closes first of all.
 //!
 //! | descriptor | connector | worker |
 //! | ---: | --- | --- |
 //! | 3 | the socket to the node: orders | the socket to the node: frames |
 //! | 4 | | the socket on which connections come |
 
-use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::process::ExitCode;
 
-/// The socket to the node.
-const NODE: RawFd = 3;
-/// The socket on which a worker is passed connections.
-const CONNECTIONS: RawFd = 4;
+use faasw_cell::egress::{CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_egress::{cell, connector, worker};
 
 fn main() -> ExitCode {
-    let mode = std::env::args().nth(1);
-    let outcome = match mode.as_deref() {
-        Some("connector") => faasw_egress::connector::run(inherited(NODE)),
-        Some("worker") => faasw_egress::worker::run(inherited(NODE), inherited(CONNECTIONS)),
-        _ => Err(io::Error::other("say `connector` or `worker`")),
+    let kind = match cell::enter() {
+        Ok(kind) => kind,
+        Err(error) => {
+            eprintln!("faasw-egress: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = match kind {
+        Kind::Connector => connector::run(inherited(NODE_FD)),
+        Kind::Worker => worker::run(inherited(NODE_FD), inherited(CONNECTIONS_FD)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("faasw-egress: {error}");
-            ExitCode::FAILURE
-        }
+        Err(_) => ExitCode::FAILURE,
     }
 }
 

@@ -79,7 +79,7 @@ pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;
 pub use options::{POLL, PoolOptions};
-pub use pool::{Compiled, Initialising, Pool, Starting};
+pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Script,
     ScriptFiles, ScriptSource, WarmUp,

@@ -1,5 +1,6 @@
 //! The pool: what the node calls.
 
+mod egress;
 mod initialise;
 mod provisioning;
 mod starting;
@@ -17,6 +18,7 @@ use faasw_text::Line;
 use faasw_words::ImageInfo;
 use tokio::sync::Semaphore;
 
+pub use self::egress::{Connector, Egress, EgressProcess, Worker};
 pub use self::initialise::Initialising;
 use self::provisioning::Provisioning;
 pub use self::starting::Starting;
@@ -32,7 +34,7 @@ use crate::options::PoolOptions;
 use crate::seeds::{
     FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Tree, adopt,
 };
-use crate::shells::{First, Stock};
+use crate::shells::{First, Outside, Stock};
 use crate::sink::Timing;
 use crate::snapshots::{Code, CodeDigest, CodeSource, Frozen, KeptCode};
 use crate::stats::{PoolStats, SeedInfo};
@@ -113,6 +115,7 @@ impl Compiled {
 #[derive(Debug)]
 struct Inner {
     stock: Arc<Stock>,
+    outside: Outside,
     keeper: Arc<Keeper>,
     provisioning: Provisioning,
     tree: Tree,
@@ -527,7 +530,8 @@ impl Pool {
             waiting: admission.map_or(0, Admission::waiting),
             evicted: admission.map_or(0, Admission::evicted),
             memory_taken: admission.map_or(0, Admission::memory_taken),
-            forbidden_calls: self.inner.stock.forbidden_calls(),
+            forbidden_calls: self.inner.stock.forbidden_calls()
+                + self.inner.outside.forbidden_calls(),
         }
     }
 
@@ -547,6 +551,7 @@ impl Pool {
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
         self.inner.provisioning.stop();
+        self.inner.outside.stop().await;
         self.inner.stock.stop().await;
     }
 }

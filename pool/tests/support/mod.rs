@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod aside;
+pub mod cells;
 pub mod processes;
 pub mod random;
 

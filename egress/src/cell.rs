@@ -1,0 +1,252 @@
+//! The cells of connector and worker: three descriptors, and what a runtime of one thread, TLS and
+//! HTTP need of the kernel.
+//!
+//! | number | connector | worker |
+//! | ---: | --- | --- |
+//! | 0–2 | the null device | the null device |
+//! | 3 | the socket to the node | the socket to the node |
+//! | 4 | the null device | connections, from the connector |
+//! | 5… | the runtime's, workers, connections | the runtime's, connections |
+//!
+//! Neither opens a file, makes or sees a process, or has memory that can be executed. A worker makes
+//! no socket and connects none; a connector makes those of the internet's two families that are
+//! connected or sent from, and listens at none.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use faasw_cell::Cell;
+use faasw_cell::egress::{CELL_FD, CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_cell::filter::{Filter, Must, Rule, rule};
+
+/// Memory to read and write, or neither.
+const NOT_EXECUTABLE: Must = Must::Have(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
+
+/// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).
+const DROPPABLE: u64 = 0x08 | libc::MAP_ANONYMOUS as u64;
+
+/// What of `socket`'s type is one, and no flag (socket(2)).
+const TYPE: u64 = 0xF;
+
+fn free(name: &'static str, call: libc::c_long) -> Rule {
+    rule(name, call, &[])
+}
+
+fn word(number: i32) -> u32 {
+    number.cast_unsigned()
+}
+
+/// What such a process may do, as far as its work comes to it: a test takes each rule away.
+#[must_use]
+pub fn rules(kind: Kind) -> Vec<Rule> {
+    let mut rules = common();
+    rules.extend(match kind {
+        Kind::Connector => connector(),
+        Kind::Worker => worker(),
+    });
+    rules
+}
+
+/// What both do.
+fn common() -> Vec<Rule> {
+    use Must::{Be, Have};
+    let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let idle = (libc::MAP_NORESERVE | libc::MAP_STACK) as u64;
+    vec![
+        // The runtime: one thread, its events and its clock.
+        free("make the runtime's events", libc::SYS_epoll_create1),
+        free("make what wakes the runtime", libc::SYS_eventfd2),
+        free("watch a descriptor", libc::SYS_epoll_ctl),
+        free("wait", libc::SYS_epoll_wait),
+        rule(
+            "copy the runtime's descriptor",
+            libc::SYS_fcntl,
+            &[Be(1, word(libc::F_DUPFD_CLOEXEC))],
+        ),
+        free("let a descriptor go", libc::SYS_close),
+        // What it was given.
+        free("read what it was given", libc::SYS_read),
+        free("write to what it was given", libc::SYS_write),
+        // Memory.
+        rule(
+            "take memory",
+            libc::SYS_mmap,
+            &[NOT_EXECUTABLE, Have(3, !idle, own)],
+        ),
+        free("give memory back", libc::SYS_munmap),
+        rule(
+            "move memory",
+            libc::SYS_mremap,
+            &[Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
+        ),
+        free("grow the heap", libc::SYS_brk),
+        free("draw entropy", libc::SYS_getrandom),
+        free("end", libc::SYS_exit_group),
+    ]
+}
+
+/// From and to whoever a socket is connected with: no address is given or asked for.
+fn connected() -> Vec<Rule> {
+    const NOBODY: Must = Must::Have(4, u64::MAX, 0);
+    vec![
+        rule("receive", libc::SYS_recvfrom, &[NOBODY]),
+        rule("send", libc::SYS_sendto, &[NOBODY]),
+        free("send several pieces", libc::SYS_writev),
+    ]
+}
+
+fn worker() -> Vec<Rule> {
+    let mut rules = connected();
+    rules.extend([
+        rule(
+            "take a connection",
+            libc::SYS_recvmsg,
+            &[Must::Be(0, word(CONNECTIONS_FD))],
+        ),
+        free("end a connection", libc::SYS_shutdown),
+    ]);
+    rules
+}
+
+fn connector() -> Vec<Rule> {
+    use Must::{Be, Have};
+    let socket = |name, family: i32, kind: i32| {
+        let must = [Be(0, word(family)), Have(1, TYPE, kind as u64)];
+        rule(name, libc::SYS_socket, &must)
+    };
+    vec![
+        rule("hear the node", libc::SYS_recvmsg, &[Be(0, word(NODE_FD))]),
+        free(
+            "tell the node, and hand a connection over",
+            libc::SYS_sendmsg,
+        ),
+        socket("make a socket of IPv4", libc::AF_INET, libc::SOCK_STREAM),
+        socket("make a socket of IPv6", libc::AF_INET6, libc::SOCK_STREAM),
+        socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
+        socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
+        free("connect", libc::SYS_connect),
+        free("take a port to ask from", libc::SYS_bind),
+        free("send a question", libc::SYS_sendto),
+        free("receive an answer", libc::SYS_recvfrom),
+        rule(
+            "ask whether it is connected",
+            libc::SYS_getsockopt,
+            &[Be(1, word(libc::SOL_SOCKET)), Be(2, word(libc::SO_ERROR))],
+        ),
+    ]
+}
+
+/// Rules beside those of [`rules`] that come to use only when something is wrong, by chance, or on
+/// other hosts.
+#[must_use]
+pub fn rare_rules(_kind: Kind) -> Vec<Rule> {
+    use Must::{Be, Have};
+    let clock =
+        |name, clock: libc::clockid_t| rule(name, libc::SYS_clock_gettime, &[Be(0, word(clock))]);
+    let futex = |name, operation: i32| {
+        let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+        rule(name, libc::SYS_futex, &[Be(1, word(operation))])
+    };
+    vec![
+        // A panic is a mistake here, and no attempt to break out; it is said to the null device.
+        free("handle a fault", libc::SYS_rt_sigaction),
+        free("return from a handler", libc::SYS_rt_sigreturn),
+        free("set up the signal stack", libc::SYS_sigaltstack),
+        free("set up signals", libc::SYS_rt_sigprocmask),
+        free("ask for the process's number", libc::SYS_getpid),
+        free("ask for the thread's number", libc::SYS_gettid),
+        rule(
+            "abort",
+            libc::SYS_tgkill,
+            &[Be(0, 1), Be(2, word(libc::SIGABRT))],
+        ),
+        // The allocator, by chance.
+        rule(
+            "let pages go",
+            libc::SYS_madvise,
+            &[Be(2, word(libc::MADV_DONTNEED))],
+        ),
+        rule("change protection", libc::SYS_mprotect, &[NOT_EXECUTABLE]),
+        futex("wake", libc::FUTEX_WAKE),
+        futex("wait for a lock", libc::FUTEX_WAIT),
+        futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),
+        // How glibc takes entropy from 2.41 on, without a call each time: in memory that
+        // the kernel may drop.
+        rule(
+            "take memory for entropy",
+            libc::SYS_mmap,
+            &[NOT_EXECUTABLE, Have(3, u64::MAX, DROPPABLE)],
+        ),
+        // Where clocks cannot be read without a call: some hosts' clock sources.
+        clock("read the time of day", libc::CLOCK_REALTIME),
+        clock("read a clock", libc::CLOCK_MONOTONIC),
+        // A wait that was stopped and continued (restart_syscall(2)).
+        free("go on waiting", libc::SYS_restart_syscall),
+    ]
+}
+
+/// Everything that such a process may do.
+///
+/// # Errors
+/// Why there is no such filter.
+pub fn filter(kind: Kind) -> Result<Filter, String> {
+    let mut all = rules(kind);
+    all.extend(rare_rules(kind));
+    Filter::compile(&all, &[]).map_err(|error| error.to_string())
+}
+
+/// What the process was started as, by its arguments; and the cell that was handed to it.
+#[must_use]
+pub fn arguments() -> Option<(Kind, String)> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.as_slice() {
+        [kind, flag, cell] if flag == "--cell" => Some((Kind::of_argument(kind)?, cell.clone())),
+        _ => None,
+    }
+}
+
+/// Closes the cell that was handed to this process by its arguments, with the filter of what it
+/// was started as, which it gives back. To be called first: there must be one thread, and
+/// nothing of a stranger's must have been read.
+///
+/// # Errors
+/// Why it could not be closed; the process must end then.
+pub fn enter() -> Result<Kind, String> {
+    let (kind, cell) = arguments().ok_or("the node starts this program, people do not")?;
+    close(kind, &cell, &filter(kind)?)?;
+    Ok(kind)
+}
+
+/// As [`enter`], by what the arguments say, with another filter: for tests.
+///
+/// # Errors
+/// As [`enter`].
+pub fn close(kind: Kind, cell: &str, filter: &Filter) -> Result<(), String> {
+    // SAFETY: whoever gives a cell gives this descriptor with it, and nothing else owns it.
+    let maker = unsafe { OwnedFd::from_raw_fd(CELL_FD) };
+    let cell = Cell::take_over(cell, maker).ok_or("the cell's description makes no sense")?;
+    name(kind);
+    silence()?;
+    cell.close(kind.limits(), filter)
+        .map_err(|error| error.to_string())
+}
+
+/// Names the process, for those who look at a list of processes.
+fn name(kind: Kind) {
+    let name = match kind {
+        Kind::Connector => c"faasw-connector",
+        Kind::Worker => c"faasw-worker",
+    };
+    // SAFETY: reads a text that ends.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Standard output and error are the node's.
+fn silence() -> Result<(), String> {
+    for number in [1, 2] {
+        // SAFETY: makes a number lead to the null device, as standard input does.
+        if unsafe { libc::dup2(0, number) } < 0 {
+            return Err("standard error cannot be turned off".to_owned());
+        }
+    }
+    Ok(())
+}
