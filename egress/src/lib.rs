@@ -27,7 +27,10 @@
 #![deny(unsafe_code)]
 
 #[cfg(feature = "program")]
-#[expect(unsafe_code, reason = "a process closes its cell by calls of the system's")]
+#[expect(
+    unsafe_code,
+    reason = "a process closes its cell by calls of the system's"
+)]
 pub mod cell;
 pub mod client;
 #[cfg(feature = "program")]

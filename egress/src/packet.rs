@@ -19,6 +19,10 @@ use crate::orders::PACKET_MAX;
 pub struct PacketSocket(AsyncFd<OwnedFd>);
 
 /// A packet, and the descriptor that came with it.
+#[cfg_attr(
+    not(feature = "program"),
+    expect(dead_code, reason = "a node takes no descriptors")
+)]
 #[derive(Debug)]
 pub struct Packet {
     /// What it has.
@@ -65,6 +69,7 @@ impl PacketSocket {
     /// # Errors
     /// The system's; also for what is larger than any packet, or has more than one
     /// descriptor.
+    #[cfg(feature = "program")]
     pub async fn receive(&self) -> io::Result<Option<Packet>> {
         self.0
             .async_io(Interest::READABLE, |socket| {
@@ -78,7 +83,7 @@ impl PacketSocket {
     /// room for them and drops them.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive); also where some were attached.
+    /// The system's; also for what is larger than any packet, or where some were attached.
     pub async fn receive_without_fds(&self) -> io::Result<Option<Packet>> {
         self.0
             .async_io(Interest::READABLE, |socket| {

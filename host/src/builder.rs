@@ -21,7 +21,7 @@ use crate::{
     server::{Pair, Proxies, Servers, Tls},
     services::{
         key_value::KeyValue,
-        outbound::{Outgoing, OutboundOptions},
+        outbound::{OutboundOptions, Outgoing},
     },
 };
 

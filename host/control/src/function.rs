@@ -9,7 +9,9 @@ use faasw_abi::wire::FunctionKind;
 use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, EngineUse, FunctionName, HostName, Outbound, RequestLimits, StoreName, spelling};
+use crate::{
+    Digest, EngineUse, FunctionName, HostName, Outbound, RequestLimits, StoreName, spelling,
+};
 
 /// A version of a function that the node has; in lists, the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -448,7 +448,10 @@ mod tests {
         let json = serde_json::to_string(&options).unwrap();
         let grants = r#""outbound":["http://a.test:8080","https://b.test"]"#;
         assert!(json.contains(grants), "{json}");
-        assert_eq!(serde_json::from_str::<FunctionOptions>(&json).unwrap(), options);
+        assert_eq!(
+            serde_json::from_str::<FunctionOptions>(&json).unwrap(),
+            options
+        );
         let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
         assert!(!none.contains("outbound"), "{none}");
         let many = (0..=MOST_OUTBOUND).map(|number| grant(&format!("https://h{number}.test")));

@@ -58,7 +58,8 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 .store(StoreName::new(&value).map_err(|error| format!("kv={value}: {error}"))?),
             "allow-outbound" => {
                 let grant = Outbound::new(&value);
-                options.allow_outbound(grant.map_err(|error| format!("{parameter}={value}: {error}"))?)
+                options
+                    .allow_outbound(grant.map_err(|error| format!("{parameter}={value}: {error}"))?)
             }
             "env" => {
                 let (name, value) = value

@@ -184,11 +184,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
 }
 
 /// Runs a node with the functions that its data directory has.
-pub async fn serve(
-    args: Serve,
-    given: Given,
-    confinement: Confinement,
-) -> Result<(), Exit> {
+pub async fn serve(args: Serve, given: Given, confinement: Confinement) -> Result<(), Exit> {
     let log = args.serving.log_format;
     start_tracing(log, "info");
     let mut stop = Stop::new()?;
@@ -249,11 +245,7 @@ pub fn given_to_serve(args: &Serve) -> Result<Given, Exit> {
     Given::read(&args.serving, Some(&data_dir))
 }
 
-fn builder(
-    serving: &Serving,
-    mut limits: Limits,
-    given: Given,
-) -> Result<NodeBuilder, Exit> {
+fn builder(serving: &Serving, mut limits: Limits, given: Given) -> Result<NodeBuilder, Exit> {
     let (certificates, keys) = (&serving.tls_cert, &serving.tls_key);
     if certificates.len() != keys.len() {
         return Err(Exit::usage(format_args!(

@@ -118,7 +118,8 @@ fn stores_notice(record: &VersionRecord) -> Option<String> {
 fn outbound_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.outbound().is_empty();
     (has_one && !makes_requests(record)).then(|| {
-        "it may make requests, but does not import wasi:http/outgoing-handler to make them".to_owned()
+        "it may make requests, but does not import wasi:http/outgoing-handler to make them"
+            .to_owned()
     })
 }
 

@@ -185,10 +185,10 @@ impl Core {
                 total: limits.total_time,
                 ..CallLimits::default()
             },
+            outbound: function.outbound(&log),
             log,
             client: Client { account, is_early },
             store: function.store(),
-            outbound: function.outbound(&log),
             admitted: Admitted::with(place),
         };
         let reply = made.invoke(call).await?;

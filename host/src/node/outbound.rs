@@ -42,7 +42,12 @@ impl Function {
             limits,
             maker,
         } = self.reaches.clone()?;
-        Some(Arc::new(Granted::new(grants, limits, maker, follower.clone())))
+        Some(Arc::new(Granted::new(
+            grants,
+            limits,
+            maker,
+            follower.clone(),
+        )))
     }
 }
 

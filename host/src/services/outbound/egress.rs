@@ -20,21 +20,35 @@ use crate::backend::Running;
 const WORKERS: usize = 128;
 
 /// Starts the processes.
-pub(crate) trait Processes: fmt::Debug + Send + Sync {
-    /// Starts a connector; the socket to it.
-    fn connector(&self) -> Running<'_, io::Result<OwnedFd>>;
+pub trait Processes: fmt::Debug + Send + Sync {
+    /// Starts a connector.
+    fn connector(&self) -> Running<'_, io::Result<NewConnector>>;
 
     /// Starts a worker.
-    fn worker(&self) -> Running<'_, io::Result<WorkerSockets>>;
+    fn worker(&self) -> Running<'_, io::Result<NewWorker>>;
 }
 
-/// The sockets of a worker.
+/// A process: dropping it ends it.
+pub type Process = Box<dyn fmt::Debug + Send + Sync>;
+
+/// A connector that was just started.
 #[derive(Debug)]
-pub(crate) struct WorkerSockets {
+pub struct NewConnector {
+    /// The process.
+    pub process: Process,
+    /// To the connector.
+    pub socket: OwnedFd,
+}
+
+/// A worker that was just started.
+#[derive(Debug)]
+pub struct NewWorker {
+    /// The process.
+    pub process: Process,
     /// To the worker.
-    pub(crate) frames: OwnedFd,
+    pub socket: OwnedFd,
     /// On which a connector passes it connections: the connector's end.
-    pub(crate) passing: OwnedFd,
+    pub passing: OwnedFd,
 }
 
 /// The processes of a node.
@@ -44,7 +58,7 @@ pub(crate) struct Egress {
     options: ConnectorOptions,
     authorities: Vec<Bytes>,
     /// Once there was one; held by who starts it.
-    connector: Turn<Option<Connector>>,
+    connector: Turn<Option<(Connector, Process)>>,
     workers: Arc<Semaphore>,
     slots: Mutex<Vec<Weak<Slot>>>,
 }
@@ -76,12 +90,12 @@ impl Egress {
     /// The connector, which is started if it is not there.
     pub(super) async fn connector(&self) -> io::Result<Connector> {
         let mut current = self.connector.lock().await;
-        if let Some(connector) = current.as_ref().filter(|there| !there.is_closed()) {
+        if let Some((connector, _)) = current.as_ref().filter(|(there, _)| !there.is_closed()) {
             return Ok(connector.clone());
         }
-        let socket = self.processes.connector().await?;
+        let NewConnector { process, socket } = self.processes.connector().await?;
         let connector = Connector::new(socket, &self.options)?;
-        *current = Some(connector.clone());
+        *current = Some((connector.clone(), process));
         Ok(connector)
     }
 
@@ -103,9 +117,17 @@ impl Egress {
     }
 
     /// Starts a worker.
-    pub(super) async fn start_worker(&self, connector: &Connector) -> io::Result<Worker> {
-        let WorkerSockets { frames, passing } = self.processes.worker().await?;
+    pub(super) async fn start_worker(
+        &self,
+        connector: &Connector,
+    ) -> io::Result<(Worker, Process)> {
+        let NewWorker {
+            process,
+            socket,
+            passing,
+        } = self.processes.worker().await?;
         let options = WorkerOptions::default();
-        Worker::new(frames, passing, connector, options, &self.authorities)
+        let worker = Worker::new(socket, passing, connector, options, &self.authorities)?;
+        Ok((worker, process))
     }
 }

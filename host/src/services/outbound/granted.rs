@@ -101,7 +101,8 @@ impl Granted {
         }
         let destination = Destination::of_request(&head.scheme, &head.authority);
         let destination = destination.map_err(|error| {
-            self.hears.refused(&format!("a request has no destination: {error}"));
+            self.hears
+                .refused(&format!("a request has no destination: {error}"));
             let code = match error {
                 RequestError::Scheme => FailureCode::HttpProtocolError,
                 _ => FailureCode::HttpRequestUriInvalid,

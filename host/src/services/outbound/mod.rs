@@ -12,9 +12,11 @@ mod options;
 mod slot;
 mod system;
 
-pub use self::options::{OutboundOptions, TrustError};
+pub use self::{
+    egress::{NewConnector, NewWorker, Processes},
+    options::{OutboundOptions, TrustError},
+};
 pub(crate) use self::{
-    egress::{Processes, WorkerSockets},
     granted::{Granted, Hears, Limits, Maker},
     options::Outgoing,
 };

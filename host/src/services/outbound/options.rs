@@ -10,7 +10,12 @@ use rustls::pki_types::{CertificateDer, pem, pem::PemObject as _};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::{egress::{Egress, Processes}, granted::Maker, slot::Slot, system::System};
+use super::{
+    egress::{Egress, Processes},
+    granted::Maker,
+    slot::Slot,
+    system::System,
+};
 
 /// How requests that functions make are made: what may be reached beside what everybody may, who is trusted, where
 /// names are asked for. Which function makes requests to what is for its own options to say
@@ -67,7 +72,8 @@ impl OutboundOptions {
     pub fn trust(mut self, pem: &[u8]) -> Result<Self, TrustError> {
         let before = self.authorities.len();
         for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|error: pem::Error| TrustError::Pem(error.to_string()))?;
+            let certificate =
+                certificate.map_err(|error: pem::Error| TrustError::Pem(error.to_string()))?;
             self.authorities.push(Bytes::copy_from_slice(&certificate));
         }
         match self.authorities.len() > before {
@@ -115,7 +121,11 @@ impl Outgoing {
             (Some(outbound), _) => Some(By::Embedder(outbound)),
             (None, Some(processes)) => {
                 let authorities = options.authorities.clone();
-                Some(By::Egress(Egress::new(processes, options.connector(), authorities)))
+                Some(By::Egress(Egress::new(
+                    processes,
+                    options.connector(),
+                    authorities,
+                )))
             }
             (None, None) => None,
         };
@@ -140,9 +150,16 @@ mod tests {
 
     #[test]
     fn what_is_no_certificate_is_not_trusted() {
-        for pem in ["", "nothing", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
+        for pem in [
+            "",
+            "nothing",
+            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        ] {
             let trusted = OutboundOptions::default().trust(pem.as_bytes());
-            assert!(matches!(trusted, Err(TrustError::None)), "{pem}: {trusted:?}");
+            assert!(
+                matches!(trusted, Err(TrustError::None)),
+                "{pem}: {trusted:?}"
+            );
         }
         let broken = OutboundOptions::default().trust(b"-----BEGIN CERTIFICATE-----\nAAAA\n");
         assert!(matches!(broken, Err(TrustError::Pem(_))), "{broken:?}");

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::egress::Egress;
+use super::egress::{Egress, Process};
 
 /// How long a worker is kept that nobody needs.
 const KEEP: Duration = Duration::from_secs(60);
@@ -32,6 +32,8 @@ struct Current {
     connector: Connector,
     /// When a request last asked for it.
     used: Instant,
+    /// Behind what is said to it: what is under way is told of its end first.
+    _process: Process,
     /// Its place among those that there may be.
     _place: OwnedSemaphorePermit,
 }
@@ -79,11 +81,13 @@ impl Slot {
             let code = FailureCode::ConnectionLimitReached;
             Failure::with_text(code, "too many functions make requests")
         })?;
-        let worker = Arc::new(self.egress.start_worker(&connector).await.map_err(told)?);
+        let (worker, process) = self.egress.start_worker(&connector).await.map_err(told)?;
+        let worker = Arc::new(worker);
         *self.current() = Some(Current {
             worker: worker.clone(),
             connector,
             used: Instant::now(),
+            _process: process,
             _place: place,
         });
         tokio::spawn(end_when_unused(Arc::downgrade(&self)));
@@ -122,7 +126,10 @@ impl Slot {
 /// Whoever waits hears of no system's error: the node's log does.
 fn told(error: std::io::Error) -> Failure {
     tracing::warn!(%error, "a function's request is not made: a process for it does not start");
-    Failure::with_text(FailureCode::InternalError, "the node cannot make requests now")
+    Failure::with_text(
+        FailureCode::InternalError,
+        "the node cannot make requests now",
+    )
 }
 
 /// Ends a slot's worker when it was not used for long.
@@ -134,7 +141,10 @@ async fn end_when_unused(slot: Weak<Slot>) {
             return;
         };
         let now = Instant::now();
-        due = match (slot.current().as_ref().map(|there| there.used), slot.unused_since()) {
+        due = match (
+            slot.current().as_ref().map(|there| there.used),
+            slot.unused_since(),
+        ) {
             (None, _) => return,
             (Some(_), None) => now + KEEP,
             (Some(_), Some(used)) if used + KEEP > now => used + KEEP,

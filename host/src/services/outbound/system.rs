@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn servers_are_those_of_the_file() {
-        let file = b"# here\nsearch a.test\nnameserver 192.0.2.1\nnameserver 2001:db8::1\noptions edns0\n";
+        let file =
+            b"# here\nsearch a.test\nnameserver 192.0.2.1\nnameserver 2001:db8::1\noptions edns0\n";
         let expected = ["192.0.2.1:53", "[2001:db8::1]:53"];
         let expected = expected.map(|server| server.parse::<SocketAddr>().unwrap());
         assert_eq!(servers(file), expected);
