@@ -12,6 +12,8 @@
 //! no socket and connects none; a connector makes those of the internet's two families that are
 //! connected or sent from, and listens at none.
 
+#![allow(unsafe_code, reason = "descriptors are arranged by their numbers")]
+
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use faasw_cell::Cell;
@@ -194,15 +196,8 @@ pub fn filter(kind: Kind) -> Result<Filter, String> {
     Filter::compile(&all, &[]).map_err(|error| error.to_string())
 }
 
-/// What the process was started as, by its arguments; and the cell that was handed to it.
-#[must_use]
-pub fn arguments() -> Option<(Kind, String)> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.as_slice() {
-        [kind, flag, cell] if flag == "--cell" => Some((Kind::of_argument(kind)?, cell.clone())),
-        _ => None,
-    }
-}
+/// What has the program go without a cell: for tests.
+const UNCONFINED: &str = "--unconfined";
 
 /// Closes the cell that was handed to this process by its arguments, with the filter of what it
 /// was started as, which it gives back. To be called first: there must be one thread, and
@@ -211,12 +206,24 @@ pub fn arguments() -> Option<(Kind, String)> {
 /// # Errors
 /// Why it could not be closed; the process must end then.
 pub fn enter() -> Result<Kind, String> {
-    let (kind, cell) = arguments().ok_or("the node starts this program, people do not")?;
-    close(kind, &cell, &filter(kind)?)?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let usage = || {
+        format!(
+            "usage: faasw-egress connector|worker --cell CELL | {UNCONFINED}; the node starts it, people do not"
+        )
+    };
+    let (kind, rest) = words.split_first().ok_or_else(usage)?;
+    let kind = Kind::of_argument(kind).ok_or_else(usage)?;
+    match rest {
+        ["--cell", cell] => close(kind, cell, &filter(kind)?)?,
+        [UNCONFINED] => {}
+        _ => return Err(usage()),
+    }
     Ok(kind)
 }
 
-/// As [`enter`], by what the arguments say, with another filter: for tests.
+/// Closes a cell that was handed to this process.
 ///
 /// # Errors
 /// As [`enter`].

@@ -1,3 +1,35 @@
-//! How functions reach out.
+//! How functions reach out: two kinds of process, and the node's side of both.
+//!
+//! ```text
+//!             orders                    connections
+//!   node ◀───────────────▶ connector ────────────────▶ worker ◀──▶ upstream
+//!     ▲                                                  ▲
+//!     └────────────────────── frames ────────────────────┘
+//! ```
+//!
+//! - The *connector*, one of a node, resolves names, filters addresses and connects. It parses
+//!   nothing that an upstream says, but for servers of names.
+//! - A *worker*, one of each function in use, speaks TLS and HTTP over connections that it is given.
+//!   It makes no socket, and holds nothing of any other function.
+//! - The node checks what is granted, and moves bytes. It parses nothing of an upstream, and takes
+//!   no word of a worker for granted.
+//!
+//! Either process may die at any time: calls under way fail, and whoever owns it is told.
+//!
+//! - [`client`]: the node's side.
+//! - [`frames`]: what node and worker say to each other.
+//! - [`orders`]: what node and connector do.
+//! - [`connector`], [`worker`]: the two processes; [`cell`]: what is round each.
+//!
+//! See `docs/decisions/0026-reaching-out.md`.
+
+#![deny(unsafe_code)]
 
 pub mod cell;
+pub mod client;
+pub mod connector;
+mod credit;
+pub mod frames;
+pub mod orders;
+mod packet;
+pub mod worker;

@@ -1,0 +1,118 @@
+//! How much of a call's data may be sent: shared by who sends and who hears of more.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::frames::WINDOW;
+
+/// Credit of one direction of a call; who sends waits for it.
+#[derive(Debug)]
+pub struct Credit {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    bytes: usize,
+    is_closed: bool,
+}
+
+/// More credit than a window: who gives that is not sane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+impl Default for Credit {
+    fn default() -> Self {
+        let bytes = WINDOW;
+        let is_closed = false;
+        Self {
+            state: Mutex::new(State { bytes, is_closed }),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl Credit {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something may be sent, and says how much. `None` when nobody wants it any
+    /// more. For one waiter.
+    pub async fn wait(&self) -> Option<usize> {
+        loop {
+            {
+                let state = self.state();
+                if state.is_closed {
+                    return None;
+                }
+                if state.bytes > 0 {
+                    return Some(state.bytes);
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// Takes as much of `wanted` as there is; what is taken is sent.
+    pub fn take(&self, wanted: usize) -> usize {
+        let mut state = self.state();
+        let taken = wanted.min(state.bytes);
+        state.bytes -= taken;
+        taken
+    }
+
+    /// Adds what the other side gives back.
+    ///
+    /// # Errors
+    /// When it gives more than it has had.
+    pub fn add(&self, bytes: usize) -> Result<(), Overrun> {
+        let mut state = self.state();
+        let sum = state.bytes.checked_add(bytes).filter(|sum| *sum <= WINDOW);
+        state.bytes = sum.ok_or(Overrun)?;
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Nobody wants more: whoever waits is told.
+    pub fn close(&self) {
+        self.state().is_closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Whether nobody wants more.
+    pub fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+}
+
+/// What a receiver has taken and not yet given back.
+#[derive(Debug, Default)]
+pub struct Consumed(usize);
+
+impl Consumed {
+    /// Counts what was taken; gives what is to be given back now, which is done in few pieces.
+    pub fn take(&mut self, bytes: usize) -> Option<usize> {
+        self.0 += bytes;
+        (self.0 >= WINDOW / 4).then(|| std::mem::take(&mut self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_a_window_is_never_credited() {
+        let credit = Credit::default();
+        assert_eq!(credit.add(1), Err(Overrun));
+        assert_eq!(credit.take(WINDOW + 1), WINDOW);
+        assert_eq!(credit.take(1), 0);
+        assert_eq!(credit.add(usize::MAX), Err(Overrun));
+        assert_eq!(credit.add(10), Ok(()));
+        assert_eq!(credit.take(20), 10);
+    }
+}
