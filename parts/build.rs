@@ -88,6 +88,8 @@ const PARTS: [Part; 4] = [
         sources: &[
             "egress/src",
             "egress/Cargo.toml",
+            "egress/policy/src",
+            "egress/policy/Cargo.toml",
             "cell",
             "guest-vm/abi",
             "Cargo.lock",

@@ -12,6 +12,8 @@
 //! no socket and connects none; a connector makes those of the internet's two families that are
 //! connected or sent from, and listens at none.
 
+#![allow(unsafe_code, reason = "descriptors are arranged by their numbers")]
+
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use faasw_cell::Cell;
@@ -46,65 +48,63 @@ pub fn rules(kind: Kind) -> Vec<Rule> {
     rules
 }
 
+/// Descriptors of the runtime, which is the first to make any: the kernel gives each the lowest free
+/// number. What it waits by, what wakes it, and what descriptors are watched by, a copy of the first.
+const EVENTS: u32 = 5;
+const WAKER: u32 = 6;
+const WATCHED: u32 = 7;
+
 /// What both do.
 fn common() -> Vec<Rule> {
     use Must::{Be, Have};
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let idle = (libc::MAP_NORESERVE | libc::MAP_STACK) as u64;
     vec![
         // The runtime: one thread, its events and its clock.
         free("make the runtime's events", libc::SYS_epoll_create1),
         free("make what wakes the runtime", libc::SYS_eventfd2),
-        free("watch a descriptor", libc::SYS_epoll_ctl),
-        free("wait", libc::SYS_epoll_wait),
         rule(
-            "copy the runtime's descriptor",
+            "copy the runtime's events",
             libc::SYS_fcntl,
-            &[Be(1, word(libc::F_DUPFD_CLOEXEC))],
+            &[Be(0, EVENTS), Be(1, word(libc::F_DUPFD_CLOEXEC))],
+        ),
+        rule("watch the waker", libc::SYS_epoll_ctl, &[Be(0, EVENTS)]),
+        rule("watch a descriptor", libc::SYS_epoll_ctl, &[Be(0, WATCHED)]),
+        rule("wait", libc::SYS_epoll_wait, &[Be(0, EVENTS)]),
+        rule("wake the runtime", libc::SYS_write, &[Be(0, WAKER)]),
+        rule(
+            "have a socket not block",
+            libc::SYS_ioctl,
+            &[Be(1, libc::FIONBIO as u32)],
         ),
         free("let a descriptor go", libc::SYS_close),
-        // What it was given.
-        free("read what it was given", libc::SYS_read),
-        free("write to what it was given", libc::SYS_write),
-        // Memory.
+        // Memory, none of which can be executed.
         rule(
             "take memory",
             libc::SYS_mmap,
-            &[NOT_EXECUTABLE, Have(3, !idle, own)],
+            &[NOT_EXECUTABLE, Have(3, u64::MAX, own)],
         ),
         free("give memory back", libc::SYS_munmap),
-        rule(
-            "move memory",
-            libc::SYS_mremap,
-            &[Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
-        ),
         free("grow the heap", libc::SYS_brk),
         free("draw entropy", libc::SYS_getrandom),
         free("end", libc::SYS_exit_group),
     ]
 }
 
-/// From and to whoever a socket is connected with: no address is given or asked for.
-fn connected() -> Vec<Rule> {
-    const NOBODY: Must = Must::Have(4, u64::MAX, 0);
-    vec![
-        rule("receive", libc::SYS_recvfrom, &[NOBODY]),
-        rule("send", libc::SYS_sendto, &[NOBODY]),
-        free("send several pieces", libc::SYS_writev),
-    ]
-}
+/// To and from whom a socket is connected with: no address is given or asked for.
+const CONNECTED: Must = Must::Have(4, u64::MAX, 0);
 
 fn worker() -> Vec<Rule> {
-    let mut rules = connected();
-    rules.extend([
+    vec![
         rule(
             "take a connection",
             libc::SYS_recvmsg,
             &[Must::Be(0, word(CONNECTIONS_FD))],
         ),
+        rule("receive", libc::SYS_recvfrom, &[CONNECTED]),
+        rule("send", libc::SYS_sendto, &[CONNECTED]),
+        free("send several pieces", libc::SYS_writev),
         free("end a connection", libc::SYS_shutdown),
-    ]);
-    rules
+    ]
 }
 
 fn connector() -> Vec<Rule> {
@@ -113,32 +113,50 @@ fn connector() -> Vec<Rule> {
         let must = [Be(0, word(family)), Have(1, TYPE, kind as u64)];
         rule(name, libc::SYS_socket, &must)
     };
+    let node = word(NODE_FD);
     vec![
-        rule("hear the node", libc::SYS_recvmsg, &[Be(0, word(NODE_FD))]),
-        free(
-            "tell the node, and hand a connection over",
+        rule("hear the node", libc::SYS_recvmsg, &[Be(0, node)]),
+        rule("tell the node", libc::SYS_sendmsg, &[Be(0, node)]),
+        // A worker's socket has any number.
+        rule(
+            "hand a connection over",
             libc::SYS_sendmsg,
+            &[Must::Lie(0, WATCHED + 1, DESCRIPTORS)],
         ),
-        socket("make a socket of IPv4", libc::AF_INET, libc::SOCK_STREAM),
-        socket("make a socket of IPv6", libc::AF_INET6, libc::SOCK_STREAM),
+        free("read known hosts", libc::SYS_pread64),
+        socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
+        socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
         socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
         free("connect", libc::SYS_connect),
-        free("take a port to ask from", libc::SYS_bind),
-        free("send a question", libc::SYS_sendto),
-        free("receive an answer", libc::SYS_recvfrom),
         rule(
             "ask whether it is connected",
             libc::SYS_getsockopt,
             &[Be(1, word(libc::SOL_SOCKET)), Be(2, word(libc::SO_ERROR))],
         ),
+        rule(
+            "have what is sent go at once",
+            libc::SYS_setsockopt,
+            &[
+                Be(1, word(libc::IPPROTO_TCP)),
+                Be(2, word(libc::TCP_NODELAY)),
+            ],
+        ),
+        // Servers of names: by datagrams from a port of chance, or by a stream.
+        free("take a port to ask from", libc::SYS_bind),
+        free("ask for a name", libc::SYS_sendto),
+        free("hear of a name", libc::SYS_recvfrom),
+        free("ask for a name by a stream", libc::SYS_writev),
     ]
 }
+
+/// One more than the highest descriptor of a connector.
+const DESCRIPTORS: u32 = 1024;
 
 /// Rules beside those of [`rules`] that come to use only when something is wrong, by chance, or on
 /// other hosts.
 #[must_use]
-pub fn rare_rules(_kind: Kind) -> Vec<Rule> {
+pub fn rare_rules(kind: Kind) -> Vec<Rule> {
     use Must::{Be, Have};
     let clock =
         |name, clock: libc::clockid_t| rule(name, libc::SYS_clock_gettime, &[Be(0, word(clock))]);
@@ -146,11 +164,18 @@ pub fn rare_rules(_kind: Kind) -> Vec<Rule> {
         let operation = operation | libc::FUTEX_PRIVATE_FLAG;
         rule(name, libc::SYS_futex, &[Be(1, word(operation))])
     };
-    vec![
+    let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Be(1, word(command))]);
+    let mut rules = vec![
+        // A waker that was woken as often as it counts.
+        rule("reset the waker", libc::SYS_read, &[Be(0, WAKER)]),
+        // Builds with assertions look whether a descriptor is open, and does not block.
+        control("look at a descriptor", libc::F_GETFD),
+        control("look at a socket", libc::F_GETFL),
         // A panic is a mistake here, and no attempt to break out; it is said to the null device.
+        rule("say why", libc::SYS_write, &[Be(0, 2)]),
         free("handle a fault", libc::SYS_rt_sigaction),
         free("return from a handler", libc::SYS_rt_sigreturn),
-        free("set up the signal stack", libc::SYS_sigaltstack),
+        free("take the signal stack away", libc::SYS_sigaltstack),
         free("set up signals", libc::SYS_rt_sigprocmask),
         free("ask for the process's number", libc::SYS_getpid),
         free("ask for the thread's number", libc::SYS_gettid),
@@ -159,16 +184,18 @@ pub fn rare_rules(_kind: Kind) -> Vec<Rule> {
             libc::SYS_tgkill,
             &[Be(0, 1), Be(2, word(libc::SIGABRT))],
         ),
-        // The allocator, by chance.
+        // The allocator, as much as it has to do.
+        rule(
+            "move memory",
+            libc::SYS_mremap,
+            &[Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
+        ),
         rule(
             "let pages go",
             libc::SYS_madvise,
             &[Be(2, word(libc::MADV_DONTNEED))],
         ),
         rule("change protection", libc::SYS_mprotect, &[NOT_EXECUTABLE]),
-        futex("wake", libc::FUTEX_WAKE),
-        futex("wait for a lock", libc::FUTEX_WAIT),
-        futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),
         // How glibc takes entropy from 2.41 on, without a call each time: in memory that
         // the kernel may drop.
         rule(
@@ -176,12 +203,25 @@ pub fn rare_rules(_kind: Kind) -> Vec<Rule> {
             libc::SYS_mmap,
             &[NOT_EXECUTABLE, Have(3, u64::MAX, DROPPABLE)],
         ),
+        // Locks that one thread takes never wait; what is said when one is let go may be heard by
+        // nobody.
+        futex("wake", libc::FUTEX_WAKE),
+        futex("wait for a lock", libc::FUTEX_WAIT),
+        futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),
         // Where clocks cannot be read without a call: some hosts' clock sources.
         clock("read the time of day", libc::CLOCK_REALTIME),
         clock("read a clock", libc::CLOCK_MONOTONIC),
         // A wait that was stopped and continued (restart_syscall(2)).
         free("go on waiting", libc::SYS_restart_syscall),
-    ]
+    ];
+    if kind == Kind::Connector {
+        rules.extend([
+            free("end a connection", libc::SYS_shutdown),
+            free("ask where it is connected to", libc::SYS_getpeername),
+            free("ask where it is connected from", libc::SYS_getsockname),
+        ]);
+    }
+    rules
 }
 
 /// Everything that such a process may do.
@@ -194,15 +234,8 @@ pub fn filter(kind: Kind) -> Result<Filter, String> {
     Filter::compile(&all, &[]).map_err(|error| error.to_string())
 }
 
-/// What the process was started as, by its arguments; and the cell that was handed to it.
-#[must_use]
-pub fn arguments() -> Option<(Kind, String)> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.as_slice() {
-        [kind, flag, cell] if flag == "--cell" => Some((Kind::of_argument(kind)?, cell.clone())),
-        _ => None,
-    }
-}
+/// What has the program go without a cell: for tests.
+const UNCONFINED: &str = "--unconfined";
 
 /// Closes the cell that was handed to this process by its arguments, with the filter of what it
 /// was started as, which it gives back. To be called first: there must be one thread, and
@@ -211,12 +244,24 @@ pub fn arguments() -> Option<(Kind, String)> {
 /// # Errors
 /// Why it could not be closed; the process must end then.
 pub fn enter() -> Result<Kind, String> {
-    let (kind, cell) = arguments().ok_or("the node starts this program, people do not")?;
-    close(kind, &cell, &filter(kind)?)?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let usage = || {
+        format!(
+            "usage: faasw-egress connector|worker --cell CELL | {UNCONFINED}; the node starts it, people do not"
+        )
+    };
+    let (kind, rest) = words.split_first().ok_or_else(usage)?;
+    let kind = Kind::of_argument(kind).ok_or_else(usage)?;
+    match rest {
+        ["--cell", cell] => close(kind, cell, &filter(kind)?)?,
+        [UNCONFINED] => {}
+        _ => return Err(usage()),
+    }
     Ok(kind)
 }
 
-/// As [`enter`], by what the arguments say, with another filter: for tests.
+/// Closes a cell that was handed to this process.
 ///
 /// # Errors
 /// As [`enter`].

@@ -1,10 +1,11 @@
-//! `faasw-egress`: the connector or a worker, by its argument, in a cell that it closes first of all.
+//! `faasw-egress`: the connector or a worker, by its argument, in the cell that is handed to it.
 //!
 //! | descriptor | connector | worker |
 //! | ---: | --- | --- |
 //! | 3 | the socket to the node: orders | the socket to the node: frames |
 //! | 4 | | the socket on which connections come |
 
+use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::process::ExitCode;
 
@@ -12,20 +13,18 @@ use faasw_cell::egress::{CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_egress::{cell, connector, worker};
 
 fn main() -> ExitCode {
-    let kind = match cell::enter() {
-        Ok(kind) => kind,
-        Err(error) => {
-            eprintln!("faasw-egress: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let outcome = match kind {
+    // Before anything is read.
+    let outcome = cell::enter().map_err(io::Error::other);
+    let outcome = outcome.and_then(|kind| match kind {
         Kind::Connector => connector::run(inherited(NODE_FD)),
         Kind::Worker => worker::run(inherited(NODE_FD), inherited(CONNECTIONS_FD)),
-    };
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("faasw-egress: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use faasw_egress_policy::Destination;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri};
+use http_body::Body;
 
 /// The longest path and query.
 const PATH_MAX: usize = 32 << 10;
@@ -109,11 +110,17 @@ impl RequestHead {
     }
 
     /// The request, with a body. `trailers` are names of those that are known to follow.
-    pub fn request<B>(&self, body: B, trailers: &[Vec<u8>]) -> Request<B> {
+    pub fn request<B: Body>(&self, body: B, trailers: &[Vec<u8>]) -> Request<B> {
+        let has_none = body.size_hint().exact() == Some(0);
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = Uri::from(self.path_and_query.clone());
         *request.headers_mut() = self.headers.clone();
+        if has_none && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
+            // Said where a body is what one expects (RFC 9110, 8.6); hyper says nothing.
+            let none = HeaderValue::from_static("0");
+            request.headers_mut().insert(header::CONTENT_LENGTH, none);
+        }
         if !trailers.is_empty() && !self.headers.contains_key(header::TRAILER) {
             // Without these, hyper sends none.
             if let Ok(names) = HeaderValue::from_bytes(&trailers.join(&b", "[..])) {
@@ -173,7 +180,7 @@ mod tests {
         ]);
         let head = RequestHead::new(&head).unwrap();
         assert_eq!(head.declared, Some(3));
-        let request = head.request((), &[]);
+        let request = head.request(String::new(), &[]);
         let fields: Vec<_> = request
             .headers()
             .iter()
