@@ -27,10 +27,6 @@
 #![deny(unsafe_code)]
 
 #[cfg(feature = "program")]
-#[expect(
-    unsafe_code,
-    reason = "a process closes its cell by calls of the system's"
-)]
 pub mod cell;
 pub mod client;
 #[cfg(feature = "program")]

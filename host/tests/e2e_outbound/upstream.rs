@@ -1,0 +1,124 @@
+//! A server that functions make requests to.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use hyper::{Method, Request, Response, body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::watch,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// What became of its requests.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub connections: AtomicUsize,
+    pub requests: AtomicUsize,
+    /// That were given up before they were answered.
+    pub given_up: AtomicUsize,
+}
+
+/// One that runs until its runtime ends.
+#[derive(Clone)]
+pub struct Upstream {
+    pub address: SocketAddr,
+    pub counts: Arc<Counts>,
+    /// Whether `/held` is answered.
+    released: watch::Sender<bool>,
+}
+
+/// A request that was not answered yet.
+struct Held(Arc<Counts>, bool);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.given_up.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Upstream {
+    pub async fn start(tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = Self {
+            address: listener.local_addr().unwrap(),
+            counts: Arc::default(),
+            released: watch::Sender::new(false),
+        };
+        let serving = upstream.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (tls, serving) = (tls.clone(), serving.clone());
+                serving.counts.connections.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    match tls {
+                        // Who does not trust it goes away.
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => serving.serve(stream).await,
+                            Err(_) => (),
+                        },
+                        None => serving.serve(stream).await,
+                    }
+                });
+            }
+        });
+        upstream
+    }
+
+    pub fn release(&self) {
+        self.released.send_replace(true);
+    }
+
+    pub fn requests(&self) -> usize {
+        self.counts.requests.load(Ordering::SeqCst)
+    }
+
+    pub fn given_up(&self) -> usize {
+        self.counts.given_up.load(Ordering::SeqCst)
+    }
+
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let service = service_fn(|request| self.clone().answer(request));
+        let http = hyper::server::conn::http1::Builder::new();
+        // Clients go away in the middle.
+        let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+    ) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
+        self.counts.requests.fetch_add(1, Ordering::SeqCst);
+        if request.method() == Method::POST && request.uri().path() == "/echo" {
+            return Ok(Response::new(request.into_body().boxed()));
+        }
+        let host = request.headers().get("host").cloned();
+        let said = format!(
+            "{} {} of {}",
+            request.method(),
+            request.uri(),
+            host.as_ref()
+                .map_or("nobody", |host| host.to_str().unwrap())
+        );
+        if request.uri().path() == "/held" {
+            let mut held = Held(self.counts.clone(), false);
+            let mut released = self.released.subscribe();
+            released.wait_for(|released| *released).await.unwrap();
+            held.1 = true;
+        }
+        let body = Full::new(Bytes::from(said)).map_err(|never| match never {});
+        Ok(Response::new(body.boxed()))
+    }
+}
