@@ -64,7 +64,7 @@ fn granted(grants: &[&str]) -> FunctionOptions {
 
 /// One that may ask whoever listens at any port of this machine.
 fn probe(bench: &Bench, name: &str) {
-    let deployed = bench.function(name, PROBE, granted(&["http://127.0.0.1:1-65535"]));
+    let deployed = bench.function(name, PROBE, granted(&["http://127.0.0.1:*"]));
     assert_eq!(deployed.notice, None);
 }
 
@@ -134,7 +134,7 @@ fn bodies_pass_both_ways() {
 fn what_was_not_granted_is_denied_and_its_owner_told() {
     let upstream = upstream();
     let at = upstream.address;
-    let options = granted(&["http://127.0.0.1:1", "https://127.0.0.1:1-65535"]);
+    let options = granted(&["http://127.0.0.1:1", "https://127.0.0.1:*"]);
     REACHING.function("denied", PROBE, options);
     let answer = REACHING.text(&format!("/denied/get/{at}/"));
     assert!(answer.contains("HttpRequestDenied"), "{answer}");
