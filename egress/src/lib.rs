@@ -29,6 +29,8 @@ pub mod client;
 pub mod connector;
 mod credit;
 pub mod frames;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod orders;
 mod packet;
 pub mod worker;
