@@ -33,6 +33,8 @@ pub mod client;
 pub mod connector;
 mod credit;
 pub mod frames;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod orders;
 mod packet;
 #[cfg(feature = "program")]

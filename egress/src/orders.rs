@@ -93,6 +93,8 @@ order! {
         cache_seconds: u64,
         /// How many orders may be under way.
         orders_max: u64,
+        /// How many of them for one worker.
+        orders_per_worker: u64,
         /// Servers of names, in order of preference.
         servers: [WireServer; SERVERS_MAX],
         /// Special networks that functions may reach all the same.

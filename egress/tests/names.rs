@@ -8,7 +8,7 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use common::{Egress, Upstream, head, loopback, runtime};
 use faasw_abi::outgoing::FailureCode as Code;
 use faasw_egress::client::ConnectorOptions;
 use faasw_egress::frames::WorkerOptions;
-use faasw_egress_policy::AllowPrivate;
+use faasw_egress_policy::{AllowPrivate, Destination};
+use rustix::net::{AddressFamily, SocketType};
 
 /// What is asked for.
 const A: u16 = 1;
@@ -350,11 +351,12 @@ fn what_the_file_of_hosts_has_is_asked_of_nobody() {
 }
 
 #[test]
-fn a_connector_makes_no_more_connections_at_once_than_it_may() {
+fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_worker_has_a_share() {
     runtime().block_on(async {
         let names = Names::new(|_, _, _| None);
         let options = ConnectorOptions {
-            orders_max: 2,
+            orders_max: 3,
+            orders_per_worker: 2,
             ..names.options(&[])
         };
         let egress = Egress::with(&options, WorkerOptions::default(), &[]);
@@ -371,10 +373,55 @@ fn a_connector_makes_no_more_connections_at_once_than_it_may() {
         drop(first);
         let mut fourth = request("four.example");
         fourth.timeouts.connect = 200_000_000;
-        let failed = egress.call(&fourth, b"").await.failure();
+        let failed = loop {
+            let failed = egress.call(&fourth, b"").await.failure();
+            // The cancel takes its own way to the connector.
+            if failed != Some(Code::ConnectionLimitReached) {
+                break failed;
+            }
+        };
         assert!(
             matches!(failed, Some(Code::DnsTimeout | Code::ConnectionTimeout)),
             "{failed:?}"
         );
+        // Another worker has its own share of those there are.
+        let (_process, other) = common::worker(&egress.connector, WorkerOptions::default(), &[]);
+        let mut fifth = request("five.example");
+        fifth.timeouts.connect = 200_000_000;
+        let destination = Destination::of_request(&fifth.scheme, &fifth.authority).unwrap();
+        let mut call = other.begin(&fifth, destination).unwrap();
+        let failed = common::outcome(&mut call.receiver).await.failure();
+        assert!(
+            matches!(failed, Some(Code::DnsTimeout | Code::ConnectionTimeout)),
+            "{failed:?}"
+        );
+    });
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_passed_over() {
+    runtime().block_on(async {
+        let upstream = Upstream::saying(OK);
+        let port = upstream.address.port();
+        // Nobody accepts there, and there is no room for who waits: the system drops what comes.
+        let full = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let address = SocketAddr::new("127.0.0.2".parse().unwrap(), port);
+        rustix::net::bind(&full, &address).unwrap();
+        rustix::net::listen(&full, 0).unwrap();
+        let pause = Duration::from_millis(200);
+        let connect = || TcpStream::connect_timeout(&address, pause);
+        let waiting: Vec<_> = std::iter::from_fn(|| connect().ok()).take(64).collect();
+        assert!(waiting.len() < 64);
+        let names = Names::new(|name, kind, _| match (name, kind) {
+            ("both.example", A) => Some((vec![a("127.0.0.2", 60), a("127.0.0.1", 60)], 0)),
+            (_, A) => Some((vec![a("127.0.0.2", 60)], 0)),
+            _ => Some((vec![], 0)),
+        });
+        let egress = names.egress(&["127.0.0.0/8"]);
+        assert_eq!(get(&egress, "both.example", port).await, None);
+        let mut alone = head("GET", format!("alone.example:{port}"), "/", &[]);
+        alone.timeouts.connect = 300_000_000;
+        let failed = egress.call(&alone, b"").await.failure();
+        assert_eq!(failed, Some(Code::ConnectionTimeout));
     });
 }

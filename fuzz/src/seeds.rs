@@ -1,5 +1,7 @@
 //! What good sides send, as inputs of the targets.
 
+mod egress;
+
 use crate::targets::mailbox::WORDS;
 use crate::targets::{export, image};
 use faasw_abi::channel::{Channel, ChannelWords};
@@ -34,6 +36,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(images());
     all.extend(exports());
     all.extend(store_records());
+    all.extend(egress::all());
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),

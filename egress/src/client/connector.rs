@@ -33,6 +33,8 @@ pub struct ConnectorOptions {
     pub cache: Duration,
     /// Most connections that are made at once.
     pub orders_max: u64,
+    /// Most of them for one worker: names that nobody answers for are one function's trouble.
+    pub orders_per_worker: u64,
 }
 
 impl Default for ConnectorOptions {
@@ -43,6 +45,7 @@ impl Default for ConnectorOptions {
             private: Vec::new(),
             cache: Duration::from_secs(60),
             orders_max: 256,
+            orders_per_worker: 64,
         }
     }
 }
@@ -266,6 +269,7 @@ fn configuration(options: &ConnectorOptions) -> io::Result<(Configure, Option<Ow
         hosts_bytes,
         cache_seconds: options.cache.as_secs(),
         orders_max: options.orders_max,
+        orders_per_worker: options.orders_per_worker,
         servers,
         private,
     };

@@ -7,7 +7,7 @@
 
 mod call;
 mod connector;
-mod table;
+pub(crate) mod table;
 mod worker;
 
 pub use call::{Call, Closed, Part, Receiver, Sender};

@@ -105,8 +105,12 @@ impl Worker {
     /// Begins a call. Whether `destination`, that of `head`, is granted has been looked at before.
     ///
     /// # Errors
-    /// When the head is too large, or the process is gone.
+    /// When `destination` is not the head's, the head is too large, or the process is gone.
     pub fn begin(&self, head: &OutgoingHead, destination: Destination) -> Result<Call, Failure> {
+        // The worker shows the head's name to whom it is connected to: it must be the same.
+        if Destination::of_request(&head.scheme, &head.authority).as_ref() != Ok(&destination) {
+            return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
         let head_bytes = head.encode();
         if head_bytes.len() as u64 > HEAD_MAX {
             return Err(Failure::new(FailureCode::HttpRequestHeaderSectionSize));

@@ -56,8 +56,10 @@ struct Connector {
     resolver: resolve::Resolver,
     private: AllowPrivate,
     orders_max: usize,
+    orders_per_worker: usize,
     workers: RefCell<HashMap<u64, Rc<PacketSocket>>>,
-    orders: RefCell<HashMap<u64, AbortHandle>>,
+    /// Orders under way, by call: for which worker, and who does it.
+    orders: RefCell<HashMap<u64, (u64, AbortHandle)>>,
     trouble: Cell<Option<io::Error>>,
 }
 
@@ -91,6 +93,7 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
         resolver: resolve::Resolver::new(&hosts, &servers, cache)?,
         private: AllowPrivate::new(networks),
         orders_max: usize::try_from(configure.orders_max).unwrap_or(usize::MAX),
+        orders_per_worker: usize::try_from(configure.orders_per_worker).unwrap_or(usize::MAX),
         workers: RefCell::default(),
         orders: RefCell::default(),
         trouble: Cell::default(),
@@ -139,7 +142,7 @@ impl Connector {
             }
             Some(OrderKind::Cancel) => {
                 let order: Cancel = read(&bytes).ok_or_else(malformed)?;
-                if let Some(task) = self.orders.borrow_mut().remove(&order.call) {
+                if let Some((_, task)) = self.orders.borrow_mut().remove(&order.call) {
                     task.abort();
                 }
             }
@@ -149,12 +152,12 @@ impl Connector {
     }
 
     async fn begin(self: &Rc<Self>, order: Connect) -> io::Result<()> {
-        if self.orders.borrow().len() >= self.orders_max {
+        if !self.has_room(order.worker) {
             let code = FailureCode::ConnectionLimitReached;
             return self.say(&Unconnected::new(order.call, code, None)).await;
         }
         let connector = self.clone();
-        let call = order.call;
+        let Connect { call, worker, .. } = order;
         let task = tokio::task::spawn_local(async move {
             let outcome = connector.connect(order).await;
             connector.orders.borrow_mut().remove(&call);
@@ -168,8 +171,16 @@ impl Connector {
                 connector.trouble.set(Some(error));
             }
         });
-        self.orders.borrow_mut().insert(call, task.abort_handle());
+        let order = (worker, task.abort_handle());
+        self.orders.borrow_mut().insert(call, order);
         Ok(())
+    }
+
+    /// Whether another order of a worker can be under way.
+    fn has_room(&self, worker: u64) -> bool {
+        let orders = self.orders.borrow();
+        let of_worker = orders.values().filter(|(other, _)| *other == worker);
+        orders.len() < self.orders_max && of_worker.count() < self.orders_per_worker
     }
 
     async fn say<O: Order>(&self, order: &O) -> io::Result<()> {
@@ -191,16 +202,17 @@ impl Connector {
             if permitted.is_empty() {
                 return Err(FailureCode::DestinationIpProhibited.into());
             }
-            reach::any_of(&permitted, port).await.map_err(Failed::from)
+            let stream = reach::any_of(&permitted, port).await?;
+            let worker = self.workers.borrow().get(&order.worker).cloned();
+            let worker = worker.ok_or(FailureCode::ConnectionTerminated)?;
+            let passed = spell(&Passed { call: order.call });
+            // One that takes nothing has no more time for it than a server has.
+            let sent = worker.send(&passed, Some(stream.as_fd())).await;
+            sent.map_err(|_| FailureCode::ConnectionTerminated.into())
         };
-        let stream = match tokio::time::timeout(timeout, connecting).await {
-            Ok(connected) => connected?,
-            Err(_) => return Err(stage.get().into()),
-        };
-        let worker = self.workers.borrow().get(&order.worker).cloned();
-        let worker = worker.ok_or(FailureCode::ConnectionTerminated)?;
-        let passed = spell(&Passed { call: order.call });
-        let sent = worker.send(&passed, Some(stream.as_fd())).await;
-        sent.map_err(|_| FailureCode::ConnectionTerminated.into())
+        match tokio::time::timeout(timeout, connecting).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(stage.get().into()),
+        }
     }
 }

@@ -181,7 +181,7 @@ impl Call<'_> {
         }
         // An answer that comes before its request is all there leaves the rest unsent.
         if source.is_done() {
-            idle::keep(self.worker.clone(), head.destination, connection);
+            idle::keep(self.worker.clone(), head.destination, connection).await;
         }
         Ok(tail)
     }

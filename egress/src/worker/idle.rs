@@ -11,6 +11,9 @@ use super::Worker;
 use super::connection::Connection;
 use crate::frames::WorkerOptions;
 
+/// How long a connection may take to be ready for another request.
+const READY: Duration = Duration::from_secs(1);
+
 /// Idle connections of one function, the one that was used last behind the others.
 pub struct Idle {
     all: RefCell<Vec<Entry>>,
@@ -86,18 +89,29 @@ impl Idle {
 
 /// Keeps a connection for another request, once it is ready for one. One that is closed, or
 /// says something that nobody asked for, is let go at once.
-pub fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Connection) {
+pub async fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Connection) {
+    // The connection's own task sees in its turn that the answer is over; mostly it has.
+    tokio::task::yield_now().await;
+    if connection.is_ready() {
+        return watch(worker, origin, connection);
+    }
     tokio::task::spawn_local(async move {
-        let ready = tokio::time::timeout(Duration::from_secs(1), connection.ready());
-        if !matches!(ready.await, Ok(true)) {
-            return;
+        let ready = tokio::time::timeout(READY, connection.ready());
+        if let Ok(true) = ready.await {
+            watch(worker, origin, connection);
         }
-        let until = Instant::now() + worker.idle.idle;
-        let closed = connection.closed();
-        if let Some(number) = worker.idle.put(origin, connection) {
+    });
+}
+
+/// Puts a connection by until it has been idle for too long, or is closed.
+fn watch(worker: Rc<Worker>, origin: Destination, connection: Connection) {
+    let until = Instant::now() + worker.idle.idle;
+    let closed = connection.closed();
+    if let Some(number) = worker.idle.put(origin, connection) {
+        tokio::task::spawn_local(async move {
             // Whichever comes first; where it has been taken, nothing is found.
             let _ = tokio::time::timeout_at(until, closed).await;
             worker.idle.forget(number);
-        }
-    });
+        });
+    }
 }
