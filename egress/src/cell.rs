@@ -110,7 +110,8 @@ fn worker() -> Vec<Rule> {
 fn connector() -> Vec<Rule> {
     use Must::{Be, Have};
     let socket = |name, family: i32, kind: i32| {
-        let must = [Be(0, word(family)), Have(1, TYPE, kind as u64)];
+        // Of the usual protocol: TCP or UDP.
+        let must = [Be(0, word(family)), Have(1, TYPE, kind as u64), Be(2, 0)];
         rule(name, libc::SYS_socket, &must)
     };
     let node = word(NODE_FD);

@@ -73,7 +73,11 @@ fn spawn(script: &str, third: OwnedFd, fourth: Option<OwnedFd>) -> Process {
 /// A connector's process, told these options.
 pub fn connector(options: &ConnectorOptions) -> (Process, Connector) {
     let (ours, theirs) = pair(SocketType::SEQPACKET);
-    let process = spawn("exec \"$0\" connector 3<&0 </dev/null", theirs, None);
+    let process = spawn(
+        "exec \"$0\" connector --unconfined 3<&0 </dev/null",
+        theirs,
+        None,
+    );
     (process, Connector::new(ours, options).unwrap())
 }
 
@@ -85,7 +89,7 @@ pub fn worker(
 ) -> (Process, Worker) {
     let (ours, theirs) = pair(SocketType::STREAM);
     let (passing, passed) = pair(SocketType::SEQPACKET);
-    let script = "exec \"$0\" worker 3<&0 4<&1 </dev/null >&2";
+    let script = "exec \"$0\" worker --unconfined 3<&0 4<&1 </dev/null >&2";
     let process = spawn(script, theirs, Some(passed));
     let worker = Worker::new(ours, passing, connector, options, authorities);
     (process, worker.unwrap())

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use faasw_cell::egress::Kind;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
 use super::{Inner, Pool};
 use crate::error::PlatformError;
@@ -65,10 +66,14 @@ impl Pool {
 
 fn pair(kind: SocketType) -> Result<(OwnedFd, OwnedFd), PlatformError> {
     let pair = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
-    pair.map_err(|error| PlatformError::System {
+    pair.map_err(failed)
+}
+
+fn failed(error: Errno) -> PlatformError {
+    PlatformError::System {
         what: "sockets could not be made",
         error,
-    })
+    }
 }
 
 impl Egress {
@@ -94,6 +99,9 @@ impl Egress {
     pub async fn worker(&self) -> Result<Worker, PlatformError> {
         let (socket, theirs) = pair(SocketType::STREAM)?;
         let (passing, connections) = pair(SocketType::SEQPACKET)?;
+        // It has nothing to say to the connector.
+        let silenced = rustix::net::shutdown(&connections, Shutdown::Write);
+        silenced.map_err(failed)?;
         let spawner = self.inner.stock.spawner()?;
         let fds = [theirs.as_fd(), connections.as_fd()];
         let process = spawner.egress(Kind::Worker, &fds).await?;
