@@ -16,7 +16,7 @@ use crate::{
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
     log::{Event, Observer},
-    node::{Core, Node, Registered, Storage, Telling},
+    node::{Core, Machinery, Node, Registered, Storage, Telling},
     registry::Registry,
     server::{Pair, Proxies, Servers, Tls},
     services::{
@@ -510,21 +510,23 @@ impl WithoutBackend {
         backend: Arc<dyn Backend>,
         started: impl Future<Output = Result<(), StartError>>,
     ) -> Result<Node, StartError> {
-        let outgoing = Outgoing::new(
+        let outbound = Outgoing::new(
             self.limits.outbound,
             self.outbound_by,
             backend.processes(),
             &self.outbound,
         );
         let core = Core::new(
-            backend.clone(),
+            Machinery {
+                backend: backend.clone(),
+                outbound,
+            },
             self.limits,
             self.observer,
             self.storage,
             self.functions,
             self.sites.domain.clone(),
             self.telling,
-            outgoing,
         );
         let core = match core {
             Ok(core) => core,

@@ -59,6 +59,15 @@ pub(crate) struct Storage {
     pub(crate) images: Option<Arc<Images>>,
 }
 
+/// What does the work.
+#[derive(Debug)]
+pub(crate) struct Machinery {
+    /// Runs functions.
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Makes their requests.
+    pub(crate) outbound: Outgoing,
+}
+
 /// What is told to whom.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Telling {
@@ -99,20 +108,20 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(
-        backend: Arc<dyn Backend>,
+        machinery: Machinery,
         limits: Limits,
         observer: Observer,
         storage: Storage,
         functions: Registered,
         domain: Option<HostName>,
         telling: Telling,
-        outbound: Outgoing,
     ) -> Result<Arc<Self>, RegistryError> {
         let backlog = Backlog::new(BacklogLimits {
             node: limits.undelivered,
             function: limits.undelivered_function,
             connection: limits.undelivered_connection,
         });
+        let Machinery { backend, outbound } = machinery;
         let engines = Engines::new(storage.registry.engines()?);
         let core = Arc::new_cyclic(|me| Self {
             me: me.clone(),

@@ -297,7 +297,7 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) function: Arc<Function>,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) known: Correlation,
     /// 0 until there is an instance.
     pub(super) instance: AtomicU64,

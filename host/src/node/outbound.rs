@@ -56,7 +56,12 @@ impl Hears for Follower {
         !self.function.is_removed()
     }
 
+    fn made(&self) {
+        self.metrics.outbound(&self.function.name, true);
+    }
+
     fn refused(&self, why: &str) {
+        self.metrics.outbound(&self.function.name, false);
         let instance = self.instance.load(Ordering::Relaxed);
         let log = &self.function.log;
         log.add(instance, Some(&self.known), LogStream::Node, why.as_bytes());

@@ -144,6 +144,9 @@ fn what_was_not_granted_is_denied_and_its_owner_told() {
         "{log}"
     );
     assert_eq!(upstream.requests(), 0);
+    let metrics = REACHING.node.metrics();
+    let counted = r#"faasw_outbound_requests_total{function="denied",result="refused"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
     // Who was granted nothing does not even ring for it.
     REACHING.function("nothing", PROBE, FunctionOptions::default());
     let answer = REACHING.text(&format!("/nothing/get/{at}/"));

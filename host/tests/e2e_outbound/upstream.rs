@@ -65,10 +65,11 @@ impl Upstream {
                 tokio::spawn(async move {
                     match tls {
                         // Who does not trust it goes away.
-                        Some(tls) => match tls.accept(stream).await {
-                            Ok(stream) => serving.serve(stream).await,
-                            Err(_) => (),
-                        },
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serving.serve(stream).await;
+                            }
+                        }
                         None => serving.serve(stream).await,
                     }
                 });

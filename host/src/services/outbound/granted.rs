@@ -54,10 +54,13 @@ pub(super) struct Places {
     _node: OwnedSemaphorePermit,
 }
 
-/// Who hears of requests that are refused: the function's owner, who may want to grant them.
+/// Who hears of a function's requests: of those that are refused its owner, who may want to grant them.
 pub(crate) trait Hears: Send + Sync {
     /// Whether requests are made at all: not those of a function that was removed.
     fn is_there(&self) -> bool;
+
+    /// A request was granted, and is made.
+    fn made(&self);
 
     /// A request was refused, and why.
     fn refused(&self, why: &str);
@@ -121,6 +124,7 @@ impl Granted {
             ));
             Failure::new(FailureCode::ConnectionLimitReached)
         })?;
+        self.hears.made();
         Ok((destination, places))
     }
 }
