@@ -5,6 +5,7 @@
 pub mod aside;
 pub mod processes;
 pub mod random;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::fs;
