@@ -6,6 +6,7 @@ pub mod aside;
 pub mod cells;
 pub mod processes;
 pub mod random;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::fs;

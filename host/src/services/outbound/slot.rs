@@ -8,7 +8,7 @@ use std::{
 use faasw_abi::outgoing::{Failure, FailureCode};
 use faasw_egress::client::{Connector, Worker};
 use tokio::{
-    sync::{Mutex as Turn, OwnedSemaphorePermit},
+    sync::{OwnedSemaphorePermit, watch},
     time::{Instant, sleep_until},
 };
 
@@ -17,13 +17,52 @@ use super::egress::{Egress, Process};
 /// How long a worker is kept that nobody needs.
 const KEEP: Duration = Duration::from_secs(60);
 
+/// How long it takes at least from one start of a worker to the next, and at most where they end soon.
+const APART: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
+
+/// Who has lived for so long did not end soon.
+const LIVED: Duration = Duration::from_secs(10);
+
+/// What comes of a start; nothing until then.
+type Outcome = Option<Result<Arc<Worker>, Failure>>;
+
 /// Where the worker of one version is.
 #[derive(Debug)]
 pub(crate) struct Slot {
     egress: Arc<Egress>,
-    /// Held by who starts it.
-    starting: Turn<()>,
+    /// What is being started, for all that wait for it: who waits no more ends nothing.
+    starting: Mutex<Option<watch::Receiver<Outcome>>>,
+    starts: Mutex<Starts>,
     current: Mutex<Option<Current>>,
+}
+
+/// When workers of one version were started.
+#[derive(Debug, Default)]
+struct Starts {
+    last: Option<Instant>,
+    /// How long it is to the next one.
+    apart: Duration,
+}
+
+impl Starts {
+    /// When the next one may be, which is noted.
+    fn next(&mut self, now: Instant) -> Instant {
+        let [least, most] = APART;
+        let lived = self.last.map(|last| now.saturating_duration_since(last));
+        let at = match (self.last, lived) {
+            (Some(last), Some(lived)) if lived < LIVED => {
+                let at = now.max(last + self.apart);
+                self.apart = (2 * self.apart).clamp(least, most);
+                at
+            }
+            _ => {
+                self.apart = least;
+                now
+            }
+        };
+        self.last = Some(at);
+        at
+    }
 }
 
 #[derive(Debug)]
@@ -42,7 +81,8 @@ impl Slot {
     pub(crate) fn new(egress: &Arc<Egress>) -> Arc<Self> {
         let slot = Arc::new(Self {
             egress: egress.clone(),
-            starting: Turn::new(()),
+            starting: Mutex::new(None),
+            starts: Mutex::default(),
             current: Mutex::new(None),
         });
         egress.add(&slot);
@@ -64,12 +104,41 @@ impl Slot {
         Some(current.worker.clone())
     }
 
-    /// The worker, which is started if it is not there.
+    /// The worker, which is started if it is not there: once for all who ask meanwhile, and to its end, whoever of
+    /// them has gone.
     ///
     /// # Errors
     /// Why there is none.
     pub(super) async fn start(self: Arc<Self>) -> Result<Arc<Worker>, Failure> {
-        let _turn = self.starting.lock().await;
+        let mut outcome = self.begin_start();
+        let outcome = outcome.wait_for(Option::is_some).await;
+        match outcome.as_deref() {
+            Ok(Some(outcome)) => outcome.clone(),
+            // Its task has ended with the runtime.
+            Ok(None) | Err(_) => Err(Failure::new(FailureCode::ConnectionTerminated)),
+        }
+    }
+
+    fn begin_start(self: &Arc<Self>) -> watch::Receiver<Outcome> {
+        let starting = || self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = starting();
+        if let Some(outcome) = &*under_way {
+            return outcome.clone();
+        }
+        let (tell, outcome) = watch::channel(None);
+        *under_way = Some(outcome.clone());
+        drop(under_way);
+        let slot = self.clone();
+        tokio::spawn(async move {
+            let started = slot.make().await;
+            let starting = slot.starting.lock();
+            *starting.unwrap_or_else(PoisonError::into_inner) = None;
+            tell.send_replace(Some(started));
+        });
+        outcome
+    }
+
+    async fn make(self: &Arc<Self>) -> Result<Arc<Worker>, Failure> {
         if let Some(worker) = self.worker() {
             return Ok(worker);
         }
@@ -77,6 +146,11 @@ impl Slot {
         if let Some(worker) = self.go_on_with(&connector)? {
             return Ok(worker);
         }
+        let at = {
+            let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+            starts.next(Instant::now())
+        };
+        sleep_until(at).await;
         let place = self.egress.place().ok_or_else(|| {
             let code = FailureCode::ConnectionLimitReached;
             Failure::with_text(code, "too many functions make requests")
@@ -90,7 +164,7 @@ impl Slot {
             _process: process,
             _place: place,
         });
-        tokio::spawn(end_when_unused(Arc::downgrade(&self)));
+        tokio::spawn(end_when_unused(Arc::downgrade(self)));
         Ok(worker)
     }
 
@@ -153,5 +227,26 @@ async fn end_when_unused(slot: Weak<Slot>) {
                 now
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_end_soon_are_started_further_and_further_apart() {
+        let (mut starts, begun) = (Starts::default(), Instant::now());
+        let [least, most] = APART;
+        assert_eq!(starts.next(begun), begun);
+        let (mut last, mut apart) = (begun, least);
+        for _ in 0..10 {
+            let next = starts.next(last);
+            assert_eq!(next, last + apart);
+            (last, apart) = (next, (2 * apart).min(most));
+        }
+        let later = last + LIVED;
+        assert_eq!(starts.next(later), later);
+        assert_eq!(starts.next(later), later + least);
     }
 }
