@@ -1,8 +1,8 @@
 //! How much of a call's data may be sent: shared by who sends and who hears of more.
 
+use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::Notify;
+use std::task::{Context, Poll, Waker};
 
 use crate::frames::WINDOW;
 
@@ -10,13 +10,14 @@ use crate::frames::WINDOW;
 #[derive(Debug)]
 pub struct Credit {
     state: Mutex<State>,
-    changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     bytes: usize,
     is_closed: bool,
+    /// Who waits.
+    waiter: Option<Waker>,
 }
 
 /// More credit than a window: who gives that is not sane.
@@ -25,11 +26,12 @@ pub struct Overrun;
 
 impl Default for Credit {
     fn default() -> Self {
-        let bytes = WINDOW;
-        let is_closed = false;
         Self {
-            state: Mutex::new(State { bytes, is_closed }),
-            changed: Notify::new(),
+            state: Mutex::new(State {
+                bytes: WINDOW,
+                is_closed: false,
+                waiter: None,
+            }),
         }
     }
 }
@@ -42,17 +44,30 @@ impl Credit {
     /// Waits until something may be sent, and says how much. `None` when nobody wants it any
     /// more. For one waiter.
     pub async fn wait(&self) -> Option<usize> {
-        loop {
-            {
-                let state = self.state();
-                if state.is_closed {
-                    return None;
-                }
-                if state.bytes > 0 {
-                    return Some(state.bytes);
-                }
-            }
-            self.changed.notified().await;
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    /// As [`wait`](Self::wait), for who has a context.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<usize>> {
+        let mut state = self.state();
+        if state.is_closed {
+            return Poll::Ready(None);
+        }
+        if state.bytes > 0 {
+            return Poll::Ready(Some(state.bytes));
+        }
+        match &mut state.waiter {
+            Some(waiter) => waiter.clone_from(context.waker()),
+            waiter => *waiter = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Wakes who waits. Outside of the lock: it may come at once.
+    fn changed(&self) {
+        let waiter = self.state().waiter.take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
         }
     }
 
@@ -73,14 +88,14 @@ impl Credit {
         let sum = state.bytes.checked_add(bytes).filter(|sum| *sum <= WINDOW);
         state.bytes = sum.ok_or(Overrun)?;
         drop(state);
-        self.changed.notify_one();
+        self.changed();
         Ok(())
     }
 
     /// Nobody wants more: whoever waits is told.
     pub fn close(&self) {
         self.state().is_closed = true;
-        self.changed.notify_one();
+        self.changed();
     }
 
     /// Whether nobody wants more.

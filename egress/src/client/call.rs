@@ -92,6 +92,15 @@ impl Sender {
         self.credit.wait().await.ok_or(Closed)
     }
 
+    /// As [`ready`](Self::ready), for who has a context.
+    ///
+    /// # Errors
+    /// When nobody takes it.
+    pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<usize, Closed>> {
+        let ready = self.credit.poll(context);
+        ready.map(|room| room.ok_or(Closed))
+    }
+
     /// Sends from the front of `data` what may be sent now, and leaves the rest.
     ///
     /// # Errors
