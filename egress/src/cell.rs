@@ -84,7 +84,6 @@ fn common() -> Vec<Rule> {
             &[NOT_EXECUTABLE, Have(3, u64::MAX, own)],
         ),
         free("give memory back", libc::SYS_munmap),
-        free("grow the heap", libc::SYS_brk),
         free("draw entropy", libc::SYS_getrandom),
         free("end", libc::SYS_exit_group),
     ]
@@ -104,6 +103,7 @@ fn worker() -> Vec<Rule> {
         rule("send", libc::SYS_sendto, &[CONNECTED]),
         free("send several pieces", libc::SYS_writev),
         free("end a connection", libc::SYS_shutdown),
+        free("grow the heap", libc::SYS_brk),
     ]
 }
 
@@ -143,11 +143,10 @@ fn connector() -> Vec<Rule> {
                 Be(2, word(libc::TCP_NODELAY)),
             ],
         ),
-        // Servers of names: by datagrams from a port of chance, or by a stream.
+        // Servers of names, from a port of chance.
         free("take a port to ask from", libc::SYS_bind),
         free("ask for a name", libc::SYS_sendto),
         free("hear of a name", libc::SYS_recvfrom),
-        free("ask for a name by a stream", libc::SYS_writev),
     ]
 }
 
@@ -217,7 +216,10 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
     ];
     if kind == Kind::Connector {
         rules.extend([
-            free("end a connection", libc::SYS_shutdown),
+            free("grow the heap", libc::SYS_brk),
+            // Where a datagram has no room for the answer.
+            free("ask for a name by a stream", libc::SYS_writev),
+            free("end a stream", libc::SYS_shutdown),
             free("ask where it is connected to", libc::SYS_getpeername),
             free("ask where it is connected from", libc::SYS_getsockname),
         ]);
