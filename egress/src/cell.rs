@@ -127,8 +127,9 @@ fn connector() -> Vec<Rule> {
         free("read known hosts", libc::SYS_pread64),
         socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
         socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
-        socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
+        // By the family of whichever server the resolver takes.
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
+        socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
         free("connect", libc::SYS_connect),
         rule(
             "ask whether it is connected",
