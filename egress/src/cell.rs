@@ -110,7 +110,7 @@ fn worker() -> Vec<Rule> {
 fn connector() -> Vec<Rule> {
     use Must::{Be, Have};
     let socket = |name, family: i32, kind: i32| {
-        // Of the usual protocol: TCP or UDP.
+        // Of the family's usual protocol: TCP or UDP.
         let must = [Be(0, word(family)), Have(1, TYPE, kind as u64), Be(2, 0)];
         rule(name, libc::SYS_socket, &must)
     };
@@ -216,7 +216,19 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
         free("go on waiting", libc::SYS_restart_syscall),
     ];
     if kind == Kind::Connector {
+        // The resolver's streams name the protocol that is the usual one anyway.
+        let stream = |name, family: i32| {
+            let is_stream = Have(1, TYPE, libc::SOCK_STREAM as u64);
+            let must = [
+                Be(0, word(family)),
+                is_stream,
+                Be(2, word(libc::IPPROTO_TCP)),
+            ];
+            rule(name, libc::SYS_socket, &must)
+        };
         rules.extend([
+            stream("ask by a stream of IPv4", libc::AF_INET),
+            stream("ask by a stream of IPv6", libc::AF_INET6),
             free("grow the heap", libc::SYS_brk),
             // Where a datagram has no room for the answer.
             free("ask for a name by a stream", libc::SYS_writev),
