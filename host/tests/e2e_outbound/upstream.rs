@@ -3,15 +3,21 @@
 use std::{
     convert::Infallible,
     net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
-use hyper::{Method, Request, Response, body::Incoming, service::service_fn};
+use hyper::{
+    Method, Request, Response,
+    body::{Frame, Incoming},
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -25,7 +31,8 @@ use tokio_rustls::TlsAcceptor;
 pub struct Counts {
     pub connections: AtomicUsize,
     pub requests: AtomicUsize,
-    /// That were given up before they were answered.
+    /// That are answered when they are to be, and of these such as were given up before.
+    pub held: AtomicUsize,
     pub given_up: AtomicUsize,
 }
 
@@ -41,11 +48,33 @@ pub struct Upstream {
 /// A request that was not answered yet.
 struct Held(Arc<Counts>, bool);
 
+impl Held {
+    fn new(counts: &Arc<Counts>) -> Self {
+        counts.held.fetch_add(1, Ordering::SeqCst);
+        Self(counts.clone(), false)
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.1 {
             self.0.given_up.fetch_add(1, Ordering::SeqCst);
         }
+    }
+}
+
+/// A body of which nothing ever comes.
+struct Nothing(#[expect(dead_code, reason = "it is told when this goes")] Held);
+
+impl hyper::body::Body for Nothing {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Poll::Pending
     }
 }
 
@@ -86,8 +115,10 @@ impl Upstream {
         self.counts.requests.load(Ordering::SeqCst)
     }
 
-    pub fn given_up(&self) -> usize {
-        self.counts.given_up.load(Ordering::SeqCst)
+    /// How many were held, and how many of them were given up.
+    pub fn held(&self) -> (usize, usize) {
+        let given_up = self.counts.given_up.load(Ordering::SeqCst);
+        (self.counts.held.load(Ordering::SeqCst), given_up)
     }
 
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
@@ -113,8 +144,12 @@ impl Upstream {
             host.as_ref()
                 .map_or("nobody", |host| host.to_str().unwrap())
         );
-        if request.uri().path() == "/held" {
-            let mut held = Held(self.counts.clone(), false);
+        if request.uri().path() == "/begun" {
+            let body = Nothing(Held::new(&self.counts));
+            return Ok(Response::new(body.boxed()));
+        }
+        if ["/held", "/dropped"].contains(&request.uri().path()) {
+            let mut held = Held::new(&self.counts);
             let mut released = self.released.subscribe();
             released.wait_for(|released| *released).await.unwrap();
             held.1 = true;
