@@ -39,3 +39,13 @@ pub mod orders;
 mod packet;
 #[cfg(feature = "program")]
 pub mod worker;
+
+/// Ends this process with the first panic, in whichever task: what is left of it would keep the node
+/// waiting.
+fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::exit(101);
+    }));
+}

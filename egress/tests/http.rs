@@ -366,9 +366,11 @@ fn a_function_that_gives_its_body_up_makes_the_call_fail() {
             call.sender.send(Bytes::from_static(b"some")).await.unwrap();
             let code = FailureCode::HttpRequestTrailerSize;
             match says_why {
-                true => call
-                    .sender
-                    .finish(&Tail::Failed(Failure::new(code)).encode()),
+                // Of a length that has room in a tail, and not in a failure.
+                true => {
+                    let why = Failure::with_text(code, &"ä".repeat(4000));
+                    call.sender.finish(&Tail::Failed(why).encode());
+                }
                 false => drop(call.sender),
             }
             let failed = outcome(&mut call.receiver).await.failure();

@@ -12,10 +12,6 @@ use super::call::Part;
 use crate::credit::Credit;
 use crate::frames::{Frame, FromWorker, WINDOW};
 
-/// Most connections that a call can need: one, and one more where a pooled one turned out to
-/// be closed; then of another kind.
-const NEEDS_MAX: u32 = 4;
-
 /// Calls by their numbers.
 pub type Calls = HashMap<u64, Entry>;
 
@@ -32,8 +28,9 @@ pub struct Entry {
     pub connect_timeout: u64,
     /// Who has a connection made.
     pub connecting: Option<AbortHandle>,
-    /// How often the worker has wanted one.
-    pub needs: u32,
+    /// Whether the worker has wanted one: a call needs one at most, the first or in place of an idle
+    /// one that turned out to be closed.
+    pub has_needed: bool,
     /// Whether the answer's head has come.
     pub has_head: bool,
     /// Bytes that the worker may send.
@@ -78,14 +75,10 @@ pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane
     let tell = |part: Part| drop(entry.parts.send(part));
     match kind {
         FromWorker::Need => {
-            let is_waiting = entry
-                .connecting
-                .as_ref()
-                .is_some_and(|task| !task.is_finished());
-            if is_waiting || entry.needs == NEEDS_MAX || entry.has_head {
+            if entry.has_needed || entry.has_head {
                 return Err(Insane);
             }
-            entry.needs += 1;
+            entry.has_needed = true;
             return Ok(Heard::Need);
         }
         FromWorker::Head if !entry.has_head => {
@@ -131,7 +124,7 @@ impl Entry {
             destination,
             connect_timeout,
             connecting: None,
-            needs: 0,
+            has_needed: false,
             has_head: false,
             window: WINDOW,
         }
@@ -182,7 +175,7 @@ mod tests {
             &[(FromWorker::Head, b"x"), (FromWorker::Failed, b"x")],
             &[(FromWorker::Head, b"x"), (FromWorker::Need, b"")],
             &[(FromWorker::Credit, &[1, 0, 0, 0])],
-            &[NEED; 5],
+            &[NEED; 2],
         ];
         for said in insane {
             let (mut calls, _received) = calls();

@@ -202,12 +202,12 @@ impl Shared {
 
     fn close(&self) {
         let calls = self.calls().take();
-        for entry in calls.iter().flat_map(Calls::values) {
-            let answer = Answer::Failed(terminated()).encode();
-            let tail = Tail::Failed(terminated()).encode();
-            entry.fail(answer.into(), tail.into());
-        }
-        if calls.is_some() {
+        if let Some(calls) = calls {
+            for entry in calls.into_values() {
+                let answer = Answer::Failed(terminated()).encode();
+                let tail = Tail::Failed(terminated()).encode();
+                entry.fail(answer.into(), tail.into());
+            }
             self.connector().remove_worker(self.number);
         }
         self.closed.send_replace(true);

@@ -36,21 +36,31 @@ pub async fn run(
     };
     match call.answer(&head, parts).await {
         Err(failure) => {
-            worker.say(
-                number,
-                FromWorker::Failed,
-                &Answer::Failed(failure).encode(),
-            );
+            let failed = Answer::Failed(bounded(failure)).encode();
+            worker.say(number, FromWorker::Failed, &failed);
         }
         Ok(answered) => {
             let tail = match call.relay(answered).await {
                 Ok(tail) => tail,
-                Err(failure) => Tail::Failed(failure).encode(),
+                Err(failure) => Tail::Failed(bounded(failure)).encode(),
             };
             worker.say(number, FromWorker::End, &tail);
         }
     }
     worker.calls.borrow_mut().remove(&number);
+}
+
+/// Most bytes of a failure's text.
+const TEXT_MAX: usize = 256;
+
+/// A failure whose text, which may be an upstream's, has room in a frame.
+fn bounded(mut failure: Failure) -> Failure {
+    failure.text = failure.text.map(|text| {
+        let text = String::from_utf8_lossy(&text);
+        let end = text.floor_char_boundary(TEXT_MAX);
+        text.split_at(end).0.as_bytes().to_vec()
+    });
+    failure
 }
 
 struct Call<'a> {

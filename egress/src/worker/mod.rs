@@ -39,6 +39,7 @@ use crate::packet::PacketSocket;
 /// # Errors
 /// The system's, and when the node says what none says.
 pub fn run(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
+    crate::end_on_panic();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
