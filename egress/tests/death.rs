@@ -20,7 +20,7 @@ use common::{
 };
 use faasw_abi::outgoing::FailureCode as Code;
 use faasw_egress::client::{Closed, Part, Worker};
-use faasw_egress::frames::{FromWorker, ToWorker, WorkerOptions, frame};
+use faasw_egress::frames::{FromWorker, PIECE_MIN, ToWorker, WINDOW, WorkerOptions, frame};
 use faasw_egress_policy::Destination;
 use rustix::net::SocketType;
 
@@ -169,7 +169,7 @@ fn begun(socket: &mut UnixStream) -> u64 {
 #[test]
 fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it() {
     type Say = fn(u64) -> BytesMut;
-    let insane: [(&str, Say); 6] = [
+    let insane: [(&str, Say); 7] = [
         ("no kind", |_| BytesMut::from(&[0xff; 16][..])),
         ("a node's kind", |call| frame(call, ToWorker::Begin, b"x")),
         ("data before a head", |call| {
@@ -182,6 +182,13 @@ fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it()
             let mut frame = frame(call, FromWorker::Head, b"x");
             frame[12..16].fill(0xff);
             frame
+        }),
+        ("more pieces than a window", |call| {
+            let mut said = frame(call, FromWorker::Head, b"x");
+            for _ in 0..=WINDOW / PIECE_MIN {
+                said.unsplit(frame(call, FromWorker::Data, b"x"));
+            }
+            said
         }),
         ("more data than a window", |call| {
             let mut said = frame(call, FromWorker::Head, b"x");
@@ -212,6 +219,25 @@ fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it()
                 );
             }
         }
+    });
+}
+
+#[test]
+fn a_worker_that_does_not_listen_is_given_up_and_little_waits_for_it() {
+    runtime().block_on(async {
+        let played = played();
+        let long = "a".repeat(32 << 10);
+        let request = head("GET", "127.0.0.1:1", &format!("/{long}")[..32 << 10], &[]);
+        let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+        // Calls that nobody wants at once leave what is to be said of them.
+        let refused = (0..1024).find_map(|_| {
+            let begun = played.worker.begin(&request, destination.clone());
+            begun.map(drop).err()
+        });
+        assert_eq!(refused.unwrap().code, Code::ConnectionLimitReached);
+        tokio::time::timeout(LONG, played.worker.closed())
+            .await
+            .unwrap();
     });
 }
 

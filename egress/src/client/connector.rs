@@ -11,8 +11,9 @@ use std::time::Duration;
 use faasw_abi::outgoing::{Failure, FailureCode};
 use faasw_egress_policy::Destination;
 use ipnet::IpNet;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
+use super::queue::{Queue, in_time, queue};
 use crate::orders::{
     AddWorker, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, OrderKind,
     RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, kind, read, spell,
@@ -58,7 +59,7 @@ pub struct Connector {
 
 #[derive(Debug)]
 struct Shared {
-    orders: mpsc::UnboundedSender<(Vec<u8>, Option<OwnedFd>)>,
+    orders: Queue<(Vec<u8>, Option<OwnedFd>)>,
     /// Calls that wait for their connection; `None` when the process is gone.
     waiting: Mutex<Option<Waiters>>,
     closed: watch::Sender<bool>,
@@ -66,6 +67,9 @@ struct Shared {
 
 /// Who waits for a connection, by the number of the call.
 type Waiters = HashMap<u64, oneshot::Sender<Result<(), Failure>>>;
+
+/// With more orders than this that it has not taken, the process is given up.
+const QUEUE_MAX: usize = 16 << 10;
 
 /// Numbers of workers: of no other, ever.
 static WORKERS: AtomicU64 = AtomicU64::new(1);
@@ -77,7 +81,7 @@ impl Connector {
     /// When an option has no room, or the system's.
     pub fn new(socket: OwnedFd, options: &ConnectorOptions) -> io::Result<Self> {
         let socket = Arc::new(PacketSocket::new(socket)?);
-        let (orders, mut outgoing) = mpsc::unbounded_channel();
+        let (orders, mut outgoing) = queue::<(Vec<u8>, Option<OwnedFd>)>();
         let shared = Arc::new(Shared {
             orders,
             waiting: Mutex::new(Some(HashMap::new())),
@@ -89,9 +93,10 @@ impl Connector {
         let writing = socket.clone();
         let write = async move {
             // Ends when the last handle and the reader below are gone, which closes the socket.
-            while let Some((packet, fd)) = outgoing.recv().await {
+            while let Some(((packet, fd), size)) = outgoing.next().await {
                 let fd = fd.as_ref().map(OwnedFd::as_fd);
-                writing.send(&packet, fd).await?;
+                in_time(writing.send(&packet, fd)).await?;
+                outgoing.written(size);
             }
             io::Result::Ok(())
         };
@@ -106,11 +111,14 @@ impl Connector {
             io::Result::Ok(())
         };
         let weak = Arc::downgrade(&connector.shared);
+        let mut closed = connector.shared.closed.subscribe();
         tokio::spawn(async move {
-            // Whichever ends first, its process is of no use any more.
+            // Whichever ends first, its process is of no use any more. The socket is closed with
+            // this task, which ends the process.
             let _ = tokio::select! {
                 written = write => written,
                 heard = listen => heard,
+                _ = closed.wait_for(|closed| *closed) => Ok(()),
             };
             if let Some(shared) = weak.upgrade() {
                 shared.close();
@@ -120,11 +128,13 @@ impl Connector {
     }
 
     fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
-        // Where nobody takes it the process is gone, and whoever waits has been told.
-        let _ = self.shared.orders.send(order);
+        if self.shared.orders.add(order, 1) > QUEUE_MAX {
+            // Whoever writes sees it, and closes.
+            self.shared.closed.send_replace(true);
+        }
     }
 
-    /// Waits until the process is gone.
+    /// Waits until the process is gone, or given up because it does not listen.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
         // The sender is held by `self`, so this cannot fail.

@@ -142,7 +142,11 @@ impl Worker {
                 let part = match kind {
                     ToWorker::Data => RequestPart::Data(bytes),
                     ToWorker::End => {
-                        RequestPart::End(Tail::decode(&bytes).map_err(|_| malformed())?)
+                        // What the node passes on is the function's: one that is no tail ends its
+                        // own call.
+                        let code = FailureCode::InternalError;
+                        let failed = |_| Tail::Failed(Failure::new(code));
+                        RequestPart::End(Tail::decode(&bytes).unwrap_or_else(failed))
                     }
                     _ => {
                         let credit = credit.ok_or_else(malformed)?;

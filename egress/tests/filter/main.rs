@@ -165,8 +165,8 @@ fn jail(kind: &str, missing: &str) -> i32 {
     let fds = [NODE_FD, CONNECTIONS_FD].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
     let pid = egress::spawn(&site.unwrap(), (0, None), program, kind, fds).unwrap();
     // Whoever is at the other ends is to see when the inmate lets go.
-    // SAFETY: nothing uses them any more.
     for number in [NODE_FD, CONNECTIONS_FD] {
+        // SAFETY: nothing uses them any more.
         unsafe { libc::close(number) };
     }
     let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
