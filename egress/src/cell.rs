@@ -130,6 +130,8 @@ fn connector() -> Vec<Rule> {
         socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
         free("connect", libc::SYS_connect),
+        free("ask where it is connected to", libc::SYS_getpeername),
+        free("ask where it is connected from", libc::SYS_getsockname),
         rule(
             "ask whether it is connected",
             libc::SYS_getsockopt,
@@ -216,11 +218,7 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
         free("go on waiting", libc::SYS_restart_syscall),
     ];
     if kind == Kind::Connector {
-        rules.extend([
-            free("end a connection", libc::SYS_shutdown),
-            free("ask where it is connected to", libc::SYS_getpeername),
-            free("ask where it is connected from", libc::SYS_getsockname),
-        ]);
+        rules.push(free("end a connection", libc::SYS_shutdown));
     }
     rules
 }

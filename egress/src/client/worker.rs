@@ -36,6 +36,10 @@ pub struct Worker {
 /// Numbers of calls: of no other in this process's life.
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
+/// Bytes of passed connections that a worker need not have taken: the system's least, which is
+/// a few packets. Descriptors under way are counted against all that the connector passes.
+const PASSING: usize = 1;
+
 /// With more bytes than this to be said, no call begins.
 const BUSY: usize = 2 << 20;
 
@@ -90,6 +94,7 @@ impl Worker {
             shared.say(frame(0, ToWorker::Authority, authority));
         }
         shared.say(frame(0, ToWorker::Configure, options.as_bytes()));
+        rustix::net::sockopt::set_socket_send_buffer_size(&passing, PASSING)?;
         connector.add_worker(shared.number, passing.try_clone()?);
         let weak = Arc::downgrade(&shared);
         tokio::spawn(async move {
