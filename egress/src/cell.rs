@@ -84,7 +84,6 @@ fn common() -> Vec<Rule> {
             &[NOT_EXECUTABLE, Have(3, u64::MAX, own)],
         ),
         free("give memory back", libc::SYS_munmap),
-        free("grow the heap", libc::SYS_brk),
         free("draw entropy", libc::SYS_getrandom),
         free("end", libc::SYS_exit_group),
     ]
@@ -104,13 +103,14 @@ fn worker() -> Vec<Rule> {
         rule("send", libc::SYS_sendto, &[CONNECTED]),
         free("send several pieces", libc::SYS_writev),
         free("end a connection", libc::SYS_shutdown),
+        free("grow the heap", libc::SYS_brk),
     ]
 }
 
 fn connector() -> Vec<Rule> {
     use Must::{Be, Have};
     let socket = |name, family: i32, kind: i32| {
-        // Of the usual protocol: TCP or UDP.
+        // Of the family's usual protocol: TCP or UDP.
         let must = [Be(0, word(family)), Have(1, TYPE, kind as u64), Be(2, 0)];
         rule(name, libc::SYS_socket, &must)
     };
@@ -127,8 +127,9 @@ fn connector() -> Vec<Rule> {
         free("read known hosts", libc::SYS_pread64),
         socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
         socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
-        socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
+        // By the family of whichever server the resolver takes.
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
+        socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
         free("connect", libc::SYS_connect),
         free("ask where it is connected to", libc::SYS_getpeername),
         free("ask where it is connected from", libc::SYS_getsockname),
@@ -145,11 +146,10 @@ fn connector() -> Vec<Rule> {
                 Be(2, word(libc::TCP_NODELAY)),
             ],
         ),
-        // Servers of names: by datagrams from a port of chance, or by a stream.
+        // Servers of names, from a port of chance.
         free("take a port to ask from", libc::SYS_bind),
         free("ask for a name", libc::SYS_sendto),
         free("hear of a name", libc::SYS_recvfrom),
-        free("ask for a name by a stream", libc::SYS_writev),
     ]
 }
 
@@ -218,7 +218,24 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
         free("go on waiting", libc::SYS_restart_syscall),
     ];
     if kind == Kind::Connector {
-        rules.push(free("end a connection", libc::SYS_shutdown));
+        // The resolver's streams name the protocol that is the usual one anyway.
+        let stream = |name, family: i32| {
+            let is_stream = Have(1, TYPE, libc::SOCK_STREAM as u64);
+            let must = [
+                Be(0, word(family)),
+                is_stream,
+                Be(2, word(libc::IPPROTO_TCP)),
+            ];
+            rule(name, libc::SYS_socket, &must)
+        };
+        rules.extend([
+            stream("ask by a stream of IPv4", libc::AF_INET),
+            stream("ask by a stream of IPv6", libc::AF_INET6),
+            free("grow the heap", libc::SYS_brk),
+            // Where a datagram has no room for the answer.
+            free("ask for a name by a stream", libc::SYS_writev),
+            free("end a stream", libc::SYS_shutdown),
+        ]);
     }
     rules
 }

@@ -40,6 +40,7 @@ mod packet;
 #[cfg(feature = "program")]
 pub mod worker;
 
+#[cfg(feature = "program")]
 /// Ends this process with the first panic, in whichever task: what is left of it would keep the node
 /// waiting.
 fn end_on_panic() {

@@ -172,7 +172,10 @@ fn echo(stream: &mut (impl Read + Write)) -> Option<()> {
 
 /// A server that does `each` with every connection; where it listens.
 fn server(address: &str, each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind(address).unwrap();
+    serve(TcpListener::bind(address).unwrap(), each)
+}
+
+fn serve(listener: TcpListener, each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     let each = Arc::new(each);
     thread::spawn(move || {
@@ -246,9 +249,14 @@ fn answered(question: &[u8], is_cut: bool) -> Vec<u8> {
 
 /// A server of names that answers by datagrams, or, where `is_cut`, by streams only.
 fn names(is_cut: bool) -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    server(&address.to_string(), |mut stream| {
+    // A port that is free for both.
+    let (socket, listener) = loop {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        if let Ok(listener) = TcpListener::bind(socket.local_addr().unwrap()) {
+            break (socket, listener);
+        }
+    };
+    let address = serve(listener, |mut stream| {
         let mut length = [0; 2];
         while stream.read_exact(&mut length).is_ok() {
             let mut question = vec![0; u16::from_be_bytes(length).into()];

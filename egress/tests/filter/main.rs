@@ -21,7 +21,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use faasw_cell::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
-use faasw_cell::filter::Filter;
+use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::{Network, Program, Site};
 use faasw_egress::{cell, connector, worker};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -82,7 +82,9 @@ fn trials() -> Vec<Trial> {
         ))),
     })];
     for kind in [Kind::Connector, Kind::Worker] {
-        for rule in cell::rules(kind) {
+        // Which server of names is asked is the resolver's to say, and so is the family.
+        let is_sure = |rule: &Rule| !rule.name.starts_with("ask by IPv");
+        for rule in cell::rules(kind).into_iter().filter(is_sure) {
             let named = format!("{}::{}", name(kind), rule.name.replace(' ', "_"));
             trials.push(Trial::test(named, move || {
                 let [connector, worker] = calls(Some((kind, rule.name)));

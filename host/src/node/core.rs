@@ -343,6 +343,9 @@ impl Core {
             function.log = other.log.clone();
             function.under_way = other.under_way.clone();
             function.backlog = other.backlog.clone();
+            if let (Some(reaches), Some(before)) = (&mut function.reaches, &other.reaches) {
+                reaches.share_limits(before);
+            }
         } else {
             // The name may have been removed, and its log with it, meanwhile.
             if function.is_removed() {

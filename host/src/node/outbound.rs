@@ -19,6 +19,13 @@ pub(super) struct Reaches {
     maker: Maker,
 }
 
+impl Reaches {
+    /// Holds it to the limits that its function has already.
+    pub(super) fn share_limits(&mut self, other: &Self) {
+        self.limits = other.limits.clone();
+    }
+}
+
 impl Core {
     /// What a version reaches: nothing where it was granted nothing, or has no way to ask.
     pub(super) fn reaches(&self, record: &VersionRecord) -> Option<Reaches> {

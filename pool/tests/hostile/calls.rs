@@ -168,7 +168,7 @@ pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
 }
 
 pub async fn a_flood_of_requests_that_are_dropped_leaves_none(bench: &Bench) {
-    const COUNT: u64 = 100;
+    const COUNT: u64 = 20;
     let field = Battlefield::new(bench).await;
     let server = Arc::new(Server::silent());
     let mut script = Script::new();

@@ -86,6 +86,8 @@ impl EgressCall {
             Ok(worker) => State::begin(worker, request, destination.clone(), tail.take()),
             Err(failure) => State::Failed(Some(failure)),
         };
+        // Whoever was told to wait for the other half has something to look at now.
+        context.waker().wake_by_ref();
         Poll::Ready(())
     }
 }

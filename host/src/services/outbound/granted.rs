@@ -23,23 +23,35 @@ pub(crate) enum Maker {
     Embedder(Arc<dyn Outbound>),
 }
 
-/// How many requests of functions there are at once.
+/// What a function may have at once however many others have: as many as one invocation makes.
+const LEAST: usize = 16;
+
+/// How many requests of functions there are at once: of all, and of one, whatever its versions. Nobody has more than are
+/// left for others, but for [`LEAST`] (dynamic thresholds of shared buffers, Choudhury and Hahne 1998).
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     node: Arc<Semaphore>,
     function: Arc<Semaphore>,
+    /// Of one function.
+    most: usize,
 }
 
 impl Limits {
     /// So many of one function, beside the node's.
     pub(crate) fn new(node: &Arc<Semaphore>, function: usize) -> Self {
+        let most = function.min(Semaphore::MAX_PERMITS);
         Self {
             node: node.clone(),
-            function: Arc::new(Semaphore::new(function.min(Semaphore::MAX_PERMITS))),
+            function: Arc::new(Semaphore::new(most)),
+            most,
         }
     }
 
     fn take(&self) -> Option<Places> {
+        let own = self.most.saturating_sub(self.function.available_permits());
+        if own >= LEAST.max(self.node.available_permits()) {
+            return None;
+        }
         Some(Places {
             _function: self.function.clone().try_acquire_owned().ok()?,
             _node: self.node.clone().try_acquire_owned().ok()?,
@@ -185,5 +197,30 @@ impl OutgoingCall for Counted {
 
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<AnswerPart> {
         self.call.poll_answer(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_more_than_are_left_for_others() {
+        let node = Arc::new(Semaphore::new(1000));
+        let hogs: Vec<_> = (0..4).map(|_| Limits::new(&node, 1000)).collect();
+        let mut held = Vec::new();
+        while let Some(places) = hogs.iter().find_map(Limits::take) {
+            held.push(places);
+        }
+        let left = node.available_permits();
+        assert!(left >= 1000 / 16, "{left}");
+        let modest = Limits::new(&node, 1000);
+        let few: Vec<_> = (0..LEAST).map_while(|_| modest.take()).collect();
+        assert_eq!(few.len(), LEAST);
+        drop((held, few));
+        assert_eq!(node.available_permits(), 1000);
+        let one = Limits::new(&node, 20);
+        let all: Vec<_> = std::iter::from_fn(|| one.take()).collect();
+        assert_eq!(all.len(), 20);
     }
 }

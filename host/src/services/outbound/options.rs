@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
-use faasw_egress::client::ConnectorOptions;
+use faasw_egress::{client::ConnectorOptions, frames::FRAME_MAX};
 use faasw_pool::Outbound;
 use ipnet::IpNet;
 use rustls::pki_types::{CertificateDer, pem, pem::PemObject as _};
@@ -37,6 +37,9 @@ pub enum TrustError {
     /// They cannot be read.
     #[error("a certificate in PEM cannot be read: {0}")]
     Pem(String),
+    /// One is no authority's.
+    #[error("a certificate cannot be trusted: {0}")]
+    Certificate(String),
 }
 
 impl OutboundOptions {
@@ -74,6 +77,13 @@ impl OutboundOptions {
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate =
                 certificate.map_err(|error: pem::Error| TrustError::Pem(error.to_string()))?;
+            // Now, and not when somebody wants to connect.
+            let of_authority = webpki::anchor_from_trusted_cert(&certificate).map(drop);
+            of_authority.map_err(|error| TrustError::Certificate(error.to_string()))?;
+            if certificate.len() > FRAME_MAX {
+                let error = format!("it has more than {FRAME_MAX} bytes");
+                return Err(TrustError::Certificate(error));
+            }
             self.authorities.push(Bytes::copy_from_slice(&certificate));
         }
         match self.authorities.len() > before {
@@ -163,5 +173,11 @@ mod tests {
         }
         let broken = OutboundOptions::default().trust(b"-----BEGIN CERTIFICATE-----\nAAAA\n");
         assert!(matches!(broken, Err(TrustError::Pem(_))), "{broken:?}");
+        let other = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let other = OutboundOptions::default().trust(other);
+        assert!(
+            matches!(other, Err(TrustError::Certificate(_))),
+            "{other:?}"
+        );
     }
 }

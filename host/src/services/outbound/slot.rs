@@ -164,7 +164,10 @@ impl Slot {
             _process: process,
             _place: place,
         });
-        tokio::spawn(end_when_unused(Arc::downgrade(self)));
+        tokio::spawn(end_when_unused(
+            Arc::downgrade(self),
+            Arc::downgrade(&worker),
+        ));
         Ok(worker)
     }
 
@@ -179,6 +182,13 @@ impl Slot {
         there.connector = connector.clone();
         there.used = Instant::now();
         Ok(Some(there.worker.clone()))
+    }
+
+    /// Whether its worker is this one.
+    fn has(&self, worker: &Weak<Worker>) -> bool {
+        let current = self.current();
+        let own = current.as_ref().map(|there| Arc::as_ptr(&there.worker));
+        own == Some(worker.as_ptr())
     }
 
     /// When a request last asked for its worker, which has none under way now.
@@ -207,24 +217,23 @@ fn told(error: std::io::Error) -> Failure {
 }
 
 /// Ends a slot's worker when it was not used for long.
-async fn end_when_unused(slot: Weak<Slot>) {
+async fn end_when_unused(slot: Weak<Slot>, worker: Weak<Worker>) {
     let mut due = Instant::now() + KEEP;
     loop {
         sleep_until(due).await;
         let Some(slot) = slot.upgrade() else {
             return;
         };
+        if !slot.has(&worker) {
+            return;
+        }
         let now = Instant::now();
-        due = match (
-            slot.current().as_ref().map(|there| there.used),
-            slot.unused_since(),
-        ) {
-            (None, _) => return,
-            (Some(_), None) => now + KEEP,
-            (Some(_), Some(used)) if used + KEEP > now => used + KEEP,
-            (Some(_), Some(used)) => {
+        due = match slot.unused_since() {
+            None => now + KEEP,
+            Some(used) if used + KEEP > now => used + KEEP,
+            Some(used) => {
                 slot.end_unused(used);
-                now
+                now + KEEP
             }
         };
     }
