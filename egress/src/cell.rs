@@ -131,6 +131,8 @@ fn connector() -> Vec<Rule> {
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
         socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
         free("connect", libc::SYS_connect),
+        free("ask where it is connected to", libc::SYS_getpeername),
+        free("ask where it is connected from", libc::SYS_getsockname),
         rule(
             "ask whether it is connected",
             libc::SYS_getsockopt,
@@ -233,8 +235,6 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
             // Where a datagram has no room for the answer.
             free("ask for a name by a stream", libc::SYS_writev),
             free("end a stream", libc::SYS_shutdown),
-            free("ask where it is connected to", libc::SYS_getpeername),
-            free("ask where it is connected from", libc::SYS_getsockname),
         ]);
     }
     rules

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::frames::WINDOW;
+use crate::frames::{FRAME_MAX, PIECE_MIN, WINDOW, cost};
 
 /// Credit of one direction of a call; who sends waits for it.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Credit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something may be sent, and says how much. `None` when nobody wants it any
+    /// Waits until something may be sent, and says how much in one piece. `None` when nobody wants it any
     /// more. For one waiter.
     pub async fn wait(&self) -> Option<usize> {
         poll_fn(|context| self.poll(context)).await
@@ -53,8 +53,10 @@ impl Credit {
         if state.is_closed {
             return Poll::Ready(None);
         }
-        if state.bytes > 0 {
-            return Poll::Ready(Some(state.bytes));
+        // Less is no piece: more comes back as what is under way is taken.
+        if state.bytes >= PIECE_MIN {
+            // Of more, what is left may be too little for the piece that it makes.
+            return Poll::Ready(Some(state.bytes.min(FRAME_MAX)));
         }
         match &mut state.waiter {
             Some(waiter) => waiter.clone_from(context.waker()),
@@ -71,11 +73,14 @@ impl Credit {
         }
     }
 
-    /// Takes as much of `wanted` as there is; what is taken is sent.
+    /// Takes as much of `wanted` as a piece may have now, which is sent; zero where none may be.
     pub fn take(&self, wanted: usize) -> usize {
         let mut state = self.state();
+        if wanted == 0 || state.bytes < PIECE_MIN {
+            return 0;
+        }
         let taken = wanted.min(state.bytes);
-        state.bytes -= taken;
+        state.bytes -= cost(taken);
         taken
     }
 
@@ -109,9 +114,9 @@ impl Credit {
 pub struct Consumed(usize);
 
 impl Consumed {
-    /// Counts what was taken; gives what is to be given back now, which is done in few pieces.
+    /// Counts a piece that was taken; gives what is to be given back now, which is done seldom.
     pub fn take(&mut self, bytes: usize) -> Option<usize> {
-        self.0 += bytes;
+        self.0 += cost(bytes);
         (self.0 >= WINDOW / 4).then(|| std::mem::take(&mut self.0))
     }
 }
@@ -127,7 +132,25 @@ mod tests {
         assert_eq!(credit.take(WINDOW + 1), WINDOW);
         assert_eq!(credit.take(1), 0);
         assert_eq!(credit.add(usize::MAX), Err(Overrun));
-        assert_eq!(credit.add(10), Ok(()));
-        assert_eq!(credit.take(20), 10);
+        assert_eq!(credit.add(PIECE_MIN + 10), Ok(()));
+        assert_eq!(credit.take(WINDOW), PIECE_MIN + 10);
+    }
+
+    #[test]
+    fn small_pieces_take_a_window_too_and_all_of_it_comes_back() {
+        let (credit, mut consumed) = (Credit::default(), Consumed::default());
+        let pieces = std::iter::repeat_with(|| credit.take(1)).take_while(|taken| *taken == 1);
+        assert_eq!(pieces.count(), WINDOW / PIECE_MIN);
+        for _ in 0..WINDOW / PIECE_MIN {
+            if let Some(back) = consumed.take(1) {
+                credit.add(back).unwrap();
+            }
+        }
+        assert_eq!(credit.take(WINDOW), WINDOW);
+        // With less than a piece's least left nothing is sent, and nothing is lost.
+        credit.add(PIECE_MIN - 1).unwrap();
+        assert_eq!(credit.take(1), 0);
+        credit.add(1).unwrap();
+        assert_eq!(credit.take(PIECE_MIN), PIECE_MIN);
     }
 }

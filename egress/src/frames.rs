@@ -16,7 +16,8 @@
 //! ```
 //!
 //! Of each call at most [`WINDOW`] bytes of data are under way each way: who sends has that
-//! much credit at first, and then what [`Credit`](ToWorker::Credit) frames give back.
+//! much credit at first, and then what [`Credit`](ToWorker::Credit) frames give back. A piece counts
+//! as [`PIECE_MIN`] bytes at least, both ways: so a window bounds how many are kept, too.
 
 use std::ops::RangeInclusive;
 
@@ -30,6 +31,15 @@ pub const FRAME_MAX: usize = 64 << 10;
 
 /// Most bytes of a call's data that are under way, each way.
 pub const WINDOW: usize = 128 << 10;
+
+/// What a piece of data takes of the window at least: keeping a byte takes more than a byte.
+pub const PIECE_MIN: usize = 256;
+
+/// What a piece of data takes of the window.
+#[must_use]
+pub fn cost(bytes: usize) -> usize {
+    bytes.max(PIECE_MIN)
+}
 
 /// Most bytes that say why there is no connection.
 const REASON_MAX: usize = 1 << 10;
@@ -237,11 +247,13 @@ impl<K: FrameKind> Frame<K> {
         if rest.len() < bytes {
             return Ok(None);
         }
-        received.advance(size_of::<FrameHeader>());
+        // A slice would keep all that was received with it for as long as it is kept.
+        let copied = rest.get(..bytes).map(Bytes::copy_from_slice);
+        received.advance(size_of::<FrameHeader>() + bytes);
         Ok(Some(Self {
             call,
             kind: bounds,
-            bytes: received.split_to(bytes).freeze(),
+            bytes: copied.unwrap_or_default(),
         }))
     }
 

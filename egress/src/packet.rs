@@ -27,7 +27,7 @@ pub struct PacketSocket(AsyncFd<OwnedFd>);
 pub struct Packet {
     /// What it has.
     pub bytes: Vec<u8>,
-    /// What was attached.
+    /// What was attached. `None` also where it was lost, because this process has no room for it.
     pub fd: Option<OwnedFd>,
 }
 
@@ -74,7 +74,7 @@ impl PacketSocket {
         self.0
             .async_io(Interest::READABLE, |socket| {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                receive(socket, &mut RecvAncillaryBuffer::new(&mut space))
+                receive(socket, &mut RecvAncillaryBuffer::new(&mut space), true)
             })
             .await
     }
@@ -87,7 +87,7 @@ impl PacketSocket {
     pub async fn receive_without_fds(&self) -> io::Result<Option<Packet>> {
         self.0
             .async_io(Interest::READABLE, |socket| {
-                receive(socket, &mut RecvAncillaryBuffer::default())
+                receive(socket, &mut RecvAncillaryBuffer::default(), false)
             })
             .await
     }
@@ -96,6 +96,7 @@ impl PacketSocket {
 fn receive(
     socket: &OwnedFd,
     ancillary: &mut RecvAncillaryBuffer<'_>,
+    takes_fds: bool,
 ) -> io::Result<Option<Packet>> {
     let mut bytes = [0; PACKET_MAX];
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -107,13 +108,12 @@ fn receive(
             fds.extend(rights);
         }
     }
-    let is_cut = received
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    if is_cut || fds.len() > 1 {
+    let is_lost = received.flags.contains(ReturnFlags::CTRUNC);
+    let is_unwanted = is_lost && !takes_fds;
+    if received.flags.contains(ReturnFlags::TRUNC) || is_unwanted || fds.len() > 1 {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let bytes = bytes.get(..received.bytes).unwrap_or_default().to_vec();
-    let fd = fds.pop();
+    let fd = fds.pop().filter(|_| !is_lost);
     Ok((!bytes.is_empty()).then_some(Packet { bytes, fd }))
 }

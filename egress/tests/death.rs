@@ -19,8 +19,8 @@ use common::{
     read_request, runtime, worker,
 };
 use faasw_abi::outgoing::FailureCode as Code;
-use faasw_egress::client::{Closed, Part, Worker};
-use faasw_egress::frames::{FromWorker, ToWorker, WorkerOptions, frame};
+use faasw_egress::client::{Closed, Connector, Part, Worker};
+use faasw_egress::frames::{FromWorker, PIECE_MIN, ToWorker, WINDOW, WorkerOptions, frame};
 use faasw_egress_policy::Destination;
 use rustix::net::SocketType;
 
@@ -131,20 +131,25 @@ fn a_worker_that_is_dropped_ends_its_process() {
 struct Played {
     worker: Worker,
     socket: UnixStream,
-    _connector: (common::Process, faasw_egress::client::Connector),
+    _connector: (Option<common::Process>, Connector),
     _passed: OwnedFd,
 }
 
 fn played() -> Played {
-    let connector = connector(&loopback());
-    let (ours, theirs) = pair(SocketType::STREAM);
-    let (passing, passed) = pair(SocketType::SEQPACKET);
-    let options = WorkerOptions::default();
-    Played {
-        worker: Worker::new(ours, passing, &connector.1, options, &[]).unwrap(),
-        socket: UnixStream::from(theirs),
-        _connector: connector,
-        _passed: passed,
+    let (process, connector) = connector(&loopback());
+    Played::by(WorkerOptions::default(), connector, Some(process))
+}
+
+impl Played {
+    fn by(options: WorkerOptions, connector: Connector, process: Option<common::Process>) -> Self {
+        let (ours, theirs) = pair(SocketType::STREAM);
+        let (passing, passed) = pair(SocketType::SEQPACKET);
+        Self {
+            worker: Worker::new(ours, passing, &connector, options, &[]).unwrap(),
+            socket: UnixStream::from(theirs),
+            _connector: (process, connector),
+            _passed: passed,
+        }
     }
 }
 
@@ -169,7 +174,7 @@ fn begun(socket: &mut UnixStream) -> u64 {
 #[test]
 fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it() {
     type Say = fn(u64) -> BytesMut;
-    let insane: [(&str, Say); 6] = [
+    let insane: [(&str, Say); 7] = [
         ("no kind", |_| BytesMut::from(&[0xff; 16][..])),
         ("a node's kind", |call| frame(call, ToWorker::Begin, b"x")),
         ("data before a head", |call| {
@@ -182,6 +187,13 @@ fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it()
             let mut frame = frame(call, FromWorker::Head, b"x");
             frame[12..16].fill(0xff);
             frame
+        }),
+        ("more pieces than a window", |call| {
+            let mut said = frame(call, FromWorker::Head, b"x");
+            for _ in 0..=WINDOW / PIECE_MIN {
+                said.unsplit(frame(call, FromWorker::Data, b"x"));
+            }
+            said
         }),
         ("more data than a window", |call| {
             let mut said = frame(call, FromWorker::Head, b"x");
@@ -212,6 +224,52 @@ fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it()
                 );
             }
         }
+    });
+}
+
+#[test]
+fn a_worker_that_does_not_listen_is_given_up_and_little_waits_for_it() {
+    runtime().block_on(async {
+        let played = played();
+        let long = "a".repeat(32 << 10);
+        let request = head("GET", "127.0.0.1:1", &format!("/{long}")[..32 << 10], &[]);
+        let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+        // Calls that nobody wants at once leave what is to be said of them.
+        let refused = (0..1024).find_map(|_| {
+            let begun = played.worker.begin(&request, destination.clone());
+            begun.map(drop).err()
+        });
+        assert_eq!(refused.unwrap().code, Code::ConnectionLimitReached);
+        tokio::time::timeout(LONG, played.worker.closed())
+            .await
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_connector_that_does_not_answer_is_given_up() {
+    runtime().block_on(async {
+        let (ours, _theirs) = pair(SocketType::SEQPACKET);
+        let connector = Connector::new(ours, &loopback()).unwrap();
+        let options = WorkerOptions {
+            connect: 1,
+            ..WorkerOptions::default()
+        };
+        let mut played = Played::by(options, connector.clone(), None);
+        let request = head("GET", "127.0.0.1:1", "/", &[]);
+        let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+        let _call = played.worker.begin(&request, destination).unwrap();
+        let mut socket = played.socket.try_clone().unwrap();
+        let number = tokio::task::spawn_blocking(move || begun(&mut socket))
+            .await
+            .unwrap();
+        played
+            .socket
+            .write_all(&frame(number, FromWorker::Need, b""))
+            .unwrap();
+        tokio::time::timeout(LONG, connector.closed())
+            .await
+            .unwrap();
     });
 }
 

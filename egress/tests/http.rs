@@ -161,9 +161,13 @@ fn a_connection_is_used_again_and_calls_at_once_have_one_each() {
             stream.write_all(OK.as_bytes()).unwrap();
         });
         let request = head("GET", upstream.address, "/", &[]);
-        let mut calls: Vec<_> = (0..8).map(|_| egress.begin(&request)).collect();
-        for call in &mut calls {
-            assert_eq!(outcome(&mut call.receiver).await.status(), 200);
+        let begun = (0..8).map(|_| {
+            let call = egress.begin(&request);
+            call.sender.finish(b"");
+            call.receiver
+        });
+        for receiver in &mut begun.collect::<Vec<_>>() {
+            assert_eq!(outcome(receiver).await.status(), 200);
         }
     });
 }
@@ -253,6 +257,67 @@ fn informational_answers_are_skipped_and_another_protocol_is_refused() {
         );
         let failed = egress.get(upstream.address, "/").await;
         assert_eq!(failed.failure(), Some(FailureCode::HttpUpgradeFailed));
+    });
+}
+
+/// An upstream that tells of a request's head, then waits for chunks, and answers with them.
+fn chunks() -> (Upstream, mpsc::Receiver<String>) {
+    let (tell, told) = mpsc::channel();
+    let upstream = Upstream::new(move |mut stream, _| {
+        tell.send(read_lines(&mut stream).unwrap()).unwrap();
+        if let Some(chunks) = read_lines(&mut stream) {
+            let length = chunks.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{chunks}"
+            );
+        }
+    });
+    (upstream, told)
+}
+
+#[test]
+fn a_body_that_comes_late_is_sent_whatever_the_method() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        for method in ["GET", "DELETE", "OPTIONS", "POST"] {
+            let (upstream, told) = chunks();
+            let mut call = egress.begin(&head(method, upstream.address, "/", &[]));
+            let told = tokio::task::spawn_blocking(move || told.recv_timeout(LONG).unwrap());
+            let seen = told.await.unwrap();
+            assert!(seen.contains("transfer-encoding: chunked\r\n"), "{seen}");
+            call.sender.send(Bytes::from_static(b"late")).await.unwrap();
+            call.sender.finish(b"");
+            let answered = outcome(&mut call.receiver).await;
+            assert_eq!(answered.failure(), None, "{method}");
+            assert_eq!(answered.body, b"4\r\nlate\r\n0\r\n\r\n", "{method}");
+        }
+    });
+}
+
+#[test]
+fn trailers_that_come_late_are_sent_where_the_head_names_them_and_never_lost() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        for (named, is_sent) in [
+            ("x-sum", true),
+            ("X-Other, X-Sum", true),
+            ("x-other", false),
+        ] {
+            let (upstream, told) = chunks();
+            let fields = [("trailer", named)];
+            let mut call = egress.begin(&head("POST", upstream.address, "/", &fields));
+            let told = tokio::task::spawn_blocking(move || told.recv_timeout(LONG).unwrap());
+            told.await.unwrap();
+            call.sender.send(Bytes::from_static(b"late")).await.unwrap();
+            let tail = Tail::Trailers(common::fields(&[("x-sum", "1")]));
+            call.sender.finish(&tail.encode());
+            let answered = outcome(&mut call.receiver).await;
+            match is_sent {
+                true => assert_eq!(answered.body, b"4\r\nlate\r\n0\r\nx-sum: 1\r\n\r\n"),
+                false => assert_eq!(answered.failure(), Some(FailureCode::InternalError)),
+            }
+        }
     });
 }
 

@@ -9,6 +9,7 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -398,20 +399,60 @@ fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_worker_has_a_
     });
 }
 
+/// A socket at 127.0.0.2 where nobody accepts, with no room for who waits: the system drops what
+/// comes. With it, who waits.
+fn black_hole(port: u16) -> (OwnedFd, Vec<TcpStream>) {
+    let full = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let address = SocketAddr::new("127.0.0.2".parse().unwrap(), port);
+    rustix::net::bind(&full, &address).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let pause = Duration::from_millis(200);
+    let connect = || TcpStream::connect_timeout(&address, pause);
+    let waiting: Vec<_> = std::iter::from_fn(|| connect().ok()).take(64).collect();
+    assert!(waiting.len() < 64);
+    (full, waiting)
+}
+
+#[test]
+fn names_with_many_addresses_that_do_not_answer_take_few_descriptors() {
+    runtime().block_on(async {
+        let upstream = Upstream::saying(OK);
+        let port = upstream.address.port();
+        let _hole = black_hole(port);
+        let names = Names::new(|name, kind, _| match (name, kind) {
+            ("up.example", A) => Some((vec![a("127.0.0.1", 60)], 0)),
+            (_, A) => Some((vec![a("127.0.0.2", 60); 16], 0)),
+            _ => Some((vec![], 0)),
+        });
+        let egress = names.egress(&["127.0.0.0/8"]);
+        let begun = (0..40).map(|_| {
+            let mut request = head("GET", format!("many.example:{port}"), "/", &[]);
+            request.timeouts.connect = 3_000_000_000;
+            egress.begin(&request)
+        });
+        let begun: Vec<_> = begun.collect();
+        let folder = format!("/proc/{}/fd", egress.connector_process.0.id());
+        let count = || std::fs::read_dir(&folder).unwrap().count();
+        let mut most = 0;
+        while egress.worker.calls() > 0 {
+            most = most.max(count());
+            tokio::task::yield_now().await;
+        }
+        assert!(most < 64, "{most}");
+        for mut call in begun {
+            let failed = common::outcome(&mut call.receiver).await.failure();
+            assert_eq!(failed, Some(Code::ConnectionTimeout));
+        }
+        assert_eq!(get(&egress, "up.example", port).await, None);
+    });
+}
+
 #[test]
 fn an_address_that_does_not_answer_is_passed_over() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
-        // Nobody accepts there, and there is no room for who waits: the system drops what comes.
-        let full = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        let address = SocketAddr::new("127.0.0.2".parse().unwrap(), port);
-        rustix::net::bind(&full, &address).unwrap();
-        rustix::net::listen(&full, 0).unwrap();
-        let pause = Duration::from_millis(200);
-        let connect = || TcpStream::connect_timeout(&address, pause);
-        let waiting: Vec<_> = std::iter::from_fn(|| connect().ok()).take(64).collect();
-        assert!(waiting.len() < 64);
+        let _hole = black_hole(port);
         let names = Names::new(|name, kind, _| match (name, kind) {
             ("both.example", A) => Some((vec![a("127.0.0.2", 60), a("127.0.0.1", 60)], 0)),
             (_, A) => Some((vec![a("127.0.0.2", 60)], 0)),

@@ -94,6 +94,16 @@ impl AllowPrivate {
         hidden(address).try_for_each(|hidden| self.permits_as_it_is(hidden.into()))
     }
 
+    /// Whether `address` is in one of the networks. This host's own addresses are reached so
+    /// alone, for a service that listens at all of them listens at public ones too.
+    #[must_use]
+    pub fn opens(&self, address: IpAddr) -> bool {
+        let address = mapped(address);
+        self.networks
+            .iter()
+            .any(|network| network.contains(&address))
+    }
+
     fn permits_as_it_is(&self, address: IpAddr) -> Result<(), Prohibited> {
         let Some(special) = Special::of(address) else {
             return Ok(());

@@ -61,6 +61,10 @@ pub const SPECIAL_V4: &[(Ipv4Addr, Ipv4Addr, Special)] = &[
     four([169, 254, 169, 254], 32, Special::Metadata),
     four([100, 100, 100, 200], 32, Special::Metadata),
     four([192, 0, 0, 192], 32, Special::Metadata),
+    // Of Azure's agent; of ECS and EKS on AWS.
+    four([168, 63, 129, 16], 32, Special::Metadata),
+    four([169, 254, 170, 2], 32, Special::Metadata),
+    four([169, 254, 170, 23], 32, Special::Metadata),
     four([0, 0, 0, 0], 8, Special::Reserved),
     four([10, 0, 0, 0], 8, Special::Private),
     four([100, 64, 0, 0], 10, Special::Shared),
@@ -91,6 +95,9 @@ pub const SPECIAL_V6: &[(Ipv6Addr, Ipv6Addr, Special)] = &[
         128,
         Special::Metadata,
     ),
+    // Of EKS; of Google.
+    six([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23], 128, Special::Metadata),
+    six([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128, Special::Metadata),
     six([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, Special::Protocol),
     six([0x100, 0, 0, 0, 0, 0, 0, 0], 64, Special::Reserved),
     six([0x100, 0, 0, 1, 0, 0, 0, 0], 64, Special::Reserved),

@@ -334,6 +334,11 @@ fn metadata_is_refused_by_name_and_not_opened_by_a_wide_network() {
         "fd00:ec2::254",
         "100.100.100.200",
         "192.0.0.192",
+        "168.63.129.16",
+        "169.254.170.2",
+        "169.254.170.23",
+        "fd00:ec2::23",
+        "fd20:ce::254",
     ] {
         let refused = AllowPrivate::default().permits(at(metadata)).unwrap_err();
         assert_eq!(refused.special, Special::Metadata, "{metadata}");

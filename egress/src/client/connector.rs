@@ -11,8 +11,9 @@ use std::time::Duration;
 use faasw_abi::outgoing::{Failure, FailureCode};
 use faasw_egress_policy::Destination;
 use ipnet::IpNet;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
+use super::queue::{Queue, in_time, queue};
 use crate::orders::{
     AddWorker, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, OrderKind,
     RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, kind, read, spell,
@@ -22,7 +23,7 @@ use crate::packet::PacketSocket;
 /// What a connector is told when it is started.
 #[derive(Clone, Debug)]
 pub struct ConnectorOptions {
-    /// What `/etc/hosts` has; 4 MiB of it at most.
+    /// What `/etc/hosts` has; of more than 4 MiB, the lines that are whole within them.
     pub hosts: Vec<u8>,
     /// Servers of names, in order; the first eight.
     pub servers: Vec<SocketAddr>,
@@ -58,7 +59,7 @@ pub struct Connector {
 
 #[derive(Debug)]
 struct Shared {
-    orders: mpsc::UnboundedSender<(Vec<u8>, Option<OwnedFd>)>,
+    orders: Queue<(Vec<u8>, Option<OwnedFd>)>,
     /// Calls that wait for their connection; `None` when the process is gone.
     waiting: Mutex<Option<Waiters>>,
     closed: watch::Sender<bool>,
@@ -66,6 +67,12 @@ struct Shared {
 
 /// Who waits for a connection, by the number of the call.
 type Waiters = HashMap<u64, oneshot::Sender<Result<(), Failure>>>;
+
+/// With more orders than this that it has not taken, the process is given up.
+const QUEUE_MAX: usize = 16 << 10;
+
+/// How late the answer to an order may be; then the process is given up.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Numbers of workers: of no other, ever.
 static WORKERS: AtomicU64 = AtomicU64::new(1);
@@ -77,7 +84,7 @@ impl Connector {
     /// When an option has no room, or the system's.
     pub fn new(socket: OwnedFd, options: &ConnectorOptions) -> io::Result<Self> {
         let socket = Arc::new(PacketSocket::new(socket)?);
-        let (orders, mut outgoing) = mpsc::unbounded_channel();
+        let (orders, mut outgoing) = queue::<(Vec<u8>, Option<OwnedFd>)>();
         let shared = Arc::new(Shared {
             orders,
             waiting: Mutex::new(Some(HashMap::new())),
@@ -89,9 +96,10 @@ impl Connector {
         let writing = socket.clone();
         let write = async move {
             // Ends when the last handle and the reader below are gone, which closes the socket.
-            while let Some((packet, fd)) = outgoing.recv().await {
+            while let Some(((packet, fd), size)) = outgoing.next().await {
                 let fd = fd.as_ref().map(OwnedFd::as_fd);
-                writing.send(&packet, fd).await?;
+                in_time(writing.send(&packet, fd)).await?;
+                outgoing.written(size);
             }
             io::Result::Ok(())
         };
@@ -106,11 +114,14 @@ impl Connector {
             io::Result::Ok(())
         };
         let weak = Arc::downgrade(&connector.shared);
+        let mut closed = connector.shared.closed.subscribe();
         tokio::spawn(async move {
-            // Whichever ends first, its process is of no use any more.
+            // Whichever ends first, its process is of no use any more. The socket is closed with
+            // this task, which ends the process.
             let _ = tokio::select! {
                 written = write => written,
                 heard = listen => heard,
+                _ = closed.wait_for(|closed| *closed) => Ok(()),
             };
             if let Some(shared) = weak.upgrade() {
                 shared.close();
@@ -120,11 +131,13 @@ impl Connector {
     }
 
     fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
-        // Where nobody takes it the process is gone, and whoever waits has been told.
-        let _ = self.shared.orders.send(order);
+        if self.shared.orders.add(order, 1) > QUEUE_MAX {
+            // Whoever writes sees it, and closes.
+            self.shared.closed.send_replace(true);
+        }
     }
 
-    /// Waits until the process is gone.
+    /// Waits until the process is gone, or given up because it does not listen.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
         // The sender is held by `self`, so this cannot fail.
@@ -184,7 +197,12 @@ impl Connector {
             host,
         };
         self.order((spell(&order), None));
-        let answer = answered.await;
+        // The connector has a clock, too, and answers by it.
+        let deadline = Duration::from_nanos(timeout).saturating_add(GRACE);
+        let Ok(answer) = tokio::time::timeout(deadline, answered).await else {
+            self.shared.closed.send_replace(true);
+            return Err(gone());
+        };
         waiting.is_answered = true;
         answer.unwrap_or_else(|_| Err(gone()))
     }
@@ -257,13 +275,11 @@ fn configuration(options: &ConnectorOptions) -> io::Result<(Configure, Option<Ow
     for (place, network) in private.iter_mut().zip(&options.private) {
         *place = (*network).into();
     }
-    let hosts_bytes = options.hosts.len() as u64;
-    if hosts_bytes > HOSTS_MAX {
-        return Err(too_many("more than 4 MiB of hosts"));
-    }
+    let hosts = known(&options.hosts);
+    let hosts_bytes = hosts.len() as u64;
     let hosts = match hosts_bytes {
         0 => None,
-        _ => Some(in_memory(&options.hosts)?),
+        _ => Some(in_memory(hosts)?),
     };
     let configure = Configure {
         hosts_bytes,
@@ -276,6 +292,18 @@ fn configuration(options: &ConnectorOptions) -> io::Result<(Configure, Option<Ow
     Ok((configure, hosts))
 }
 
+/// As many whole lines as are read.
+fn known(hosts: &[u8]) -> &[u8] {
+    let most = usize::try_from(HOSTS_MAX).unwrap_or(usize::MAX);
+    match hosts.split_at_checked(most) {
+        None => hosts,
+        Some((first, _)) => {
+            let end = first.iter().rposition(|byte| *byte == b'\n');
+            first.split_at(end.map_or(0, |end| end + 1)).0
+        }
+    }
+}
+
 fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("faasw-hosts", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut at = 0;
@@ -283,4 +311,21 @@ fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
         at += rustix::io::pwrite(&file, rest, at as u64)?;
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_cut_behind_a_line() {
+        let most = HOSTS_MAX as usize;
+        assert_eq!(known(b"10.0.0.1 a"), b"10.0.0.1 a");
+        let line = b"10.0.0.1 a.example\n";
+        let many = line.repeat(most / line.len() + 1);
+        let known_of_many = known(&many);
+        assert!(known_of_many.ends_with(line) && known_of_many.len() > most - line.len());
+        assert!(known_of_many.len() <= most);
+        assert_eq!(known(&vec![b'a'; most + 1]), b"");
+    }
 }

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::call::Part;
 use crate::credit::Credit;
-use crate::frames::{Frame, FromWorker, WINDOW};
+use crate::frames::{Frame, FromWorker, WINDOW, cost};
 
 /// Calls by their numbers.
 pub type Calls = HashMap<u64, Entry>;
@@ -86,7 +86,7 @@ pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane
             entry.has_head = true;
         }
         FromWorker::Data if entry.has_head => {
-            entry.window = entry.window.checked_sub(bytes.len()).ok_or(Insane)?;
+            entry.window = entry.window.checked_sub(cost(bytes.len())).ok_or(Insane)?;
             tell(Part::Data(bytes));
         }
         FromWorker::Credit => {
@@ -144,6 +144,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::PIECE_MIN;
 
     fn calls() -> (Calls, mpsc::UnboundedReceiver<Part>) {
         let (parts, received) = mpsc::unbounded_channel();
@@ -195,6 +196,15 @@ mod tests {
         assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
         assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
         assert_eq!(says(&mut calls, FromWorker::Data, b"x"), Err(Insane));
+        received.close();
+    }
+
+    #[test]
+    fn small_pieces_that_nobody_takes_are_not_kept_without_end() {
+        let (mut calls, mut received) = calls();
+        says(&mut calls, FromWorker::Head, b"x").unwrap();
+        let pieces = std::iter::from_fn(|| says(&mut calls, FromWorker::Data, b"x").ok());
+        assert_eq!(pieces.take(WINDOW).count(), WINDOW / PIECE_MIN);
         received.close();
     }
 

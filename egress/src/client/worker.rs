@@ -16,6 +16,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use zerocopy::IntoBytes as _;
 
+use super::queue::{Outgoing, Queue, in_time, queue};
 use super::table::{Calls, Entry, Heard, hear};
 use super::{Call, Connector};
 use crate::credit::Credit;
@@ -35,12 +36,24 @@ pub struct Worker {
 /// Numbers of calls: of no other in this process's life.
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
+/// Bytes of passed connections that a worker need not have taken: the system's least, which is
+/// a few packets. Descriptors under way are counted against all that the connector passes.
+const PASSING: usize = 1;
+
+/// With more bytes than this to be said, no call begins.
+const BUSY: usize = 2 << 20;
+
+/// With more than this, the process is given up: beyond [`BUSY`] there are windows of calls under
+/// way, and what little is said of each.
+const QUEUE_MAX: usize = 64 << 20;
+
 #[derive(Debug)]
 pub struct Shared {
     number: u64,
     options: WorkerOptions,
-    /// What is to be said. Bounded by what it is: data by credit, all else by the calls.
-    frames: mpsc::UnboundedSender<BytesMut>,
+    /// What is to be said. Data is bounded by credit; what calls that are over have left in it, by
+    /// [`BUSY`] and [`QUEUE_MAX`].
+    frames: Queue<BytesMut>,
     /// `None` when the process is gone.
     calls: Mutex<Option<Calls>>,
     connector: Mutex<Connector>,
@@ -64,7 +77,7 @@ impl Worker {
         let socket = StdUnixStream::from(socket);
         socket.set_nonblocking(true)?;
         let (reading, writing) = UnixStream::from_std(socket)?.into_split();
-        let (frames, outgoing) = mpsc::unbounded_channel();
+        let (frames, outgoing) = queue();
         let shared = Arc::new(Shared {
             number: Connector::worker_number(),
             options,
@@ -81,6 +94,7 @@ impl Worker {
             shared.say(frame(0, ToWorker::Authority, authority));
         }
         shared.say(frame(0, ToWorker::Configure, options.as_bytes()));
+        rustix::net::sockopt::set_socket_send_buffer_size(&passing, PASSING)?;
         connector.add_worker(shared.number, passing.try_clone()?);
         let weak = Arc::downgrade(&shared);
         tokio::spawn(async move {
@@ -105,7 +119,8 @@ impl Worker {
     /// Begins a call. Whether `destination`, that of `head`, is granted has been looked at before.
     ///
     /// # Errors
-    /// When `destination` is not the head's, the head is too large, or the process is gone.
+    /// When `destination` is not the head's, the head is too large, the process is gone, or there
+    /// is too much that it has not yet heard.
     pub fn begin(&self, head: &OutgoingHead, destination: Destination) -> Result<Call, Failure> {
         // The worker shows the head's name to whom it is connected to: it must be the same.
         if Destination::of_request(&head.scheme, &head.authority).as_ref() != Ok(&destination) {
@@ -114,6 +129,9 @@ impl Worker {
         let head_bytes = head.encode();
         if head_bytes.len() as u64 > HEAD_MAX {
             return Err(Failure::new(FailureCode::HttpRequestHeaderSectionSize));
+        }
+        if self.shared.frames.size() > BUSY {
+            return Err(Failure::new(FailureCode::ConnectionLimitReached));
         }
         let call = CALLS.fetch_add(1, Ordering::Relaxed);
         let (parts, received) = mpsc::unbounded_channel();
@@ -139,12 +157,21 @@ impl Worker {
     /// # Errors
     /// The system's.
     pub fn use_connector(&self, connector: &Connector) -> io::Result<()> {
-        connector.add_worker(self.shared.number, self.passing.try_clone()?);
-        *self.shared.connector() = connector.clone();
+        let passing = self.passing.try_clone()?;
+        {
+            let mut current = self.shared.connector();
+            connector.add_worker(self.shared.number, passing);
+            *current = connector.clone();
+        }
+        // Given up meanwhile, it may have been taken from the connector before.
+        if self.shared.calls().is_none() {
+            connector.remove_worker(self.shared.number);
+        }
         Ok(())
     }
 
-    /// Waits until the process is gone, or given up because it said what no worker says.
+    /// Waits until the process is gone, or given up because it said what no worker says, or does
+    /// not listen.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
         // The sender is held by `self`, so this cannot fail.
@@ -181,8 +208,11 @@ impl Shared {
 
     /// Says something to the worker.
     pub fn say(&self, frame: BytesMut) {
-        // Where nobody takes it the process is gone, and its calls have been told.
-        let _ = self.frames.send(frame);
+        let size = frame.len();
+        if self.frames.add(frame, size) > QUEUE_MAX {
+            // Whoever writes sees it, and closes.
+            self.closed.send_replace(true);
+        }
     }
 
     /// Counts what of a call's answer has been taken, before the worker hears of it.
@@ -235,18 +265,17 @@ impl Shared {
 }
 
 /// Says what is to be said; as much as there is at once.
-async fn write(
-    mut outgoing: mpsc::UnboundedReceiver<BytesMut>,
-    mut socket: OwnedWriteHalf,
-) -> io::Result<()> {
-    while let Some(mut bytes) = outgoing.recv().await {
+async fn write(mut outgoing: Outgoing<BytesMut>, mut socket: OwnedWriteHalf) -> io::Result<()> {
+    while let Some((mut bytes, _)) = outgoing.next().await {
         while bytes.len() < FRAME_MAX {
-            match outgoing.try_recv() {
-                Ok(more) => bytes.unsplit(more),
-                Err(_) => break,
+            match outgoing.next_now() {
+                Some((more, _)) => bytes.unsplit(more),
+                None => break,
             }
         }
-        socket.write_all(&bytes).await?;
+        while !bytes.is_empty() {
+            outgoing.written(in_time(socket.write_buf(&mut bytes)).await?);
+        }
     }
     Ok(())
 }

@@ -55,13 +55,21 @@ pub fn run(node: OwnedFd) -> io::Result<()> {
 struct Connector {
     node: PacketSocket,
     resolver: resolve::Resolver,
-    private: AllowPrivate,
+    private: Rc<AllowPrivate>,
+    sockets: reach::Sockets,
     orders_max: usize,
     orders_per_worker: usize,
-    workers: RefCell<HashMap<u64, Rc<PacketSocket>>>,
+    workers: RefCell<HashMap<u64, Rc<WorkerEnd>>>,
     /// Orders under way, by call: for which worker, and who does it.
     orders: RefCell<HashMap<u64, (u64, AbortHandle)>>,
     trouble: Cell<Option<io::Error>>,
+}
+
+/// A worker, as its connections are made and passed.
+struct WorkerEnd {
+    socket: PacketSocket,
+    sockets: reach::Sockets,
+    names: resolve::Share,
 }
 
 fn malformed() -> io::Error {
@@ -76,6 +84,7 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
     let configure: Configure = read(&packet.bytes).ok_or_else(malformed)?;
     let hosts = match packet.fd {
         Some(file) => contents(&file, configure.hosts_bytes)?,
+        None if configure.hosts_bytes > 0 => return Err(malformed()),
         None => Vec::new(),
     };
     let servers: Vec<_> = configure
@@ -92,7 +101,8 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
     let connector = Rc::new(Connector {
         node,
         resolver: resolve::Resolver::new(&hosts, &servers, cache)?,
-        private: AllowPrivate::new(networks),
+        private: Rc::new(AllowPrivate::new(networks)),
+        sockets: reach::Sockets::new(),
         orders_max: usize::try_from(configure.orders_max).unwrap_or(usize::MAX),
         orders_per_worker: usize::try_from(configure.orders_per_worker).unwrap_or(usize::MAX),
         workers: RefCell::default(),
@@ -128,10 +138,15 @@ impl Connector {
         match kind(&bytes) {
             Some(OrderKind::AddWorker) => {
                 let order: AddWorker = read(&bytes).ok_or_else(malformed)?;
-                let socket = PacketSocket::new(fd.ok_or_else(malformed)?)?;
-                self.workers
-                    .borrow_mut()
-                    .insert(order.worker, Rc::new(socket));
+                // One whose socket was lost is not known, and has none of its orders done.
+                if let Some(socket) = fd {
+                    let end = WorkerEnd {
+                        socket: PacketSocket::new(socket)?,
+                        sockets: self.sockets.of_worker(),
+                        names: resolve::Share::new(),
+                    };
+                    self.workers.borrow_mut().insert(order.worker, Rc::new(end));
+                }
             }
             Some(OrderKind::RemoveWorker) => {
                 let order: RemoveWorker = read(&bytes).ok_or_else(malformed)?;
@@ -193,8 +208,10 @@ impl Connector {
         let timeout = Duration::from_nanos(order.timeout);
         let (host, port) = order.host.read().ok_or(FailureCode::InternalError)?;
         let stage = Cell::new(FailureCode::DnsTimeout);
+        let worker = self.workers.borrow().get(&order.worker).cloned();
+        let worker = worker.ok_or(FailureCode::ConnectionTerminated)?;
         let connecting = async {
-            let addresses = self.resolver.addresses(&host).await?;
+            let addresses = self.resolver.addresses(&host, &worker.names).await?;
             stage.set(FailureCode::ConnectionTimeout);
             let permitted = addresses
                 .into_iter()
@@ -203,12 +220,10 @@ impl Connector {
             if permitted.is_empty() {
                 return Err(FailureCode::DestinationIpProhibited.into());
             }
-            let stream = reach::any_of(&permitted, port).await?;
-            let worker = self.workers.borrow().get(&order.worker).cloned();
-            let worker = worker.ok_or(FailureCode::ConnectionTerminated)?;
+            let stream = reach::any_of(&permitted, port, &worker.sockets, &self.private).await?;
             let passed = spell(&Passed { call: order.call });
             // One that takes nothing has no more time for it than a server has.
-            let sent = worker.send(&passed, Some(stream.as_fd())).await;
+            let sent = worker.socket.send(&passed, Some(stream.as_fd())).await;
             sent.map_err(|_| FailureCode::ConnectionTerminated.into())
         };
         match tokio::time::timeout(timeout, connecting).await {

@@ -4,25 +4,34 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::outgoing::{Failure, FailureCode, Tail};
 use faasw_abi::wire::Pair;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use super::request::announced;
 use super::{RequestPart, Worker};
 use crate::credit::Consumed;
 use crate::frames::{FromWorker, credit_bytes};
 
 /// How long a head waits for the first part of its body. A body that turns out to be empty, or
-/// is all there, needs no chunks, which some servers do not take; functions that have
-/// one say so at once. One that sends a head first, and a body on what it is answered, waits this
+/// is all there, needs no chunks, which some servers do not take, and its trailers are known;
+/// functions that have one say so at once. One that sends a head first, and a body on what it is answered, waits this
 /// long once.
 const FIRST_PART: Duration = Duration::from_millis(10);
+
+/// What a function is told whose trailers cannot be sent.
+const LOST_TRAILERS: &str =
+    "trailers that the request's head does not name in `trailer`, or has no place for";
+
+fn lost_trailers() -> Failure {
+    Failure::with_text(FailureCode::InternalError, LOST_TRAILERS)
+}
 
 /// What a request's body is made of; outlives the attempts to send it.
 pub struct Source {
@@ -32,6 +41,8 @@ pub struct Source {
     queue: RefCell<VecDeque<Bytes>>,
     /// What is behind it; `None` while it goes on.
     tail: RefCell<Option<Vec<Pair>>>,
+    /// Names of trailers that the head which is sent leaves a place for.
+    announced: RefCell<Vec<HeaderName>>,
     /// How many bytes the function said it has.
     declared: Option<u64>,
     taken: Cell<u64>,
@@ -60,6 +71,7 @@ impl Source {
             parts: RefCell::new(parts),
             queue: RefCell::default(),
             tail: RefCell::default(),
+            announced: RefCell::default(),
             declared,
             taken: Cell::new(0),
             is_begun: Cell::new(false),
@@ -108,6 +120,37 @@ impl Source {
     pub fn trailer_names(&self) -> Vec<Vec<u8>> {
         let names = |fields: &Vec<Pair>| fields.iter().map(|(name, _)| name.clone()).collect();
         self.tail.borrow().as_ref().map(names).unwrap_or_default()
+    }
+
+    /// It is sent behind this head.
+    pub fn goes_behind<B>(&self, request: &Request<B>) {
+        *self.announced.borrow_mut() = announced(request.headers());
+    }
+
+    /// Whether there are trailers that its head has no place for: they would be lost.
+    fn has_lost_trailers(&self) -> bool {
+        let announced = self.announced.borrow();
+        let is_lost = |(name, _): &Pair| {
+            let is_it = |it: &HeaderName| it.as_str().as_bytes().eq_ignore_ascii_case(name);
+            !announced.iter().any(is_it)
+        };
+        let tail = self.tail.borrow();
+        tail.as_deref().unwrap_or_default().iter().any(is_lost)
+    }
+
+    /// Looks at what has come behind the last byte of a known length, for which nobody asks.
+    ///
+    /// # Errors
+    /// When there are trailers, which cannot be sent.
+    pub fn look_behind(&self) -> Result<(), Failure> {
+        if self.is_done() {
+            // Whether it comes or not: nobody waits for it.
+            let _ = self.poll_fill(&mut Context::from_waker(Waker::noop()));
+            if self.has_lost_trailers() {
+                return Err(lost_trailers());
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing of it has been sent: another attempt can send all of it.
@@ -183,6 +226,10 @@ impl Source {
         let taken = self.taken.get();
         if self.declared.is_some_and(|declared| taken < declared) {
             return Poll::Ready(Some(Err(self.wrong_size(taken))));
+        }
+        if self.has_lost_trailers() {
+            *self.failure.borrow_mut() = Some(lost_trailers());
+            return Poll::Ready(Some(Err(Broken)));
         }
         self.is_done.set(true);
         let tail = self.tail.borrow();

@@ -97,6 +97,7 @@ impl Call<'_> {
         let head = RequestHead::new(&head)?;
         let source = Source::new(self.worker, self.number, parts, head.declared);
         let (connection, response) = self.exchange(&head, &source, timeouts).await?;
+        source.look_behind()?;
         let (parts, body) = response.into_parts();
         let bytes = response::head(&parts)?;
         self.worker.say(self.number, FromWorker::Head, &bytes);
@@ -127,6 +128,7 @@ impl Call<'_> {
             };
             source.settle().await;
             let request = head.request(RequestBody(source.clone()), &source.trailer_names());
+            source.goes_behind(&request);
             let answer = connection.send(request);
             let answer = timeout_at(after(timeouts.first_byte), answer).await;
             let late = |_| Failure::new(FailureCode::ConnectionReadTimeout);
@@ -189,6 +191,7 @@ impl Call<'_> {
                 }
             }
         }
+        source.look_behind()?;
         // An answer that comes before its request is all there leaves the rest unsent.
         if source.is_done() {
             idle::keep(self.worker.clone(), head.destination, connection).await;

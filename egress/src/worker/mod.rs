@@ -142,7 +142,11 @@ impl Worker {
                 let part = match kind {
                     ToWorker::Data => RequestPart::Data(bytes),
                     ToWorker::End => {
-                        RequestPart::End(Tail::decode(&bytes).map_err(|_| malformed())?)
+                        // What the node passes on is the function's: one that is no tail ends its
+                        // own call.
+                        let code = FailureCode::InternalError;
+                        let failed = |_| Tail::Failed(Failure::new(code));
+                        RequestPart::End(Tail::decode(&bytes).unwrap_or_else(failed))
                     }
                     _ => {
                         let credit = credit.ok_or_else(malformed)?;
@@ -246,7 +250,13 @@ async fn take_connections(worker: &Rc<Worker>, socket: PacketSocket) -> io::Resu
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     while let Some(packet) = socket.receive().await? {
         let passed: Passed = read(&packet.bytes).ok_or_else(malformed)?;
-        let stream = std::net::TcpStream::from(packet.fd.ok_or_else(malformed)?);
+        let Some(stream) = packet.fd else {
+            // Lost on its way: there was no room for it.
+            let code = FailureCode::ConnectionLimitReached;
+            worker.connected(passed.call, Err(Failure::new(code)));
+            continue;
+        };
+        let stream = std::net::TcpStream::from(stream);
         stream.set_nonblocking(true)?;
         worker.connected(passed.call, Ok(TcpStream::from_std(stream)?));
     }

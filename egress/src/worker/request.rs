@@ -40,7 +40,20 @@ pub fn is_of_connection(name: &HeaderName) -> bool {
 
 /// Names of fields that `Connection` says are of the connection.
 pub fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
-    let values = headers.get_all(header::CONNECTION).iter();
+    listed(headers, header::CONNECTION)
+}
+
+/// Names of trailers that a request with these headers can have. Only chunks leave a place for any.
+pub fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
+    match headers.contains_key(header::TRANSFER_ENCODING) {
+        true => listed(headers, header::TRAILER),
+        false => Vec::new(),
+    }
+}
+
+/// Names of fields that a field lists.
+fn listed(headers: &HeaderMap, field: HeaderName) -> Vec<HeaderName> {
+    let values = headers.get_all(field).iter();
     let texts = values.filter_map(|value| value.to_str().ok());
     let names = texts.flat_map(|text| text.split(','));
     names.filter_map(|name| name.trim().parse().ok()).collect()
@@ -111,15 +124,22 @@ impl RequestHead {
 
     /// The request, with a body. `trailers` are names of those that are known to follow.
     pub fn request<B: Body>(&self, body: B, trailers: &[Vec<u8>]) -> Request<B> {
-        let has_none = body.size_hint().exact() == Some(0);
+        let size = body.size_hint().exact();
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = Uri::from(self.path_and_query.clone());
         *request.headers_mut() = self.headers.clone();
-        if has_none && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
+        if size == Some(0) && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
             // Said where a body is what one expects (RFC 9110, 8.6); hyper says nothing.
             let none = HeaderValue::from_static("0");
             request.headers_mut().insert(header::CONTENT_LENGTH, none);
+        }
+        if size.is_none() {
+            // Said here: for methods that seldom have a body, hyper would send none.
+            let chunked = HeaderValue::from_static("chunked");
+            request
+                .headers_mut()
+                .insert(header::TRANSFER_ENCODING, chunked);
         }
         if !trailers.is_empty() && !self.headers.contains_key(header::TRAILER) {
             // Without these, hyper sends none.
