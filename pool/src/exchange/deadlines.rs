@@ -22,11 +22,22 @@ impl Exchange {
             Phase::Head | Phase::Guest | Phase::Afterwards if is_upstream => Phase::Upstream,
             phase => phase,
         };
-        let (deadline, limit) = self.timeline.deadline(phase, client_owes, turn);
-        match calls.deadline(self.timeline.limits.idle_call) {
-            Some(of_call) if of_call < deadline => (of_call, Limit::IdleCall),
-            _ => (deadline, limit),
+        let mut earliest = self.timeline.deadline(phase, client_owes, turn);
+        let of_calls = [
+            (
+                calls.deadline(self.timeline.limits.idle_call),
+                Limit::IdleCall,
+            ),
+            (calls.look_again(), Limit::Look),
+        ];
+        for (deadline, limit) in of_calls {
+            if let Some(deadline) = deadline
+                && deadline < earliest.0
+            {
+                earliest = (deadline, limit);
+            }
         }
+        earliest
     }
 
     /// Does what a deadline asks for.
@@ -59,6 +70,7 @@ impl Exchange {
                 self.timeline.cpu = Instant::now() + left;
                 return Ok(());
             }
+            Limit::Look => return self.look(),
             Limit::IdleCall => return self.end_idle_calls(),
             Limit::Return | Limit::Grace => return Ok(()),
             Limit::FirstByte => InvokeError::TimedOut(limits.first_byte),

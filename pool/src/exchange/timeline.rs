@@ -70,6 +70,8 @@ pub enum Limit {
     Cpu,
     /// Something should have passed on a request of the function's own.
     IdleCall,
+    /// There is more to be seen of the function's own requests.
+    Look,
     /// The exchange should be over.
     Total,
 }

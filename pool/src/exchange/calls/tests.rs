@@ -131,7 +131,7 @@ impl Guest {
         self.told().written += bytes.len() as u64;
     }
 
-    fn begin(&mut self, is_whole: bool) -> Result<usize, InvokeError> {
+    fn begin(&mut self, is_whole: bool) -> Result<u64, InvokeError> {
         let head = request().encode();
         self.put(&head);
         self.told().end = u32::from(is_whole);
@@ -139,9 +139,29 @@ impl Guest {
         self.look()
     }
 
-    fn look(&mut self) -> Result<usize, InvokeError> {
-        let calls = self.calls.as_mut().unwrap();
-        calls.look(&mut self.mailbox, &self.words)
+    /// How many requests were begun.
+    fn look(&mut self) -> Result<u64, InvokeError> {
+        self.work().map(|work| work.begun)
+    }
+
+    fn work(&mut self) -> Result<CallWork, InvokeError> {
+        let (calls, mut counted) = (self.calls.as_mut().unwrap(), CallWork::default());
+        calls.look(&mut self.mailbox, &self.words, |work| {
+            counted = work;
+            None
+        })?;
+        Ok(counted)
+    }
+
+    /// Sends a head on each channel, without ringing.
+    fn put_on_all(&mut self, head: &OutgoingHead) {
+        let bytes = head.encode();
+        for channel in Channel::calls() {
+            let ring = channel.to_host();
+            self.mailbox.put_ring(ring, 0, &bytes).unwrap();
+            let told = &mut self.words.channels[channel];
+            (told.written, told.head, told.end) = (bytes.len() as u64, bytes.len() as u32, 1);
+        }
     }
 
     /// Lets everything happen that can, and reads what comes. The end of it, once it is there.
@@ -184,7 +204,7 @@ impl Guest {
         }
     }
 
-    fn let_go(&mut self) -> Result<usize, InvokeError> {
+    fn let_go(&mut self) -> Result<u64, InvokeError> {
         *self.told() = ChannelWords {
             turn: self.told().turn + 1,
             ..ChannelWords::default()
@@ -420,6 +440,41 @@ async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
         assert!(calls.is_served(&guest.mailbox, &guest.words).unwrap());
     }
     assert!(guest.seen.body.lock().unwrap().is_empty());
+    // And it is the guest that pays for it.
+    guest.put(&[0; 5000]);
+    assert_eq!(guest.work().unwrap().bytes, 5000);
+    assert_eq!(guest.work().unwrap(), CallWork::default());
+}
+
+#[tokio::test]
+async fn a_look_begins_no_more_than_it_may_and_the_next_ones_the_rest() {
+    let large = OutgoingHead {
+        headers: vec![(b"a".into(), b"b".into()); 5000],
+        ..request()
+    };
+    let mut guest = Guest::with(Scripted::default());
+    guest.put_on_all(&large);
+    for begun in 1..=CALLS {
+        let work = guest.work().unwrap();
+        assert_eq!((work.begun, work.fields), (1, 5000));
+        assert_eq!(work.bytes, large.encode().len() as u64);
+        let look_again = guest.calls.as_ref().unwrap().look_again();
+        assert_eq!(look_again.is_some(), begun < CALLS);
+    }
+    // Small ones are begun at once.
+    let mut guest = Guest::with(Scripted::default());
+    guest.put_on_all(&request());
+    assert_eq!(guest.look().unwrap(), CALLS as u64);
+    assert_eq!(guest.calls.as_ref().unwrap().look_again(), None);
+}
+
+#[tokio::test]
+async fn what_was_begun_is_known_also_where_what_follows_is_a_lie() {
+    let mut guest = Guest::with(Scripted::default());
+    let lying = Channel::calls().nth(1).unwrap();
+    guest.words.channels[lying].turn = 7;
+    assert!(guest.begin(true).is_err());
+    assert!(guest.calls.as_ref().unwrap().has_begun());
 }
 
 #[tokio::test(start_paused = true)]
