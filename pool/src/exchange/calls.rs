@@ -35,6 +35,8 @@ pub struct Calls {
     channels: Vec<CallChannel>,
     /// What the guest waits for, and was not woken for yet.
     waits: Waits,
+    /// Until when it may do so: behind that it has gone on without a word. For ever unless set.
+    waits_until: Option<Instant>,
     /// When there is to be another look, since one was not enough to begin all that there was.
     look_again: Option<Instant>,
     /// One was begun: what it has done cannot be undone.
@@ -57,6 +59,7 @@ impl Calls {
             outbound,
             channels: Channel::calls().take(count).map(CallChannel::new).collect(),
             waits: Waits::default(),
+            waits_until: None,
             look_again: None,
             has_begun: false,
         }
@@ -90,6 +93,10 @@ impl Calls {
         count: impl FnOnce(CallWork) -> Option<Instant>,
     ) -> Result<(), InvokeError> {
         self.waits = Waits::from_word(guest.wait_for);
+        self.waits_until = match guest.wait_nanoseconds {
+            u64::MAX => None,
+            wait => Instant::now().checked_add(Duration::from_nanos(wait)),
+        };
         let (mut work, mut is_left) = (CallWork::default(), false);
         for channel in &mut self.channels {
             let may_begin = work.amount() < BEGUN_AT_ONCE;
@@ -162,8 +169,15 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether the guest waits for others' answers and nothing else: it is their time.
+    /// Whether the guest waits for others' answers and nothing else: it is their time. That of a wait for some time
+    /// is over with it, whatever it goes on with.
     pub fn is_owed(&self) -> bool {
+        if self
+            .waits_until
+            .is_some_and(|until| until <= Instant::now())
+        {
+            return false;
+        }
         let owing = self
             .channels
             .iter()
@@ -172,6 +186,11 @@ impl Calls {
             waits.and(Waits::of(channel.number()))
         });
         !self.waits.is_empty() && self.waits.only(of_calls) == self.waits
+    }
+
+    /// When [`Calls::is_owed`] is not true any more, though nothing happens, if it is now.
+    pub fn owed_until(&self) -> Option<Instant> {
+        self.waits_until.filter(|_| self.is_owed())
     }
 
     /// Whether something is there that the guest waits for: it is to be woken, once.

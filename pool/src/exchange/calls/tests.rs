@@ -1,3 +1,5 @@
+mod looks;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,7 +116,10 @@ impl Guest {
             mailbox,
             seen: outbound.seen.clone(),
             calls: Some(Calls::new(Arc::new(outbound), CALLS)),
-            words: GuestWords::new_zeroed(),
+            words: GuestWords {
+                wait_nanoseconds: u64::MAX,
+                ..GuestWords::new_zeroed()
+            },
             got: Vec::new(),
         }
     }
@@ -444,37 +449,6 @@ async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
     guest.put(&[0; 5000]);
     assert_eq!(guest.work().unwrap().bytes, 5000);
     assert_eq!(guest.work().unwrap(), CallWork::default());
-}
-
-#[tokio::test]
-async fn a_look_begins_no_more_than_it_may_and_the_next_ones_the_rest() {
-    let large = OutgoingHead {
-        headers: vec![(b"a".into(), b"b".into()); 5000],
-        ..request()
-    };
-    let mut guest = Guest::with(Scripted::default());
-    guest.put_on_all(&large);
-    for begun in 1..=CALLS {
-        let work = guest.work().unwrap();
-        assert_eq!((work.begun, work.fields), (1, 5000));
-        assert_eq!(work.bytes, large.encode().len() as u64);
-        let look_again = guest.calls.as_ref().unwrap().look_again();
-        assert_eq!(look_again.is_some(), begun < CALLS);
-    }
-    // Small ones are begun at once.
-    let mut guest = Guest::with(Scripted::default());
-    guest.put_on_all(&request());
-    assert_eq!(guest.look().unwrap(), CALLS as u64);
-    assert_eq!(guest.calls.as_ref().unwrap().look_again(), None);
-}
-
-#[tokio::test]
-async fn what_was_begun_is_known_also_where_what_follows_is_a_lie() {
-    let mut guest = Guest::with(Scripted::default());
-    let lying = Channel::calls().nth(1).unwrap();
-    guest.words.channels[lying].turn = 7;
-    assert!(guest.begin(true).is_err());
-    assert!(guest.calls.as_ref().unwrap().has_begun());
 }
 
 #[tokio::test(start_paused = true)]
