@@ -24,7 +24,10 @@ use self::channel::CallChannel;
 pub use self::channel::News as CallNews;
 use super::outbound::Outbound;
 use crate::error::InvokeError;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{CallWork, Mailbox};
+
+/// What beginning requests may take in one look: 16 small ones, or one that is as large as they can be.
+const BEGUN_AT_ONCE: u64 = 1000;
 
 /// All channels of calls that are open.
 pub struct Calls {
@@ -32,6 +35,10 @@ pub struct Calls {
     channels: Vec<CallChannel>,
     /// What the guest waits for, and was not woken for yet.
     waits: Waits,
+    /// Until when it may do so: behind that it has gone on without a word. For ever unless set.
+    waits_until: Option<Instant>,
+    /// When there is to be another look, since one was not enough to begin all that there was.
+    look_again: Option<Instant>,
     /// One was begun: what it has done cannot be undone.
     has_begun: bool,
 }
@@ -52,6 +59,8 @@ impl Calls {
             outbound,
             channels: Channel::calls().take(count).map(CallChannel::new).collect(),
             waits: Waits::default(),
+            waits_until: None,
+            look_again: None,
             has_begun: false,
         }
     }
@@ -71,8 +80,9 @@ impl Calls {
         *self = Self::new(self.outbound.clone(), self.count());
     }
 
-    /// Looks at the guest's words: begins requests that it has sent, and ends those that it has let go of. How
-    /// many were begun.
+    /// Looks at the guest's words: begins requests that it has sent, as many as one look may, and ends those that
+    /// it has let go of. `count` is told what that took, and says when there may be another look; see
+    /// [`Calls::look_again`].
     ///
     /// # Errors
     /// [`InvokeError::GuestFailed`] when its words or a head cannot be; the system's.
@@ -80,14 +90,33 @@ impl Calls {
         &mut self,
         mailbox: &mut Mailbox,
         guest: &GuestWords,
-    ) -> Result<usize, InvokeError> {
+        count: impl FnOnce(CallWork) -> Option<Instant>,
+    ) -> Result<(), InvokeError> {
         self.waits = Waits::from_word(guest.wait_for);
-        let mut begun = 0;
+        self.waits_until = match guest.wait_nanoseconds {
+            u64::MAX => None,
+            wait => Instant::now().checked_add(Duration::from_nanos(wait)),
+        };
+        let (mut work, mut is_left) = (CallWork::default(), false);
         for channel in &mut self.channels {
-            begun += usize::from(channel.look(mailbox, guest, &*self.outbound)?);
+            let may_begin = work.amount() < BEGUN_AT_ONCE;
+            let looked = channel.look(mailbox, guest, &*self.outbound, may_begin);
+            let of_channel = channel.take_work();
+            // Also where the rest of it is a lie.
+            self.has_begun |= of_channel.begun > 0;
+            work.begun += of_channel.begun;
+            work.fields += of_channel.fields;
+            work.bytes += of_channel.bytes;
+            is_left |= looked?;
         }
-        self.has_begun |= begun > 0;
-        Ok(begun)
+        let rests_until = count(work);
+        self.look_again = is_left.then(|| rests_until.unwrap_or_else(Instant::now));
+        Ok(())
+    }
+
+    /// When the guest's words are to be looked at again, whether or not it rings: something was left to be begun.
+    pub fn look_again(&self) -> Option<Instant> {
+        self.look_again
     }
 
     /// Something happened to the request of a channel.
@@ -140,8 +169,15 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether the guest waits for others' answers and nothing else: it is their time.
+    /// Whether the guest waits for others' answers and nothing else: it is their time. That of a wait for some time
+    /// is over with it, whatever it goes on with.
     pub fn is_owed(&self) -> bool {
+        if self
+            .waits_until
+            .is_some_and(|until| until <= Instant::now())
+        {
+            return false;
+        }
         let owing = self
             .channels
             .iter()
@@ -150,6 +186,11 @@ impl Calls {
             waits.and(Waits::of(channel.number()))
         });
         !self.waits.is_empty() && self.waits.only(of_calls) == self.waits
+    }
+
+    /// When [`Calls::is_owed`] is not true any more, though nothing happens, if it is now.
+    pub fn owed_until(&self) -> Option<Instant> {
+        self.waits_until.filter(|_| self.is_owed())
     }
 
     /// Whether something is there that the guest waits for: it is to be woken, once.

@@ -16,17 +16,30 @@ impl Exchange {
         let Some(calls) = &self.calls else {
             return self.timeline.deadline(phase, client_owes, turn);
         };
-        let is_upstream = !client_owes && calls.is_owed();
-        self.timeline.note_upstream(is_upstream);
+        // Behind its response a guest has its own time alone: nobody is there who would wait for it.
+        let waits = phase != Phase::Afterwards && !client_owes && calls.is_owed();
+        let is_upstream = self.timeline.note_upstream(waits);
         let phase = match phase {
-            Phase::Head | Phase::Guest | Phase::Afterwards if is_upstream => Phase::Upstream,
+            Phase::Head | Phase::Guest if is_upstream => Phase::Upstream,
             phase => phase,
         };
-        let (deadline, limit) = self.timeline.deadline(phase, client_owes, turn);
-        match calls.deadline(self.timeline.limits.idle_call) {
-            Some(of_call) if of_call < deadline => (of_call, Limit::IdleCall),
-            _ => (deadline, limit),
+        let mut earliest = self.timeline.deadline(phase, client_owes, turn);
+        let of_calls = [
+            (
+                calls.deadline(self.timeline.limits.idle_call),
+                Limit::IdleCall,
+            ),
+            (calls.look_again(), Limit::Look),
+            (calls.owed_until().filter(|_| is_upstream), Limit::Upstream),
+        ];
+        for (deadline, limit) in of_calls {
+            if let Some(deadline) = deadline
+                && deadline < earliest.0
+            {
+                earliest = (deadline, limit);
+            }
         }
+        earliest
     }
 
     /// Does what a deadline asks for.
@@ -59,8 +72,9 @@ impl Exchange {
                 self.timeline.cpu = Instant::now() + left;
                 return Ok(());
             }
+            Limit::Look => return self.look(),
             Limit::IdleCall => return self.end_idle_calls(),
-            Limit::Return | Limit::Grace => return Ok(()),
+            Limit::Return | Limit::Grace | Limit::Upstream => return Ok(()),
             Limit::FirstByte => InvokeError::TimedOut(limits.first_byte),
             Limit::IdleClient => InvokeError::IdleClient(limits.idle_client),
             Limit::IdleGuest => InvokeError::IdleGuest(limits.idle_guest),

@@ -34,8 +34,10 @@ impl Exchange {
             store.look(&mut self.instance.mailbox, &self.guest)?;
         }
         if let Some(calls) = &mut self.calls {
-            let begun = calls.look(&mut self.instance.mailbox, &self.guest)?;
-            self.rate_limit.count_calls(begun);
+            calls.look(&mut self.instance.mailbox, &self.guest, |work| {
+                self.rate_limit.count_calls(work);
+                self.rate_limit.limited_until()
+            })?;
         }
         if has_sent {
             self.timeline.guest = Instant::now();

@@ -434,15 +434,18 @@ impl Exchange {
         self.pump.is_owed()
     }
 
-    /// Lets others know whether this exchange waits for its client.
+    /// Lets others know whether this exchange waits for its client; or for too long for whom its function has asked.
     pub(super) fn note_wait(&mut self, waits: bool) {
-        let since = waits.then(|| self.timeline.client.max(self.timeline.fed));
+        let since = match waits {
+            true => Some(self.timeline.client.max(self.timeline.fed)),
+            false => self.timeline.idle_upstream(),
+        };
         if since.is_some() && self.wait.is_none() {
             let function = self.version.holding().number();
             self.wait = Some(self.waits.add(function));
         }
         if let Some(wait) = &self.wait {
-            wait.set(since, self.client.is_early && !self.pump.has_end());
+            wait.set(since, waits && self.client.is_early && !self.pump.has_end());
         }
     }
 }

@@ -22,10 +22,11 @@ pub struct CallLimits {
     /// How many requests of its own the function may have under way at once, at most
     /// [`CALLS`](faasw_abi::channel::CALLS).
     pub calls: usize,
-    /// How long nothing may pass on a request of the function's own, either way: it fails then. While the function
-    /// waits for others' answers and nothing else, neither [`CallLimits::first_byte`] nor
-    /// [`CallLimits::idle_guest`] goes on.
+    /// How long nothing may pass on a request of the function's own, either way: it fails then.
     pub idle_call: Duration,
+    /// How long the function may wait for others' answers and nothing else, in all, while neither
+    /// [`CallLimits::first_byte`] nor [`CallLimits::idle_guest`] goes on; not once its response was passed on.
+    pub upstream: Duration,
 }
 
 impl Default for CallLimits {
@@ -38,6 +39,7 @@ impl Default for CallLimits {
             total: None,
             calls: CALLS,
             idle_call: Duration::from_secs(600),
+            upstream: Duration::from_secs(600),
         }
     }
 }

@@ -339,6 +339,19 @@ impl Mailbox {
         Ok(bytes.into())
     }
 
+    /// Throws away what waits of the body of the message from the guest, whose head was taken; how many bytes.
+    ///
+    /// # Errors
+    /// As [`Mailbox::waiting`]; the system's.
+    pub fn skip(&mut self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
+        let count = self.waiting(channel, guest)?;
+        if count > 0 {
+            self.of_mut(channel).read += count;
+            self.say_of(channel)?;
+        }
+        Ok(count)
+    }
+
     /// Takes what is left of the message from the guest, whose head was taken, when the guest
     /// is done and will not look any more. Nothing where its body is not whole.
     ///

@@ -145,6 +145,7 @@ pub fn limits() -> CallLimits {
         total: None,
         calls: default.calls,
         idle_call: default.idle_call * slowness(),
+        upstream: default.upstream * slowness(),
     }
 }
 

@@ -135,7 +135,7 @@ impl Bodies {
         self.insert(declared, Sink::Pending(Vec::new()), true)
     }
 
-    /// A body whose bytes go nowhere, because its request can never be sent.
+    /// A body whose bytes go nowhere, because its request cannot be sent now: not at all, if it has any.
     pub(crate) fn create_unsent(&mut self, declared: Option<u64>) -> BodyId {
         self.insert(declared, Sink::Nowhere, true)
     }
@@ -286,6 +286,13 @@ impl Bodies {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether bytes were written to the body of a request that went nowhere: it can never be sent as it was meant.
+    pub(crate) fn has_lost(&self, id: BodyId) -> bool {
+        self.bodies
+            .get(&id)
+            .is_some_and(|body| body.written > 0 && matches!(body.sink, Sink::Nowhere))
     }
 
     /// Whether nothing follows the head of a request that has this body.

@@ -224,6 +224,10 @@ impl<P: Platform> State<P> {
             return Err(ErrorCode::HttpRequestDenied);
         }
         let body = request.body;
+        if body.is_some_and(|body| self.exchange.bodies.has_lost(body)) {
+            let why = "the body of the request was written before the function had any request to answer, and was not kept";
+            return Err(ErrorCode::InternalError(Some(why.into())));
+        }
         let length = request.headers.content_length();
         if body.is_none() && length.is_some_and(|length| length > 0) {
             return Err(ErrorCode::HttpRequestBodySize(Some(0)));

@@ -13,7 +13,7 @@ use crate::error::InvokeError;
 use crate::exchange::body::PART_BYTES;
 use crate::exchange::outbound::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 use crate::exchange::pump::Pump;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{CallWork, Mailbox};
 
 /// A channel of calls, as the node moves it.
 pub struct CallChannel {
@@ -29,6 +29,8 @@ pub struct CallChannel {
     has_head: bool,
     /// When anything last passed, either way.
     moved: Instant,
+    /// What it took since that was last counted.
+    work: CallWork,
 }
 
 /// How far a turn is.
@@ -67,7 +69,13 @@ impl CallChannel {
             has_ended: false,
             has_head: false,
             moved: Instant::now(),
+            work: CallWork::default(),
         }
+    }
+
+    /// What it took since this was last asked.
+    pub fn take_work(&mut self) -> CallWork {
+        mem::take(&mut self.work)
     }
 
     /// Which channel it is.
@@ -85,7 +93,8 @@ impl CallChannel {
         self.is_under_way().then_some(self.moved)
     }
 
-    /// Looks at the guest's words; whether a request was begun.
+    /// Looks at the guest's words. Where one `may_begin`, a request is begun that is there; whether there is one
+    /// that was not.
     ///
     /// # Errors
     /// [`InvokeError::GuestFailed`] when they or a head cannot be; the system's.
@@ -94,6 +103,7 @@ impl CallChannel {
         mailbox: &mut Mailbox,
         guest: &GuestWords,
         outbound: &dyn Outbound,
+        may_begin: bool,
     ) -> Result<bool, InvokeError> {
         let told = &guest.channels[self.channel];
         match told.turn.checked_sub(mailbox.turn(self.channel)) {
@@ -107,24 +117,30 @@ impl CallChannel {
         if self.pump.look(mailbox, guest)?.has_sent {
             self.moved = Instant::now();
         }
-        let begins = matches!(self.stage, Stage::Free) && self.begin(mailbox, guest, outbound)?;
+        let is_left = matches!(self.stage, Stage::Free) && told.head != 0 && !may_begin;
+        if matches!(self.stage, Stage::Free) && may_begin {
+            self.begin(mailbox, guest, outbound)?;
+        }
         self.pass_on(mailbox, guest)?;
-        Ok(begins)
+        Ok(is_left)
     }
 
-    /// Begins a request whose head is there; whether there is one.
+    /// Begins a request whose head is there, if there is one.
     fn begin(
         &mut self,
         mailbox: &mut Mailbox,
         guest: &GuestWords,
         outbound: &dyn Outbound,
-    ) -> Result<bool, InvokeError> {
+    ) -> Result<(), InvokeError> {
         let Some(bytes) = mailbox.take_head(self.channel, guest)? else {
-            return Ok(false);
+            return Ok(());
         };
         mailbox.tell_taken(self.channel)?;
         let head = OutgoingHead::decode(&bytes);
         let head = head.map_err(|error| lie(&format!("it sent no head: {error}")))?;
+        self.work.begun += 1;
+        self.work.fields += head.headers.len() as u64;
+        self.work.bytes += bytes.len() as u64;
         let nothing_follows = guest.channels[self.channel].end == ChannelWords::end_with(0);
         let is_whole = nothing_follows && mailbox.waiting(self.channel, guest)? == 0;
         self.stage = Stage::UnderWay(outbound.begin(OutgoingRequest {
@@ -133,7 +149,7 @@ impl CallChannel {
             is_whole,
         }));
         (self.has_ended, self.moved) = (is_whole, Instant::now());
-        Ok(true)
+        Ok(())
     }
 
     /// The guest is not interested any more: nor is anybody. Where it says nothing else of its next turn yet,
@@ -141,6 +157,7 @@ impl CallChannel {
     fn let_go(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         *self = Self {
             stage: Stage::LetGo,
+            work: self.work,
             ..Self::new(self.channel)
         };
         // It may have been looked at in the middle of saying so.
@@ -160,11 +177,12 @@ impl CallChannel {
             Stage::UnderWay(call) if self.waiting == 0 && !self.has_ended => {
                 if let Some(tail) = mailbox.tail(self.channel, guest)? {
                     self.has_ended = true;
+                    self.work.bytes += tail.len() as u64;
                     call.end(tail);
                 }
             }
             Stage::Answered if self.waiting > 0 => {
-                mailbox.take(self.channel, guest, usize::MAX)?;
+                self.work.bytes += mailbox.skip(self.channel, guest)?;
                 self.waiting = 0;
             }
             _ => {}

@@ -1,3 +1,5 @@
+mod looks;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,7 +116,10 @@ impl Guest {
             mailbox,
             seen: outbound.seen.clone(),
             calls: Some(Calls::new(Arc::new(outbound), CALLS)),
-            words: GuestWords::new_zeroed(),
+            words: GuestWords {
+                wait_nanoseconds: u64::MAX,
+                ..GuestWords::new_zeroed()
+            },
             got: Vec::new(),
         }
     }
@@ -131,7 +136,7 @@ impl Guest {
         self.told().written += bytes.len() as u64;
     }
 
-    fn begin(&mut self, is_whole: bool) -> Result<usize, InvokeError> {
+    fn begin(&mut self, is_whole: bool) -> Result<u64, InvokeError> {
         let head = request().encode();
         self.put(&head);
         self.told().end = u32::from(is_whole);
@@ -139,9 +144,29 @@ impl Guest {
         self.look()
     }
 
-    fn look(&mut self) -> Result<usize, InvokeError> {
-        let calls = self.calls.as_mut().unwrap();
-        calls.look(&mut self.mailbox, &self.words)
+    /// How many requests were begun.
+    fn look(&mut self) -> Result<u64, InvokeError> {
+        self.work().map(|work| work.begun)
+    }
+
+    fn work(&mut self) -> Result<CallWork, InvokeError> {
+        let (calls, mut counted) = (self.calls.as_mut().unwrap(), CallWork::default());
+        calls.look(&mut self.mailbox, &self.words, |work| {
+            counted = work;
+            None
+        })?;
+        Ok(counted)
+    }
+
+    /// Sends a head on each channel, without ringing.
+    fn put_on_all(&mut self, head: &OutgoingHead) {
+        let bytes = head.encode();
+        for channel in Channel::calls() {
+            let ring = channel.to_host();
+            self.mailbox.put_ring(ring, 0, &bytes).unwrap();
+            let told = &mut self.words.channels[channel];
+            (told.written, told.head, told.end) = (bytes.len() as u64, bytes.len() as u32, 1);
+        }
     }
 
     /// Lets everything happen that can, and reads what comes. The end of it, once it is there.
@@ -184,7 +209,7 @@ impl Guest {
         }
     }
 
-    fn let_go(&mut self) -> Result<usize, InvokeError> {
+    fn let_go(&mut self) -> Result<u64, InvokeError> {
         *self.told() = ChannelWords {
             turn: self.told().turn + 1,
             ..ChannelWords::default()
@@ -420,6 +445,10 @@ async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
         assert!(calls.is_served(&guest.mailbox, &guest.words).unwrap());
     }
     assert!(guest.seen.body.lock().unwrap().is_empty());
+    // And it is the guest that pays for it.
+    guest.put(&[0; 5000]);
+    assert_eq!(guest.work().unwrap().bytes, 5000);
+    assert_eq!(guest.work().unwrap(), CallWork::default());
 }
 
 #[tokio::test(start_paused = true)]

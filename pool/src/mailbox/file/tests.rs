@@ -187,6 +187,10 @@ fn a_channel_that_is_not_open_is_not_read_and_takes_no_page() {
     mailbox.open_channel(other, b"head", true, false).unwrap();
     assert_eq!(blocks(&mailbox), 3 * 8);
     assert_eq!(mailbox.guest().unwrap().channels[other].written, u64::MAX);
+    // Nor is one that lies between others.
+    let between = Channel::new(5).unwrap();
+    forge(&mailbox, |guest| guest.channels[between].written = u64::MAX);
+    assert!(mailbox.guest().unwrap().channels[between].is_untouched());
 }
 
 #[test]
