@@ -328,6 +328,15 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_does_not_keep_what_was_received_with_it() {
+        let mut received = BytesMut::new();
+        put(&mut received, 7, FromWorker::Data, b"x");
+        put(&mut received, 7, FromWorker::Data, &[0; FRAME_MAX]);
+        let frame = Frame::<FromWorker>::take(&mut received).unwrap().unwrap();
+        assert!(frame.bytes.is_unique() && !received.is_empty());
+    }
+
+    #[test]
     fn a_length_outside_its_bounds_is_refused_before_its_bytes_are_there() {
         for (kind, length) in [
             (FromWorker::Need, 1_u32),

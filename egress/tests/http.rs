@@ -18,7 +18,7 @@ use common::{
 };
 use faasw_abi::outgoing::{Failure, FailureCode, Tail, Timeouts};
 use faasw_egress::client::Part;
-use faasw_egress::frames::WorkerOptions;
+use faasw_egress::frames::{PIECE_MIN, WINDOW, WorkerOptions};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
 
@@ -501,6 +501,36 @@ fn a_hundred_mebibytes_each_way_take_little_memory() {
         assert_eq!(received, TOTAL);
         let most = egress.worker_process.most_memory();
         assert!(most < 32 << 20, "{most}");
+    });
+}
+
+#[test]
+fn tiny_pieces_pass_both_ways_however_many() {
+    runtime().block_on(async {
+        // More than a window has room for.
+        const PIECES: usize = 3 * WINDOW / PIECE_MIN;
+        let egress = Egress::start();
+        let (tell, told) = mpsc::channel();
+        let upstream = Upstream::new(move |mut stream, _| {
+            tell.send(read_request(&mut stream).unwrap().body.len())
+                .unwrap();
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                .unwrap();
+            for _ in 0..PIECES {
+                stream.write_all(b"1\r\nx\r\n").unwrap();
+            }
+            stream.write_all(b"0\r\n\r\n").unwrap();
+        });
+        let mut call = egress.begin(&head("POST", upstream.address, "/", &[]));
+        for _ in 0..PIECES {
+            call.sender.send(Bytes::from_static(b"x")).await.unwrap();
+        }
+        call.sender.finish(b"");
+        let outcome = outcome(&mut call.receiver).await;
+        assert_eq!((outcome.failure(), outcome.body.len()), (None, PIECES));
+        assert_eq!(told.recv_timeout(LONG).unwrap(), PIECES);
+        assert!(!egress.worker.is_closed());
     });
 }
 
