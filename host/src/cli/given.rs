@@ -34,6 +34,12 @@ fn outbound(serving: &Serving) -> Result<OutboundOptions, Exit> {
     if !serving.name_server.is_empty() {
         options = options.name_servers(serving.name_server.iter().copied());
     }
+    if serving.allow_private.len() > OutboundOptions::NETWORKS {
+        return Err(Exit::usage(format_args!(
+            "--allow-private opens {} networks at most",
+            OutboundOptions::NETWORKS
+        )));
+    }
     for network in &serving.allow_private {
         options = options.allow_private(*network);
     }

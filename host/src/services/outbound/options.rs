@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
-use faasw_egress::{client::ConnectorOptions, frames::FRAME_MAX};
+use faasw_egress::{client::ConnectorOptions, frames::FRAME_MAX, orders::NETWORKS_MAX};
 use faasw_pool::Outbound;
 use ipnet::IpNet;
 use rustls::pki_types::{CertificateDer, pem, pem::PemObject as _};
@@ -43,6 +43,9 @@ pub enum TrustError {
 }
 
 impl OutboundOptions {
+    /// Most networks that are opened: with more, functions make no requests.
+    pub const NETWORKS: usize = NETWORKS_MAX;
+
     /// Reads what this host says of names, `/etc/hosts` and `/etc/resolv.conf`, now, instead of when the node starts: for a
     /// process that gives up reading files before.
     #[must_use]
@@ -61,7 +64,7 @@ impl OutboundOptions {
     }
 
     /// Lets functions reach addresses of this network, where a special one is refused otherwise: loopback, private and
-    /// link-local ones and the like. One that gives out a machine's own credentials is opened by its own address only.
+    /// link-local ones and the like; [`Self::NETWORKS`] at most. One that gives out a machine's own credentials is opened by its own address only.
     #[must_use]
     pub fn allow_private(mut self, network: IpNet) -> Self {
         self.private.push(network);
