@@ -1,4 +1,4 @@
-//! Builds guest, shell and compile helper, each by a cargo of its own into a
+//! Builds guest, shell, compile helper and egress, each by a cargo of its own into a
 //! target folder of its own, always optimised.
 //!
 //! Separate folders, because the outer cargo holds the lock of its own; shared
@@ -21,9 +21,11 @@ struct Part {
     binary: &'static str,
     /// What it is built from, from the workspace's root.
     sources: &'static [&'static str],
+    /// Whether compiled code depends on it.
+    is_in_digest: bool,
 }
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
     Part {
         variable: "FAASW_GUEST",
         folder: "guest-vm/kernel",
@@ -42,6 +44,7 @@ const PARTS: [Part; 3] = [
             "guest-vm/runtime/wit",
             "guest-vm/runtime/Cargo.toml",
         ],
+        is_in_digest: true,
     },
     Part {
         variable: "FAASW_SHELL",
@@ -56,6 +59,7 @@ const PARTS: [Part; 3] = [
             "guest-vm/abi",
             "Cargo.lock",
         ],
+        is_in_digest: true,
     },
     Part {
         variable: "FAASW_COMPILER",
@@ -74,6 +78,23 @@ const PARTS: [Part; 3] = [
             "guest-vm/runtime/Cargo.toml",
             "Cargo.lock",
         ],
+        is_in_digest: true,
+    },
+    Part {
+        variable: "FAASW_EGRESS",
+        folder: ".",
+        package: "faasw-egress",
+        binary: "release/faasw-egress",
+        sources: &[
+            "egress/src",
+            "egress/Cargo.toml",
+            "egress/policy/src",
+            "egress/policy/Cargo.toml",
+            "cell",
+            "guest-vm/abi",
+            "Cargo.lock",
+        ],
+        is_in_digest: false,
     },
 ];
 
@@ -96,7 +117,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::fs::copy(&built, &copy)?;
         let built = copy;
         println!("cargo:rustc-env={}={}", part.variable, built.display());
-        digest.update(std::fs::read(&built)?);
+        if part.is_in_digest {
+            digest.update(std::fs::read(&built)?);
+        }
     }
     let digest = digest.finalize();
     let short: String = digest
@@ -134,6 +157,13 @@ fn build(part: &Part, root: &Path, target: &Path) -> Result<PathBuf, Box<dyn Err
     if part.package == "faasw-compiler" {
         // Nothing that a request waits for, and minutes of building.
         cargo.args(["--config", "profile.release.lto=false"]);
+    }
+    if part.package == "faasw-egress" {
+        // It waits for the network, nearly all of its time; what is carried is to be small.
+        cargo.args(["--config", "profile.release.opt-level='s'"]);
+        cargo.args(["--config", "profile.release.lto='fat'"]);
+        cargo.args(["--config", "profile.release.codegen-units=1"]);
+        cargo.args(["--config", "profile.release.strip='symbols'"]);
     }
     if part.package == "faasw-shell" && env::var_os("CARGO_FEATURE_ABLATION").is_some() {
         cargo.args(["--features", "ablation"]);

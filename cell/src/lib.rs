@@ -9,8 +9,9 @@
 //!   and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
-//! - [`helper`]: the compile helper, which is another program, in a cell that it closes itself;
-//!   [`carried`]: where that is until it is started first.
+//! - [`helper`], [`egress`]: the compile helper, and what holds connections to elsewhere, which are
+//!   other programs, in cells that they close themselves; [`carried`]: where those are until they
+//!   are started first.
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
 //!   which is no cell.
@@ -23,11 +24,13 @@ pub mod carried;
 mod close;
 pub mod dangerous;
 mod descriptors;
+pub mod egress;
 pub mod filter;
 pub mod group;
 pub mod helper;
 pub mod ordinary;
 mod privileges;
+mod program;
 mod signals;
 mod site;
 
@@ -38,6 +41,7 @@ pub const WITHOUT_CELL: &str = "--without-cell";
 pub use close::{Cell, CellError, Limits, Step};
 pub use descriptors::out_of_the_way;
 pub use privileges::{confine_daemon, without_privilege};
+pub use program::Program;
 pub use rustix::thread::CapabilitySet;
 pub use signals::unblock_signals;
-pub use site::{Born, Site, has_privilege};
+pub use site::{Born, Network, Site, has_privilege};

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::UnshareFlags;
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::close::{Cell, CellError, EMPTY, Step};
 use crate::descriptors::out_of_the_way;
@@ -18,12 +19,24 @@ use crate::privileges::Identities;
 /// Network and IPC namespaces are made once, because making one takes milliseconds
 /// (AFaaS §4.2 pools them for that reason). Sharing them is safe: they are empty,
 /// there is no capability to put anything in, and no system call of a filter here
-/// opens a socket or an IPC object.
+/// opens a socket or an IPC object. The connector alone is of a site that has the host's network
+/// ([`Network::Host`]), and its filter lets it make sockets of that.
 #[derive(Debug)]
 pub struct Site {
     /// This process, for children to see whether it still lives.
     maker: OwnedFd,
     identities: Option<Identities>,
+    network: Network,
+}
+
+/// Which network a site's cells are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u64)]
+pub enum Network {
+    /// An empty one: whoever has seen anything of a tenant or of a stranger.
+    Empty = 0,
+    /// The host's: who connects, and reads nothing of whom it connects to.
+    Host = 1,
 }
 
 /// Whether this process may give cells users of their own. Without that it takes user
@@ -66,10 +79,13 @@ impl Site {
     ///
     /// # Errors
     /// The step that this host does not allow.
-    pub fn prepare() -> Result<Self, CellError> {
+    pub fn prepare(network: Network) -> Result<Self, CellError> {
         let process = rustix::process::getpid();
         let identities = Identities::available(process.as_raw_nonzero().get().unsigned_abs());
-        let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
+        let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
+        if network == Network::Empty {
+            spaces |= UnshareFlags::NEWNET;
+        }
         if identities.is_none() {
             spaces |= UnshareFlags::NEWUSER;
         }
@@ -96,7 +112,17 @@ impl Site {
         let maker = rustix::process::pidfd_open(process, PidfdFlags::empty())
             .and_then(|maker| out_of_the_way(&maker))
             .map_err(Step::Maker.failed())?;
-        Ok(Self { maker, identities })
+        Ok(Self {
+            maker,
+            identities,
+            network,
+        })
+    }
+
+    /// Which network its cells are in.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        self.network
     }
 
     /// Whether each cell has a user of its own, see [`has_privilege`].

@@ -1,5 +1,7 @@
 //! What good sides send, as inputs of the targets.
 
+mod egress;
+
 use crate::targets::mailbox::WORDS;
 use crate::targets::{export, image};
 use faasw_abi::channel::{Channel, ChannelWords};
@@ -15,8 +17,8 @@ use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer}
 use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
     Kill, Launch, Limit, MAGIC, Origin, PacketHeader, Parked, Prepared, Preset, Rang, Reset,
-    Resume, Seal, Sealed, SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
-    Survey, Used, VcpuState, Wake,
+    Resume, Seal, Sealed, SpawnEgress, SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside,
+    SteppedAside, Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -34,6 +36,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(images());
     all.extend(exports());
     all.extend(store_records());
+    all.extend(egress::all());
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),
@@ -246,6 +249,7 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::Resume => ("resume", zeroes::<Resume>()),
         Kind::Seal => ("seal", zeroes::<Seal>()),
         Kind::Sealed => ("sealed", zeroes::<Sealed>()),
+        Kind::SpawnEgress => ("spawn-egress", zeroes::<SpawnEgress>()),
         Kind::SpawnFailed => ("spawn-failed", zeroes::<SpawnFailed>()),
         Kind::SpawnHelper => ("spawn-helper", packet(&helper())),
         Kind::SpawnShell => ("spawn-shell", zeroes::<SpawnShell>()),
@@ -431,6 +435,7 @@ fn mailboxes() -> Vec<Seed> {
         read: 6,
         head: head.len() as u32,
         end: ChannelWords::end_with(trailers.len() as u32),
+        turn: 0,
     };
     done.log_written = log.len() as u64;
     done.outcome = Outcome::Response as u32;

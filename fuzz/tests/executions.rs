@@ -24,6 +24,7 @@ macro_rules! targets {
 
 targets!(
     compile_report,
+    egress,
     export,
     fri,
     image,

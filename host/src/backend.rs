@@ -21,6 +21,8 @@ use faasw_pool::{
     PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo,
 };
 
+use crate::services::outbound::{NewConnector, NewWorker, Processes};
+
 /// A boxed future: what a backend's calls return.
 pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -67,6 +69,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Of how many functions instances can be parked ahead of requests; 0 where none are.
     fn provided_functions(&self) -> usize {
         0
+    }
+
+    /// What starts the processes that make functions' requests, if anything does.
+    fn processes(&self) -> Option<Arc<dyn Processes>> {
+        None
     }
 
     /// Ends everything the engine started.
@@ -236,6 +243,29 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     }
 }
 
+impl Processes for faasw_pool::Egress {
+    fn connector(&self) -> Running<'_, io::Result<NewConnector>> {
+        Box::pin(async {
+            let made = Self::connector(self).await.map_err(io::Error::other)?;
+            Ok(NewConnector {
+                process: Box::new(made.process),
+                socket: made.socket,
+            })
+        })
+    }
+
+    fn worker(&self) -> Running<'_, io::Result<NewWorker>> {
+        Box::pin(async {
+            let made = Self::worker(self).await.map_err(io::Error::other)?;
+            Ok(NewWorker {
+                process: Box::new(made.process),
+                socket: made.socket,
+                passing: made.passing,
+            })
+        })
+    }
+}
+
 impl Backend for Pool {
     fn generation(&self) -> String {
         Self::generation(self)
@@ -276,6 +306,10 @@ impl Backend for Pool {
 
     fn provided_functions(&self) -> usize {
         Self::provided_functions(self)
+    }
+
+    fn processes(&self) -> Option<Arc<dyn Processes>> {
+        Some(Arc::new(self.egress()))
     }
 
     fn shutdown(&self) -> Running<'_, ()> {

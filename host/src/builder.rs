@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use faasw_control::{HostName, admin_socket};
-use faasw_pool::{Confinement, Images, Isa, Launcher, Pool, PoolOptions};
+use faasw_pool::{Confinement, Images, Isa, Launcher, Outbound, Pool, PoolOptions};
 use http::uri::Scheme;
 use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
@@ -16,10 +16,13 @@ use crate::{
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
     log::{Event, Observer},
-    node::{Core, Node, Registered, Storage, Telling},
+    node::{Core, Machinery, Node, Registered, Storage, Telling},
     registry::Registry,
     server::{Pair, Proxies, Servers, Tls},
-    services::key_value::KeyValue,
+    services::{
+        key_value::KeyValue,
+        outbound::{OutboundOptions, Outgoing},
+    },
 };
 
 /// What images are sealed with; whoever prints a builder is not to see it.
@@ -51,6 +54,8 @@ pub struct NodeBuilder {
     image_key: Option<ImageSecret>,
     observer: Observer,
     proxies: Proxies,
+    outbound: OutboundOptions,
+    outbound_by: Option<Arc<dyn Outbound>>,
 }
 
 impl Node {
@@ -278,6 +283,20 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets how requests are made that functions make: as this host says, and to what everybody may reach,
+    /// unless set.
+    pub fn outbound(mut self, options: OutboundOptions) -> Self {
+        self.outbound = options;
+        self
+    }
+
+    /// Has functions' requests made by `outbound`, of which it gets those that were granted. What they reach by their
+    /// addresses is for it to filter then: the node's own processes are not used.
+    pub fn outbound_by(mut self, outbound: Arc<dyn Outbound>) -> Self {
+        self.outbound_by = Some(outbound);
+        self
+    }
+
     /// Sets the instruction set that functions are compiled for: the best that
     /// this CPU has, unless set.
     pub fn isa(mut self, isa: Isa) -> Self {
@@ -412,6 +431,8 @@ impl NodeBuilder {
             limits: self.limits.clone(),
             observer: self.observer.clone(),
             proxies: self.proxies.clone(),
+            outbound: self.outbound.clone(),
+            outbound_by: self.outbound_by.clone(),
         })
     }
 }
@@ -477,6 +498,8 @@ struct WithoutBackend {
     limits: Limits,
     observer: Observer,
     proxies: Proxies,
+    outbound: OutboundOptions,
+    outbound_by: Option<Arc<dyn Outbound>>,
 }
 
 impl WithoutBackend {
@@ -487,8 +510,17 @@ impl WithoutBackend {
         backend: Arc<dyn Backend>,
         started: impl Future<Output = Result<(), StartError>>,
     ) -> Result<Node, StartError> {
+        let outbound = Outgoing::new(
+            self.limits.outbound,
+            self.outbound_by,
+            backend.processes(),
+            &self.outbound,
+        );
         let core = Core::new(
-            backend.clone(),
+            Machinery {
+                backend: backend.clone(),
+                outbound,
+            },
             self.limits,
             self.observer,
             self.storage,

@@ -63,6 +63,11 @@ pub struct Limits {
     pub store_keys: u64,
     /// Its keys and values together, in bytes.
     pub store_bytes: u64,
+    /// Requests that functions make at once, all together.
+    pub outbound: usize,
+    /// Requests that one function makes at once; one invocation makes 16. Nor does it make more than are left for
+    /// others of those of the node, but for 16.
+    pub outbound_function: usize,
     /// How long [`crate::Node::shutdown`] waits for requests under way.
     pub shutdown: Duration,
 }
@@ -95,6 +100,8 @@ impl Default for Limits {
             connections_per_address: 1024,
             store_keys: 1_000_000,
             store_bytes: 256 << 20,
+            outbound: 1024,
+            outbound_function: 256,
             shutdown: Duration::from_secs(10),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Each is a program of its own, because each runs where the others must not:
 //! the guest inside the VM, the shell around it, the compile helper next to
-//! both. The build script builds them with the cargo that builds this crate.
+//! both, and what has connections to elsewhere apart from all of them. The build script builds them with the cargo that builds this crate.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,10 @@ pub static SHELL: &[u8] = include_bytes!(env!("FAASW_SHELL"));
 /// The compile helper: a Linux executable.
 pub static COMPILER: &[u8] = include_bytes!(env!("FAASW_COMPILER"));
 
-/// Sixteen hexadecimal digits that change with any of the parts: what one build
+/// Connector and workers: a Linux executable.
+pub static EGRESS: &[u8] = include_bytes!(env!("FAASW_EGRESS"));
+
+/// Sixteen hexadecimal digits that change with any of the first three parts: what one build
 /// of them compiled, another does not load.
 pub static DIGEST: &str = env!("FAASW_PARTS_DIGEST");
 
@@ -26,7 +29,7 @@ mod tests {
     #[test]
     fn every_part_is_an_elf_image_for_this_machine() {
         const X86_64: [u8; 2] = 62_u16.to_le_bytes();
-        for part in [GUEST, SHELL, COMPILER] {
+        for part in [GUEST, SHELL, COMPILER, EGRESS] {
             assert_eq!(&part[..4], b"\x7fELF");
             assert_eq!(part[18..20], X86_64);
         }

@@ -301,8 +301,8 @@ pub enum InvokeError {
     /// No room for another instance right now.
     #[error("the node is at its capacity of {0} instances")]
     OverCapacity(usize),
-    /// Others wanted its place, and no exchange had waited longer for its client.
-    #[error("the node was full, and no other request had waited longer for its client")]
+    /// Others wanted its place, and no exchange had waited longer for its client or for whom its function had asked.
+    #[error("the node was full, and no other request had waited longer for others")]
     Evicted,
     /// The platform failed.
     #[error(transparent)]

@@ -64,11 +64,12 @@ pub use error::{
     StartError,
 };
 pub use exchange::{
-    Account, Admitted, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
-    ConnectionBacklog, FunctionBacklog, Lease, Part, Reply, ReplyBody, RequestBody, ResponseStream,
-    StoreService,
+    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
+    ConnectionBacklog, FunctionBacklog, Lease, Outbound, OutgoingCall, OutgoingRequest, Part,
+    Reply, ReplyBody, RequestBody, ResponseStream, StoreService,
 };
 pub use faasw_abi::isa::Isa;
+pub use faasw_abi::outgoing;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;
@@ -78,7 +79,7 @@ pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;
 pub use options::{POLL, PoolOptions};
-pub use pool::{Compiled, Initialising, Pool, Starting};
+pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Script,
     ScriptFiles, ScriptSource, WarmUp,

@@ -1,5 +1,6 @@
 //! The pool: what the node calls.
 
+mod egress;
 mod initialise;
 mod provisioning;
 mod starting;
@@ -17,6 +18,7 @@ use faasw_text::Line;
 use faasw_words::ImageInfo;
 use tokio::sync::Semaphore;
 
+pub use self::egress::{Connector, Egress, EgressProcess, Worker};
 pub use self::initialise::Initialising;
 use self::provisioning::Provisioning;
 pub use self::starting::Starting;
@@ -32,7 +34,7 @@ use crate::options::PoolOptions;
 use crate::seeds::{
     FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Tree, adopt,
 };
-use crate::shells::{First, Stock};
+use crate::shells::{First, Outside, Stock};
 use crate::sink::Timing;
 use crate::snapshots::{Code, CodeDigest, CodeSource, Frozen, KeptCode};
 use crate::stats::{PoolStats, SeedInfo};
@@ -113,6 +115,7 @@ impl Compiled {
 #[derive(Debug)]
 struct Inner {
     stock: Arc<Stock>,
+    outside: Outside,
     keeper: Arc<Keeper>,
     provisioning: Provisioning,
     tree: Tree,
@@ -411,6 +414,9 @@ impl Pool {
         if call.store.is_some() {
             instance.mailbox.open_also(ChannelKind::Store)?;
         }
+        if call.outbound.is_some() {
+            instance.mailbox.open_calls(call.limits.calls)?;
+        }
         let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,
@@ -429,6 +435,7 @@ impl Pool {
                 waits: self.inner.admission().waits(),
                 under_way,
                 store: call.store,
+                outbound: call.outbound,
                 looks,
             },
             timing,
@@ -523,7 +530,8 @@ impl Pool {
             waiting: admission.map_or(0, Admission::waiting),
             evicted: admission.map_or(0, Admission::evicted),
             memory_taken: admission.map_or(0, Admission::memory_taken),
-            forbidden_calls: self.inner.stock.forbidden_calls(),
+            forbidden_calls: self.inner.stock.forbidden_calls()
+                + self.inner.outside.forbidden_calls(),
         }
     }
 
@@ -543,6 +551,7 @@ impl Pool {
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
         self.inner.provisioning.stop();
+        self.inner.outside.stop().await;
         self.inner.stock.stop().await;
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use faasw_abi::isa::Isa;
 use faasw_cell::{
-    Site,
+    Network, Site,
     carried::Carried,
     group::{Groups, Place, Share},
     helper::{self, Program},
@@ -87,7 +87,7 @@ impl Jail {
             groups: Place::find()
                 .and_then(|place| Groups::prepare(&place, share))
                 .ok(),
-            site: Site::prepare().unwrap(),
+            site: Site::prepare(Network::Empty).unwrap(),
             cells: 0,
         }
     }

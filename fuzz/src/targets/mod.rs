@@ -1,6 +1,7 @@
 //! The targets, each with the rules that it holds its reader to.
 
 pub mod compile_report;
+pub mod egress;
 pub mod export;
 pub mod fri;
 pub mod image;
@@ -17,8 +18,9 @@ pub mod working_set;
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 13] = [
+pub const ALL: [Target; 14] = [
     compile_report::TARGET,
+    egress::TARGET,
     export::TARGET,
     fri::TARGET,
     image::TARGET,

@@ -19,7 +19,10 @@ use crate::area::Area;
 use crate::ring::RingBuffer;
 
 /// How many channels a mailbox has.
-pub const CHANNELS: usize = 16;
+pub const CHANNELS: usize = 24;
+
+/// How many of them are for requests that a function makes: as many as it may have under way at once.
+pub const CALLS: usize = 16;
 
 /// Most bytes of a head.
 pub const HEAD_MAX: u64 = 64 << 10;
@@ -59,13 +62,18 @@ pub enum ChannelKind {
     /// Records of the store ([`crate::store`]), for as long as an invocation lasts: one of the guest's, then
     /// one of the node's. Neither message has a head, and neither ends.
     Store = 2,
+    /// A request that the function makes, then its response. Their heads are
+    /// [`OutgoingHead`](crate::outgoing::OutgoingHead) and [`Answer`](crate::outgoing::Answer), their tails
+    /// [`Tail`](crate::outgoing::Tail). It has [`CALLS`] channels, each of which is used again, see
+    /// [`ChannelWords::turn`].
+    Call = 3,
 }
 
 impl ChannelKind {
     /// All there are.
-    pub const ALL: [Self; 3] = [Self::Invocation, Self::Script, Self::Store];
+    pub const ALL: [Self; 4] = [Self::Invocation, Self::Script, Self::Store, Self::Call];
 
-    /// The one channel of this kind.
+    /// The one channel of this kind; of calls the first.
     #[must_use]
     pub const fn channel(self) -> Channel {
         Channel(self as u8)
@@ -86,6 +94,12 @@ impl Channel {
     /// That of the store.
     pub const STORE: Self = ChannelKind::Store.channel();
 
+    /// Those of calls.
+    pub fn calls() -> impl Iterator<Item = Self> {
+        let first = ChannelKind::Call as u8;
+        (first..first + CALLS as u8).map(Self)
+    }
+
     /// The channel of that number, if there is one.
     #[must_use]
     pub const fn new(number: usize) -> Option<Self> {
@@ -98,9 +112,16 @@ impl Channel {
 
     /// What it is for; none where nothing is yet. Such a channel is never open.
     #[must_use]
-    pub fn kind(self) -> Option<ChannelKind> {
-        let mut kinds = ChannelKind::ALL.into_iter();
-        kinds.find(|kind| kind.channel() == self)
+    pub const fn kind(self) -> Option<ChannelKind> {
+        const CALL: u8 = ChannelKind::Call as u8;
+        const LAST_CALL: u8 = CALL + CALLS as u8 - 1;
+        match self.0 {
+            0 => Some(ChannelKind::Invocation),
+            1 => Some(ChannelKind::Script),
+            2 => Some(ChannelKind::Store),
+            CALL..=LAST_CALL => Some(ChannelKind::Call),
+            _ => None,
+        }
     }
 
     /// Its number, below [`CHANNELS`].
@@ -195,9 +216,21 @@ pub struct ChannelWords {
     /// 0 while more of the body may come. Then one more than the bytes of the tail, which
     /// lie behind the last of the body.
     pub end: u32,
+    /// How often the channel was used before, where it is used again: all other words begin at 0 with
+    /// each turn. The guest counts up when it lets go of what passes, whole or not, and has its other words
+    /// 0 after that; the node counts up when it has let go, too, and sees these zeroes. A
+    /// channel is free for the guest where both say the same turn and the node's other words are 0. The last
+    /// word: a copy from front to back that has what was written after a turn has the turn.
+    pub turn: u64,
 }
 
 impl ChannelWords {
+    /// Whether nothing was said in this turn.
+    #[must_use]
+    pub const fn is_untouched(&self) -> bool {
+        self.written == 0 && self.read == 0 && self.head == 0 && self.end == 0
+    }
+
     /// The bytes of the tail, once the body is whole.
     #[must_use]
     pub const fn tail(&self) -> Option<u32> {
@@ -301,12 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_a_channel_of_its_own() {
+    fn each_kind_has_channels_of_its_own() {
         for kind in ChannelKind::ALL {
             assert_eq!(kind.channel().kind(), Some(kind));
         }
         let with_kind = channels().filter(|channel| channel.kind().is_some());
-        assert_eq!(with_kind.count(), ChannelKind::ALL.len());
+        assert_eq!(with_kind.count(), ChannelKind::ALL.len() - 1 + CALLS);
+        assert!(Channel::calls().all(|channel| channel.kind() == Some(ChannelKind::Call)));
+        assert_eq!(Channel::calls().count(), CALLS);
         assert_eq!(Channel::INVOCATION.number(), 0);
     }
 
@@ -342,6 +377,17 @@ mod tests {
             }
             assert_eq!(Waits::from_word(one.word()), *one);
         }
+    }
+
+    #[test]
+    fn a_turn_alone_is_nothing_that_was_said_in_it() {
+        let mut words = ChannelWords {
+            turn: 7,
+            ..ChannelWords::default()
+        };
+        assert!(words.is_untouched());
+        words.end = 1;
+        assert!(!words.is_untouched());
     }
 
     #[test]

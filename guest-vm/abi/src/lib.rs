@@ -19,6 +19,8 @@
 //! - [`ring`]: where the bytes of a body lie in the mailbox.
 //! - [`script`]: a script's files, as they are sent.
 //! - [`state`]: what an initialised function has become, as it is told.
+//! - [`outgoing`]: requests that a function makes.
+//! - [`store`]: records of key-value stores.
 //! - [`outcome`]: how a run of a function can end.
 //! - [`trap`]: which trap ended it, where one did.
 #![no_std]
@@ -38,6 +40,7 @@ pub mod isa;
 pub mod mailbox;
 pub mod memory_map;
 pub mod outcome;
+pub mod outgoing;
 pub mod pages;
 pub mod ring;
 pub mod script;
@@ -50,4 +53,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;

@@ -7,8 +7,8 @@
 //! 0x04_1000  channel 0 to the guest    1 MiB    a ring, which begins in its last page
 //! 0x14_1000  host words, guest words   4 KiB
 //! 0x14_2000  channel 0 to the host     1 MiB    a ring
-//! 0x24_2000  channels 1 to 15          256 KiB each: two rings
-//! 0x60_2000  end
+//! 0x24_2000  channels 1 to 23          256 KiB each: two rings
+//! 0x80_2000  end
 //! ```
 //!
 //! A small invocation is three pages one behind the other: the last of the ring to the
@@ -125,11 +125,13 @@ pub const DRAW_INSECURE: u32 = 1 << 1;
 pub const DRAW_CLOCK: u32 = 1 << 2;
 /// [`GuestWords::draws`]: a key-value store was asked.
 pub const DRAW_STORE: u32 = 1 << 3;
+/// [`GuestWords::draws`]: another server was to be called.
+pub const DRAW_CALL: u32 = 1 << 4;
 
 const _: () = assert!(
-    size_of::<ChannelWords>() == 24
-        && size_of::<HostWords>() == 416
-        && size_of::<GuestWords>() == 472,
+    size_of::<ChannelWords>() == 32
+        && size_of::<HostWords>() == 800
+        && size_of::<GuestWords>() == 856,
     "the mailbox changed: raise ABI_VERSION"
 );
-const _: () = assert!(MAILBOX_BYTES == 0x60_2000);
+const _: () = assert!(MAILBOX_BYTES == 0x80_2000);

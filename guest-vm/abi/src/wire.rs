@@ -140,7 +140,7 @@ impl Writer {
         }
     }
 
-    fn pairs(&mut self, pairs: &[Pair]) {
+    pub(crate) fn pairs(&mut self, pairs: &[Pair]) {
         self.list(pairs, |writer, (name, value)| {
             writer.string(name);
             writer.string(value);
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    fn pairs(&mut self) -> Result<Vec<Pair>, WireError> {
+    pub(crate) fn pairs(&mut self) -> Result<Vec<Pair>, WireError> {
         self.list(|reader| Ok((reader.string()?, reader.string()?)))
     }
 
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    fn end(self) -> Result<(), WireError> {
+    pub(crate) fn end(self) -> Result<(), WireError> {
         if self.rest.is_empty() {
             Ok(())
         } else {

@@ -53,6 +53,8 @@ struct Position {
     read_told: u64,
     /// How far what goes has been written.
     written: u64,
+    /// How often it was used before.
+    turn: u64,
 }
 
 impl Instance {
@@ -156,10 +158,6 @@ impl Instance {
     /// Whether a request came with the activation.
     pub fn has_request(&self) -> bool {
         self.is_open(Channel::INVOCATION)
-    }
-
-    fn is_open(&self, channel: Channel) -> bool {
-        channel.kind().is_some() && self.open & channel.bit() != 0
     }
 
     /// Appends to what goes on a channel, where there is room for it.
@@ -274,11 +272,41 @@ impl Platform for Instance {
         self.tell();
     }
 
+    fn is_open(&self, channel: Channel) -> bool {
+        channel.kind().is_some() && self.open & channel.bit() != 0
+    }
+
+    fn is_free(&self, channel: Channel) -> bool {
+        let said = host::host_says_of(channel);
+        self.is_open(channel) && said.turn == self.channels[channel].turn && said.is_untouched()
+    }
+
+    fn let_go(&mut self, channel: Channel) {
+        let turn = self.channels[channel].turn + 1;
+        self.channels[channel] = Position {
+            turn,
+            ..Position::default()
+        };
+        // First the turn: whoever looks in the middle knows that the others are changing.
+        publish_of!(channel, turn, turn);
+        publish_of!(channel, written, 0);
+        publish_of!(channel, read, 0);
+        publish_of!(channel, head, 0);
+        publish_of!(channel, end, 0);
+        self.unseen = true;
+        self.tell();
+    }
+
+    fn has_head(&self, channel: Channel) -> bool {
+        self.is_open(channel) && host::host_says_of(channel).head != 0
+    }
+
     fn head(&mut self, channel: Channel) -> Vec<u8> {
         if !self.is_open(channel) {
             return Vec::new();
         }
         let length = u64::from(host::host_says_of(channel).head);
+        fence(Ordering::Acquire);
         let mut head = vec![0; length.min(HEAD_MAX) as usize];
         host::read_ring(channel.to_guest(), 0, &mut head);
         self.channels[channel].read = length;
@@ -331,11 +359,19 @@ impl Platform for Instance {
         tail
     }
 
-    fn send_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), SendError> {
+    fn send_head(
+        &mut self,
+        channel: Channel,
+        head: &[u8],
+        is_whole: bool,
+    ) -> Result<(), SendError> {
         if head.len() as u64 > HEAD_MAX {
             return Err(SendError::HeadTooLarge);
         }
         self.put(channel, head);
+        if is_whole {
+            publish_of!(channel, end, ChannelWords::end_with(0));
+        }
         publish_of!(channel, head, head.len() as u32);
         Ok(())
     }

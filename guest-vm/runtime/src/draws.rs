@@ -1,13 +1,13 @@
 //! What a function read before the freeze, so that the node can say what a
 //! seed made after instantiation would share between requests.
 //!
-//! Host functions record each read of entropy, clock and environment, and each call of a store; the
+//! Host functions record each read of entropy, clock and environment, and each call of a store or of others; the
 //! record closes when the first request begins.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_STORE};
+use faasw_abi::mailbox::{DRAW_CALL, DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_STORE};
 
 /// The kind of thing that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub(crate) enum Kind {
     Clock,
     Environment,
     Store,
+    Call,
 }
 
 impl Kind {
@@ -28,6 +29,7 @@ impl Kind {
             // A version has one, which its requests share anyway.
             Self::Environment => 0,
             Self::Store => DRAW_STORE,
+            Self::Call => DRAW_CALL,
         }
     }
 }
@@ -101,7 +103,7 @@ impl fmt::Display for Draws {
             let (number, unit) = match draw.kind {
                 Kind::Entropy | Kind::Insecure => (draw.bytes, "byte"),
                 Kind::Clock | Kind::Environment => (draw.count, "read"),
-                Kind::Store => (draw.count, "call"),
+                Kind::Store | Kind::Call => (draw.count, "call"),
             };
             let plural = if number == 1 { "" } else { "s" };
             write!(f, "{}: {number} {unit}{plural}", draw.import)?;

@@ -89,6 +89,22 @@ impl<P: Platform> Platform for Front<P> {
         self.inner.log(stream, bytes);
     }
 
+    fn is_open(&self, channel: Channel) -> bool {
+        self.inner.is_open(channel)
+    }
+
+    fn is_free(&self, channel: Channel) -> bool {
+        self.inner.is_free(channel)
+    }
+
+    fn let_go(&mut self, channel: Channel) {
+        self.inner.let_go(channel);
+    }
+
+    fn has_head(&self, channel: Channel) -> bool {
+        self.inner.has_head(channel)
+    }
+
     fn head(&mut self, channel: Channel) -> Vec<u8> {
         self.inner.head(channel)
     }
@@ -123,7 +139,12 @@ impl<P: Platform> Platform for Front<P> {
         }
     }
 
-    fn send_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), SendError> {
+    fn send_head(
+        &mut self,
+        channel: Channel,
+        head: &[u8],
+        is_whole: bool,
+    ) -> Result<(), SendError> {
         match &mut self.made_up {
             Some(_) if channel == Channel::INVOCATION && head.len() as u64 > HEAD_MAX => {
                 Err(SendError::HeadTooLarge)
@@ -132,7 +153,7 @@ impl<P: Platform> Platform for Front<P> {
                 made_up.status = ResponseHead::decode(head).ok().map(|head| head.status);
                 Ok(())
             }
-            _ => self.inner.send_head(channel, head),
+            _ => self.inner.send_head(channel, head, is_whole),
         }
     }
 

@@ -67,6 +67,19 @@ pub trait Platform: 'static {
     /// Appends to the function's log. Lines are the reader's business.
     fn log(&mut self, stream: LogStream, bytes: &[u8]);
 
+    /// Whether a channel is open.
+    fn is_open(&self, channel: Channel) -> bool;
+
+    /// Whether a channel of calls is open and nothing of an earlier call is left on it, on either side. One that was let
+    /// go of becomes free by itself, which is an event of its room.
+    fn is_free(&self, channel: Channel) -> bool;
+
+    /// Ends both messages of a channel of calls, wherever they are. What is still to come of them is never seen.
+    fn let_go(&mut self, channel: Channel);
+
+    /// Whether the head of what comes on a channel is there.
+    fn has_head(&self, channel: Channel) -> bool;
+
     /// The head of what comes on a channel, which is there; none on one that is not open.
     /// What is read next is the body.
     fn head(&mut self, channel: Channel) -> Vec<u8>;
@@ -80,11 +93,13 @@ pub trait Platform: 'static {
     /// The tail behind that body, once [`Incoming::End`] is reached.
     fn tail(&self, channel: Channel) -> Vec<u8>;
 
-    /// Sends a message's head, before anything else of it, at most once.
+    /// Sends a message's head, before anything else of it, at most once. With `is_whole` that is all of it, and
+    /// whoever sees the head sees that, too.
     ///
     /// # Errors
     /// [`SendError::HeadTooLarge`], and then nothing was sent.
-    fn send_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), SendError>;
+    fn send_head(&mut self, channel: Channel, head: &[u8], is_whole: bool)
+    -> Result<(), SendError>;
 
     /// How many bytes of a message's body are taken now.
     fn room(&self, channel: Channel) -> usize;

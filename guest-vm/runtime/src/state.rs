@@ -104,17 +104,17 @@ impl<P: Platform> State<P> {
         self.environment.extend(variables);
     }
 
-    /// Takes at most `most` bytes of the request body that are there.
+    /// Takes at most `most` bytes of the body that comes on a channel, of those that are there.
     ///
     /// Room grows with what is there, not with what was asked for, so that a
     /// large request for a small body touches few pages.
-    pub(crate) fn read_body(&mut self, most: usize) -> Vec<u8> {
+    pub(crate) fn read_body(&mut self, channel: Channel, most: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut chunk = [0; READ_CHUNK];
         while bytes.len() < most {
             let wanted = READ_CHUNK.min(most - bytes.len());
             let room = chunk.get_mut(..wanted).unwrap_or_default();
-            let taken = self.platform.read(Channel::INVOCATION, room);
+            let taken = self.platform.read(channel, room);
             let Some(read) = room.get(..taken).filter(|read| !read.is_empty()) else {
                 break;
             };
@@ -123,13 +123,13 @@ impl<P: Platform> State<P> {
         bytes
     }
 
-    /// Throws away what is there of the request body; says what is there then.
-    pub(crate) fn rest_of_request(&mut self) -> Incoming {
+    /// Throws away what is there of the body that comes on a channel; says what is there then.
+    pub(crate) fn rest_of(&mut self, channel: Channel) -> Incoming {
         let mut chunk = [0; READ_CHUNK];
         loop {
-            match self.platform.incoming(Channel::INVOCATION) {
+            match self.platform.incoming(channel) {
                 Incoming::Ready => {
-                    self.platform.read(Channel::INVOCATION, &mut chunk);
+                    self.platform.read(channel, &mut chunk);
                 }
                 other => return other,
             }

@@ -1,5 +1,7 @@
 //! A platform over plain memory, for tests of this crate and of its users.
 
+mod calls;
+
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -9,11 +11,12 @@ use core::time::Duration;
 use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead, decode_trailers, encode_trailers};
 
+pub use self::calls::{MemoryAnswer, MemoryCall, MemoryCalls};
 use crate::draws::Draws;
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
 /// A platform over plain memory, which has the channel of the invocation open, and those of a
-/// script and of a store where it has them. Its time is its own: each look at the clock takes a microsecond,
+/// script, of a store and of calls where it has them. Its time is its own: each look at the clock takes a microsecond,
 /// and waiting takes as long as it says, at once.
 #[derive(Debug)]
 pub struct MemoryPlatform {
@@ -31,6 +34,8 @@ pub struct MemoryPlatform {
     pub store_answers: Option<VecDeque<u8>>,
     /// What it was asked.
     pub store_asked: Vec<u8>,
+    /// Whom the function may call.
+    pub calls: MemoryCalls,
     /// What arrives later: a piece each time that the function waits for it.
     pub arriving: VecDeque<Vec<u8>>,
     /// The trailers behind the body.
@@ -72,6 +77,7 @@ impl MemoryPlatform {
             script: None,
             store_answers: None,
             store_asked: Vec::new(),
+            calls: MemoryCalls::default(),
             arriving: VecDeque::new(),
             request_trailers: Vec::new(),
             response_head: None,
@@ -139,6 +145,8 @@ impl Platform for MemoryPlatform {
             );
         } else if waits.has(Waits::room(Channel::INVOCATION)) {
             self.drained = self.response_body.len();
+        } else if self.calls.wait(waits) {
+            // A part of what was waited for is there, or will be the next time.
         } else if let Some(deadline) = deadline {
             self.waits.push(deadline);
             self.now.set(self.now.get().max(deadline));
@@ -149,8 +157,31 @@ impl Platform for MemoryPlatform {
         self.log.push((stream, bytes.to_vec()));
     }
 
+    fn is_open(&self, channel: Channel) -> bool {
+        match channel.kind() {
+            Some(ChannelKind::Invocation) => true,
+            Some(ChannelKind::Script) => self.script.is_some(),
+            Some(ChannelKind::Store) => self.store_answers.is_some(),
+            Some(ChannelKind::Call) => self.calls.is_open(channel),
+            None => false,
+        }
+    }
+
+    fn is_free(&self, channel: Channel) -> bool {
+        self.calls.is_free(channel)
+    }
+
+    fn let_go(&mut self, channel: Channel) {
+        self.calls.let_go(channel);
+    }
+
+    fn has_head(&self, channel: Channel) -> bool {
+        self.calls.has_head(channel)
+    }
+
     fn head(&mut self, channel: Channel) -> Vec<u8> {
         match (channel.kind(), &self.script) {
+            (Some(ChannelKind::Call), _) => self.calls.head(channel),
             (Some(ChannelKind::Script), Some((script, _))) => {
                 (script.len() as u64).to_le_bytes().to_vec()
             }
@@ -160,7 +191,9 @@ impl Platform for MemoryPlatform {
     }
 
     fn incoming(&self, channel: Channel) -> Incoming {
-        if channel == Channel::SCRIPT
+        if channel.kind() == Some(ChannelKind::Call) {
+            self.calls.incoming(channel)
+        } else if channel == Channel::SCRIPT
             && let Some((script, read)) = &self.script
             && *read < script.len()
         {
@@ -185,11 +218,15 @@ impl Platform for MemoryPlatform {
     fn tail(&self, channel: Channel) -> Vec<u8> {
         match channel {
             Channel::INVOCATION => encode_trailers(&self.request_trailers),
+            _ if channel.kind() == Some(ChannelKind::Call) => self.calls.tail(channel),
             _ => Vec::new(),
         }
     }
 
     fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
+        if channel.kind() == Some(ChannelKind::Call) {
+            return self.calls.read(channel, out);
+        }
         if let (Channel::STORE, Some(answers)) = (channel, &mut self.store_answers) {
             let count = answers.len().min(out.len());
             for (to, from) in out.iter_mut().zip(answers.drain(..count)) {
@@ -217,11 +254,14 @@ impl Platform for MemoryPlatform {
                 (self.drained + self.ring).saturating_sub(self.response_body.len())
             }
             Channel::STORE => self.ring,
-            _ => 0,
+            _ => self.calls.room(channel),
         }
     }
 
     fn send(&mut self, channel: Channel, bytes: &[u8]) -> usize {
+        if channel.kind() == Some(ChannelKind::Call) {
+            return self.calls.send(channel, bytes);
+        }
         let taken = bytes.len().min(self.room(channel));
         let sent = match channel {
             Channel::STORE => &mut self.store_asked,
@@ -235,17 +275,30 @@ impl Platform for MemoryPlatform {
         self.seen.push(self.response_body.len());
     }
 
-    fn finish(&mut self, _: Channel, tail: &[u8]) -> Result<(), SendError> {
+    fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), SendError> {
         if tail.len() > self.trailer_limit {
             return Err(SendError::TailTooLarge);
+        }
+        if channel.kind() == Some(ChannelKind::Call) {
+            self.calls.finish(channel, tail);
+            return Ok(());
         }
         self.finished = Some(decode_trailers(tail).unwrap_or_default());
         Ok(())
     }
 
-    fn send_head(&mut self, _: Channel, head: &[u8]) -> Result<(), SendError> {
+    fn send_head(
+        &mut self,
+        channel: Channel,
+        head: &[u8],
+        is_whole: bool,
+    ) -> Result<(), SendError> {
         if head.len() > self.head_limit {
             return Err(SendError::HeadTooLarge);
+        }
+        if channel.kind() == Some(ChannelKind::Call) {
+            self.calls.begin(channel, head, is_whole);
+            return Ok(());
         }
         self.response_head = ResponseHead::decode(head).ok();
         Ok(())

@@ -9,7 +9,9 @@ use faasw_abi::wire::FunctionKind;
 use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, EngineUse, FunctionName, HostName, RequestLimits, StoreName, spelling};
+use crate::{
+    Digest, EngineUse, FunctionName, HostName, Outbound, RequestLimits, StoreName, spelling,
+};
 
 /// A version of a function that the node has; in lists, the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct FunctionInfo {
     /// The key-value stores that it shares, beside its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stores: Vec<StoreName>,
+    /// What it may make requests to.
+    #[serde(default)]
+    pub outbound: Vec<Outbound>,
     /// Full names of its module's imports.
     pub imports: Vec<String>,
     /// Size of its module, or of its script, in bytes.

@@ -32,7 +32,7 @@
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, `init` (an export), `warmup-request` (any number of times), the
 //! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
-//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`) and `kv` (a shared store). Failures
+//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store) and `allow-outbound` (a grant). Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and
 //! its directory's leave that to the node's user.
 
@@ -46,6 +46,7 @@ mod log;
 mod name;
 mod node;
 mod options;
+mod outbound;
 mod problem;
 pub mod query;
 mod request_id;
@@ -70,6 +71,7 @@ pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};
 pub use node::NodeInfo;
 pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
+pub use outbound::Outbound;
 pub use problem::{Problem, ProblemBody, ProblemSlug};
 pub use request_id::{RequestId, RequestIdError};
 pub use stats::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};

@@ -9,7 +9,7 @@ use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{HostName, StoreName, TimeLimit, WarmUpRequest, spelling};
+use crate::{HostName, Outbound, StoreName, TimeLimit, WarmUpRequest, spelling};
 
 /// Least memory limit: one Wasm page, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -25,6 +25,9 @@ const LONGEST_KEY: usize = 256;
 
 /// Most stores that a function shares.
 const MOST_STORES: usize = 32;
+
+/// Most grants of requests that a function makes.
+const MOST_OUTBOUND: usize = 64;
 
 /// Most bytes of a configuration's keys and values together. The line of the request that deploys it takes fewer
 /// of some, as it spells them: short keys, each with a name of the parameter, and letters that it spells as
@@ -68,6 +71,8 @@ pub struct FunctionOptions {
     hosts: BTreeSet<HostName>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     stores: BTreeSet<StoreName>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    outbound: BTreeSet<Outbound>,
 }
 
 /// Why options were refused.
@@ -91,6 +96,9 @@ pub enum OptionsError {
     /// Too many shared stores.
     #[error("a function shares {MOST_STORES} stores at most, not {0}")]
     Stores(usize),
+    /// Too many grants of requests.
+    #[error("a function has {MOST_OUTBOUND} grants of outbound requests at most, not {0}")]
+    Outbound(usize),
     /// Too little memory.
     #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
     Memory(u64),
@@ -255,6 +263,19 @@ impl FunctionOptions {
         &self.stores
     }
 
+    /// Lets the function make requests to what the grant names; without one it makes none.
+    #[must_use]
+    pub fn allow_outbound(mut self, grant: Outbound) -> Self {
+        self.outbound.insert(grant);
+        self
+    }
+
+    /// What it may make requests to.
+    #[must_use]
+    pub fn outbound(&self) -> &BTreeSet<Outbound> {
+        &self.outbound
+    }
+
     /// The environment, in its order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
@@ -330,6 +351,9 @@ impl FunctionOptions {
         }
         if self.stores.len() > MOST_STORES {
             return Err(OptionsError::Stores(self.stores.len()));
+        }
+        if self.outbound.len() > MOST_OUTBOUND {
+            return Err(OptionsError::Outbound(self.outbound.len()));
         }
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));
@@ -412,6 +436,27 @@ mod tests {
         let many = (0..=MOST_STORES).map(|number| store(&format!("s{number}")));
         let many = many.fold(FunctionOptions::default(), FunctionOptions::store);
         assert_eq!(many.check(), Err(OptionsError::Stores(MOST_STORES + 1)));
+    }
+
+    #[test]
+    fn grants_survive_the_registry_and_are_few() {
+        let grant = |text: &str| Outbound::new(text).unwrap();
+        let options = FunctionOptions::default()
+            .allow_outbound(grant("https://b.test"))
+            .allow_outbound(grant("http://a.test:8080"))
+            .allow_outbound(grant("https://B.test:443"));
+        let json = serde_json::to_string(&options).unwrap();
+        let grants = r#""outbound":["http://a.test:8080","https://b.test"]"#;
+        assert!(json.contains(grants), "{json}");
+        assert_eq!(
+            serde_json::from_str::<FunctionOptions>(&json).unwrap(),
+            options
+        );
+        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
+        assert!(!none.contains("outbound"), "{none}");
+        let many = (0..=MOST_OUTBOUND).map(|number| grant(&format!("https://h{number}.test")));
+        let many = many.fold(FunctionOptions::default(), FunctionOptions::allow_outbound);
+        assert_eq!(many.check(), Err(OptionsError::Outbound(MOST_OUTBOUND + 1)));
     }
 
     #[test]

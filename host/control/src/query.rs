@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use form_urlencoded::Serializer;
 
 use crate::{
-    EXTENSIONS_MAX, Extension, FunctionName, FunctionOptions, HostName, StoreName, TimeLimit,
-    WarmUpRequest, spelling,
+    EXTENSIONS_MAX, Extension, FunctionName, FunctionOptions, HostName, Outbound, StoreName,
+    TimeLimit, WarmUpRequest, spelling,
 };
 
 /// Lines of a log that are given unless a number is asked for.
@@ -56,6 +56,11 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 .host(HostName::new(&value).map_err(|error| format!("host={value}: {error}"))?),
             "kv" => options
                 .store(StoreName::new(&value).map_err(|error| format!("kv={value}: {error}"))?),
+            "allow-outbound" => {
+                let grant = Outbound::new(&value);
+                options
+                    .allow_outbound(grant.map_err(|error| format!("{parameter}={value}: {error}"))?)
+            }
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -104,6 +109,9 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     for store in options.stores() {
         query.append_pair("kv", store.as_str());
+    }
+    for grant in options.outbound() {
+        query.append_pair("allow-outbound", &grant.to_string());
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));

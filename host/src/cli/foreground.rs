@@ -16,7 +16,7 @@ use super::{
     confine::{Confinement, Needs},
     events::start_tracing,
     exit::Exit,
-    image_key::ImageSecret,
+    given::Given,
     observed::observed,
     output::{data_dir, deployed, print, print_json, read_module, with_progress},
     printer::Printer,
@@ -44,7 +44,7 @@ struct Ready<'a> {
 pub struct Prepared {
     modules: Vec<Module>,
     engines: Vec<NewEngine>,
-    image_key: Option<ImageSecret>,
+    given: Given,
     /// Where its admin socket is to be, without a data directory; until the node has ended.
     folder: Option<AdminFolder>,
 }
@@ -58,7 +58,7 @@ impl Prepared {
         Ok(Self {
             modules: modules(args)?,
             engines: engines(args)?,
-            image_key: image_key(&args.serving, args.data_dir.as_deref())?,
+            given: Given::read(&args.serving, args.data_dir.as_deref())?,
             folder: match args.data_dir {
                 Some(_) => None,
                 None => Some(AdminFolder::new()?),
@@ -109,7 +109,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     let Prepared {
         modules,
         engines,
-        image_key,
+        given,
         folder,
     } = prepared;
     let log = args.serving.log_format;
@@ -117,7 +117,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     let is_followed = args.watch && args.format.json;
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::default(), image_key)?
+    let builder = builder(&args.serving, Limits::default(), given)?
         .timing(true)
         .launcher(confinement.launcher.clone());
     let mut builder = observed(builder, Some(log), access_log.as_ref());
@@ -184,17 +184,13 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
 }
 
 /// Runs a node with the functions that its data directory has.
-pub async fn serve(
-    args: Serve,
-    image_key: Option<ImageSecret>,
-    confinement: Confinement,
-) -> Result<(), Exit> {
+pub async fn serve(args: Serve, given: Given, confinement: Confinement) -> Result<(), Exit> {
     let log = args.serving.log_format;
     start_tracing(log, "info");
     let mut stop = Stop::new()?;
     let hangup = hangup(&args.serving)?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::from(args.own), image_key)?
+    let builder = builder(&args.serving, Limits::from(args.own), given)?
         .timing(args.timing)
         .launcher(confinement.launcher.clone())
         .data_dir(data_dir(args.node)?)
@@ -240,25 +236,16 @@ fn raise_descriptors() {
     }
 }
 
-/// The image key of `serve`, read while the file can be.
+/// What `serve` is given in files, read while they can be.
 ///
 /// # Errors
-/// When it is none, or others may read it.
-pub fn key_of_serve(args: &Serve) -> Result<Option<ImageSecret>, Exit> {
+/// What cannot be read, or is not what it is to be.
+pub fn given_to_serve(args: &Serve) -> Result<Given, Exit> {
     let data_dir = data_dir(args.node.clone())?;
-    image_key(&args.serving, Some(&data_dir))
+    Given::read(&args.serving, Some(&data_dir))
 }
 
-fn image_key(serving: &Serving, data_dir: Option<&Path>) -> Result<Option<ImageSecret>, Exit> {
-    let read = |path: &PathBuf| ImageSecret::read(path, data_dir);
-    serving.image_key.as_ref().map(read).transpose()
-}
-
-fn builder(
-    serving: &Serving,
-    mut limits: Limits,
-    image_key: Option<ImageSecret>,
-) -> Result<NodeBuilder, Exit> {
+fn builder(serving: &Serving, mut limits: Limits, given: Given) -> Result<NodeBuilder, Exit> {
     let (certificates, keys) = (&serving.tls_cert, &serving.tls_key);
     if certificates.len() != keys.len() {
         return Err(Exit::usage(format_args!(
@@ -295,7 +282,8 @@ fn builder(
         Some(address) => builder.redirect_http(address),
         None => builder,
     };
-    let builder = match image_key {
+    let builder = builder.outbound(given.outbound);
+    let builder = match given.image_key {
         Some(secret) => builder.image_key(secret.bytes()),
         None => builder,
     };

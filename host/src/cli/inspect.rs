@@ -121,6 +121,8 @@ fn text(details: &FunctionDetails) -> String {
     }
     let stores = function.stores.iter().map(StoreName::as_str);
     line("shared kv", list(stores));
+    let grants: Vec<String> = function.outbound.iter().map(ToString::to_string).collect();
+    line("outbound", list(grants.iter().map(String::as_str)));
     line("imports", list(function.imports.iter().map(String::as_str)));
     text.push_str("versions\n");
     for version in &details.versions {

@@ -16,6 +16,7 @@ mod events;
 mod exit;
 mod foreground;
 mod functions;
+mod given;
 mod image;
 mod image_key;
 mod inspect;
@@ -45,7 +46,7 @@ use args::{Cli, Command, Serve, Up};
 use confine::Confinement;
 use exit::Exit;
 use foreground::Prepared;
-use image_key::ImageSecret;
+use given::Given;
 
 /// Runs the command line that this process was given.
 pub fn run() -> ExitCode {
@@ -73,7 +74,7 @@ pub fn run() -> ExitCode {
 /// What is to be done.
 enum Task {
     Up(Box<Up>, Prepared, Confinement),
-    Serve(Box<Serve>, Option<ImageSecret>, Confinement),
+    Serve(Box<Serve>, Given, Confinement),
     Other(Command),
 }
 
@@ -86,9 +87,9 @@ fn begin(command: Command) -> Result<Task, Exit> {
             Task::Up(args, prepared, Confinement::begin(&needs)?)
         }
         Command::Serve(args) => {
-            let key = foreground::key_of_serve(&args)?;
+            let given = foreground::given_to_serve(&args)?;
             let confinement = Confinement::begin(&foreground::needs_of_serve(&args)?)?;
-            Task::Serve(args, key, confinement)
+            Task::Serve(args, given, confinement)
         }
         other => Task::Other(other),
     })
@@ -99,8 +100,8 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Task::Up(args, prepared, confinement) => {
             return foreground::up(*args, prepared, confinement).await;
         }
-        Task::Serve(args, key, confinement) => {
-            return foreground::serve(*args, key, confinement).await;
+        Task::Serve(args, given, confinement) => {
+            return foreground::serve(*args, given, confinement).await;
         }
         Task::Other(command) => command,
     };

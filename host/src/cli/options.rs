@@ -4,7 +4,9 @@ use std::{fs, time::Duration};
 
 use clap::Args;
 use faasw::Limits;
-use faasw_control::{FreezePolicy, FunctionOptions, HostName, StoreName, WarmUpRequest, spelling};
+use faasw_control::{
+    FreezePolicy, FunctionOptions, HostName, Outbound, StoreName, WarmUpRequest, spelling,
+};
 
 use super::config_file::{self, ConfigFile};
 use super::values::{at_least_one, host, time};
@@ -27,6 +29,10 @@ pub struct Options {
     /// "default", needs no grant
     #[arg(long = "kv", value_name = "STORE", value_parser = store)]
     pub stores: Vec<StoreName>,
+    /// Let the function make requests to this, any number of times: https://api.example.com, http://*.internal:8080,
+    /// https://192.0.2.0/24, with a port or ports. It makes none without; private addresses are for the node to allow, too
+    #[arg(long = "allow-outbound", value_name = "GRANT", value_parser = outbound)]
+    pub outbound: Vec<Outbound>,
     #[command(flatten)]
     pub own: OwnLimits,
     /// Run at most this many requests of the function at once; others are
@@ -131,6 +137,9 @@ impl From<Options> for FunctionOptions {
         for store in given.stores {
             options = options.store(store);
         }
+        for grant in given.outbound {
+            options = options.allow_outbound(grant);
+        }
         for (name, value) in given.environment {
             options = options.env(name, value);
         }
@@ -169,6 +178,10 @@ fn warm_up(text: &str) -> Result<WarmUpRequest, String> {
 
 fn store(text: &str) -> Result<StoreName, String> {
     StoreName::new(text).map_err(|error| error.to_string())
+}
+
+fn outbound(text: &str) -> Result<Outbound, String> {
+    Outbound::new(text).map_err(|error| error.to_string())
 }
 
 fn freeze(text: &str) -> Result<FreezePolicy, String> {

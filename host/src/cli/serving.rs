@@ -4,10 +4,11 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use faasw_control::HostName;
+use ipnet::IpNet;
 
 use super::{
     clients::Clients,
-    values::{at_least_one, at_least_one_use, host, poll, time},
+    values::{at_least_one, at_least_one_use, host, network, poll, time},
 };
 
 #[derive(Debug, Args)]
@@ -102,6 +103,18 @@ pub struct Serving {
     /// Let each key-value store have this many keys
     #[arg(long, value_name = "KEYS", default_value_t = 1_000_000)]
     pub kv_keys: u64,
+    /// Let functions' requests reach this network of private or special addresses, any number of times, such as
+    /// 10.1.0.0/16; whether a function makes them is for its --allow-outbound to say
+    #[arg(long, value_name = "NETWORK", value_parser = network)]
+    pub allow_private: Vec<IpNet>,
+    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, in functions'
+    /// requests
+    #[arg(long, value_name = "FILE")]
+    pub egress_ca: Vec<PathBuf>,
+    /// Ask this server for names in functions' requests, any number of times, instead of those of
+    /// /etc/resolv.conf
+    #[arg(long, value_name = "ADDR")]
+    pub name_server: Vec<SocketAddr>,
     /// How the node's own events are written to standard error; FAASW_LOG
     /// chooses which, such as debug or faasw=debug,warn
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use faasw_control::HostName;
+use faasw_egress_policy::AllowPrivate;
+use ipnet::IpNet;
 
 pub(super) fn host(text: &str) -> Result<HostName, faasw_control::HostNameError> {
     HostName::new(text)
@@ -14,6 +16,11 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
         return Err("shorter than 1ms".into());
     }
     Ok(time)
+}
+
+/// A network of addresses, or one.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    AllowPrivate::network(text).map_err(|error| error.to_string())
 }
 
 /// How long an instance polls at most.

@@ -14,6 +14,9 @@ pub(super) const HELD: [&str; 4] = ["seeds", "parked", "busy", "undelivered"];
 /// What memory has a budget for.
 pub(super) const BUDGETS: [&str; 3] = ["undelivered", "seeds", "function"];
 
+/// What becomes of a function's own requests.
+pub(super) const OUTBOUND: [&str; 2] = ["made", "refused"];
+
 /// A count as a gauge takes it.
 pub(super) fn whole(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
@@ -80,6 +83,13 @@ pub(super) struct MemoryOf {
 pub(super) struct ServedOf {
     pub(super) function: Name,
     pub(super) by: &'static str,
+}
+
+/// A function's own requests, by what became of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutboundOf {
+    pub(super) function: Name,
+    pub(super) result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -35,8 +35,8 @@ use faasw_control::{FunctionName, Problem};
 use crate::failure::Failure;
 use crowd::Crowd;
 use labels::{
-    BUDGETS, Function, HELD, MemoryOf, OfFunction, Outcome, ProblemOf, STAGES, ServedOf, Stage,
-    State, Status, TrapOf, whole,
+    BUDGETS, Function, HELD, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
+    STAGES, ServedOf, Stage, State, Status, TrapOf, whole,
 };
 use pools::Pools;
 use times::Times;
@@ -62,6 +62,7 @@ pub(crate) struct Metrics {
     exits: Family<OfFunction, Counter>,
     cpu: Family<OfFunction, Counter<f64>>,
     served: Family<ServedOf, Counter>,
+    outbound: Family<OutboundOf, Counter>,
     /// As [`STAGES`].
     stages: [Times; 6],
     deployments: Family<Outcome, Counter>,
@@ -132,6 +133,16 @@ impl Metrics {
             function: function.into(),
         };
         self.cpu.get_or_create(&of).inc_by(cpu.as_secs_f64());
+    }
+
+    /// A function has made a request of its own, or was refused one.
+    pub(crate) fn outbound(&self, function: &FunctionName, is_made: bool) {
+        let [made, refused] = OUTBOUND;
+        let of = OutboundOf {
+            function: function.into(),
+            result: if is_made { made } else { refused },
+        };
+        self.outbound.get_or_create(&of).inc();
     }
 
     /// A request was answered by the node, with a problem.
@@ -209,6 +220,10 @@ impl Metrics {
         self.page_faults.remove(&of);
         self.exits.remove(&of);
         self.cpu.remove(&of);
+        for result in OUTBOUND {
+            let function = function.into();
+            self.outbound.remove(&OutboundOf { function, result });
+        }
         for by in Served::ALL.map(Served::name) {
             let function = function.into();
             self.served.remove(&ServedOf { function, by });
@@ -293,6 +308,7 @@ impl Default for Metrics {
             page_faults: Family::default(),
             exits: Family::default(),
             cpu: Family::default(),
+            outbound: Family::default(),
             served: Family::default(),
             stages: STAGES.map(|stage| stages.get_or_create_owned(&Stage { stage })),
             deployments: Family::default(),
@@ -354,6 +370,11 @@ impl Default for Metrics {
             "CPU time that instances used for requests, by the system's account: answered ones, failed ones and those that their clients left, with what bringing an instance back or ending it took",
             Unit::Seconds,
             metrics.cpu.clone(),
+        );
+        registry.register(
+            "outbound_requests",
+            "Requests that functions made of others, and such as were refused: not granted, or too many at once",
+            metrics.outbound.clone(),
         );
         registry.register(
             "microvms",

@@ -34,7 +34,7 @@ use crate::{
     message::TellRequest,
     metrics::{Metrics, Now, Summary},
     registry::{Registry, RegistryError, VersionRecord},
-    services::key_value::KeyValue,
+    services::{key_value::KeyValue, outbound::Outgoing},
 };
 
 /// Deployments that compile at once. Each may take gigabytes by its limits.
@@ -57,6 +57,15 @@ pub(crate) struct Storage {
     pub(crate) directory: Option<DataDir>,
     /// Where seeds are that are not in memory.
     pub(crate) images: Option<Arc<Images>>,
+}
+
+/// What does the work.
+#[derive(Debug)]
+pub(crate) struct Machinery {
+    /// Runs functions.
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Makes their requests.
+    pub(crate) outbound: Outgoing,
 }
 
 /// What is told to whom.
@@ -86,6 +95,8 @@ pub(crate) struct Core {
     pub(super) timing: bool,
     /// What clients have not taken yet.
     pub(crate) backlog: Arc<Backlog>,
+    /// Who makes functions' requests.
+    pub(super) outbound: Outgoing,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Semaphore,
@@ -97,7 +108,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(
-        backend: Arc<dyn Backend>,
+        machinery: Machinery,
         limits: Limits,
         observer: Observer,
         storage: Storage,
@@ -110,6 +121,7 @@ impl Core {
             function: limits.undelivered_function,
             connection: limits.undelivered_connection,
         });
+        let Machinery { backend, outbound } = machinery;
         let engines = Engines::new(storage.registry.engines()?);
         let core = Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -127,6 +139,7 @@ impl Core {
             table: RwLock::default(),
             domain,
             timing: telling.timing,
+            outbound,
             committing: Mutex::new(()),
             deployments: Semaphore::new(DEPLOYMENTS),
             moves: Moves::default(),
@@ -144,9 +157,11 @@ impl Core {
                 tracing::warn!(function = %name, %error, "a host that it was deployed with is not its own");
             }
             let stores = self.stores(&name, &record);
+            let reaches = self.reaches(&record);
             self.put(Arc::new(Function {
                 name,
                 stores,
+                reaches,
                 version,
                 record,
                 log,
@@ -328,6 +343,9 @@ impl Core {
             function.log = other.log.clone();
             function.under_way = other.under_way.clone();
             function.backlog = other.backlog.clone();
+            if let (Some(reaches), Some(before)) = (&mut function.reaches, &other.reaches) {
+                reaches.share_limits(before);
+            }
         } else {
             // The name may have been removed, and its log with it, meanwhile.
             if function.is_removed() {

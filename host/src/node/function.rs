@@ -14,6 +14,7 @@ use tokio::{
     time::timeout,
 };
 
+use super::outbound::Reaches;
 use crate::{
     backend::FunctionVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
 };
@@ -29,6 +30,8 @@ pub(super) struct Function {
     pub(super) record: VersionRecord,
     /// What answers its guests' records, where it imports an interface of a store.
     pub(super) stores: Option<Arc<dyn StoreService>>,
+    /// What its guests' requests reach, where it was granted any.
+    pub(super) reaches: Option<Reaches>,
     /// Outlives versions.
     pub(super) log: Arc<FunctionLog>,
     /// Outlives versions: a limit holds across a change of them.

@@ -41,6 +41,7 @@ pub(super) fn function_info(
             .collect(),
         configuration: options.configuration().clone(),
         stores: options.stores().iter().cloned().collect(),
+        outbound: options.outbound().iter().cloned().collect(),
         imports: record.imports.clone(),
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
@@ -76,6 +77,7 @@ pub(super) fn notice(record: &VersionRecord) -> Option<String> {
         freeze_notice(record),
         configuration_notice(record),
         stores_notice(record),
+        outbound_notice(record),
     ];
     let notices: Vec<String> = notices.into_iter().flatten().collect();
     (!notices.is_empty()).then(|| notices.join(". "))
@@ -110,6 +112,21 @@ fn stores_notice(record: &VersionRecord) -> Option<String> {
         "it was granted a key-value store, but imports neither wasi:keyvalue nor Spin's key-value to use it by"
             .to_owned()
     })
+}
+
+/// That it was granted what it has no way to ask for.
+fn outbound_notice(record: &VersionRecord) -> Option<String> {
+    let has_one = !record.options.outbound().is_empty();
+    (has_one && !makes_requests(record)).then(|| {
+        "it may make requests, but does not import wasi:http/outgoing-handler to make them"
+            .to_owned()
+    })
+}
+
+/// Whether a version imports what requests are made by.
+pub(super) fn makes_requests(record: &VersionRecord) -> bool {
+    let mut imports = record.imports.iter();
+    imports.any(|import| import.starts_with("wasi:http/outgoing-handler@"))
 }
 
 fn freeze_notice(record: &VersionRecord) -> Option<String> {

@@ -183,7 +183,9 @@ impl Core {
                 idle_client: limits.idle_client,
                 idle_guest: limits.idle_guest,
                 total: limits.total_time,
+                ..CallLimits::default()
             },
+            outbound: function.outbound(&log),
             log,
             client: Client { account, is_early },
             store: function.store(),
@@ -293,12 +295,12 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
 /// Follows one request's instance: its log, its number, and how it ended when
 /// its response had begun before.
 #[derive(Debug)]
-struct Follower {
-    function: Arc<Function>,
-    metrics: Arc<Metrics>,
-    known: Correlation,
+pub(super) struct Follower {
+    pub(super) function: Arc<Function>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) known: Correlation,
     /// 0 until there is an instance.
-    instance: AtomicU64,
+    pub(super) instance: AtomicU64,
     /// Where somebody else who follows the request wants to have that, too.
     told: Option<Arc<AtomicU64>>,
 }

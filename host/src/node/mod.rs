@@ -16,6 +16,7 @@ mod handle;
 mod images;
 mod info;
 mod invoke;
+mod outbound;
 mod replace;
 mod rollback;
 mod service;
@@ -25,7 +26,7 @@ mod tend;
 mod tree;
 mod warm_up;
 
-pub(crate) use self::core::{Core, Registered, Storage, Telling};
+pub(crate) use self::core::{Core, Machinery, Registered, Storage, Telling};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::deploy::{export_note, note_of};
 pub use handle::Node;

@@ -57,6 +57,7 @@ impl Core {
         };
         let function = Function {
             stores: self.stores(&name, &record),
+            reaches: self.reaches(&record),
             name,
             version: wanted,
             record,

@@ -1,3 +1,4 @@
 //! What the node does for functions beside running them.
 
 pub(crate) mod key_value;
+pub(crate) mod outbound;

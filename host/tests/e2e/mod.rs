@@ -14,10 +14,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     os::unix::{fs::MetadataExt as _, net::UnixStream},
     path::{Path, PathBuf},
-    sync::{
-        LazyLock, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{LazyLock, Mutex},
     time::{Duration, Instant},
 };
 
@@ -146,12 +143,17 @@ pub struct Bench {
 /// The node that most tests of a program share: starting one takes seconds
 /// where KVM is emulated.
 pub static BENCH: LazyLock<Bench> = LazyLock::new(|| {
-    SHARED.store(true, Ordering::Relaxed);
+    at_end(|| BENCH.end());
     Bench::start(Node::builder().timing(true), limits())
 });
 
-/// Whether there is a shared node to end.
-static SHARED: AtomicBool = AtomicBool::new(false);
+/// What is done behind the last test.
+static AT_END: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Has something done behind the last test: ending a node that tests share.
+pub fn at_end(end: fn()) {
+    AT_END.lock().unwrap().push(end);
+}
 
 /// The default limits, with times for a slow machine.
 pub fn limits() -> Limits {
@@ -311,8 +313,9 @@ pub fn main_where(has_all: Result<(), &str>, tests: &[Test]) {
         eprintln!("{why}");
     }
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    if SHARED.load(Ordering::Relaxed) {
-        BENCH.end();
+    let ends = std::mem::take(&mut *AT_END.lock().unwrap());
+    for end in ends {
+        end();
     }
     conclusion.exit();
 }

@@ -13,19 +13,24 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use faasw_cell::Network;
 use faasw_cell::filter::Rule;
+use faasw_fri::messages::Launch;
 use faasw_fri::{FriError, Kind, receive};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::process::helper_program::HelperProgram;
+use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::{NODE_FD, process::cell, spawner};
 
 /// What has the program be the launcher.
 pub const ARGUMENT: &str = "--launcher";
+
+/// What has the program be a spawner that stays in the host's network.
+pub const OUTSIDE: &str = "--outside";
 
 /// A spawner that lives.
 struct Launched {
@@ -36,7 +41,7 @@ struct Launched {
 
 struct Launcher {
     node: OwnedFd,
-    helper_program: HelperProgram,
+    programs: Programs,
     launched: Vec<Launched>,
 }
 
@@ -51,12 +56,12 @@ pub fn run(rules: fn(cell::Host) -> Vec<Rule>) -> io::Result<()> {
     // SAFETY: the node starts this program with this descriptor, and nothing else in it
     // owns it.
     let node = unsafe { OwnedFd::from_raw_fd(NODE_FD) };
-    let helper_program = HelperProgram::inherited()?;
-    close_from(helper_program.end());
+    close_from(programs::END);
+    let programs = Programs::inherited()?;
     let ended = child_signal()?;
     let mut launcher = Launcher {
         node,
-        helper_program,
+        programs,
         launched: Vec::new(),
     };
     loop {
@@ -68,8 +73,10 @@ pub fn run(rules: fn(cell::Host) -> Vec<Rule>) -> io::Result<()> {
         if ordered {
             match receive(&launcher.node, RecvFlags::empty()) {
                 Ok(mut packet) if packet.kind() == Some(Kind::Launch) => {
-                    if let [Some(socket), Some(life), ..] = packet.take_fds() {
-                        launcher.launch(&socket, life, rules);
+                    if let (Ok(Launch { network }), [Some(socket), Some(life), ..]) =
+                        (packet.message(), packet.take_fds())
+                    {
+                        launcher.launch(network, &socket, life, rules);
                     }
                 }
                 Ok(_) => return Err(io::Error::other("the node ordered what is no order")),
@@ -126,11 +133,17 @@ impl Launcher {
     }
 
     /// Forks a spawner. Where that fails the node sees its sockets closed.
-    fn launch(&mut self, socket: &OwnedFd, life: OwnedFd, rules: fn(cell::Host) -> Vec<Rule>) {
+    fn launch(
+        &mut self,
+        network: Network,
+        socket: &OwnedFd,
+        life: OwnedFd,
+        rules: fn(cell::Host) -> Vec<Rule>,
+    ) {
         // SAFETY: this process has one thread; the child has a copy of everything.
         match unsafe { libc::fork() } {
             0 => {
-                let code = self.become_spawner(socket, rules);
+                let code = self.become_spawner(network, socket, rules);
                 // The launcher's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
@@ -146,9 +159,14 @@ impl Launcher {
         }
     }
 
-    fn become_spawner(&self, socket: &OwnedFd, rules: fn(cell::Host) -> Vec<Rule>) -> i32 {
+    fn become_spawner(
+        &self,
+        network: Network,
+        socket: &OwnedFd,
+        rules: fn(cell::Host) -> Vec<Rule>,
+    ) -> i32 {
         let node = (NODE_FD, socket.as_fd());
-        for (number, fd) in [node].into_iter().chain(self.helper_program.descriptors()) {
+        for (number, fd) in [node].into_iter().chain(self.programs.descriptors()) {
             // A copy, where it is in its place already, stays open on exec; spawners
             // execute nothing themselves.
             // SAFETY: what had this number is not used again in this process.
@@ -157,7 +175,11 @@ impl Launcher {
             }
         }
         // It closes all others that it has inherited.
-        match spawner::run(rules) {
+        let ended = match network {
+            Network::Empty => spawner::run(rules),
+            Network::Host => spawner::run_outside(),
+        };
+        match ended {
             Ok(()) => 0,
             Err(error) => {
                 eprintln!("faasw spawner: {error}");

@@ -22,7 +22,3 @@ pub mod vm;
 
 /// The socket to the node.
 pub const NODE_FD: i32 = 3;
-/// The compile helper's program, or a file in memory for it.
-pub const HELPER_FD: i32 = 4;
-/// The file that it lies in until it is started first, if it was given like that.
-pub const CARRIER_FD: i32 = 5;

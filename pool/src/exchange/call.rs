@@ -8,6 +8,7 @@ use faasw_abi::wire::{RequestHead, ResponseHead};
 use super::backlog::Account;
 use super::body::{ReplyBody, RequestBody};
 use super::limits::CallLimits;
+use super::outbound::Outbound;
 use super::store::StoreService;
 use crate::sink::{LogSink, Timing};
 
@@ -26,6 +27,8 @@ pub struct Call {
     pub client: Client,
     /// What answers the function's records on the channel of its store; it is not open without.
     pub store: Option<Arc<dyn StoreService>>,
+    /// Who makes the function's requests to others; their channels are not open without.
+    pub outbound: Option<Arc<dyn Outbound>>,
     /// What it was admitted with.
     pub admitted: Admitted,
 }

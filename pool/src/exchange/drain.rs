@@ -62,6 +62,8 @@ impl Exchange {
         done: Done,
         client: &Option<PartSender>,
     ) -> Result<(Done, Lease), InvokeError> {
+        // Nobody is there whom its own requests could be answered.
+        self.calls = None;
         loop {
             if let Some(room) = self.room_for_rest(&done)? {
                 self.wait = None;

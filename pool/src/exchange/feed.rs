@@ -8,6 +8,7 @@ use faasw_abi::wire::{WireError, encode_trailers};
 use tokio::time::Instant;
 
 use super::body::Received;
+use super::calls::CallNews;
 use super::following::Exchange;
 use super::pump::News;
 use crate::error::{ClientError, InvokeError};
@@ -24,15 +25,19 @@ impl Exchange {
     /// Looks at what the guest wrote, and gives it what it waits for.
     pub(super) fn look(&mut self) -> Result<(), InvokeError> {
         let guest = self.instance.mailbox.guest()?;
-        let before = std::mem::replace(&mut self.guest, guest);
+        self.guest = guest;
         let records = self.instance.mailbox.take_log(&self.guest)?;
         self.rate_limit.count_look(&records);
         self.log.take(&records);
-        let News { has_sent, asks } =
-            self.pump
-                .look(&self.instance.mailbox, &before, &self.guest)?;
+        let News { has_sent, asks } = self.pump.look(&self.instance.mailbox, &self.guest)?;
         if let Some(store) = &mut self.store {
-            store.look(&mut self.instance.mailbox, &before, &self.guest)?;
+            store.look(&mut self.instance.mailbox, &self.guest)?;
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.look(&mut self.instance.mailbox, &self.guest, |work| {
+                self.rate_limit.count_calls(work);
+                self.rate_limit.limited_until()
+            })?;
         }
         if has_sent {
             self.timeline.guest = Instant::now();
@@ -58,13 +63,22 @@ impl Exchange {
             Some(store) => store.is_served(mailbox, guest)?,
             None => false,
         };
-        let is_served =
-            self.waits_for_log || store_is_served || self.pump.is_served(mailbox, guest)?;
+        let call_is_served = match &self.calls {
+            Some(calls) => calls.is_served(mailbox, guest)?,
+            None => false,
+        };
+        let is_served = self.waits_for_log
+            || store_is_served
+            || call_is_served
+            || self.pump.is_served(mailbox, guest)?;
         if is_served {
             self.waits_for_log = false;
             self.pump.woke();
             if let Some(store) = &mut self.store {
                 store.woke();
+            }
+            if let Some(calls) = &mut self.calls {
+                calls.woke();
             }
             self.instance.shell.wake()?;
         }
@@ -97,7 +111,27 @@ impl Exchange {
         if let Some(store) = &mut self.store {
             store.feed(&mut self.instance.mailbox, &self.guest)?;
         }
+        if let Some(calls) = &mut self.calls {
+            calls.feed(&mut self.instance.mailbox, &self.guest)?;
+        }
         Ok(())
+    }
+
+    /// Moves what came of a request of the guest's own.
+    pub(super) fn called(&mut self, news: (usize, CallNews)) -> Result<(), InvokeError> {
+        if let Some(calls) = &mut self.calls {
+            calls.happened(news, &mut self.instance.mailbox, &self.guest)?;
+        }
+        self.wake_if_served()
+    }
+
+    /// Ends the guest's own requests on which nothing has moved for too long.
+    pub(super) fn end_idle_calls(&mut self) -> Result<(), InvokeError> {
+        if let Some(calls) = &mut self.calls {
+            let idle = self.timeline.limits.idle_call;
+            calls.end_idle(idle, &mut self.instance.mailbox, &self.guest)?;
+        }
+        self.wake_if_served()
     }
 
     /// Gives the guest its store's answer. Its time goes on meanwhile: a disk is no client.

@@ -22,14 +22,16 @@ use super::admission::{self, Wait, Waits};
 use super::backlog::{Account, Lease};
 use super::body::{self, Incoming, PART_BYTES, Part, PartSender, ReplyBody};
 use super::call::{Client, Reply};
+use super::calls::{self, Calls};
 use super::end::{Ended, Left, begin_stream, response_trailers};
 use super::limits::CallLimits;
+use super::outbound::Outbound;
 use super::pump::Pump;
 use super::retire::{Place, Retiring};
 use super::store::{self, StoreChannel, StoreService};
 use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
-use crate::instances::{Instance, Settling, UnderWay, Unsettled};
+use crate::instances::{Instance, Settling, UnderWay};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
 use crate::seeds::FunctionVersion;
 use crate::shells::{Event, Report};
@@ -63,6 +65,8 @@ pub struct Terms {
     pub under_way: UnderWay,
     /// What answers on the channel of the store, which is open then.
     pub store: Option<Arc<dyn StoreService>>,
+    /// Who makes its requests to others, whose channels are open then.
+    pub outbound: Option<Arc<dyn Outbound>>,
     /// The guest was not asked to ring at its end: it is looked for.
     pub looks: bool,
 }
@@ -77,6 +81,8 @@ pub struct Exchange {
     pub(super) pump: Pump,
     /// That of its store, where the function has one.
     pub(super) store: Option<StoreChannel>,
+    /// Those of its own requests, where it may make some.
+    pub(super) calls: Option<Calls>,
     /// The guest's words as they were last looked at.
     pub(super) guest: GuestWords,
     /// The guest waits for room in its log, and was not woken for that yet.
@@ -119,6 +125,7 @@ impl Exchange {
             waits,
             under_way,
             store,
+            outbound,
             looks,
         } = terms;
         let is_whole = incoming.has_ended();
@@ -130,6 +137,7 @@ impl Exchange {
             // One without a body was told with its head.
             pump: Pump::new(Channel::INVOCATION, is_whole),
             store: store.map(StoreChannel::new),
+            calls: outbound.map(|outbound| Calls::new(outbound, limits.calls)),
             guest: GuestWords::new_zeroed(),
             waits_for_log: false,
             rate_limit: RateLimit::new(),
@@ -182,6 +190,8 @@ impl Exchange {
                     Limit::Grace => streams = true,
                     limit => self.expired(limit)?,
                 },
+                // Last: one that never rests holds none of the others up.
+                news = calls::next(&mut self.calls) => self.called(news)?,
             }
             if self.told().head == 0 {
                 continue;
@@ -288,6 +298,7 @@ impl Exchange {
                     Limit::Return => end_is_due = true,
                     limit => self.expired(limit)?,
                 },
+                news = calls::next(&mut self.calls) => self.called(news)?,
             }
             if end_is_passed {
                 *client = None;
@@ -298,8 +309,8 @@ impl Exchange {
     /// Ends the exchange of a function that is done, whose response has room, and says
     /// what is left of it.
     pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
-        // What its store still has to say is for nobody.
-        self.store = None;
+        // What its store and others still have to say is for nobody.
+        (self.store, self.calls) = (None, None);
         let (done, room) = match followed {
             Ok(done) => done,
             Err(error) => {
@@ -419,65 +430,23 @@ impl Exchange {
     }
 
     /// Whether the guest waits for a part of the request.
-    fn client_owes(&self) -> bool {
+    pub(super) fn client_owes(&self) -> bool {
         self.pump.is_owed()
     }
 
-    /// Lets others know whether this exchange waits for its client.
+    /// Lets others know whether this exchange waits for its client; or for too long for whom its function has asked.
     pub(super) fn note_wait(&mut self, waits: bool) {
-        let since = waits.then(|| self.timeline.client.max(self.timeline.fed));
+        let since = match waits {
+            true => Some(self.timeline.client.max(self.timeline.fed)),
+            false => self.timeline.idle_upstream(),
+        };
         if since.is_some() && self.wait.is_none() {
             let function = self.version.holding().number();
             self.wait = Some(self.waits.add(function));
         }
         if let Some(wait) = &self.wait {
-            wait.set(since, self.client.is_early && !self.pump.has_end());
+            wait.set(since, waits && self.client.is_early && !self.pump.has_end());
         }
-    }
-
-    /// The next deadline, and whose it is.
-    pub(super) fn deadline(&self, phase: Phase) -> (Instant, Limit) {
-        let client_owes = self.client_owes();
-        let turn = self.turn.as_ref().map(admission::Place::is_wanted);
-        self.timeline.deadline(phase, client_owes, turn)
-    }
-
-    /// Does what a deadline asks for.
-    pub(super) fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
-        let limits = &self.timeline.limits;
-        Err(match limit {
-            Limit::Turn => {
-                self.turn = None;
-                return Ok(());
-            }
-            Limit::Short => {
-                self.timeline.is_listening = true;
-                self.instance.mailbox.listen()?;
-                // Either the guest sees that, or this sees what it wrote before.
-                std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-                return self.look();
-            }
-            Limit::Aside => {
-                self.come_back();
-                return Ok(());
-            }
-            Limit::Cpu => {
-                let used = self.instance.cpu_time()?;
-                let Some(left) = limits.cpu.checked_sub(used).filter(|left| !left.is_zero()) else {
-                    return Err(match self.is_over {
-                        true => InvokeError::GuestFailed(Unsettled::WentOn.to_string()),
-                        false => InvokeError::CpuLimit(limits.cpu),
-                    });
-                };
-                self.timeline.cpu = Instant::now() + left;
-                return Ok(());
-            }
-            Limit::Return | Limit::Grace => return Ok(()),
-            Limit::FirstByte => InvokeError::TimedOut(limits.first_byte),
-            Limit::IdleClient => InvokeError::IdleClient(limits.idle_client),
-            Limit::IdleGuest => InvokeError::IdleGuest(limits.idle_guest),
-            Limit::Total => InvokeError::TotalTime(limits.total.unwrap_or_default()),
-        })
     }
 }
 

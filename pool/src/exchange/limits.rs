@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use faasw_abi::channel::CALLS;
+
 /// Time limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
@@ -17,6 +19,14 @@ pub struct CallLimits {
     pub idle_guest: Duration,
     /// Wall time of the whole exchange.
     pub total: Option<Duration>,
+    /// How many requests of its own the function may have under way at once, at most
+    /// [`CALLS`](faasw_abi::channel::CALLS).
+    pub calls: usize,
+    /// How long nothing may pass on a request of the function's own, either way: it fails then.
+    pub idle_call: Duration,
+    /// How long the function may wait for others' answers and nothing else, in all, while neither
+    /// [`CallLimits::first_byte`] nor [`CallLimits::idle_guest`] goes on; not once its response was passed on.
+    pub upstream: Duration,
 }
 
 impl Default for CallLimits {
@@ -27,6 +37,9 @@ impl Default for CallLimits {
             idle_client: Duration::from_secs(30),
             idle_guest: Duration::from_secs(60),
             total: None,
+            calls: CALLS,
+            idle_call: Duration::from_secs(600),
+            upstream: Duration::from_secs(600),
         }
     }
 }

@@ -2,18 +2,21 @@
 //!
 //! A `call` waits for a place (`admission`); `following` is the exchange itself: `start` lets
 //! the guest run, `feed` gives it what the client sends by the `pump` of its
-//! channel, and what its store answers (`store`); one `timeline` holds both to `limits`, `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
+//! channel, what its store answers (`store`), and what others answer to requests of its own (`calls`, made by an `outbound`); one `timeline` holds both to `limits` (`deadlines`), `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
 //! reset and parked, or ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
 mod backlog;
 mod body;
 mod call;
+mod calls;
+mod deadlines;
 mod drain;
 mod end;
 mod feed;
 mod following;
 mod limits;
+mod outbound;
 mod pump;
 mod retire;
 mod start;
@@ -29,4 +32,5 @@ pub use self::call::{Admitted, Call, Client, Reply};
 pub use self::end::{Ended, Rest};
 pub use self::following::{Begun, Exchange, Terms};
 pub use self::limits::CallLimits;
+pub use self::outbound::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 pub use self::store::{Answering, StoreService};

@@ -25,6 +25,8 @@ pub struct Pump {
     waits: Waits,
     /// How much the guest had taken when it last asked for more.
     asked_behind: Option<u64>,
+    /// The guest's words as they were last looked at.
+    seen: ChannelWords,
 }
 
 /// What is new in a guest's words of a channel.
@@ -46,6 +48,7 @@ impl Pump {
             end_told: is_whole,
             waits: Waits::default(),
             asked_behind: None,
+            seen: ChannelWords::default(),
         }
     }
 
@@ -63,27 +66,23 @@ impl Pump {
         };
     }
 
-    /// Looks at the guest's words, which were `before`.
+    /// Looks at the guest's words.
     ///
     /// # Errors
     /// [`InvokeError::GuestFailed`] when they cannot be true.
-    pub fn look(
-        &mut self,
-        mailbox: &Mailbox,
-        before: &GuestWords,
-        guest: &GuestWords,
-    ) -> Result<News, InvokeError> {
-        let (before, now) = (self.words(before), self.words(guest));
+    pub fn look(&mut self, mailbox: &Mailbox, guest: &GuestWords) -> Result<News, InvokeError> {
+        let now = *self.words(guest);
+        let before = std::mem::replace(&mut self.seen, now);
         // What was seen of a head holds, taken or not.
         if before.head != 0 && before.head != now.head {
             return Err(InvokeError::GuestFailed(
-                "it took the head of its response back".to_owned(),
+                "it took the head of a message back".to_owned(),
             ));
         }
         let has_sent = (before.written, before.end) != (now.written, now.end);
         if has_sent && before.end != 0 {
             return Err(InvokeError::GuestFailed(
-                "it went on with a response that it had ended".to_owned(),
+                "it went on with a message that it had ended".to_owned(),
             ));
         }
         let waits = Waits::from_word(guest.wait_for);
@@ -196,15 +195,14 @@ mod tests {
     #[test]
     fn a_guest_that_waits_is_served_when_something_came() {
         let (mut mailbox, mut pump) = (opened(), Pump::new(channel(), false));
-        let start = GuestWords::new_zeroed();
         let waits = words(|guest| {
             guest.channels[channel()].read = 4;
             guest.wait_for = Waits::bytes(channel()).word();
         });
-        let news = pump.look(&mailbox, &start, &waits).unwrap();
+        let news = pump.look(&mailbox, &waits).unwrap();
         assert!(news.asks && !news.has_sent && pump.is_owed());
         // It asks as often as it likes.
-        let news = pump.look(&mailbox, &waits, &waits).unwrap();
+        let news = pump.look(&mailbox, &waits).unwrap();
         assert!(!news.asks);
         assert!(!pump.is_served(&mailbox, &waits).unwrap());
         pump.receive(Bytes::from_static(b"body"));
@@ -221,14 +219,13 @@ mod tests {
     #[test]
     fn other_channels_are_none_of_its_business() {
         let (mailbox, mut pump) = (opened(), Pump::new(channel(), false));
-        let start = GuestWords::new_zeroed();
         let waits = words(|guest| {
             guest.channels[channel()].read = 4;
             let other = Channel::new(4).unwrap();
             guest.wait_for = Waits::of(other).and(Waits::LOG).word();
             guest.channels[other].written = 10;
         });
-        let news = pump.look(&mailbox, &start, &waits).unwrap();
+        let news = pump.look(&mailbox, &waits).unwrap();
         assert_eq!(news, News::default());
         assert!(!pump.is_owed() && !pump.waits_for_room());
         assert!(!pump.is_served(&mailbox, &waits).unwrap());
@@ -236,25 +233,30 @@ mod tests {
 
     #[test]
     fn what_was_said_cannot_be_taken_back() {
-        let (mailbox, mut pump) = (opened(), Pump::new(channel(), false));
+        let mailbox = opened();
         let begun = words(|guest| {
             guest.channels[channel()].written = 4;
             guest.channels[channel()].head = 4;
         });
         let start = GuestWords::new_zeroed();
-        assert!(pump.look(&mailbox, &start, &begun).unwrap().has_sent);
-        assert!(pump.look(&mailbox, &begun, &start).is_err());
+        let seen = |words: &GuestWords| {
+            let mut pump = Pump::new(channel(), false);
+            assert!(pump.look(&mailbox, words).unwrap().has_sent);
+            pump
+        };
+        assert!(seen(&begun).look(&mailbox, &start).is_err());
         let longer = words(|guest| {
             guest.channels[channel()].written = 5;
             guest.channels[channel()].head = 5;
         });
-        assert!(pump.look(&mailbox, &begun, &longer).is_err());
+        assert!(seen(&begun).look(&mailbox, &longer).is_err());
         let ended = words(|guest| {
             guest.channels[channel()] = begun.channels[channel()];
             guest.channels[channel()].end = 1;
         });
-        assert!(pump.look(&mailbox, &begun, &ended).unwrap().has_sent);
-        assert!(pump.look(&mailbox, &ended, &begun).is_err());
+        let mut pump = seen(&begun);
+        assert!(pump.look(&mailbox, &ended).unwrap().has_sent);
+        assert!(pump.look(&mailbox, &begun).is_err());
     }
 
     #[test]

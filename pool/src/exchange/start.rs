@@ -13,6 +13,7 @@ use faasw_abi::channel::Channel;
 use faasw_abi::mailbox::GuestWords;
 use zerocopy::FromZeros;
 
+use super::calls::Calls;
 use super::following::{Begun, Done, Exchange};
 use crate::error::InvokeError;
 use crate::instances::{Instance, look_for};
@@ -96,8 +97,9 @@ impl Exchange {
         self.instance.shell.end().await;
         if self.instance.shell.was_paged() {
             // Whatever it did was to itself: it reaches nobody but by its answer.
-            // What it asked of its store is not asked twice.
-            let has_asked = self.instance.mailbox.has_taken_head(Channel::STORE);
+            // What it asked of its store, or of others, is not asked twice.
+            let has_asked = self.instance.mailbox.has_taken_head(Channel::STORE)
+                || self.calls.as_ref().is_some_and(Calls::has_begun);
             return !has_asked && self.instance.mailbox.can_tell_again(Channel::INVOCATION);
         }
         (self.has_rested() || !self.is_activated)
@@ -107,6 +109,11 @@ impl Exchange {
     /// Whether the channel of a store is to be open.
     pub fn has_store(&self) -> bool {
         self.store.is_some()
+    }
+
+    /// How many channels of its own requests are to be open.
+    pub fn calls(&self) -> usize {
+        self.calls.as_ref().map_or(0, Calls::count)
     }
 
     /// Gives the request to `instance`, whose mailbox has its head: it is to be
@@ -119,6 +126,9 @@ impl Exchange {
         self.pump.begin_again(untaken);
         if let Some(store) = &mut self.store {
             store.begin_again();
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.begin_again();
         }
         self.instance = instance;
         (self.is_activated, self.was_hot, self.looks) = (false, false, false);

@@ -70,17 +70,12 @@ impl StoreChannel {
         *self = Self::new(self.service.clone());
     }
 
-    /// Looks at the guest's words, which were `before`, and takes what came of a record.
+    /// Looks at the guest's words, and takes what came of a record.
     ///
     /// # Errors
     /// [`InvokeError::GuestFailed`] when they cannot be true, or the record cannot be; the system's.
-    pub fn look(
-        &mut self,
-        mailbox: &mut Mailbox,
-        before: &GuestWords,
-        guest: &GuestWords,
-    ) -> Result<(), InvokeError> {
-        self.pump.look(mailbox, before, guest)?;
+    pub fn look(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
+        self.pump.look(mailbox, guest)?;
         let told = &guest.channels[Channel::STORE];
         if told.head != 0 || told.end != 0 {
             return Err(lie("it sent a head or an end"));
@@ -199,18 +194,17 @@ mod tests {
 
         /// Puts bytes into the ring, and has the node look.
         fn send(&mut self, bytes: &[u8]) -> Result<(), InvokeError> {
-            let before = self.words;
             let told = &mut self.words.channels[Channel::STORE];
             let ring = Channel::STORE.to_host();
             self.mailbox.put_ring(ring, told.written, bytes).unwrap();
             told.written += bytes.len() as u64;
             self.words.wait_for = Waits::bytes(Channel::STORE).word();
-            self.look(&before)
+            self.look()
         }
 
-        fn look(&mut self, before: &GuestWords) -> Result<(), InvokeError> {
+        fn look(&mut self) -> Result<(), InvokeError> {
             let channel = self.channel.as_mut().unwrap();
-            channel.look(&mut self.mailbox, before, &self.words)
+            channel.look(&mut self.mailbox, &self.words)
         }
     }
 
@@ -254,14 +248,12 @@ mod tests {
         assert!(guest.send(b"b").is_err());
         for lie in [(1, 0), (0, ChannelWords::end_with(0))] {
             let mut guest = Guest::new();
-            let before = guest.words;
             let told = &mut guest.words.channels[Channel::STORE];
             (told.head, told.end) = lie;
-            assert!(guest.look(&before).is_err(), "{lie:?}");
+            assert!(guest.look().is_err(), "{lie:?}");
         }
         let mut guest = Guest::new();
-        let before = guest.words;
         guest.words.channels[Channel::STORE].written = u64::MAX;
-        assert!(guest.look(&before).is_err());
+        assert!(guest.look().is_err());
     }
 }

@@ -43,6 +43,40 @@ pub struct Timeline {
     pub is_listening: bool,
     /// Everybody else comes before the guest, whose instance was to be hot.
     pub is_aside: bool,
+    /// Since when the guest has waited for others' answers and nothing else, if it does.
+    upstream: Option<Instant>,
+    /// How long it has done so before.
+    upstream_before: Duration,
+    /// How long [`Limit::FirstByte`] stood still for that.
+    first_byte: Still,
+    /// How long [`Limit::IdleGuest`] did.
+    idle_guest: Still,
+}
+
+/// How long a clock stood still since it was last set.
+#[derive(Clone, Copy, Default)]
+struct Still {
+    /// When it was set.
+    set: Option<Instant>,
+    time: Duration,
+}
+
+impl Still {
+    /// The clock that was last `set` then stood still from `since` until now.
+    fn add(&mut self, set: Instant, since: Instant, now: Instant) {
+        *self = Self {
+            set: Some(set),
+            time: self.of(set) + now.saturating_duration_since(since.max(set)),
+        };
+    }
+
+    /// How long the clock stood still that was last `set` then.
+    fn of(&self, set: Instant) -> Duration {
+        match self.set == Some(set) {
+            true => self.time,
+            false => Duration::ZERO,
+        }
+    }
 }
 
 /// Which limit a deadline belongs to.
@@ -66,6 +100,12 @@ pub enum Limit {
     Return,
     /// The CPU time may be used up.
     Cpu,
+    /// Something should have passed on a request of the function's own.
+    IdleCall,
+    /// There is more to be seen of the function's own requests.
+    Look,
+    /// The function waits for others no more, or not at their expense.
+    Upstream,
     /// The exchange should be over.
     Total,
 }
@@ -81,6 +121,8 @@ pub enum Phase {
     Client,
     /// The guest should send more.
     Guest,
+    /// Others should answer the guest, which can do nothing else meanwhile.
+    Upstream,
     /// The body is whole; the handler should return.
     Return,
     /// The end was passed on; the handler should return some time.
@@ -100,6 +142,10 @@ impl Timeline {
             head: None,
             is_listening: false,
             is_aside: false,
+            upstream: None,
+            upstream_before: Duration::ZERO,
+            first_byte: Still::default(),
+            idle_guest: Still::default(),
             limits,
         }
     }
@@ -107,6 +153,34 @@ impl Timeline {
     /// The guest runs from now on.
     pub fn begin(&mut self) {
         *self = Self::new(self.limits);
+    }
+
+    /// Takes note whether the guest waits for others' answers and nothing else; whether that time is not its own,
+    /// as [`CallLimits::upstream`] of it are not.
+    pub fn note_upstream(&mut self, waits: bool) -> bool {
+        let now = Instant::now();
+        if let Some(since) = self.upstream.take() {
+            let until = now.min(since + self.upstream_left());
+            self.first_byte.add(self.fed, since, until);
+            self.idle_guest
+                .add(self.guest.max(self.client), since, until);
+            self.upstream_before += now - since;
+        }
+        self.upstream = waits.then_some(now);
+        waits && !self.upstream_left().is_zero()
+    }
+
+    /// How long others may still be waited for at their expense.
+    fn upstream_left(&self) -> Duration {
+        self.limits.upstream.saturating_sub(self.upstream_before)
+    }
+
+    /// When a guest that waits for others has waited for as long as a response may be in coming, in all, if it
+    /// waits: from then on it is as idle as one that waits for its client.
+    pub fn idle_upstream(&self) -> Option<Instant> {
+        let within = self.limits.first_byte;
+        self.upstream
+            .map(|since| since + within.saturating_sub(self.upstream_before))
     }
 
     /// Time since the guest began to run.
@@ -126,14 +200,20 @@ impl Timeline {
     ) -> (Instant, Limit) {
         let limits = &self.limits;
         let of_client = self.client.max(self.fed) + limits.idle_client;
-        let of_guest = self.guest.max(self.client) + limits.idle_guest;
+        let guest = self.guest.max(self.client);
+        let of_guest = guest + self.idle_guest.of(guest) + limits.idle_guest;
+        let of_head = self.fed + self.first_byte.of(self.fed) + limits.first_byte;
         let mut earliest = match phase {
             Phase::Head | Phase::Guest if client_owes => (of_client, Limit::IdleClient),
-            Phase::Head => (self.fed + limits.first_byte, Limit::FirstByte),
+            Phase::Head => (of_head, Limit::FirstByte),
             Phase::Grace => (self.head.unwrap_or(self.guest) + GRACE, Limit::Grace),
             Phase::Client => (of_client, Limit::IdleClient),
             Phase::Guest | Phase::Afterwards => (of_guest, Limit::IdleGuest),
             Phase::Return => (self.guest + RETURN, Limit::Return),
+            Phase::Upstream => {
+                let since = self.upstream.unwrap_or(self.guest);
+                (since + self.upstream_left(), Limit::Upstream)
+            }
         };
         let mut consider = |deadline: Instant, limit| {
             if deadline < earliest.0 {
@@ -161,6 +241,8 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn after(timeline: &Timeline, phase: Phase, client_owes: bool) -> (u64, Limit) {
         let (deadline, limit) = timeline.deadline(phase, client_owes, None);
@@ -195,6 +277,95 @@ mod tests {
             after(&timeline, Phase::Guest, false),
             (100, Limit::IdleGuest)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_others_take_to_answer_is_not_the_guests() {
+        let limits = CallLimits {
+            cpu: Duration::from_secs(1000),
+            total: Some(Duration::from_secs(500)),
+            ..CallLimits::default()
+        };
+        let mut timeline = Timeline::new(limits);
+        timeline.is_listening = true;
+        timeline.note_upstream(true);
+        assert_eq!(
+            after(&timeline, Phase::Upstream, false),
+            (500, Limit::Total)
+        );
+        tokio::time::advance(Duration::from_secs(100)).await;
+        // Asked as often as anything happens.
+        timeline.note_upstream(true);
+        timeline.note_upstream(false);
+        assert_eq!(
+            after(&timeline, Phase::Head, false),
+            (110, Limit::FirstByte)
+        );
+        assert_eq!(
+            after(&timeline, Phase::Guest, false),
+            (160, Limit::IdleGuest)
+        );
+        // What it was given meanwhile was not given later than now.
+        timeline.note_upstream(true);
+        tokio::time::advance(Duration::from_secs(50)).await;
+        timeline.fed = Instant::now();
+        timeline.note_upstream(false);
+        assert_eq!(
+            after(&timeline, Phase::Head, false),
+            (160, Limit::FirstByte)
+        );
+    }
+
+    /// Whom a function asks costs it none of its client's time, nor gives that any.
+    #[tokio::test(start_paused = true)]
+    async fn a_clients_time_does_not_stand_still() {
+        let mut timeline = Timeline::new(CallLimits::default());
+        timeline.is_listening = true;
+        timeline.cpu += Duration::from_secs(1000);
+        timeline.note_upstream(true);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        timeline.note_upstream(false);
+        assert_eq!(after(&timeline, Phase::Head, true), (30, Limit::IdleClient));
+        let of_client = after(&timeline, Phase::Client, false);
+        assert_eq!(of_client, (30, Limit::IdleClient));
+        assert_eq!(timeline.fed, timeline.activated);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_are_waited_for_no_longer_than_that_in_all() {
+        let limits = CallLimits {
+            cpu: Duration::from_secs(1000),
+            upstream: Duration::from_secs(100),
+            ..CallLimits::default()
+        };
+        let mut timeline = Timeline::new(limits);
+        timeline.is_listening = true;
+        assert_eq!(timeline.idle_upstream(), None);
+        // Whatever moves meanwhile: only the sum counts.
+        for round in 0..10 {
+            assert!(timeline.note_upstream(true));
+            assert_eq!(after(&timeline, Phase::Upstream, false).1, Limit::Upstream);
+            let idle_at = timeline.idle_upstream().unwrap();
+            assert_eq!(
+                idle_at,
+                timeline.activated + Duration::from_secs(10).max(10 * round * SECOND)
+            );
+            tokio::time::advance(9 * SECOND).await;
+            assert!(timeline.note_upstream(true));
+            tokio::time::advance(SECOND).await;
+            timeline.note_upstream(false);
+        }
+        assert!(!timeline.note_upstream(true));
+        // It is as idle as ever, and its own time goes on.
+        assert_eq!(timeline.idle_upstream(), Some(Instant::now()));
+        tokio::time::advance(5 * SECOND).await;
+        assert!(!timeline.note_upstream(true));
+        assert_eq!(
+            after(&timeline, Phase::Head, false),
+            (110, Limit::FirstByte)
+        );
+        let of_guest = after(&timeline, Phase::Guest, false);
+        assert_eq!(of_guest, (160, Limit::IdleGuest));
     }
 
     #[tokio::test]

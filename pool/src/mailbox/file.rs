@@ -72,8 +72,12 @@ pub(super) fn in_ring(
 
 /// How many of the guest's words tell of these channels and of what is no channel's.
 fn words_of(open: u32) -> usize {
-    let channels = (u32::BITS - open.leading_zeros()) as usize;
-    offset_of!(GuestWords, channels) + channels * size_of::<ChannelWords>()
+    offset_of!(GuestWords, channels) + channels_to(open) * size_of::<ChannelWords>()
+}
+
+/// How many channels there are up to the last of these.
+fn channels_to(open: u32) -> usize {
+    (u32::BITS - open.leading_zeros()) as usize
 }
 
 impl Mailbox {
@@ -169,6 +173,17 @@ impl Mailbox {
             words = again;
             if same {
                 break;
+            }
+        }
+        let told = words
+            .channels
+            .0
+            .iter_mut()
+            .enumerate()
+            .take(channels_to(self.said.open));
+        for (number, channel) in told {
+            if self.said.open & 1 << number == 0 {
+                *channel = ChannelWords::default();
             }
         }
         Ok(words)

@@ -5,10 +5,11 @@
 //! and once: what it says holds, whatever the guest says of it later.
 
 use std::fmt;
+use std::mem::offset_of;
 
 use bytes::Bytes;
 use faasw_abi::channel::{Channel, ChannelKind, ChannelWords, HEAD_MAX, TAIL_MAX};
-use faasw_abi::mailbox::GuestWords;
+use faasw_abi::mailbox::{GuestWords, HostWords};
 
 use super::file::{Mailbox, in_ring, lie};
 use crate::error::{InvokeError, PlatformError, RequestPart};
@@ -39,6 +40,8 @@ impl fmt::Display for Name {
             (Some(ChannelKind::Script), true) => f.write_str("answer to a script"),
             (Some(ChannelKind::Store), false) => f.write_str("answer of its store"),
             (Some(ChannelKind::Store), true) => f.write_str("record for its store"),
+            (Some(ChannelKind::Call), false) => f.write_str("answer to a request of its own"),
+            (Some(ChannelKind::Call), true) => f.write_str("request of its own"),
             (None, false) => write!(f, "message on channel {number}"),
             (None, true) => write!(f, "answer on channel {number}"),
         }
@@ -106,6 +109,49 @@ impl Mailbox {
         self.open_channel(kind.channel(), &[], false, tells_end)
     }
 
+    /// Opens so many channels of calls beside those that are open. Nothing is said on them.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_calls(&mut self, count: usize) -> Result<(), PlatformError> {
+        for channel in Channel::calls().take(count) {
+            self.said.open |= channel.bit();
+        }
+        self.say(offset_of!(HostWords, open), &self.said.open)
+    }
+
+    /// Which turn of a channel it is, see [`ChannelWords::turn`].
+    pub fn turn(&self, channel: Channel) -> u64 {
+        self.of(channel).turn
+    }
+
+    /// Begins the next turn of a channel: all that was said in this one is forgotten.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn take_turn(&mut self, channel: Channel) -> Result<(), PlatformError> {
+        *self.of_mut(channel) = ChannelWords {
+            turn: self.turn(channel).wrapping_add(1),
+            ..ChannelWords::default()
+        };
+        self.say_of(channel)
+    }
+
+    /// Puts the head of a message to the guest in, the first thing of it in this turn. It has a byte at
+    /// least: none is none.
+    ///
+    /// # Errors
+    /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.
+    pub fn put_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), InvokeError> {
+        if head.len() as u64 > HEAD_MAX {
+            return Err(too_large(RequestPart::Head, head, HEAD_MAX));
+        }
+        self.put_ring(channel.to_guest(), 0, head)?;
+        let said = self.of_mut(channel);
+        (said.written, said.head) = (head.len() as u64, head.len() as u32);
+        Ok(self.say_of(channel)?)
+    }
+
     /// As [`Mailbox::open`], of any channel: those that are for nothing yet are like others.
     pub(crate) fn open_channel(
         &mut self,
@@ -126,6 +172,7 @@ impl Mailbox {
                 true => ChannelWords::end_with(0),
                 false => 0,
             },
+            turn: 0,
         };
         self.said.open |= channel.bit();
         self.said.tell_end = u32::from(tell_end);
@@ -290,6 +337,19 @@ impl Mailbox {
             self.say_of(channel)?;
         }
         Ok(bytes.into())
+    }
+
+    /// Throws away what waits of the body of the message from the guest, whose head was taken; how many bytes.
+    ///
+    /// # Errors
+    /// As [`Mailbox::waiting`]; the system's.
+    pub fn skip(&mut self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
+        let count = self.waiting(channel, guest)?;
+        if count > 0 {
+            self.of_mut(channel).read += count;
+            self.say_of(channel)?;
+        }
+        Ok(count)
     }
 
     /// Takes what is left of the message from the guest, whose head was taken, when the guest

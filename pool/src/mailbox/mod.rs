@@ -19,4 +19,4 @@ pub use self::log_lines::LogLines;
 #[cfg(feature = "fuzzing")]
 pub use self::log_record::{LogRecord, parse};
 pub use self::outcome::{fatal, meaningless, outcome};
-pub use self::rate_limit::RateLimit;
+pub use self::rate_limit::{CallWork, RateLimit};

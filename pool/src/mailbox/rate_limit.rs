@@ -15,8 +15,8 @@ use super::log_record::LogRecord;
 
 /// What one look at the mailbox counts, whatever is found there.
 const LOOK: u64 = 20;
-/// Bytes of log that count one.
-const LOG_BYTES: u64 = 1 << 10;
+/// Bytes that count one.
+const BYTES: u64 = 1 << 10;
 /// What a guest can use at once: no small exchange is ever slowed down.
 const BURST: u64 = 8 << 10;
 /// How often it is heard at once when it has said that it is done.
@@ -24,6 +24,25 @@ const LAST_LOOKS: u64 = 8;
 /// What it gets for each second: 5 thousand looks, 100 MB of log, or 100 thousand
 /// lines of it.
 const PER_SECOND: u64 = 100_000;
+
+/// What looking at a guest's own requests took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallWork {
+    /// Requests that were begun.
+    pub begun: u64,
+    /// Fields of their heads: each is a few allocations.
+    pub fields: u64,
+    /// Bytes of heads and tails, and of bodies that nobody is interested in.
+    pub bytes: u64,
+}
+
+impl CallWork {
+    /// What it counts: each request as a look, each field as a line of log.
+    pub fn amount(&self) -> u64 {
+        let requests = LOOK.saturating_mul(self.begun);
+        requests.saturating_add(self.fields + self.bytes / BYTES)
+    }
+}
 
 /// The allowance of one guest.
 #[derive(Debug)]
@@ -48,9 +67,14 @@ impl RateLimit {
     pub fn count_look(&mut self, log: &[LogRecord]) {
         let log = log.iter().map(|record| {
             let lines = record.bytes.iter().filter(|byte| **byte == b'\n').count();
-            1 + lines as u64 + record.bytes.len() as u64 / LOG_BYTES
+            1 + lines as u64 + record.bytes.len() as u64 / BYTES
         });
         self.use_up(Instant::now(), LOOK + log.sum::<u64>());
+    }
+
+    /// The node has looked at the guest's own requests.
+    pub fn count_calls(&mut self, work: CallWork) {
+        self.use_up(Instant::now(), work.amount());
     }
 
     /// The guest has rung, and that was all that it was heard for.
@@ -146,6 +170,26 @@ mod tests {
         used.use_up(Instant::now(), 2 * BURST);
         let limited_until = used.limited_until();
         assert_eq!(used.at_the_end().limited_until(), limited_until);
+    }
+
+    #[test]
+    fn a_request_counts_by_what_its_head_takes() {
+        let heads_at_once = |fields, bytes| {
+            let mut rate_limit = RateLimit::new();
+            let heads = (0..).take_while(|_| {
+                let work = CallWork {
+                    begun: 1,
+                    fields,
+                    bytes,
+                };
+                rate_limit.count_calls(work);
+                rate_limit.limited_until().is_none()
+            });
+            heads.count()
+        };
+        assert!(heads_at_once(10, 1 << 10) > 200);
+        assert!(heads_at_once(10, 64 << 10) < 200);
+        assert_eq!(heads_at_once(13_000, 64 << 10), 0);
     }
 
     #[test]

@@ -133,10 +133,12 @@ impl Pool {
                 idle_client: limit,
                 idle_guest: limit,
                 total: Some(limit),
+                ..CallLimits::default()
             },
             log: spec.log.clone(),
             client: Client::default(),
             store: None,
+            outbound: None,
             admitted: Admitted::default(),
         };
         let Reply { head, body, .. } = self.invoke(version, call).await.map_err(untold)?;

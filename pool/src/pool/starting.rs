@@ -15,12 +15,13 @@ use crate::images::Images;
 use crate::instances::{InstanceNumbers, Keeper, ParkingRules, Polling};
 use crate::options::PoolOptions;
 use crate::seeds::Tree;
-use crate::shells::{First, Stock, StockRules};
+use crate::shells::{First, Outside, Stock, StockRules};
 
 /// A pool whose processes are on their way. Dropping it ends them.
 #[derive(Debug)]
 pub struct Starting {
     stock: Arc<Stock>,
+    outside: Outside,
     first: First,
     isa: Isa,
     options: PoolOptions,
@@ -46,6 +47,7 @@ impl Pool {
             wall_clock: options.wall_clock,
         })?;
         Ok(Starting {
+            outside: Outside::new(options.launcher.clone()),
             stock,
             first,
             isa,
@@ -88,6 +90,7 @@ impl Starting {
     pub fn with(self, images: Option<Arc<Images>>) -> Result<Pool, StartError> {
         let Self {
             stock,
+            outside,
             first,
             isa,
             options,
@@ -119,6 +122,7 @@ impl Starting {
                 tree: tree.map_err(StartError::Shell)?,
                 first: Mutex::new(Some(first)),
                 stock,
+                outside,
                 keeper,
                 provisioning: Provisioning::default(),
                 isa,

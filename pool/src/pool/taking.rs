@@ -129,6 +129,9 @@ impl Pool {
         if exchange.has_store() {
             ready.mailbox.open_also(ChannelKind::Store)?;
         }
+        if exchange.calls() > 0 {
+            ready.mailbox.open_calls(exchange.calls())?;
+        }
         exchange.go_over_to(Self::instance(ready, origin)?, served)?;
         exchange.start().await
     }

@@ -10,7 +10,9 @@ use bytes::{Buf as _, Bytes};
 use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Doorbell;
-use faasw_abi::mailbox::{DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_STORE, GuestWords};
+use faasw_abi::mailbox::{
+    DRAW_CALL, DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_STORE, GuestWords,
+};
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
 use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
@@ -21,6 +23,9 @@ use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
 use crate::shells::{CodePages, Event, Ready, Shell, Stock};
 use crate::snapshots::{Code, Frozen};
+
+/// Draws that are an instance's own: a seed that was frozen behind one would share it between requests.
+const OF_ITS_OWN: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL;
 
 /// What an instantiation did.
 pub struct Instantiated {
@@ -345,7 +350,7 @@ impl Making {
     pub fn drawn(&self) -> Result<Instantiated, SeedError> {
         let guest = self.mailbox.guest()?;
         Ok(Instantiated {
-            drew_entropy: guest.draws & (DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE) != 0,
+            drew_entropy: guest.draws & OF_ITS_OWN != 0,
             read_clock: guest.draws & DRAW_CLOCK != 0,
             drawn: self.mailbox.report(&guest).map_err(function)?,
             took: Duration::from_nanos(guest.init_nanoseconds),

@@ -2,14 +2,15 @@
 //! started before this process gave up what that takes.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use faasw_cell::Network;
 use faasw_fri::messages::{Kill, Launch};
 use faasw_fri::send;
-use faasw_shell::launcher::ARGUMENT;
-use faasw_shell::process::helper_program;
+use faasw_shell::launcher::{ARGUMENT, OUTSIDE};
+use faasw_shell::process::programs::{self, Numbers};
 use rustix::net::SendFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -47,12 +48,12 @@ impl Launcher {
         })
     }
 
-    /// Orders a spawner that talks over `socket`.
-    pub(crate) fn launch(&self, socket: &OwnedFd) -> io::Result<Running> {
+    /// Orders a spawner whose cells are in this network, and that talks over `socket`.
+    fn launch(&self, network: Network, socket: &OwnedFd) -> io::Result<Running> {
         let (ours, theirs) = faasw_fri::pair()?;
         let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds = [socket.as_fd(), theirs.as_fd()];
-        send(launcher, &Launch { reserved: 0 }, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
+        send(launcher, &Launch { network }, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
         Ok(Running::Launched(ours))
     }
 
@@ -86,6 +87,29 @@ pub(crate) enum Running {
 }
 
 impl Running {
+    /// Starts one whose cells are in this network, and that talks over `socket`: by `launcher` if
+    /// there is one, else as a child of this process.
+    pub(crate) fn start(
+        launcher: Option<&Launcher>,
+        network: Network,
+        socket: &OwnedFd,
+    ) -> io::Result<Self> {
+        let program = match network {
+            Network::Empty => Program {
+                name: "faasw-spawner",
+                argument: None,
+            },
+            Network::Host => Program {
+                name: "faasw-outside",
+                argument: Some(OUTSIDE),
+            },
+        };
+        match launcher {
+            Some(launcher) => launcher.launch(network, socket),
+            None => execute(program, socket).map(Self::Child),
+        }
+    }
+
     /// Waits until it has ended.
     pub(crate) async fn ended(&self) -> io::Result<()> {
         match self {
@@ -124,9 +148,9 @@ async fn child_ended(child: &Child) -> io::Result<()> {
 
 /// What the program is started as.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    pub(crate) argument: Option<&'static str>,
+struct Program {
+    name: &'static str,
+    argument: Option<&'static str>,
 }
 
 /// The program's file, and what it is started with beside.
@@ -143,48 +167,70 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
     Ok((program, None))
 }
 
-/// Starts the program with a socket, and with the compile helper's program beside it, or where that is.
+/// A program that whoever is started executes, or where that is.
+struct Carried {
+    numbers: Numbers,
+    later: Later,
+}
+
+impl Carried {
+    fn prepare(numbers: Numbers, name: &str, program: &'static [u8]) -> io::Result<Self> {
+        let later = executable::prepare_for_later(name, program)?;
+        Ok(Self { numbers, later })
+    }
+
+    /// What says where it is, if it is to be put into its file.
+    fn argument(&self) -> Option<String> {
+        let place = self.later.place.as_ref()?;
+        let begin = self.numbers.argument;
+        Some(format!("{begin}{},{}", place.offset, place.bytes))
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = (RawFd, &OwnedFd)> {
+        let by = self.later.place.as_ref().map(|place| &place.by);
+        let file = (self.numbers.file, &self.later.file);
+        let carrier = self.numbers.carrier;
+        [file].into_iter().chain(by.map(move |by| (carrier, by)))
+    }
+}
+
+/// Starts the program with a socket, and with the programs beside it that it executes.
 #[expect(
     unsafe_code,
     reason = "the child's descriptors must be at fixed numbers before exec"
 )]
-pub(crate) fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
-    /// Where the program looks for its socket; what the helper is started from is next to it.
-    const FIRST_FD: i32 = faasw_shell::NODE_FD;
+fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
     // Numbers that the moves below cannot overwrite.
-    let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10);
+    let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, programs::END);
     // What they are copies of stays open, too: so that the pipe over which the standard library
     // hears of an error has none of the child's numbers.
     let (program_file, argument) = file()?;
     let file = clear(&program_file)?;
-    let helper = executable::prepare_for_later("faasw-compiler", faasw_parts::COMPILER)?;
+    let carried = [
+        Carried::prepare(programs::COMPILER, "faasw-compiler", faasw_parts::COMPILER)?,
+        Carried::prepare(programs::EGRESS, "faasw-egress", faasw_parts::EGRESS)?,
+    ];
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let Later {
-        file: helper,
-        place,
-    } = &helper;
-    let place_told = place.as_ref().map(|place| {
-        let begin = helper_program::ARGUMENT;
-        format!("{begin}{},{}", place.offset, place.bytes)
-    });
-    let given = [socket, helper].into_iter();
-    let given = given.chain(place.as_ref().map(|place| &place.by));
-    let given: Vec<OwnedFd> = given.map(clear).collect::<Result<_, _>>()?;
-    let sources: Vec<_> = given.iter().map(AsRawFd::as_raw_fd).collect();
+    let given = [(faasw_shell::NODE_FD, socket)].into_iter();
+    let given = given.chain(carried.iter().flat_map(Carried::descriptors));
+    let given = given.map(|(number, fd)| Ok((number, clear(fd)?)));
+    let given: Vec<(RawFd, OwnedFd)> = given.collect::<io::Result<_>>()?;
+    let moves = given.iter().map(|(number, fd)| (*number, fd.as_raw_fd()));
+    let moves: Vec<(RawFd, RawFd)> = moves.collect();
     let mut command = Command::new(path);
     command
         .arg0(program.name)
         .args(program.argument)
         .args(argument)
-        .args(place_told)
+        .args(carried.iter().filter_map(Carried::argument))
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     // SAFETY: between fork and exec only dup2 is called, which is safe there.
     unsafe {
         command.pre_exec(move || {
-            for (number, source) in (FIRST_FD..).zip(&sources) {
-                if libc::dup2(*source, number) < 0 {
+            for (number, source) in &moves {
+                if libc::dup2(*source, *number) < 0 {
                     return Err(io::Error::last_os_error());
                 }
             }

@@ -1,7 +1,7 @@
 //! Processes, and threads in their place, from this side; shells, and those made ahead.
 //!
 //! `spawner` (by `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread; `confinement`
-//! says which. `shell` is the Function Runtime Interface as calls, `stock` has shells ready.
+//! says which; `outside` has the spawner with the host's network. `shell` is the Function Runtime Interface as calls, `stock` has shells ready.
 //! `account`, `groups`: what they take. Whatever becomes of a request, its process goes with it.
 
 mod account;
@@ -10,6 +10,7 @@ mod cpu_clock;
 mod executable;
 mod groups;
 mod launcher;
+mod outside;
 mod own_file;
 mod process;
 mod progress;
@@ -23,7 +24,8 @@ mod watch;
 pub use self::confinement::Confinement;
 pub use self::groups::Groups;
 pub use self::launcher::Launcher;
-pub use self::process::Exit;
+pub use self::outside::Outside;
+pub use self::process::{Exit, Process};
 #[cfg(feature = "measuring")]
 pub use self::shell::Parts;
 #[cfg(test)]

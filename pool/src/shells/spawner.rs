@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use faasw_cell::Step;
+use faasw_cell::{Network, Step, egress};
 use faasw_fri::messages::{
-    Ended, GroupVersion, Introduced, Kill, Limit, SpawnFailed, SpawnHelper, SpawnShell, Spawned,
-    StepAside, SteppedAside,
+    Ended, GroupVersion, Introduced, Kill, Limit, SpawnEgress, SpawnFailed, SpawnHelper,
+    SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use super::account::Account;
 use super::cpu_clock::{clock_of, cpu_time};
 use super::groups::Groups;
-use super::launcher::{self, Launcher, Running};
+use super::launcher::{Launcher, Running};
 use super::process::{Birth, Exit, FORBIDDEN_CALL, Made, Process};
 use super::watch::{into_io, send_when_there_is_room, watch};
 use crate::error::{PlatformError, errno_told};
@@ -153,8 +153,8 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts one, by `launcher` if there is one, else as a child of this process. Must be
-    /// called inside a tokio runtime. Processes that make a system
+    /// Starts one whose cells are in this network, by `launcher` if there is one, else as a child of
+    /// this process. Must be called inside a tokio runtime. Processes that make a system
     /// call that their cell does not allow are counted in `forbidden_calls`; how control
     /// groups are used is told to `groups`, which says how many are to be kept.
     ///
@@ -162,16 +162,14 @@ impl Spawner {
     /// The system's.
     pub fn start(
         launcher: Option<&Launcher>,
+        network: Network,
         forbidden_calls: Arc<AtomicU64>,
         groups: Arc<Groups>,
     ) -> io::Result<Arc<Self>> {
         let (ours, theirs) = faasw_fri::pair()?;
         // It finds this when it begins.
         send(&ours, &groups.order(), &[], SendFlags::DONTWAIT).map_err(into_io)?;
-        let running = match launcher {
-            Some(launcher) => launcher.launch(&theirs)?,
-            None => Running::Child(launcher::execute(SPAWNER, &theirs)?),
-        };
+        let running = Running::start(launcher, network, &theirs)?;
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
         let (orders, to_give) = mpsc::unbounded_channel();
@@ -235,6 +233,19 @@ impl Spawner {
         let token = self.token();
         self.make(token, &SpawnHelper { token, ..order }, &fds)
             .await
+    }
+
+    /// Runs the connector or a worker with these sockets.
+    ///
+    /// # Errors
+    /// When the spawner is gone, could not fork, or is in another network.
+    pub async fn egress(
+        self: &Arc<Self>,
+        kind: egress::Kind,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Process, PlatformError> {
+        let token = self.token();
+        self.make(token, &SpawnEgress { token, kind }, fds).await
     }
 
     /// Sets what a process may have of memory, by the kernel's account.
@@ -397,7 +408,7 @@ impl Spawner {
                     self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(
                         token,
-                        "a process made a system call that its cell does not allow, and was ended: somebody broke out of a microVM or of the compiler"
+                        "a process made a system call that its cell does not allow, and was ended: somebody broke out of a microVM, or took the compiler, the connector or a worker over"
                     );
                 }
                 let expected = self.expected().remove(&token);
@@ -489,9 +500,3 @@ async fn listen(spawner: Weak<Spawner>, running: Running, _reaped: signal::Sende
 
 /// How long a spawner may take to end once nobody wants it any more.
 const CLEARING_UP: Duration = Duration::from_secs(5);
-
-/// What a spawner's program is called.
-const SPAWNER: launcher::Program = launcher::Program {
-    name: "faasw-spawner",
-    argument: None,
-};

@@ -37,6 +37,8 @@ fn long_limits() -> CallLimits {
         idle_client: long,
         idle_guest: long,
         total: Some(long),
+        idle_call: long,
+        ..CallLimits::default()
     }
 }
 

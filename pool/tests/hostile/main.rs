@@ -5,7 +5,7 @@
 //! process or descriptor stays, and memory does not grow.
 //!
 //! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
-//! - `lies`, `stores`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does; `strays`: where it is to
+//! - `lies`, `stores`, `calls`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does; `strays`: where it is to
 //!   look for its next request by itself.
 //! - `chance`: all of that at random. `FAASW_TEST_SEED` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
@@ -23,6 +23,7 @@
     reason = "a test may panic"
 )]
 
+mod calls;
 mod carrier;
 mod chance;
 mod ends;
@@ -41,6 +42,10 @@ use std::time::{Duration, Instant};
 
 use faasw_pool::{Call, CallLimits, FreezePolicy, FunctionVersion, InvokeError, PoolOptions};
 
+use calls::{
+    a_body_without_a_head_is_nothing, a_flood_of_requests_that_are_dropped_leaves_none,
+    every_lie_about_requests_of_its_own_ends_the_guest, without_servers_their_channels_are_nothing,
+};
 use carrier::Carrier;
 use chance::{by_chance_at_rest, by_chance_while_the_node_reads};
 use ends::{
@@ -189,6 +194,8 @@ fn short_limits() -> CallLimits {
         idle_client: short(300),
         idle_guest: short(300),
         total: Some(short(2000)),
+        idle_call: short(300),
+        ..CallLimits::default()
     }
 }
 
@@ -242,6 +249,10 @@ fn main() {
             every_lie_about_records_ends_the_guest,
             an_answer_that_is_late_is_dropped_with_its_exchange,
             without_a_store_its_channel_is_nothing,
+            every_lie_about_requests_of_its_own_ends_the_guest,
+            a_body_without_a_head_is_nothing,
+            a_flood_of_requests_that_are_dropped_leaves_none,
+            without_servers_their_channels_are_nothing,
             by_chance_at_rest,
             by_chance_while_the_node_reads,
         ]);

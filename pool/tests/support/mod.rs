@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod aside;
+pub mod cells;
 pub mod processes;
 pub mod random;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -128,6 +130,7 @@ pub fn call(path: &str) -> Call {
         log: Arc::new(Log::default()),
         client: faasw_pool::Client::default(),
         store: None,
+        outbound: None,
         admitted: faasw_pool::Admitted::default(),
     }
 }
@@ -140,6 +143,9 @@ pub fn limits() -> CallLimits {
         idle_client: default.idle_client * slowness(),
         idle_guest: default.idle_guest * slowness(),
         total: None,
+        calls: default.calls,
+        idle_call: default.idle_call * slowness(),
+        upstream: default.upstream * slowness(),
     }
 }
 

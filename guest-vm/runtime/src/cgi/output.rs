@@ -136,7 +136,7 @@ impl Output {
             }
         };
         drop_false_content_length(&mut head);
-        platform.send_head(Channel::INVOCATION, &head.encode())?;
+        platform.send_head(Channel::INVOCATION, &head.encode(), false)?;
         *self = Self::Body;
         self.write(body, is_head, platform)
     }

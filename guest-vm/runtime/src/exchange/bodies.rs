@@ -1,19 +1,21 @@
 //! The bodies that a function writes.
 //!
-//! Several may exist, and they may be written before their response is set.
+//! Several may exist, and they may be written before their response is set, or their request is sent.
 //! Until then their bytes wait here, up to [`MAX_PENDING`] in all; the body of
 //! the response that is set goes to the platform as it is written, at the pace
-//! at which that takes it.
+//! at which that takes it. What had been written of a request's body goes there whenever the function waits for
+//! anything: to send it is never in the way of reading what comes back.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use faasw_abi::channel::Channel;
+use faasw_abi::channel::{Channel, TAIL_MAX, Waits};
+use faasw_abi::outgoing::{Failure, FailureCode, Tail};
 use faasw_abi::wire::{Pair, encode_trailers};
 
 use crate::platform::{Platform, SendError, send_whole};
 
-/// Most bytes that wait for a response to be set, over all bodies.
+/// Most bytes that wait for their message to be sent, over all bodies.
 const MAX_PENDING: usize = 1 << 20;
 
 /// Names a body for as long as its message or its resource exists.
@@ -23,12 +25,41 @@ pub struct BodyId(u64);
 /// Where the bytes of a body go.
 #[derive(Debug)]
 enum Sink {
-    /// They wait for their response to be set.
+    /// They wait for their message to be sent.
     Pending(Vec<u8>),
     /// To the platform: their response is the one that was set.
     Platform,
+    /// To a server that the function calls.
+    Call(Sending),
     /// Nowhere: their message will not be sent.
     Nowhere,
+    /// Nowhere, and nothing more is taken: their request is over.
+    Closed,
+}
+
+/// How far the body of a request is that was sent.
+#[derive(Debug)]
+struct Sending {
+    channel: Channel,
+    /// Written before, and still to be sent.
+    waiting: Vec<u8>,
+    /// What is to be said behind that, once the body has ended.
+    tail: Option<Vec<u8>>,
+}
+
+impl Sending {
+    /// Sends what there is room for. How many bytes do not wait any more.
+    fn go_on(&mut self, platform: &mut impl Platform) -> usize {
+        let sent = platform.send(self.channel, &self.waiting);
+        self.waiting.drain(..sent);
+        if self.waiting.is_empty()
+            && let Some(tail) = self.tail.take()
+        {
+            // It is no longer than a tail may be, and no other error is there.
+            let _ = platform.finish(self.channel, &tail);
+        }
+        sent
+    }
 }
 
 /// How far a body is.
@@ -53,6 +84,8 @@ struct Body {
     has_message: bool,
     /// The message was set as the answer.
     is_answer: bool,
+    /// The message is a request of the function's own.
+    is_request: bool,
 }
 
 /// Why a write failed.
@@ -71,6 +104,8 @@ pub(crate) enum FinishFailure {
     Length { written: u64 },
     /// The platform did not take its trailers.
     Refused(SendError),
+    /// The trailers of a request take so many bytes: more than there may be.
+    Trailers { bytes: u64 },
 }
 
 /// How the body of the answer ended.
@@ -92,15 +127,20 @@ pub(crate) struct Bodies {
 impl Bodies {
     /// A body of a response.
     pub(crate) fn create(&mut self, declared: Option<u64>) -> BodyId {
-        self.insert(declared, Sink::Pending(Vec::new()))
+        self.insert(declared, Sink::Pending(Vec::new()), false)
     }
 
-    /// A body whose bytes go nowhere, because requests are never sent.
+    /// A body of a request of the function's own.
+    pub(crate) fn create_request(&mut self, declared: Option<u64>) -> BodyId {
+        self.insert(declared, Sink::Pending(Vec::new()), true)
+    }
+
+    /// A body whose bytes go nowhere, because its request cannot be sent now: not at all, if it has any.
     pub(crate) fn create_unsent(&mut self, declared: Option<u64>) -> BodyId {
-        self.insert(declared, Sink::Nowhere)
+        self.insert(declared, Sink::Nowhere, true)
     }
 
-    fn insert(&mut self, declared: Option<u64>, sink: Sink) -> BodyId {
+    fn insert(&mut self, declared: Option<u64>, sink: Sink, is_request: bool) -> BodyId {
         let id = BodyId(self.next);
         self.next += 1;
         let body = Body {
@@ -110,6 +150,7 @@ impl Bodies {
             end: End::Open,
             has_message: true,
             is_answer: false,
+            is_request,
         };
         self.bodies.insert(id, body);
         id
@@ -120,16 +161,57 @@ impl Bodies {
         match self.bodies.get(&id).map(|body| &body.sink) {
             Some(Sink::Pending(_)) => (MAX_PENDING - self.pending) as u64,
             Some(Sink::Platform) => platform.room(Channel::INVOCATION) as u64,
-            Some(Sink::Nowhere) | None => u64::MAX,
+            Some(Sink::Call(sending)) if sending.waiting.is_empty() => {
+                platform.room(sending.channel) as u64
+            }
+            Some(Sink::Call(_)) => 0,
+            Some(Sink::Nowhere | Sink::Closed) | None => u64::MAX,
         }
     }
 
-    /// Whether the body's bytes are on their way to the client.
+    /// Whether it is the body of a request of the function's own.
+    pub(crate) fn is_of_request(&self, id: BodyId) -> bool {
+        self.bodies.get(&id).is_some_and(|body| body.is_request)
+    }
+
+    /// What to wait for until the body takes more; nothing while it is not sent.
+    pub(crate) fn waits(&self, id: BodyId) -> Waits {
+        match self.bodies.get(&id).map(|body| &body.sink) {
+            Some(Sink::Platform) => Waits::room(Channel::INVOCATION),
+            Some(Sink::Call(sending)) => Waits::room(sending.channel),
+            _ => Waits::default(),
+        }
+    }
+
+    /// What to wait for until [`Bodies::go_on`] goes on.
+    pub(crate) fn unsent(&self) -> Waits {
+        let mut waits = Waits::default();
+        for body in self.bodies.values() {
+            if let Sink::Call(sending) = &body.sink
+                && !sending.waiting.is_empty()
+            {
+                waits = waits.and(Waits::room(sending.channel));
+            }
+        }
+        waits
+    }
+
+    /// Sends what was written of requests before they were sent, as far as there is room.
+    pub(crate) fn go_on(&mut self, platform: &mut impl Platform) {
+        // Most functions have no such body.
+        if self.pending == 0 {
+            return;
+        }
+        for body in self.bodies.values_mut() {
+            if let Sink::Call(sending) = &mut body.sink {
+                self.pending -= sending.go_on(platform);
+            }
+        }
+    }
+
+    /// Whether the body's bytes are on their way.
     pub(crate) fn is_sent(&self, id: BodyId) -> bool {
-        matches!(
-            self.bodies.get(&id).map(|body| &body.sink),
-            Some(Sink::Platform)
-        )
+        !self.waits(id).is_empty()
     }
 
     /// Whether the function neither finished nor dropped the body.
@@ -148,7 +230,7 @@ impl Bodies {
         platform: &mut impl Platform,
     ) -> Result<(), WriteFailure> {
         let body = self.bodies.get_mut(&id).ok_or(WriteFailure::Finished)?;
-        if body.end != End::Open {
+        if body.end != End::Open || matches!(body.sink, Sink::Closed) {
             return Err(WriteFailure::Finished);
         }
         let written = body.written.saturating_add(bytes.len() as u64);
@@ -161,7 +243,16 @@ impl Bodies {
                 self.pending += bytes.len();
             }
             Sink::Platform => send_whole(platform, Channel::INVOCATION, bytes),
-            Sink::Nowhere => {}
+            Sink::Call(sending) => {
+                let sent = match sending.waiting.is_empty() {
+                    true => platform.send(sending.channel, bytes),
+                    false => 0,
+                };
+                let rest = bytes.get(sent..).unwrap_or_default();
+                sending.waiting.extend_from_slice(rest);
+                self.pending += rest.len();
+            }
+            Sink::Nowhere | Sink::Closed => {}
         }
         body.written = written;
         Ok(())
@@ -197,6 +288,54 @@ impl Bodies {
         }
     }
 
+    /// Whether bytes were written to the body of a request that went nowhere: it can never be sent as it was meant.
+    pub(crate) fn has_lost(&self, id: BodyId) -> bool {
+        self.bodies
+            .get(&id)
+            .is_some_and(|body| body.written > 0 && matches!(body.sink, Sink::Nowhere))
+    }
+
+    /// Whether nothing follows the head of a request that has this body.
+    pub(crate) fn is_empty(&self, id: BodyId) -> bool {
+        self.bodies.get(&id).is_none_or(|body| {
+            body.written == 0 && matches!(&body.end, End::Finished(fields) if fields.is_empty())
+        })
+    }
+
+    /// The body's request was sent on a channel: its bytes go there, those that wait and those that will come.
+    pub(crate) fn send_request(
+        &mut self,
+        id: BodyId,
+        channel: Channel,
+        platform: &mut impl Platform,
+    ) {
+        let waiting = self.redirect(id, Sink::Nowhere).unwrap_or_default();
+        let Some(body) = self.bodies.get_mut(&id) else {
+            return;
+        };
+        let mut sending = Sending {
+            channel,
+            waiting,
+            tail: match &body.end {
+                End::Open => None,
+                End::Finished(trailers) => Some(Tail::Trailers(trailers.clone()).encode()),
+                End::Truncated => Some(unfinished()),
+            },
+        };
+        sending.go_on(platform);
+        self.pending += sending.waiting.len();
+        body.sink = Sink::Call(sending);
+    }
+
+    /// The body's request is over: nothing more is taken of it.
+    pub(crate) fn close(&mut self, id: BodyId) {
+        drop(self.redirect(id, Sink::Closed));
+        if let Some(body) = self.bodies.get_mut(&id) {
+            body.has_message = false;
+        }
+        self.forget_if_done(id);
+    }
+
     /// The body's message is gone: what waits and what will come goes nowhere.
     pub(crate) fn abandon(&mut self, id: BodyId) {
         drop(self.redirect(id, Sink::Nowhere));
@@ -219,13 +358,34 @@ impl Bodies {
             return Ok(());
         };
         let written = body.written;
-        let absent = may_be_absent && written == 0;
+        let absent = may_be_absent && written == 0 && !body.is_request;
         let mismatch = body
             .declared
             .is_some_and(|declared| declared != written && !absent);
         let result = if mismatch {
             body.end = End::Truncated;
+            if let Sink::Call(sending) = &mut body.sink {
+                sending.tail = Some(failed(FailureCode::HttpRequestBodySize, written));
+                self.pending -= sending.go_on(platform);
+            }
             Err(FinishFailure::Length { written })
+        } else if body.is_request {
+            let tail = Tail::Trailers(trailers.clone()).encode();
+            let bytes = tail.len() as u64;
+            let (end, tail, result) = match bytes {
+                0..=TAIL_MAX => (End::Finished(trailers), tail, Ok(())),
+                _ => (
+                    End::Truncated,
+                    failed(FailureCode::HttpRequestTrailerSectionSize, bytes),
+                    Err(FinishFailure::Trailers { bytes }),
+                ),
+            };
+            body.end = end;
+            if let Sink::Call(sending) = &mut body.sink {
+                sending.tail = Some(tail);
+                self.pending -= sending.go_on(platform);
+            }
+            result
         } else {
             let sent = if body.is_answer {
                 platform.finish(Channel::INVOCATION, &encode_trailers(&trailers))
@@ -240,9 +400,13 @@ impl Bodies {
     }
 
     /// The function dropped the body without completing it.
-    pub(crate) fn truncate(&mut self, id: BodyId) {
+    pub(crate) fn truncate(&mut self, id: BodyId, platform: &mut impl Platform) {
         if let Some(body) = self.bodies.get_mut(&id) {
             body.end = End::Truncated;
+            if let Sink::Call(sending) = &mut body.sink {
+                sending.tail = Some(unfinished());
+                self.pending -= sending.go_on(platform);
+            }
         }
         self.forget_if_done(id);
     }
@@ -264,7 +428,11 @@ impl Bodies {
                 self.pending -= waiting.len();
                 Some(waiting)
             }
-            Sink::Platform | Sink::Nowhere => None,
+            Sink::Call(sending) => {
+                self.pending -= sending.waiting.len();
+                Some(sending.waiting)
+            }
+            Sink::Platform | Sink::Nowhere | Sink::Closed => None,
         }
     }
 
@@ -274,4 +442,19 @@ impl Bodies {
             self.bodies.remove(&id);
         }
     }
+}
+
+/// A tail that says that a body is not whole since it or its trailers had so many bytes.
+fn failed(code: FailureCode, bytes: u64) -> Vec<u8> {
+    let failure = Failure {
+        number: Some(bytes),
+        ..Failure::new(code)
+    };
+    Tail::Failed(failure).encode()
+}
+
+/// A tail that says that a body is not whole since the function has dropped it.
+fn unfinished() -> Vec<u8> {
+    let why = "the function did not finish the body of its request";
+    Tail::Failed(Failure::with_text(FailureCode::InternalError, why)).encode()
 }

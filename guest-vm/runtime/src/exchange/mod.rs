@@ -1,8 +1,10 @@
 //! One request and its answer, from the call of the handler to its end.
 
 mod bodies;
+mod calls;
 
 pub(crate) use bodies::{BodyId, FinishFailure, WriteFailure};
+pub(crate) use calls::{CallId, Calls, NoCall};
 
 use alloc::format;
 use alloc::string::String;
@@ -34,6 +36,8 @@ pub(crate) enum Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) bodies: Bodies,
+    /// Requests of the function's own.
+    pub(crate) calls: Calls,
     pub(crate) answer: Option<Answer>,
     /// The request's method is HEAD: its response declares a body it has not.
     pub(crate) is_head: bool,
@@ -79,7 +83,7 @@ impl Exchange {
             return Ok(());
         }
         self.answer = Some(Answer::Response { declared, body });
-        platform.send_head(Channel::INVOCATION, &head.encode())?;
+        platform.send_head(Channel::INVOCATION, &head.encode(), false)?;
         match body {
             Some(body) => self.bodies.send(body, self.is_head, platform),
             None => platform.finish(Channel::INVOCATION, &[]),

@@ -211,7 +211,7 @@ impl<P: Platform> Ready<P> {
             headers: Vec::new(),
         };
         self.platform_mut()
-            .send_head(Channel::INVOCATION, &head.encode())
+            .send_head(Channel::INVOCATION, &head.encode(), false)
             .map_err(Failure::refused)
     }
 

@@ -1,24 +1,24 @@
-//! `wasi:http/outgoing-handler` and what it takes: requests that a function
-//! makes. They are plain data, since sending one is always denied.
+//! `wasi:http/outgoing-handler` and what it takes: requests that a function makes. They are plain data until they are
+//! sent, each on a channel; where none is open to it a function is denied all of them.
 
+use alloc::format;
 use alloc::string::String;
 
+use faasw_abi::outgoing::{OutgoingHead, Timeouts};
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
+use super::answer::FutureIncomingResponse;
 use super::error::HttpFailure;
 use super::fields::Fields;
-use super::request::IncomingBody;
 use super::response::OutgoingBody;
-use crate::exchange::BodyId;
+use crate::draws::Kind;
+use crate::exchange::{BodyId, CallId, Calls, NoCall};
 use crate::headers;
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::outgoing_handler;
-use crate::wasip2::bindings::wasi::http::types::{
-    self, ErrorCode, FutureIncomingResponse, IncomingResponse, Method, Scheme,
-};
-use crate::wasip2::poll::Pollable;
+use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme};
 
 /// A request in the making.
 #[derive(Debug)]
@@ -100,7 +100,11 @@ impl<P: Platform> types::HostOutgoingRequest for State<P> {
             return Ok(Err(()));
         }
         let declared = request.headers.content_length();
-        let id = self.exchange.bodies.create_unsent(declared);
+        let bodies = &mut self.exchange.bodies;
+        let id = match Calls::are_open(&self.platform) {
+            true => bodies.create_request(declared),
+            false => bodies.create_unsent(declared),
+        };
         request.body = Some(id);
         Ok(Ok(self.table.push(OutgoingBody::new(id))?))
     }
@@ -192,12 +196,105 @@ impl<P: Platform> outgoing_handler::Host for State<P> {
         request: Resource<OutgoingRequest>,
         options: Option<Resource<RequestOptions>>,
     ) -> Result<Resource<FutureIncomingResponse>, HttpFailure> {
-        types::HostOutgoingRequest::drop(self, request)?;
-        if let Some(options) = options {
-            self.table.delete(options)?;
+        let request = self.table.delete(request)?;
+        let options = match options {
+            Some(options) => self.table.delete(options)?,
+            None => RequestOptions::default(),
+        };
+        // Before a request to the function none of its own is answered: what is told then would be part of a seed.
+        self.draws
+            .record(Kind::Call, "wasi:http/outgoing-handler#handle", 0);
+        let body = request.body;
+        let sent = self.send(request, &options);
+        if let (Err(_), Some(body)) = (&sent, body) {
+            self.exchange.bodies.abandon(body);
         }
-        Err(ErrorCode::HttpRequestDenied.into())
+        Ok(self.table.push(FutureIncomingResponse::new(sent?))?)
     }
+}
+
+impl<P: Platform> State<P> {
+    /// Sends a request, if it is one.
+    fn send(
+        &mut self,
+        request: OutgoingRequest,
+        options: &RequestOptions,
+    ) -> Result<CallId, ErrorCode> {
+        if !Calls::are_open(&self.platform) {
+            return Err(ErrorCode::HttpRequestDenied);
+        }
+        let body = request.body;
+        if body.is_some_and(|body| self.exchange.bodies.has_lost(body)) {
+            let why = "the body of the request was written before the function had any request to answer, and was not kept";
+            return Err(ErrorCode::InternalError(Some(why.into())));
+        }
+        let length = request.headers.content_length();
+        if body.is_none() && length.is_some_and(|length| length > 0) {
+            return Err(ErrorCode::HttpRequestBodySize(Some(0)));
+        }
+        let head = request.head(options)?;
+        let sent = self.exchange.call(&head, body, &mut self.platform);
+        sent.map_err(|why| match why {
+            NoCall::Closed => ErrorCode::HttpRequestDenied,
+            NoCall::TooMany => ErrorCode::ConnectionLimitReached,
+            NoCall::HeadTooLarge { bytes } => {
+                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                ErrorCode::HttpRequestHeaderSectionSize(Some(bytes))
+            }
+        })
+    }
+}
+
+impl OutgoingRequest {
+    /// The head that is sent. A scheme that is not named is `https`, and a path that is not is the root; what nobody
+    /// can be asked for is refused here.
+    fn head(self, options: &RequestOptions) -> Result<OutgoingHead, ErrorCode> {
+        let scheme = match self.scheme {
+            Some(Scheme::Http) => "http",
+            Some(Scheme::Https) | None => "https",
+            Some(Scheme::Other(_)) => return Err(ErrorCode::HttpProtocolError),
+        };
+        let method = match &self.method {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            Method::Options => "OPTIONS",
+            Method::Trace => "TRACE",
+            Method::Patch => "PATCH",
+            Method::Other(name) if name != "CONNECT" => name,
+            // It is no request of a resource, and has no path.
+            Method::Connect | Method::Other(_) => {
+                return Err(ErrorCode::HttpRequestMethodInvalid);
+            }
+        };
+        let authority = self.authority.ok_or(ErrorCode::HttpRequestUriInvalid)?;
+        let path = self.path_with_query.unwrap_or_default();
+        let path = match path.bytes().next() {
+            None => "/".into(),
+            Some(b'/') => path,
+            Some(b'?') => format!("/{path}"),
+            Some(_) => return Err(ErrorCode::HttpRequestUriInvalid),
+        };
+        Ok(OutgoingHead {
+            method: method.into(),
+            scheme: scheme.into(),
+            authority: authority.into_bytes(),
+            path_and_query: path.into_bytes(),
+            headers: self.headers.into_pairs(),
+            timeouts: Timeouts {
+                connect: spelt(options.connect),
+                first_byte: spelt(options.first_byte),
+                between_bytes: spelt(options.between_bytes),
+            },
+        })
+    }
+}
+
+/// A timeout as it is sent, where 0 is none: no time at all is the least there is.
+fn spelt(timeout: Option<u64>) -> u64 {
+    timeout.map_or(0, |nanoseconds| nanoseconds.max(1))
 }
 
 impl<P: Platform> types::HostRequestOptions for State<P> {
@@ -247,48 +344,5 @@ impl<P: Platform> types::HostRequestOptions for State<P> {
     fn drop(&mut self, options: Resource<RequestOptions>) -> Result<()> {
         self.table.delete(options)?;
         Ok(())
-    }
-}
-
-/// Responses to requests that are never sent: the types have no values, so
-/// the table cannot hold one and looking one up is the trap it should be.
-impl<P: Platform> types::HostIncomingResponse for State<P> {
-    fn status(&mut self, response: Resource<IncomingResponse>) -> Result<u16> {
-        match *self.table.get(&response)? {}
-    }
-
-    fn headers(&mut self, response: Resource<IncomingResponse>) -> Result<Resource<Fields>> {
-        match *self.table.get(&response)? {}
-    }
-
-    fn consume(
-        &mut self,
-        response: Resource<IncomingResponse>,
-    ) -> Result<Result<Resource<IncomingBody>, ()>> {
-        match *self.table.get(&response)? {}
-    }
-
-    fn drop(&mut self, response: Resource<IncomingResponse>) -> Result<()> {
-        match self.table.delete(response)? {}
-    }
-}
-
-impl<P: Platform> types::HostFutureIncomingResponse for State<P> {
-    fn subscribe(
-        &mut self,
-        response: Resource<FutureIncomingResponse>,
-    ) -> Result<Resource<Pollable>> {
-        match *self.table.get(&response)? {}
-    }
-
-    fn get(
-        &mut self,
-        response: Resource<FutureIncomingResponse>,
-    ) -> Result<Option<Result<Result<Resource<IncomingResponse>, ErrorCode>, ()>>> {
-        match *self.table.get(&response)? {}
-    }
-
-    fn drop(&mut self, response: Resource<FutureIncomingResponse>) -> Result<()> {
-        match self.table.delete(response)? {}
     }
 }

@@ -2,14 +2,19 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
+use faasw_abi::outgoing::{Failure, FailureCode, Tail};
+use faasw_abi::wire::Pair;
 use wasmtime::component::{Resource, ResourceTableError};
 use wasmtime::{Error, Result};
 
 use super::fields::HeaderFailure;
 use crate::platform::Platform;
 use crate::state::State;
-use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, HeaderError};
+use crate::wasip2::bindings::wasi::http::types::{
+    self, DnsErrorPayload, ErrorCode, FieldSizePayload, HeaderError, TlsAlertReceivedPayload,
+};
 use crate::wasip2::streams::IoError;
 
 /// Why an operation on a message failed.
@@ -60,7 +65,7 @@ impl<P: Platform> types::Host for State<P> {
 
 /// The code as WIT spells it, in lower case: `http-protocol-error`; with the
 /// function's own words where it gave some.
-pub(super) fn spell(code: &ErrorCode) -> String {
+pub(crate) fn spell(code: &ErrorCode) -> String {
     if let ErrorCode::InternalError(Some(text)) = code {
         return format!("internal-error: {text}");
     }
@@ -77,6 +82,92 @@ pub(super) fn spell(code: &ErrorCode) -> String {
     }
     spelt.push_str(payload);
     spelt
+}
+
+/// Why the body of an answer is not whole, if it is not, by the tail behind it.
+pub(crate) fn call_failure(tail: &[u8]) -> Option<ErrorCode> {
+    call_trailers(tail).err()
+}
+
+/// The trailers behind the body of an answer.
+///
+/// # Errors
+/// Why it is not whole.
+pub(super) fn call_trailers(tail: &[u8]) -> Result<Vec<Pair>, ErrorCode> {
+    match Tail::decode(tail) {
+        Ok(Tail::Trailers(fields)) => Ok(fields),
+        Ok(Tail::Failed(failure)) => Err(code_of(failure)),
+        Err(_) => Err(ErrorCode::InternalError(Some(
+            "the node's answer has no end".into(),
+        ))),
+    }
+}
+
+/// What a function is told of why a request failed.
+pub(super) fn code_of(failure: Failure) -> ErrorCode {
+    let Failure { code, text, number } = failure;
+    let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
+    let short = number.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let field = |field_name: Option<String>| FieldSizePayload {
+        field_name,
+        field_size: short,
+    };
+    match code {
+        FailureCode::DnsTimeout => ErrorCode::DnsTimeout,
+        FailureCode::DnsError => ErrorCode::DnsError(DnsErrorPayload {
+            rcode: text,
+            info_code: number.and_then(|number| number.try_into().ok()),
+        }),
+        FailureCode::DestinationNotFound => ErrorCode::DestinationNotFound,
+        FailureCode::DestinationUnavailable => ErrorCode::DestinationUnavailable,
+        FailureCode::DestinationIpProhibited => ErrorCode::DestinationIpProhibited,
+        FailureCode::DestinationIpUnroutable => ErrorCode::DestinationIpUnroutable,
+        FailureCode::ConnectionRefused => ErrorCode::ConnectionRefused,
+        FailureCode::ConnectionTerminated => ErrorCode::ConnectionTerminated,
+        FailureCode::ConnectionTimeout => ErrorCode::ConnectionTimeout,
+        FailureCode::ConnectionReadTimeout => ErrorCode::ConnectionReadTimeout,
+        FailureCode::ConnectionWriteTimeout => ErrorCode::ConnectionWriteTimeout,
+        FailureCode::ConnectionLimitReached => ErrorCode::ConnectionLimitReached,
+        FailureCode::TlsProtocolError => ErrorCode::TlsProtocolError,
+        FailureCode::TlsCertificateError => ErrorCode::TlsCertificateError,
+        FailureCode::TlsAlertReceived => ErrorCode::TlsAlertReceived(TlsAlertReceivedPayload {
+            alert_id: number.and_then(|number| number.try_into().ok()),
+            alert_message: text,
+        }),
+        FailureCode::HttpRequestDenied => ErrorCode::HttpRequestDenied,
+        FailureCode::HttpRequestLengthRequired => ErrorCode::HttpRequestLengthRequired,
+        FailureCode::HttpRequestBodySize => ErrorCode::HttpRequestBodySize(number),
+        FailureCode::HttpRequestMethodInvalid => ErrorCode::HttpRequestMethodInvalid,
+        FailureCode::HttpRequestUriInvalid => ErrorCode::HttpRequestUriInvalid,
+        FailureCode::HttpRequestUriTooLong => ErrorCode::HttpRequestUriTooLong,
+        FailureCode::HttpRequestHeaderSectionSize => ErrorCode::HttpRequestHeaderSectionSize(short),
+        FailureCode::HttpRequestHeaderSize => {
+            let is_known = text.is_some() || short.is_some();
+            ErrorCode::HttpRequestHeaderSize(is_known.then(|| field(text)))
+        }
+        FailureCode::HttpRequestTrailerSectionSize => {
+            ErrorCode::HttpRequestTrailerSectionSize(short)
+        }
+        FailureCode::HttpRequestTrailerSize => ErrorCode::HttpRequestTrailerSize(field(text)),
+        FailureCode::HttpResponseIncomplete => ErrorCode::HttpResponseIncomplete,
+        FailureCode::HttpResponseHeaderSectionSize => {
+            ErrorCode::HttpResponseHeaderSectionSize(short)
+        }
+        FailureCode::HttpResponseHeaderSize => ErrorCode::HttpResponseHeaderSize(field(text)),
+        FailureCode::HttpResponseBodySize => ErrorCode::HttpResponseBodySize(number),
+        FailureCode::HttpResponseTrailerSectionSize => {
+            ErrorCode::HttpResponseTrailerSectionSize(short)
+        }
+        FailureCode::HttpResponseTrailerSize => ErrorCode::HttpResponseTrailerSize(field(text)),
+        FailureCode::HttpResponseTransferCoding => ErrorCode::HttpResponseTransferCoding(text),
+        FailureCode::HttpResponseContentCoding => ErrorCode::HttpResponseContentCoding(text),
+        FailureCode::HttpResponseTimeout => ErrorCode::HttpResponseTimeout,
+        FailureCode::HttpUpgradeFailed => ErrorCode::HttpUpgradeFailed,
+        FailureCode::HttpProtocolError => ErrorCode::HttpProtocolError,
+        FailureCode::LoopDetected => ErrorCode::LoopDetected,
+        FailureCode::ConfigurationError => ErrorCode::ConfigurationError,
+        FailureCode::InternalError => ErrorCode::InternalError(text),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! `wasi:http` for components: one incoming request, one response.
+//! `wasi:http` for components: one incoming request and its response, and requests of the function's own.
 //!
-//! The resources are plain data in the store's table; what they share (bodies,
+//! The resources are plain data in the store's table; what they share (bodies, requests under way,
 //! and the answer once it is given) is the [`Exchange`](crate::exchange::Exchange).
 
+mod answer;
 mod client;
 mod error;
 mod fields;
@@ -10,11 +11,14 @@ mod request;
 mod response;
 
 // Public, within this private module, because the generated bindings want it.
+pub use answer::{FutureIncomingResponse, IncomingResponse};
 pub use client::{OutgoingRequest, RequestOptions};
 pub use error::HttpFailure;
 pub use fields::{Fields, HeaderFailure};
 pub use request::{FutureTrailers, IncomingBody, IncomingRequest};
 pub use response::{OutgoingBody, OutgoingResponse, ResponseOutparam};
+
+pub(crate) use error::{call_failure, spell};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! `wasi:http/types`: the incoming request and its body.
+//! `wasi:http/types`: the incoming request, and bodies that come.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,8 +8,9 @@ use faasw_abi::wire::{RequestHead, decode_trailers};
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
+use super::error::call_trailers;
 use super::fields::Fields;
-use crate::exchange::ExchangeNumber;
+use crate::exchange::{CallId, ExchangeNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme};
@@ -28,18 +29,36 @@ pub struct IncomingRequest {
     exchange: ExchangeNumber,
 }
 
-/// The request's body.
+/// Whose body it is that comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// The request's that the function answers.
+    Request(ExchangeNumber),
+    /// That of an answer to a request of the function's own.
+    Answer(CallId),
+}
+
+/// The body of a message that comes.
 #[derive(Debug)]
 pub struct IncomingBody {
     stream_taken: bool,
-    exchange: ExchangeNumber,
+    source: Source,
 }
 
-/// The trailers behind the request's body.
+impl IncomingBody {
+    pub(super) fn new(source: Source) -> Self {
+        Self {
+            stream_taken: false,
+            source,
+        }
+    }
+}
+
+/// The trailers behind it.
 #[derive(Debug)]
 pub struct FutureTrailers {
     taken: bool,
-    exchange: ExchangeNumber,
+    source: Source,
 }
 
 fn text(bytes: Vec<u8>) -> Option<String> {
@@ -84,6 +103,25 @@ impl IncomingRequest {
     }
 }
 
+impl<P: Platform> State<P> {
+    /// The channel that a body comes on, unless its message is over.
+    fn channel_of(&self, source: Source) -> Option<Channel> {
+        match source {
+            Source::Request(exchange) => {
+                (exchange == self.exchange.number).then_some(Channel::INVOCATION)
+            }
+            Source::Answer(call) => self.exchange.calls.channel(call),
+        }
+    }
+
+    /// Nobody can take more of a body: a request of the function's own is over then.
+    fn let_go_of(&mut self, source: Source) {
+        if let Source::Answer(call) = source {
+            self.exchange.let_go(call, &mut self.platform);
+        }
+    }
+}
+
 impl<P: Platform> types::HostIncomingRequest for State<P> {
     fn method(&mut self, request: Resource<IncomingRequest>) -> Result<Method> {
         Ok(self.table.get(&request)?.method.clone())
@@ -114,10 +152,7 @@ impl<P: Platform> types::HostIncomingRequest for State<P> {
         if core::mem::replace(&mut request.body_taken, true) {
             return Ok(Err(()));
         }
-        let body = IncomingBody {
-            stream_taken: false,
-            exchange: request.exchange,
-        };
+        let body = IncomingBody::new(Source::Request(request.exchange));
         Ok(Ok(self.table.push(body)?))
     }
 
@@ -136,7 +171,10 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
         if core::mem::replace(&mut of.stream_taken, true) {
             return Ok(Err(()));
         }
-        let stream = InputStream::RequestBody(of.exchange);
+        let stream = match of.source {
+            Source::Request(exchange) => InputStream::RequestBody(exchange),
+            Source::Answer(call) => InputStream::Answer(call),
+        };
         Ok(Ok(self.table.push_child(stream, &body)?))
     }
 
@@ -144,42 +182,55 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
         let body = self.table.delete(body)?;
         let trailers = FutureTrailers {
             taken: false,
-            exchange: body.exchange,
+            source: body.source,
         };
         Ok(self.table.push(trailers)?)
     }
 
     fn drop(&mut self, body: Resource<IncomingBody>) -> Result<()> {
-        self.table.delete(body)?;
+        let body = self.table.delete(body)?;
+        self.let_go_of(body.source);
         Ok(())
     }
 }
 
 impl<P: Platform> types::HostFutureTrailers for State<P> {
     fn subscribe(&mut self, trailers: Resource<FutureTrailers>) -> Result<Resource<Pollable>> {
-        let exchange = self.table.get(&trailers)?.exchange;
-        Ok(self.table.push(Pollable::Trailers(exchange))?)
+        let pollable = match self.table.get(&trailers)?.source {
+            Source::Request(exchange) => Pollable::Trailers(exchange),
+            Source::Answer(call) => Pollable::AnswerTrailers(call),
+        };
+        Ok(self.table.push(pollable)?)
     }
 
     fn get(
         &mut self,
         trailers: Resource<FutureTrailers>,
     ) -> Result<Option<Result<Result<Option<Resource<Fields>>, ErrorCode>, ()>>> {
-        let asked = self.table.get_mut(&trailers)?;
+        let asked = self.table.get(&trailers)?;
         if asked.taken {
             return Ok(Some(Err(())));
         }
-        if asked.exchange != self.exchange.number {
-            asked.taken = true;
+        let source = asked.source;
+        let Some(channel) = self.channel_of(source) else {
+            self.table.get_mut(&trailers)?.taken = true;
             return Ok(Some(Ok(Ok(None))));
-        }
-        if self.rest_of_request() == Incoming::Pending {
+        };
+        if self.rest_of(channel) == Incoming::Pending {
             return Ok(None);
         }
-        // The host spells them right; if not, there are none.
-        let received =
-            decode_trailers(&self.platform.tail(Channel::INVOCATION)).unwrap_or_default();
         self.table.get_mut(&trailers)?.taken = true;
+        let tail = self.platform.tail(channel);
+        // That was all of it.
+        self.let_go_of(source);
+        let received = match source {
+            // The host spells them right; if not, there are none.
+            Source::Request(_) => decode_trailers(&tail).unwrap_or_default(),
+            Source::Answer(_) => match call_trailers(&tail) {
+                Ok(received) => received,
+                Err(code) => return Ok(Some(Ok(Err(code)))),
+            },
+        };
         if received.is_empty() {
             return Ok(Some(Ok(Ok(None))));
         }
@@ -188,7 +239,8 @@ impl<P: Platform> types::HostFutureTrailers for State<P> {
     }
 
     fn drop(&mut self, trailers: Resource<FutureTrailers>) -> Result<()> {
-        self.table.delete(trailers)?;
+        let trailers = self.table.delete(trailers)?;
+        self.let_go_of(trailers.source);
         Ok(())
     }
 }

@@ -165,13 +165,21 @@ impl<P: Platform> types::HostOutgoingBody for State<P> {
             None => alloc::vec::Vec::new(),
         };
         let is_head = self.exchange.is_head;
+        let is_request = self.exchange.bodies.is_of_request(body.id);
         let finished = self
             .exchange
             .bodies
             .finish(body.id, trailers, is_head, &mut self.platform);
         finished.map_err(|failure| match failure {
+            FinishFailure::Length { written } if is_request => {
+                ErrorCode::HttpRequestBodySize(Some(written)).into()
+            }
             FinishFailure::Length { written } => {
                 ErrorCode::HttpResponseBodySize(Some(written)).into()
+            }
+            FinishFailure::Trailers { bytes } => {
+                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                ErrorCode::HttpRequestTrailerSectionSize(Some(bytes)).into()
             }
             FinishFailure::Refused(refusal) => HttpFailure::Trap(Ended::Refused(refusal).into()),
         })
@@ -179,7 +187,7 @@ impl<P: Platform> types::HostOutgoingBody for State<P> {
 
     fn drop(&mut self, body: Resource<OutgoingBody>) -> Result<()> {
         let body = self.table.delete(body)?;
-        self.exchange.bodies.truncate(body.id);
+        self.exchange.bodies.truncate(body.id, &mut self.platform);
         Ok(())
     }
 }

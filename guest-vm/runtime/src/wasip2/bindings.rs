@@ -28,6 +28,8 @@ wasmtime::component::bindgen!({
         "wasi:http/types.response-outparam": crate::http::ResponseOutparam,
         "wasi:http/types.outgoing-body": crate::http::OutgoingBody,
         "wasi:http/types.outgoing-request": crate::http::OutgoingRequest,
+        "wasi:http/types.future-incoming-response": crate::http::FutureIncomingResponse,
+        "wasi:http/types.incoming-response": crate::http::IncomingResponse,
         "wasi:http/types.request-options": crate::http::RequestOptions,
     },
     trappable_error_type: {

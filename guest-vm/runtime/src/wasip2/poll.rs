@@ -1,7 +1,7 @@
 //! `wasi:io/poll`.
 //!
-//! A function waits for timers, for bytes of the request, and for room for
-//! bytes of the response; the platform waits for whichever comes first.
+//! A function waits for timers, for bytes of the request and of what others answer, and for room for
+//! bytes of the response and of its own requests; the platform waits for whichever comes first.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::bindings::wasi::io::poll;
-use crate::exchange::{BodyId, ExchangeNumber};
+use crate::exchange::{BodyId, CallId, ExchangeNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
@@ -27,6 +27,12 @@ pub enum Pollable {
     Trailers(ExchangeNumber),
     /// There are bytes of the request body that a command has as its input, or it is over.
     Stdin,
+    /// The answer to a request of its own is there, or never will be.
+    Answer(CallId),
+    /// There are bytes of such an answer's body, or it is over.
+    AnswerBody(CallId),
+    /// The trailers of such an answer are there, or never will be.
+    AnswerTrailers(CallId),
     /// The body takes more bytes.
     Writable(BodyId),
     /// Standard output takes more bytes.
@@ -35,17 +41,28 @@ pub enum Pollable {
 
 /// Ends a wait that no event could end.
 const NEVER: &str = "the function waits for something that can never happen: \
-                     the body it writes is full until its response is set";
+                     the body it writes is full until its response is set, or its request sent";
 
 impl<P: Platform> State<P> {
     /// Throws away what is there of a body whose trailers are waited for: they come behind it,
     /// and nobody reads it any more.
     fn discard_before(&mut self, pollable: Pollable) {
-        if let Pollable::Trailers(exchange) = pollable
-            && exchange == self.exchange.number
-        {
-            self.rest_of_request();
+        match pollable {
+            Pollable::Trailers(exchange) if exchange == self.exchange.number => {
+                self.rest_of(Channel::INVOCATION);
+            }
+            Pollable::AnswerTrailers(call) => {
+                if let Some(channel) = self.exchange.calls.channel(call) {
+                    self.rest_of(channel);
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// What can be done without being asked again: bodies of requests go on.
+    fn go_on(&mut self) {
+        self.exchange.bodies.go_on(&mut self.platform);
     }
 
     fn is_ready(&self, pollable: Pollable, now: u64) -> bool {
@@ -60,6 +77,14 @@ impl<P: Platform> State<P> {
             Pollable::Request(_) | Pollable::Trailers(_) | Pollable::Stdin => {
                 self.platform.incoming(Channel::INVOCATION) != Incoming::Pending
             }
+            Pollable::Answer(call) => {
+                let channel = self.exchange.calls.channel(call);
+                channel.is_none_or(|channel| self.platform.has_head(channel))
+            }
+            Pollable::AnswerBody(call) | Pollable::AnswerTrailers(call) => {
+                let channel = self.exchange.calls.channel(call);
+                channel.is_none_or(|channel| self.platform.incoming(channel) != Incoming::Pending)
+            }
             Pollable::Writable(body) => self.exchange.bodies.room(body, &self.platform) > 0,
             Pollable::Stdout => self.stdout_room() > 0,
         }
@@ -72,16 +97,21 @@ impl<P: Platform> State<P> {
                 Waits::bytes(Channel::INVOCATION)
             }
             Pollable::Stdout => Waits::room(Channel::INVOCATION),
-            Pollable::Writable(body) if self.exchange.bodies.is_sent(body) => {
-                Waits::room(Channel::INVOCATION)
+            Pollable::Writable(body) => self.exchange.bodies.waits(body),
+            Pollable::Answer(call)
+            | Pollable::AnswerBody(call)
+            | Pollable::AnswerTrailers(call) => {
+                let channel = self.exchange.calls.channel(call);
+                channel.map_or_else(Waits::default, Waits::bytes)
             }
-            _ => Waits::default(),
+            Pollable::Ready | Pollable::At(_) => Waits::default(),
         }
     }
 
     /// Waits until at least one of `pollables` is ready; the indices of those that are.
     pub(super) fn wait_any(&mut self, pollables: &[Pollable]) -> Result<Vec<u32>> {
         loop {
+            self.go_on();
             for pollable in pollables {
                 self.discard_before(*pollable);
             }
@@ -99,9 +129,10 @@ impl<P: Platform> State<P> {
                 _ => None,
             });
             let deadline = deadlines.min();
+            let unsent = self.exchange.bodies.unsent();
             let waits = pollables
                 .iter()
-                .fold(Waits::default(), |waits, one| waits.and(self.waits(*one)));
+                .fold(unsent, |waits, one| waits.and(self.waits(*one)));
             if deadline.is_none() && waits.is_empty() {
                 wasmtime::bail!("{NEVER}");
             }
@@ -126,6 +157,7 @@ impl<P: Platform> poll::Host for State<P> {
 impl<P: Platform> poll::HostPollable for State<P> {
     fn ready(&mut self, pollable: Resource<Pollable>) -> Result<bool> {
         let pollable = *self.table.get(&pollable)?;
+        self.go_on();
         self.discard_before(pollable);
         Ok(self.is_ready(pollable, self.platform.monotonic()))
     }

@@ -1,7 +1,7 @@
 //! `wasi:io/error` and `wasi:io/streams`.
 //!
-//! Reads take from the request body as it arrives; writes go to the response
-//! at the pace at which the client takes it. Logs are taken at once.
+//! Reads take from the body of the request, or of an answer to one of the function's own, as it arrives; writes go to
+//! the response, or to such a request, at the pace at which the other side takes it. Logs are taken at once.
 
 use alloc::string::String;
 use alloc::vec;
@@ -14,8 +14,9 @@ use wasmtime::{Error, Result};
 use super::bindings::wasi::http::types::ErrorCode;
 use super::bindings::wasi::io::{error, streams};
 use super::poll::Pollable;
-use crate::exchange::{BodyId, ExchangeNumber, WriteFailure};
+use crate::exchange::{BodyId, CallId, ExchangeNumber, WriteFailure};
 use crate::failure::Ended;
+use crate::http::call_failure;
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
@@ -37,6 +38,8 @@ pub enum InputStream {
     RequestBody(ExchangeNumber),
     /// The body of whichever request a command answers.
     Stdin,
+    /// The body of an answer to a request of the function's own.
+    Answer(CallId),
 }
 
 /// Where a function writes to.
@@ -57,6 +60,7 @@ impl InputStream {
             Self::Empty => Pollable::Ready,
             Self::RequestBody(exchange) => Pollable::Request(exchange),
             Self::Stdin => Pollable::Stdin,
+            Self::Answer(call) => Pollable::AnswerBody(call),
         }
     }
 }
@@ -120,17 +124,48 @@ impl<P: Platform> State<P> {
             InputStream::RequestBody(exchange) if exchange != self.exchange.number => {
                 Err(StreamFailure::Closed)
             }
-            InputStream::RequestBody(_) | InputStream::Stdin if length == 0 => Ok(Vec::new()),
             InputStream::RequestBody(_) | InputStream::Stdin => {
-                match self.platform.incoming(Channel::INVOCATION) {
-                    Incoming::Ready => {
-                        let most = usize::try_from(length.min(MAX_READ)).unwrap_or(usize::MAX);
-                        Ok(self.read_body(most))
-                    }
-                    Incoming::Pending => Ok(Vec::new()),
-                    Incoming::End => Err(StreamFailure::Closed),
-                }
+                self.read_channel(Channel::INVOCATION, length, |_| StreamFailure::Closed)
             }
+            InputStream::Answer(call) => match self.exchange.calls.channel(call) {
+                Some(channel) => {
+                    self.read_channel(channel, length, |state| state.end_of_answer(call, channel))
+                }
+                None => Err(StreamFailure::Closed),
+            },
+        }
+    }
+
+    /// Reads at most `length` bytes of those that are there of a channel's body; what is told at its `end`.
+    fn read_channel(
+        &mut self,
+        channel: Channel,
+        length: u64,
+        end: impl FnOnce(&mut Self) -> StreamFailure,
+    ) -> Result<Vec<u8>, StreamFailure> {
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        match self.platform.incoming(channel) {
+            Incoming::Ready => {
+                let most = usize::try_from(length.min(MAX_READ)).unwrap_or(usize::MAX);
+                Ok(self.read_body(channel, most))
+            }
+            Incoming::Pending => Ok(Vec::new()),
+            Incoming::End => Err(end(self)),
+        }
+    }
+
+    /// What is told at the end of an answer's body: once why it is not whole, if it is not.
+    fn end_of_answer(&mut self, call: CallId, channel: Channel) -> StreamFailure {
+        match call_failure(&self.platform.tail(channel)) {
+            Some(code) if self.exchange.calls.tells_failure(call) => {
+                StreamFailure::Failed(IoError {
+                    text: alloc::format!("the body is not whole: {}", crate::http::spell(&code)),
+                    code: Some(code),
+                })
+            }
+            _ => StreamFailure::Closed,
         }
     }
 
@@ -227,7 +262,10 @@ impl<P: Platform> State<P> {
                         text: alloc::format!(
                             "the body is longer than its content-length of {declared}"
                         ),
-                        code: Some(ErrorCode::HttpResponseBodySize(Some(declared))),
+                        code: Some(match self.exchange.bodies.is_of_request(body) {
+                            true => ErrorCode::HttpRequestBodySize(Some(declared)),
+                            false => ErrorCode::HttpResponseBodySize(Some(declared)),
+                        }),
                     }),
                     WriteFailure::Finished => StreamFailure::Closed,
                 })?,

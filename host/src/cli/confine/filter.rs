@@ -105,6 +105,14 @@ fn rules() -> Vec<Rule> {
             ],
         ),
         rule(
+            "make a pair of sockets for a worker",
+            libc::SYS_socketpair,
+            &[
+                Be(0, libc::AF_UNIX.cast_unsigned()),
+                Have(1, SOCKET_TYPE, libc::SOCK_STREAM as u64),
+            ],
+        ),
+        rule(
             "note when an image was used",
             libc::SYS_utimensat,
             // Of a file that is open: by name it could be anybody's.

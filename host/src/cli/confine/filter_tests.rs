@@ -156,12 +156,10 @@ fn what_serving_takes_is_let_through() {
         assert!(went, "{number}: {outcome:?}");
     }
     // Refused for its arguments, by the kernel and not by the filter.
-    let pair = call(
-        &filter,
-        libc::SYS_socketpair,
-        with(&[unix, libc::SOCK_SEQPACKET.into(), 0, 0]),
-    );
-    assert_eq!(pair, Outcome::Gave(-libc::EFAULT));
+    for kind in [libc::SOCK_SEQPACKET, libc::SOCK_STREAM] {
+        let pair = call(&filter, libc::SYS_socketpair, with(&[unix, kind.into()]));
+        assert_eq!(pair, Outcome::Gave(-libc::EFAULT), "{kind}");
+    }
     for number in [libc::SYS_close, libc::SYS_utimensat] {
         let closed = call(&filter, number, with(&[-1]));
         assert_eq!(closed, Outcome::Gave(-libc::EBADF), "{number}");

@@ -103,6 +103,7 @@ impl Core {
             name: name.clone(),
             version: 0,
             stores: self.stores(name, &record),
+            reaches: self.reaches(&record),
             record,
             log: log.clone(),
             under_way: Arc::default(),

@@ -28,6 +28,7 @@ macro_rules! each_message {
             Launch = 10,
             StepAside = 11,
             SteppedAside = 12,
+            SpawnEgress = 13,
             Fork = 16,
             Activate = 17,
             Resume = 18,

@@ -1,7 +1,8 @@
 //! Between node and spawner.
 
 use faasw_abi::isa::Isa;
-use faasw_cell::Step;
+use faasw_cell::egress;
+use faasw_cell::{Network, Step};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use super::{Answer, Kind, Message};
@@ -11,8 +12,8 @@ message! {
     /// end of a pair, which is closed once the spawner was reaped; a [`Kill`] over the other
     /// end has it killed.
     Launch {
-        /// Nothing; a message has a body.
-        reserved: u64,
+        /// Which network its cells are in: one in the host's makes the connector only.
+        network: Network,
     }
 }
 
@@ -38,6 +39,17 @@ message! {
         memory_bytes: u64,
         /// What to compile for.
         isa: Isa,
+    }
+}
+
+message! {
+    /// Node to spawner: run the connector, which takes one in the host's network, or a worker, which
+    /// takes any other. Attached: the socket that it talks over; a worker's socket from the connector.
+    SpawnEgress {
+        /// Comes back in the answer.
+        token: u64,
+        /// Which of them.
+        kind: egress::Kind,
     }
 }
 

@@ -2,14 +2,14 @@
 //! the signals of children.
 //!
 //! [`cell`] is what a shell may ask the kernel for and [`outer`] what all of them may, [`priority`]
-//! whose turn it is; [`helper_program`] is what the compile helper is started from; [`ending`] is how a
+//! whose turn it is; [`programs`] are what other programs are started from; [`ending`] is how a
 //! shell ends that has no memory left.
 
 pub mod cell;
 pub mod ending;
-pub mod helper_program;
 pub mod outer;
 pub mod priority;
+pub mod programs;
 
 use std::ffi::CStr;
 use std::io;

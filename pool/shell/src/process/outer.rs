@@ -12,8 +12,7 @@ use faasw_cell::ordinary::ORDINARY;
 use rustix::io::Errno;
 
 /// What the programs inside do beside [`ORDINARY`]: make namespaces, mounts and groups,
-/// fork, become others, execute the compile helper; and all that helper and shells do in
-/// their cells.
+/// fork, become others, execute programs; and all that those and shells do in their cells.
 const CALLS: &[libc::c_long] = &[
     // Files, and the groups' files.
     libc::SYS_close_range,
@@ -33,6 +32,22 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_arch_prctl,
     libc::SYS_sched_setscheduler,
     libc::SYS_setpriority,
+    // Connections, which connector and workers have.
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_shutdown,
+    libc::SYS_readv,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
     // Processes, and who they are.
     libc::SYS_clone,
     libc::SYS_clone3,

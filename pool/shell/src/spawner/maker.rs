@@ -1,11 +1,11 @@
-//! What it takes to make shells, found out once by the process that makes them.
+//! What it takes to make cells and shells, found out once by the process that makes them.
 
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::group::{Groups, Place};
-use faasw_cell::{CellError, Site, out_of_the_way};
+use faasw_cell::{CellError, Network, Site, out_of_the_way};
 use faasw_fri::userfault::Device;
 use kvm_ioctls::Kvm;
 
@@ -13,12 +13,18 @@ use crate::memory::page_map::PageMap;
 use crate::process::cell;
 use crate::vm::Template;
 
-/// What it takes to make shells. Its descriptors have numbers that no cell uses.
-pub struct Maker {
+/// What it takes to make shells beside their cells.
+pub struct Shells {
     /// What all VMs have in common.
     pub template: Template,
-    /// What shells may do.
-    pub shell_filter: Filter,
+    /// What they may do.
+    pub filter: Filter,
+}
+
+/// What it takes to make cells. Its descriptors have numbers that no cell uses.
+pub struct Maker {
+    /// What shells take; nothing where none are made.
+    pub shells: Option<Shells>,
     /// Where cells are made; or what of it this host does not allow, and then there
     /// are none.
     pub site: Result<Site, CellError>,
@@ -34,6 +40,28 @@ impl Maker {
     /// # Errors
     /// When KVM or the page map do not answer, or the rules are none.
     pub fn prepare(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<Self> {
+        let shells = Shells::prepare(rules)?;
+        Ok(Self::of(Some(shells), Network::Empty))
+    }
+
+    /// As [`Maker::prepare`], but for the host's network, and for no shells.
+    #[must_use]
+    pub fn prepare_outside() -> Self {
+        Self::of(None, Network::Host)
+    }
+
+    fn of(shells: Option<Shells>, network: Network) -> Self {
+        Self {
+            shells,
+            // Before the site, which hides where they are.
+            groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
+            site: Site::prepare(network),
+        }
+    }
+}
+
+impl Shells {
+    fn prepare(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<Self> {
         let device = out_of_the_way(kvm_device()?)?;
         // SAFETY: a device descriptor whose owner gives it away.
         let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
@@ -49,10 +77,7 @@ impl Maker {
         };
         Ok(Self {
             template,
-            shell_filter: Filter::compile(&rules(host), &[]).map_err(io::Error::other)?,
-            // Before the site, which hides where they are.
-            groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
-            site: Site::prepare(),
+            filter: Filter::compile(&rules(host), &[]).map_err(io::Error::other)?,
         })
     }
 }

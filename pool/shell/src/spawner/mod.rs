@@ -1,18 +1,19 @@
 //! The spawner's loop: make processes, reap them, say so.
 
+mod death;
 pub mod maker;
 
+use std::ffi::CStr;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 
 use faasw_cell::filter::Rule;
 use faasw_cell::group::{self, Group, Groups, Version};
-use faasw_cell::{Born, Site, Step, helper, out_of_the_way};
+use faasw_cell::{Born, Network, Site, Step, egress, helper, out_of_the_way};
 use faasw_fri::messages::{
-    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnFailed, SpawnHelper,
-    SpawnShell, Spawned, StepAside, SteppedAside,
+    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnEgress, SpawnFailed,
+    SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,10 +21,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::process::helper_program::HelperProgram;
+use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
-use crate::spawner::maker::Maker;
+use crate::spawner::death::reaped;
+use crate::spawner::maker::{Maker, Shells};
 use crate::{NODE_FD, process::cell, process::priority, shell, vm::clock};
 
 /// A process that the spawner made and has not reaped.
@@ -44,7 +46,7 @@ struct Took {
 
 struct Spawner {
     node: OwnedFd,
-    helper_program: HelperProgram,
+    programs: Programs,
     maker: Maker,
     children: Vec<Child>,
     /// What is made ahead can run at a low priority until it is wanted.
@@ -56,23 +58,36 @@ struct Spawner {
 /// # Errors
 /// When KVM does not answer, or the node says what makes no sense.
 pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
+    run_with(c"faasw-spawner", || Maker::prepare(rules))
+}
+
+/// As [`run`], but in the host's network: makes no shells, and for the connector there are no other
+/// cells.
+///
+/// # Errors
+/// When the node says what makes no sense.
+pub fn run_outside() -> io::Result<()> {
+    run_with(c"faasw-outside", || Ok(Maker::prepare_outside()))
+}
+
+fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node, which ends this process in its own time.
     let _ = rustix::process::setsid();
-    name_process(c"faasw-spawner");
+    name_process(name);
     // SAFETY: the node starts this program with this descriptor, and nothing else in it
     // owns it.
     let node = unsafe { OwnedFd::from_raw_fd(NODE_FD) };
-    let helper_program = HelperProgram::inherited()?;
-    close_from(helper_program.end());
+    close_from(programs::END);
+    let programs = Programs::inherited()?;
     // Low numbers are for what goes to cells.
-    let (node, helper_program) = (out_of_the_way(node)?, helper_program.out_of_the_way()?);
+    let (node, programs) = (out_of_the_way(node)?, programs.out_of_the_way()?);
     let ended = out_of_the_way(child_signal()?)?;
     begin_moving();
     let can_restore = priority::can_restore();
     let mut spawner = Spawner {
         node,
-        helper_program,
-        maker: Maker::prepare(rules)?,
+        programs,
+        maker: prepare()?,
         children: Vec::new(),
         can_restore,
     };
@@ -166,6 +181,11 @@ impl Spawner {
                     self.spawn_helper(&order, [input.as_fd(), output.as_fd(), report.as_fd()]);
                 }
             }
+            Some(Kind::SpawnEgress) => {
+                if let (Ok(order), Some(socket)) = (packet.message::<SpawnEgress>(), first) {
+                    self.spawn_egress(&order, &socket, second);
+                }
+            }
             Some(Kind::Limit) => {
                 if let Ok(Limit {
                     token,
@@ -203,10 +223,14 @@ impl Spawner {
         }
     }
 
-    /// The site, unless this host allows none: then `token` is told.
-    fn site(&self, token: u64) -> Option<&Site> {
+    /// The site, unless this host allows none, or it is in another network: then `token` is told.
+    fn site(&self, token: u64, network: Network) -> Option<&Site> {
         match &self.maker.site {
-            Ok(site) => Some(site),
+            Ok(site) if site.network() == network => Some(site),
+            Ok(_) => {
+                self.tell_failed(token, Errno::OPNOTSUPP.into(), Step::Namespaces);
+                None
+            }
             Err(error) => {
                 self.tell_failed(token, error.errno.into(), error.step);
                 None
@@ -215,11 +239,11 @@ impl Spawner {
     }
 
     fn spawn_helper(&mut self, order: &SpawnHelper, fds: [BorrowedFd<'_>; 3]) {
-        let Some(site) = self.site(order.token) else {
+        let Some(site) = self.site(order.token, Network::Empty) else {
             return;
         };
         let number = self.free_number();
-        let program = self.helper_program.program();
+        let program = self.programs.compiler.program();
         let limits = helper::Order {
             isa: order.isa.name(),
             cpu_seconds: order.cpu_seconds,
@@ -231,8 +255,32 @@ impl Spawner {
         self.note(order.token, number, made);
     }
 
+    fn spawn_egress(
+        &mut self,
+        order: &SpawnEgress,
+        socket: &OwnedFd,
+        connections: Option<OwnedFd>,
+    ) {
+        let network = match order.kind {
+            egress::Kind::Connector => Network::Host,
+            egress::Kind::Worker => Network::Empty,
+        };
+        let null = io::stdin();
+        let connections = connections.as_ref().map_or(null.as_fd(), AsFd::as_fd);
+        let fds = [socket.as_fd(), connections];
+        let Some(site) = self.site(order.token, network) else {
+            return;
+        };
+        let number = self.free_number();
+        let program = self.programs.egress.program();
+        let made = self.make(number, Self::group, |group| {
+            egress::spawn(site, (number, group), program, order.kind, fds)
+        });
+        self.note(order.token, number, made);
+    }
+
     fn spawn_shell(&mut self, order: &SpawnShell, socket: OwnedFd, progress: OwnedFd) {
-        let Some(site) = self.site(order.token) else {
+        let Some(site) = self.site(order.token, Network::Empty) else {
             return;
         };
         let is_ahead = order.is_ahead.is_yes() && self.can_restore;
@@ -242,18 +290,14 @@ impl Spawner {
         });
         match forked {
             Ok((Born::Child(cell), took)) => {
-                let code = {
-                    let Maker {
-                        template,
-                        shell_filter,
-                        ..
-                    } = &self.maker;
-                    let birth = Birth {
-                        is_ahead,
-                        nanoseconds: took.fork,
-                    };
-                    shell::run(cell, socket, progress, template, shell_filter, birth)
+                let birth = Birth {
+                    is_ahead,
+                    nanoseconds: took.fork,
                 };
+                let shells = self.maker.shells.as_ref();
+                let code = shells.map_or(1, |Shells { template, filter }| {
+                    shell::run(cell, socket, progress, template, filter, birth)
+                });
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
@@ -440,45 +484,6 @@ impl Spawner {
         // A node that is gone is noticed by the loop.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }
-}
-
-/// How a child has ended.
-struct Death {
-    pid: Pid,
-    /// As [`Ended`] has them.
-    signal: u64,
-    code: u64,
-    cpu_nanoseconds: u64,
-}
-
-/// A child that has ended, if there is one.
-fn reaped() -> Option<Death> {
-    let mut status = 0;
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the call writes one value to each place that it is given.
-    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
-    // Nothing, where none has ended or there is none.
-    let pid = Pid::from_raw(pid.max(0))?;
-    // SAFETY: all zeroes are a value of it, and so is what the call wrote.
-    let usage = unsafe { usage.assume_init() };
-    let nanoseconds = |time: libc::timeval| {
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        let microseconds = u64::try_from(time.tv_usec).unwrap_or(0);
-        seconds * 1_000_000_000 + microseconds * 1_000
-    };
-    let number = |number: i32| u64::try_from(number).unwrap_or(0);
-    Some(Death {
-        pid,
-        signal: match libc::WIFSIGNALED(status) {
-            true => number(libc::WTERMSIG(status)),
-            false => 0,
-        },
-        code: match libc::WIFEXITED(status) {
-            true => number(libc::WEXITSTATUS(status)),
-            false => 0,
-        },
-        cpu_nanoseconds: nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime),
-    })
 }
 
 /// Whether shells are made without a cell, and without a group.

@@ -91,22 +91,18 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
             // As the spawner gets it: next to the socket.
             let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
             let progress = at(cell::SOCKET + 1, progress.unwrap());
-            let code = match shell::enclose(
-                cell,
-                &theirs,
-                progress,
-                &maker.template,
-                &maker.shell_filter,
-            ) {
-                Ok(made) => {
-                    let code = act(&theirs);
-                    // Letting go takes calls that a shell never makes.
-                    std::mem::forget((made, files));
-                    code
-                }
-                // No error number is so large.
-                Err(_) => 255,
-            };
+            let shells = maker.shells.as_ref().unwrap();
+            let code =
+                match shell::enclose(cell, &theirs, progress, &shells.template, &shells.filter) {
+                    Ok(made) => {
+                        let code = act(&theirs);
+                        // Letting go takes calls that a shell never makes.
+                        std::mem::forget((made, files));
+                        code
+                    }
+                    // No error number is so large.
+                    Err(_) => 255,
+                };
             // SAFETY: ends this process.
             unsafe { libc::_exit(code) }
         }

@@ -2,7 +2,8 @@
 //! their places.
 //!
 //! A client that neither sends what its function waits for nor takes what waits for it
-//! costs a place for nothing. While there are places enough it may (its own limits hold);
+//! costs a place for nothing; so does whoever a function asks and that does not answer, once that has taken longer
+//! than a function may. While there are places enough it may (its own limits hold);
 //! when another request finds none, the exchange that has waited longest is cut. First
 //! come those that began before their request's body was there.
 //!
@@ -73,7 +74,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Since when it waits for its client; nothing while it does not.
+    /// Since when it waits for its client; nothing while it does not. What is to come may be told before: it is
+    /// at work until then.
     since: Option<Instant>,
     /// It began before its request's body was there, and that is not there yet.
     is_early: bool,
@@ -218,6 +220,8 @@ mod tests {
         early.set(Some(Instant::now()), true);
         at_work.set(Some(Instant::now()), false);
         not_waiting.set(None, true);
+        let to_come = waits.add(1);
+        to_come.set(Some(Instant::now() + Duration::from_secs(1)), false);
         for expected in [&early, &longer, &long] {
             assert!(!is_cut(expected));
             assert!(waits.cut_longest(9, 9, |_, _, _| true));
@@ -225,7 +229,7 @@ mod tests {
             expected.cut().await;
         }
         assert!(!waits.cut_longest(9, 9, |_, _, _| true));
-        assert!(!is_cut(&at_work) && !is_cut(&not_waiting));
+        assert!(!is_cut(&at_work) && !is_cut(&not_waiting) && !is_cut(&to_come));
         assert_eq!(waits.cut(), 3);
     }
 

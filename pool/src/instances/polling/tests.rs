@@ -22,6 +22,12 @@ fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
         arrivals.note(micros(201), MOST);
         assert_eq!(arrivals.bound().as_micros(), bound);
     }
+    arrivals.note(micros(151), MOST);
+    assert_eq!(arrivals.bound(), Duration::ZERO, "that is not begun with");
+    arrivals.note(micros(150), MOST);
+    assert_eq!(arrivals.bound(), FIRST);
+    arrivals.note(micros(201), MOST);
+    arrivals.note(micros(201), MOST);
     arrivals.note(micros(1), Duration::ZERO);
     assert_eq!(arrivals.bound(), Duration::ZERO, "polling is off");
 }

@@ -32,7 +32,7 @@ fn record(stream: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// Channels that the tests of both kinds are run with.
 fn channels() -> [Channel; 3] {
-    [0, 1, 15].map(|number| Channel::new(number).unwrap())
+    [0, 1, 23].map(|number| Channel::new(number).unwrap())
 }
 
 fn opened(channel: Channel, head: &[u8]) -> Mailbox {
@@ -130,6 +130,7 @@ fn a_message_has_a_head_a_body_and_a_tail() {
                 read: 0,
                 head: 4,
                 end: ChannelWords::end_with(4),
+                turn: 0,
             };
         });
         assert_eq!(mailbox.waiting(channel, &guest).unwrap(), 4);
@@ -186,6 +187,10 @@ fn a_channel_that_is_not_open_is_not_read_and_takes_no_page() {
     mailbox.open_channel(other, b"head", true, false).unwrap();
     assert_eq!(blocks(&mailbox), 3 * 8);
     assert_eq!(mailbox.guest().unwrap().channels[other].written, u64::MAX);
+    // Nor is one that lies between others.
+    let between = Channel::new(5).unwrap();
+    forge(&mailbox, |guest| guest.channels[between].written = u64::MAX);
+    assert!(mailbox.guest().unwrap().channels[between].is_untouched());
 }
 
 #[test]
@@ -262,6 +267,7 @@ fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
                     read,
                     head,
                     end,
+                    turn: 0,
                 };
             });
             let refused = mailbox

@@ -15,6 +15,7 @@ mod watermarks;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use faasw_cell::Network;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -102,7 +103,12 @@ impl Stock {
         let (spawner, threads) = match rules.confinement {
             Confinement::Jailed => {
                 let launcher = rules.launcher.as_deref();
-                let spawner = Spawner::start(launcher, forbidden_calls.clone(), groups.clone());
+                let spawner = Spawner::start(
+                    launcher,
+                    Network::Empty,
+                    forbidden_calls.clone(),
+                    groups.clone(),
+                );
                 (Some(spawner.map_err(StartError::Spawner)?), None)
             }
             // Nothing but the compile helper needs a spawner then.
@@ -171,7 +177,12 @@ impl Stock {
         }
         let _on_the_pools_own = self.runtime.enter();
         let launcher = self.launcher.as_deref();
-        let started = Spawner::start(launcher, self.forbidden_calls.clone(), self.groups.clone());
+        let started = Spawner::start(
+            launcher,
+            Network::Empty,
+            self.forbidden_calls.clone(),
+            self.groups.clone(),
+        );
         let started = started.map_err(|error| PlatformError::System {
             what: "the spawner process could not be started",
             error: Errno::from_io_error(&error).unwrap_or(Errno::IO),

@@ -1,6 +1,9 @@
 //! Requests that a function makes.
 
+use faasw_abi::channel::CALLS;
+
 use super::*;
+use crate::testing::MemoryAnswer;
 
 #[test]
 fn outgoing_requests_are_data_and_sending_one_is_denied() {
@@ -66,4 +69,34 @@ fn outgoing_requests_are_data_and_sending_one_is_denied() {
     assert!(HostOutgoingBody::finish(state, body, None).is_ok());
     assert!(state.table.is_empty());
     assert!(state.platform.inner.response_body.is_empty());
+}
+
+#[test]
+fn a_body_whose_bytes_went_nowhere_is_not_sent_without_them() {
+    for (bytes, is_sent) in [(&b"while it is made"[..], false), (b"", true)] {
+        let mut function = function();
+        let state = &mut function;
+        let headers = fields(state, &[]);
+        let request: Resource<OutgoingRequest> = HostOutgoingRequest::new(state, headers).unwrap();
+        let authority = Some("a.example".into());
+        let set = state.set_authority(again(&request), authority).unwrap();
+        assert!(set.is_ok());
+        let body = HostOutgoingRequest::body(state, again(&request))
+            .unwrap()
+            .unwrap();
+        if !bytes.is_empty() {
+            assert!(write(state, &body, bytes).is_ok());
+        }
+        // From here on it may make requests.
+        let calls = &mut state.platform.inner.calls;
+        (calls.open, calls.ring) = (CALLS, 112 << 10);
+        calls.answers.push_back(MemoryAnswer::default());
+        let sent = outgoing_handler::Host::handle(state, request, None);
+        match sent {
+            Ok(_) => assert!(is_sent),
+            Err(HttpFailure::Code(ErrorCode::InternalError(Some(_)))) => assert!(!is_sent),
+            Err(_) => panic!("it fails in another way"),
+        }
+        assert_eq!(state.platform.inner.calls.asked.len(), usize::from(is_sent));
+    }
 }

@@ -1,0 +1,122 @@
+//! Starting the processes that hold connections to elsewhere, in cells that they close themselves:
+//! the connector and the workers (docs/decisions/0026).
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::process::Pid;
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
+
+use crate::close::Limits;
+use crate::group::{Group, Share};
+use crate::program::{Program, Start, start};
+use crate::site::Site;
+
+/// The socket to the node.
+pub const NODE_FD: RawFd = 3;
+/// A worker's socket from the connector; the null device in the connector.
+pub const CONNECTIONS_FD: RawFd = 4;
+/// What its cell is taken over by, until that is closed.
+pub const CELL_FD: RawFd = 5;
+
+/// What such a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u64)]
+pub enum Kind {
+    /// Resolves names, filters addresses and connects, for all functions of a node. Its maker's
+    /// site has the host's network.
+    Connector = 0,
+    /// Speaks with what one function has connections to. It has no network.
+    Worker = 1,
+}
+
+impl Kind {
+    /// The program's first argument; [`Kind::of_argument`] reads it.
+    #[must_use]
+    pub fn argument(self) -> &'static CStr {
+        match self {
+            Self::Connector => c"connector",
+            Self::Worker => c"worker",
+        }
+    }
+
+    /// What an argument stands for.
+    #[must_use]
+    pub fn of_argument(argument: &str) -> Option<Self> {
+        let all = [Self::Connector, Self::Worker];
+        let mut all = all.into_iter();
+        all.find(|kind| kind.argument().to_bytes() == argument.as_bytes())
+    }
+
+    /// What it may use.
+    #[must_use]
+    pub fn limits(self) -> Limits {
+        Limits {
+            // A connection each, and a socket to each worker.
+            descriptors: match self {
+                Self::Connector => 1024,
+                Self::Worker => 512,
+            },
+            processes: 1,
+            address_space: ADDRESS_SPACE,
+            file_bytes: 0,
+        }
+    }
+
+    /// What the kernel's group lets it have: a worker's buffers are those of its function, the
+    /// connector's are names and addresses.
+    fn share(self) -> Share {
+        Share {
+            memory: match self {
+                Self::Connector => 64 << 20,
+                Self::Worker => 128 << 20,
+            },
+            processes: 1,
+            weight: 50,
+        }
+    }
+}
+
+/// Program, libraries, stack and heap; what of it is in memory is for the group to say.
+const ADDRESS_SPACE: u64 = 512 << 20;
+
+/// Starts one with its sockets at descriptors 3 and 4, in the open cell that it closes itself once
+/// its libraries are loaded.
+///
+/// # Errors
+/// When it cannot be forked.
+pub fn spawn(
+    site: &Site,
+    cell: (u32, Option<&Group>),
+    program: Program<'_>,
+    kind: Kind,
+    fds: [BorrowedFd<'_>; 2],
+) -> io::Result<Pid> {
+    let how = Start {
+        name: c"faasw-egress",
+        arguments: vec![kind.argument().to_owned()],
+        environment: Vec::new(),
+        descriptors: &fds,
+        limits: &[],
+        priority: 0,
+        share: kind.share(),
+    };
+    start(site, cell, program, how)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_told_by_its_argument() {
+        for kind in [Kind::Connector, Kind::Worker] {
+            let argument = kind.argument().to_str().unwrap();
+            assert_eq!(Kind::of_argument(argument), Some(kind));
+        }
+        for argument in ["", "work", "workers", "--cell"] {
+            assert_eq!(Kind::of_argument(argument), None);
+        }
+    }
+}

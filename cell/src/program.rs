@@ -1,0 +1,139 @@
+//! Starting another program in a cell that it closes itself: limits, descriptors, and exec.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::process::{Pid, Resource, Rlimit};
+
+use crate::carried::Carried;
+use crate::close::{Cell, close_from};
+use crate::group::{Group, Share};
+use crate::signals::unblock_signals;
+use crate::site::{Born, Site};
+
+/// First of the descriptors that the program finds; what its cell is closed with is behind them.
+const FIRST_FD: i32 = 3;
+
+/// Argument before the one that a program takes its cell over by.
+const CELL_FLAG: &CStr = c"--cell";
+
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// Its file.
+    pub file: BorrowedFd<'a>,
+    /// What has to be put into that before, unless it was.
+    pub carried: Option<Carried<'a>>,
+    /// What its environment has beside what the spawner gives it: for tests, whose own
+    /// program is one of ours, too.
+    pub variables: &'a [CString],
+}
+
+/// How one is started.
+pub(crate) struct Start<'a> {
+    /// What it is called.
+    pub name: &'static CStr,
+    /// Its arguments; behind them come [`CELL_FLAG`] and the cell.
+    pub arguments: Vec<CString>,
+    /// Its environment.
+    pub environment: Vec<CString>,
+    /// What it finds from [`FIRST_FD`] on.
+    pub descriptors: &'a [BorrowedFd<'a>],
+    /// What it may take before it has closed its cell, too.
+    pub limits: &'a [(Resource, u64)],
+    /// What is added to its priority; more lets others go first.
+    pub priority: i32,
+    /// What the kernel's group lets it have.
+    pub share: Share,
+}
+
+/// Starts it, in the open cell of this number and group that it closes itself once its libraries
+/// are loaded.
+pub(crate) fn start(
+    site: &Site,
+    (number, group): (u32, Option<&Group>),
+    program: Program<'_>,
+    how: Start<'_>,
+) -> io::Result<Pid> {
+    if let Some(group) = group {
+        group.set(how.share)?;
+    }
+    match site.fork(number, group)? {
+        Born::Child(cell) => {
+            let name = how.name;
+            if let Err(error) = become_program(program, how, &cell) {
+                // Its maker's, which is the node's; nothing of a tenant's was looked at.
+                eprintln!("faasw spawner: {name:?} does not start: {error}");
+            }
+            // SAFETY: ends this process without running anything.
+            unsafe { libc::_exit(127) }
+        }
+        Born::Maker(pid) => Ok(pid),
+    }
+}
+
+fn become_program(
+    Program {
+        file,
+        carried,
+        variables,
+    }: Program<'_>,
+    how: Start<'_>,
+    cell: &Cell,
+) -> io::Result<()> {
+    // SAFETY: changes this process's priority only.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, how.priority) };
+    for (resource, most) in how.limits.iter().chain(&[(Resource::Core, 0)]) {
+        let limit = Rlimit {
+            current: Some(*most),
+            maximum: Some(*most),
+        };
+        rustix::process::setrlimit(*resource, limit)?;
+    }
+    if let Some(carried) = carried {
+        carried.put_into(file)?;
+    }
+    // Out of the way of the numbers they are to get, then into place.
+    let mut program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
+    let mut parked = Vec::new();
+    for fd in how.descriptors {
+        parked.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
+    }
+    for (number, fd) in (FIRST_FD..).zip(&parked) {
+        // SAFETY: what had this number is not used again in this process.
+        if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    let cell_fd = FIRST_FD + i32::try_from(parked.len()).map_err(io::Error::other)?;
+    let handed = cell.hand_over(cell_fd).map_err(io::Error::other)?;
+    let mut arguments = vec![how.name.to_owned()];
+    arguments.extend(how.arguments);
+    arguments.extend([CELL_FLAG.to_owned(), CString::new(handed)?]);
+    let program_fd = cell_fd + 1;
+    // SAFETY: as above; the copy closes on exec.
+    if unsafe { libc::dup3(program.as_raw_fd(), program_fd, libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Not dropped: their numbers are closed wholesale below.
+    std::mem::forget(parked);
+    program = {
+        let fd = program.as_fd().as_raw_fd();
+        std::mem::forget(program);
+        close_from((program_fd + 1).unsigned_abs().into())?;
+        debug_assert!(fd > program_fd);
+        // SAFETY: program_fd was made above and has no other owner.
+        unsafe { std::os::fd::FromRawFd::from_raw_fd(program_fd) }
+    };
+    unblock_signals();
+    let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    let mut environment = how.environment;
+    environment.extend_from_slice(variables);
+    let mut variables: Vec<*const libc::c_char> = environment.iter().map(|v| v.as_ptr()).collect();
+    variables.push(std::ptr::null());
+    // SAFETY: both arrays end with null and outlive the call.
+    unsafe { libc::fexecve(program.as_raw_fd(), pointers.as_ptr(), variables.as_ptr()) };
+    Err(io::Error::last_os_error())
+}

@@ -1,0 +1,248 @@
+//! Grants: what `--allow-outbound` takes, in Spin's spelling.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+use crate::destination::{parse_port, split_port};
+use crate::private::{NetworkError, parse_network};
+use crate::{Destination, Host, HostError, Name, Scheme};
+
+/// What a function may reach: `SCHEME://HOST[:PORT]`.
+///
+/// | part | is |
+/// | --- | --- |
+/// | scheme | `http`, `https`, or `*` for both |
+/// | host | a name, `*.` and a name for all names below it, `*` for all; an address, or a network such as `10.0.0.0/8` or `[fd00::]/8` |
+/// | port | a number, `FROM..TO` without the last, `*` for all; without one the scheme's own |
+///
+/// A network is of requests that name an address; a name that has an address in it is not
+/// granted by that. Prints as the one spelling that means the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Grant {
+    /// `None` for all.
+    scheme: Option<Scheme>,
+    host: Hosts,
+    ports: Ports,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Hosts {
+    All,
+    Below(Name),
+    Name(Name),
+    Network(IpNet),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Ports {
+    All,
+    One(u16),
+    /// From the first, without the last.
+    From(u16, u16),
+}
+
+/// Why something is no grant; says what to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantError {
+    /// Nothing stands before `://`.
+    NoScheme,
+    /// A scheme that nobody speaks here.
+    Scheme,
+    /// User information.
+    UserInformation,
+    /// A path, a query or a fragment.
+    Path,
+    /// `self`, which is not built yet.
+    ToSelf,
+    /// A list or a template in braces.
+    Braces,
+    /// `*` within a name.
+    Wildcard,
+    /// `*` stands for the scheme, and no port is said.
+    NoPort,
+    /// The port is none.
+    Port,
+    /// A range of ports without one in it.
+    EmptyPorts,
+    /// The host is none.
+    Host(HostError),
+    /// The network is none.
+    Network(NetworkError),
+}
+
+impl fmt::Display for GrantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoScheme => {
+                "write a scheme and a host, such as `https://api.example.com`; `*://*:*` is everything"
+            }
+            Self::Scheme => "write `http`, `https` or `*` before `://`: nothing else is spoken here",
+            Self::UserInformation => "leave out the user and `@`: a grant has scheme, host and port",
+            Self::Path => "leave out path and query: a grant has scheme, host and port",
+            Self::ToSelf => "`self` cannot be granted yet: write the name under which this node is reached",
+            Self::Braces => "lists and templates in braces are not read: write one grant for each",
+            Self::Wildcard => "`*` stands alone or as the first part of a name, such as `*.example.com`",
+            Self::NoPort => "with `*` as scheme, write a port: `:443`, or `:*` for all",
+            Self::Port => "write the port as a number from 1 to 65535, as `FROM..TO`, or as `*`",
+            Self::EmptyPorts => "no port is in that range: `FROM..TO` is without the last",
+            Self::Host(error) => return error.fmt(f),
+            Self::Network(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl std::error::Error for GrantError {}
+
+impl Grant {
+    /// Whether requests to `destination` are granted.
+    #[must_use]
+    pub fn allows(&self, destination: &Destination) -> bool {
+        self.scheme
+            .is_none_or(|scheme| scheme == destination.scheme)
+            && self.host.have(&destination.host)
+            && self.ports.have(destination.port)
+    }
+}
+
+impl FromStr for Grant {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        if text.contains(['{', '}']) {
+            return Err(GrantError::Braces);
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(GrantError::NoScheme)?;
+        let scheme = match scheme {
+            "*" => None,
+            name => Some(Scheme::parse(name).ok_or(GrantError::Scheme)?),
+        };
+        if rest.contains('@') {
+            return Err(GrantError::UserInformation);
+        }
+        if rest.contains(['?', '#', '\\']) {
+            return Err(GrantError::Path);
+        }
+        // A lone slash at the end means nothing, and Spin takes it.
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = split_port(rest);
+        if port.is_some_and(|port| port.contains('/')) {
+            return Err(GrantError::Path);
+        }
+        let host = Hosts::parse(host)?;
+        let ports = match (port, scheme) {
+            (Some(port), _) => Ports::parse(port)?,
+            (None, Some(scheme)) => Ports::One(scheme.default_port()),
+            (None, None) => return Err(GrantError::NoPort),
+        };
+        Ok(Self {
+            scheme,
+            host,
+            ports,
+        })
+    }
+}
+
+impl Hosts {
+    fn parse(text: &str) -> Result<Self, GrantError> {
+        if let Some((address, prefix)) = text.split_once('/') {
+            // A network begins like an address; else it is a host and a path.
+            return match address.starts_with('[') || address.parse::<IpAddr>().is_ok() {
+                true if prefix.bytes().all(|byte| byte.is_ascii_digit()) => parse_network(text)
+                    .map(Self::Network)
+                    .map_err(GrantError::Network),
+                _ => Err(GrantError::Path),
+            };
+        }
+        if text == "*" {
+            return Ok(Self::All);
+        }
+        if let Some(below) = text.strip_prefix("*.") {
+            if below.contains('*') {
+                return Err(GrantError::Wildcard);
+            }
+            return Name::parse(below)
+                .map(Self::Below)
+                .map_err(GrantError::Host);
+        }
+        if text.contains('*') {
+            return Err(GrantError::Wildcard);
+        }
+        match Host::parse(text).map_err(GrantError::Host)? {
+            Host::Address(address) => Ok(Self::Network(address.into())),
+            Host::Name(name) if matches!(name.as_str(), "self" | "self.alt") => {
+                Err(GrantError::ToSelf)
+            }
+            Host::Name(name) => Ok(Self::Name(name)),
+        }
+    }
+
+    fn have(&self, host: &Host) -> bool {
+        match (self, host) {
+            (Self::All, _) => true,
+            (Self::Name(granted), Host::Name(name)) => granted == name,
+            (Self::Below(granted), Host::Name(name)) => {
+                let before = name.as_str().strip_suffix(granted.as_str());
+                before.is_some_and(|before| before.ends_with('.'))
+            }
+            (Self::Network(network), Host::Address(address)) => network.contains(address),
+            _ => false,
+        }
+    }
+}
+
+impl Ports {
+    fn parse(text: &str) -> Result<Self, GrantError> {
+        if text == "*" {
+            return Ok(Self::All);
+        }
+        let Some((from, to)) = text.split_once("..") else {
+            return parse_port(text).map(Self::One).ok_or(GrantError::Port);
+        };
+        let from = parse_port(from).ok_or(GrantError::Port)?;
+        let to = parse_port(to).ok_or(GrantError::Port)?;
+        match (Range {
+            start: from,
+            end: to,
+        })
+        .is_empty()
+        {
+            true => Err(GrantError::EmptyPorts),
+            false => Ok(Self::From(from, to)),
+        }
+    }
+
+    fn have(&self, port: u16) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(granted) => *granted == port,
+            Self::From(from, to) => (*from..*to).contains(&port),
+        }
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://", self.scheme.map_or("*", Scheme::as_str))?;
+        match &self.host {
+            Hosts::All => f.write_str("*")?,
+            Hosts::Below(name) => write!(f, "*.{name}")?,
+            Hosts::Name(name) => name.fmt(f)?,
+            Hosts::Network(network) => {
+                Host::Address(network.addr()).fmt(f)?;
+                if network.prefix_len() < network.max_prefix_len() {
+                    write!(f, "/{}", network.prefix_len())?;
+                }
+            }
+        }
+        match &self.ports {
+            Ports::All => f.write_str(":*"),
+            Ports::One(port) if self.scheme.map(Scheme::default_port) == Some(*port) => Ok(()),
+            Ports::One(port) => write!(f, ":{port}"),
+            Ports::From(from, to) => write!(f, ":{from}..{to}"),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The cells of connector and worker: three descriptors, and what a runtime of one thread, TLS and
+//! HTTP need of the kernel.
+//!
+//! | number | connector | worker |
+//! | ---: | --- | --- |
+//! | 0–2 | the null device | the null device |
+//! | 3 | the socket to the node | the socket to the node |
+//! | 4 | the null device | connections, from the connector |
+//! | 5… | the runtime's, workers, connections | the runtime's, connections |
+//!
+//! Neither opens a file, makes or sees a process, or has memory that can be executed. A worker makes
+//! no socket and connects none; a connector makes those of the internet's two families that are
+//! connected or sent from, and listens at none.
+
+#![allow(unsafe_code, reason = "descriptors are arranged by their numbers")]
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use faasw_cell::Cell;
+use faasw_cell::egress::{CELL_FD, CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_cell::filter::{Filter, Must, Rule, rule};
+
+/// Memory to read and write, or neither.
+const NOT_EXECUTABLE: Must = Must::Have(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
+
+/// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).
+const DROPPABLE: u64 = 0x08 | libc::MAP_ANONYMOUS as u64;
+
+/// What of `socket`'s type is one, and no flag (socket(2)).
+const TYPE: u64 = 0xF;
+
+fn free(name: &'static str, call: libc::c_long) -> Rule {
+    rule(name, call, &[])
+}
+
+fn word(number: i32) -> u32 {
+    number.cast_unsigned()
+}
+
+/// What such a process may do, as far as its work comes to it: a test takes each rule away.
+#[must_use]
+pub fn rules(kind: Kind) -> Vec<Rule> {
+    let mut rules = common();
+    rules.extend(match kind {
+        Kind::Connector => connector(),
+        Kind::Worker => worker(),
+    });
+    rules
+}
+
+/// Descriptors of the runtime, which is the first to make any: the kernel gives each the lowest free
+/// number. What it waits by, what wakes it, and what descriptors are watched by, a copy of the first.
+const EVENTS: u32 = 5;
+const WAKER: u32 = 6;
+const WATCHED: u32 = 7;
+
+/// What both do.
+fn common() -> Vec<Rule> {
+    use Must::{Be, Have};
+    let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    vec![
+        // The runtime: one thread, its events and its clock.
+        free("make the runtime's events", libc::SYS_epoll_create1),
+        free("make what wakes the runtime", libc::SYS_eventfd2),
+        rule(
+            "copy the runtime's events",
+            libc::SYS_fcntl,
+            &[Be(0, EVENTS), Be(1, word(libc::F_DUPFD_CLOEXEC))],
+        ),
+        rule("watch the waker", libc::SYS_epoll_ctl, &[Be(0, EVENTS)]),
+        rule("watch a descriptor", libc::SYS_epoll_ctl, &[Be(0, WATCHED)]),
+        rule("wait", libc::SYS_epoll_wait, &[Be(0, EVENTS)]),
+        rule("wake the runtime", libc::SYS_write, &[Be(0, WAKER)]),
+        rule(
+            "have a socket not block",
+            libc::SYS_ioctl,
+            &[Be(1, libc::FIONBIO as u32)],
+        ),
+        free("let a descriptor go", libc::SYS_close),
+        // Memory, none of which can be executed.
+        rule(
+            "take memory",
+            libc::SYS_mmap,
+            &[NOT_EXECUTABLE, Have(3, u64::MAX, own)],
+        ),
+        free("give memory back", libc::SYS_munmap),
+        free("draw entropy", libc::SYS_getrandom),
+        free("end", libc::SYS_exit_group),
+    ]
+}
+
+/// To and from whom a socket is connected with: no address is given or asked for.
+const CONNECTED: Must = Must::Have(4, u64::MAX, 0);
+
+fn worker() -> Vec<Rule> {
+    vec![
+        rule(
+            "take a connection",
+            libc::SYS_recvmsg,
+            &[Must::Be(0, word(CONNECTIONS_FD))],
+        ),
+        rule("receive", libc::SYS_recvfrom, &[CONNECTED]),
+        rule("send", libc::SYS_sendto, &[CONNECTED]),
+        free("send several pieces", libc::SYS_writev),
+        free("end a connection", libc::SYS_shutdown),
+        free("grow the heap", libc::SYS_brk),
+    ]
+}
+
+fn connector() -> Vec<Rule> {
+    use Must::{Be, Have};
+    let socket = |name, family: i32, kind: i32| {
+        // Of the family's usual protocol: TCP or UDP.
+        let must = [Be(0, word(family)), Have(1, TYPE, kind as u64), Be(2, 0)];
+        rule(name, libc::SYS_socket, &must)
+    };
+    let node = word(NODE_FD);
+    vec![
+        rule("hear the node", libc::SYS_recvmsg, &[Be(0, node)]),
+        rule("tell the node", libc::SYS_sendmsg, &[Be(0, node)]),
+        // A worker's socket has any number.
+        rule(
+            "hand a connection over",
+            libc::SYS_sendmsg,
+            &[Must::Lie(0, WATCHED + 1, DESCRIPTORS)],
+        ),
+        free("read known hosts", libc::SYS_pread64),
+        socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
+        socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
+        // By the family of whichever server the resolver takes.
+        socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
+        socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
+        free("connect", libc::SYS_connect),
+        free("ask where it is connected to", libc::SYS_getpeername),
+        free("ask where it is connected from", libc::SYS_getsockname),
+        rule(
+            "ask whether it is connected",
+            libc::SYS_getsockopt,
+            &[Be(1, word(libc::SOL_SOCKET)), Be(2, word(libc::SO_ERROR))],
+        ),
+        rule(
+            "have what is sent go at once",
+            libc::SYS_setsockopt,
+            &[
+                Be(1, word(libc::IPPROTO_TCP)),
+                Be(2, word(libc::TCP_NODELAY)),
+            ],
+        ),
+        // Servers of names, from a port of chance.
+        free("take a port to ask from", libc::SYS_bind),
+        free("ask for a name", libc::SYS_sendto),
+        free("hear of a name", libc::SYS_recvfrom),
+    ]
+}
+
+/// One more than the highest descriptor of a connector.
+const DESCRIPTORS: u32 = 1024;
+
+/// Rules beside those of [`rules`] that come to use only when something is wrong, by chance, or on
+/// other hosts.
+#[must_use]
+pub fn rare_rules(kind: Kind) -> Vec<Rule> {
+    use Must::{Be, Have};
+    let clock =
+        |name, clock: libc::clockid_t| rule(name, libc::SYS_clock_gettime, &[Be(0, word(clock))]);
+    let futex = |name, operation: i32| {
+        let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+        rule(name, libc::SYS_futex, &[Be(1, word(operation))])
+    };
+    let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Be(1, word(command))]);
+    let mut rules = vec![
+        // A waker that was woken as often as it counts.
+        rule("reset the waker", libc::SYS_read, &[Be(0, WAKER)]),
+        // Builds with assertions look whether a descriptor is open, and does not block.
+        control("look at a descriptor", libc::F_GETFD),
+        control("look at a socket", libc::F_GETFL),
+        // A panic is a mistake here, and no attempt to break out; it is said to the null device.
+        rule("say why", libc::SYS_write, &[Be(0, 2)]),
+        free("handle a fault", libc::SYS_rt_sigaction),
+        free("return from a handler", libc::SYS_rt_sigreturn),
+        free("take the signal stack away", libc::SYS_sigaltstack),
+        free("set up signals", libc::SYS_rt_sigprocmask),
+        free("ask for the process's number", libc::SYS_getpid),
+        free("ask for the thread's number", libc::SYS_gettid),
+        rule(
+            "abort",
+            libc::SYS_tgkill,
+            &[Be(0, 1), Be(2, word(libc::SIGABRT))],
+        ),
+        // The allocator, as much as it has to do.
+        rule(
+            "move memory",
+            libc::SYS_mremap,
+            &[Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
+        ),
+        rule(
+            "let pages go",
+            libc::SYS_madvise,
+            &[Be(2, word(libc::MADV_DONTNEED))],
+        ),
+        rule("change protection", libc::SYS_mprotect, &[NOT_EXECUTABLE]),
+        // How glibc takes entropy from 2.41 on, without a call each time: in memory that
+        // the kernel may drop.
+        rule(
+            "take memory for entropy",
+            libc::SYS_mmap,
+            &[NOT_EXECUTABLE, Have(3, u64::MAX, DROPPABLE)],
+        ),
+        // Locks that one thread takes never wait; what is said when one is let go may be heard by
+        // nobody.
+        futex("wake", libc::FUTEX_WAKE),
+        futex("wait for a lock", libc::FUTEX_WAIT),
+        futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),
+        // Where clocks cannot be read without a call: some hosts' clock sources.
+        clock("read the time of day", libc::CLOCK_REALTIME),
+        clock("read a clock", libc::CLOCK_MONOTONIC),
+        // A wait that was stopped and continued (restart_syscall(2)).
+        free("go on waiting", libc::SYS_restart_syscall),
+    ];
+    if kind == Kind::Connector {
+        // The resolver's streams name the protocol that is the usual one anyway.
+        let stream = |name, family: i32| {
+            let is_stream = Have(1, TYPE, libc::SOCK_STREAM as u64);
+            let must = [
+                Be(0, word(family)),
+                is_stream,
+                Be(2, word(libc::IPPROTO_TCP)),
+            ];
+            rule(name, libc::SYS_socket, &must)
+        };
+        rules.extend([
+            stream("ask by a stream of IPv4", libc::AF_INET),
+            stream("ask by a stream of IPv6", libc::AF_INET6),
+            free("grow the heap", libc::SYS_brk),
+            // Where a datagram has no room for the answer.
+            free("ask for a name by a stream", libc::SYS_writev),
+            free("end a stream", libc::SYS_shutdown),
+        ]);
+    }
+    rules
+}
+
+/// Everything that such a process may do.
+///
+/// # Errors
+/// Why there is no such filter.
+pub fn filter(kind: Kind) -> Result<Filter, String> {
+    let mut all = rules(kind);
+    all.extend(rare_rules(kind));
+    Filter::compile(&all, &[]).map_err(|error| error.to_string())
+}
+
+/// What has the program go without a cell: for tests.
+const UNCONFINED: &str = "--unconfined";
+
+/// Closes the cell that was handed to this process by its arguments, with the filter of what it
+/// was started as, which it gives back. To be called first: there must be one thread, and
+/// nothing of a stranger's must have been read.
+///
+/// # Errors
+/// Why it could not be closed; the process must end then.
+pub fn enter() -> Result<Kind, String> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let usage = || {
+        format!(
+            "usage: faasw-egress connector|worker --cell CELL | {UNCONFINED}; the node starts it, people do not"
+        )
+    };
+    let (kind, rest) = words.split_first().ok_or_else(usage)?;
+    let kind = Kind::of_argument(kind).ok_or_else(usage)?;
+    match rest {
+        ["--cell", cell] => close(kind, cell, &filter(kind)?)?,
+        [UNCONFINED] => {}
+        _ => return Err(usage()),
+    }
+    Ok(kind)
+}
+
+/// Closes a cell that was handed to this process.
+///
+/// # Errors
+/// As [`enter`].
+pub fn close(kind: Kind, cell: &str, filter: &Filter) -> Result<(), String> {
+    // SAFETY: whoever gives a cell gives this descriptor with it, and nothing else owns it.
+    let maker = unsafe { OwnedFd::from_raw_fd(CELL_FD) };
+    let cell = Cell::take_over(cell, maker).ok_or("the cell's description makes no sense")?;
+    name(kind);
+    silence()?;
+    cell.close(kind.limits(), filter)
+        .map_err(|error| error.to_string())
+}
+
+/// Names the process, for those who look at a list of processes.
+fn name(kind: Kind) {
+    let name = match kind {
+        Kind::Connector => c"faasw-connector",
+        Kind::Worker => c"faasw-worker",
+    };
+    // SAFETY: reads a text that ends.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Standard output and error are the node's.
+fn silence() -> Result<(), String> {
+    for number in [1, 2] {
+        // SAFETY: makes a number lead to the null device, as standard input does.
+        if unsafe { libc::dup2(0, number) } < 0 {
+            return Err("standard error cannot be turned off".to_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! The connector, as the node has it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use faasw_abi::outgoing::{Failure, FailureCode};
+use faasw_egress_policy::Destination;
+use ipnet::IpNet;
+use tokio::sync::{oneshot, watch};
+
+use super::queue::{Queue, in_time, queue};
+use crate::orders::{
+    AddWorker, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, OrderKind,
+    RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, kind, read, spell,
+};
+use crate::packet::PacketSocket;
+
+/// What a connector is told when it is started.
+#[derive(Clone, Debug)]
+pub struct ConnectorOptions {
+    /// What `/etc/hosts` has; of more than 4 MiB, the lines that are whole within them.
+    pub hosts: Vec<u8>,
+    /// Servers of names, in order; the first eight.
+    pub servers: Vec<SocketAddr>,
+    /// Special networks that functions may reach all the same; 64 at most.
+    pub private: Vec<IpNet>,
+    /// How long a name's addresses are kept at most, whatever their server says; whole seconds, zero
+    /// for not at all.
+    pub cache: Duration,
+    /// Most connections that are made at once.
+    pub orders_max: u64,
+    /// Most of them for one worker: names that nobody answers for are one function's trouble.
+    pub orders_per_worker: u64,
+}
+
+impl Default for ConnectorOptions {
+    fn default() -> Self {
+        Self {
+            hosts: Vec::new(),
+            servers: Vec::new(),
+            private: Vec::new(),
+            cache: Duration::from_secs(60),
+            orders_max: 256,
+            orders_per_worker: 64,
+        }
+    }
+}
+
+/// A handle of the connector's process.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    orders: Queue<(Vec<u8>, Option<OwnedFd>)>,
+    /// Calls that wait for their connection; `None` when the process is gone.
+    waiting: Mutex<Option<Waiters>>,
+    closed: watch::Sender<bool>,
+}
+
+/// Who waits for a connection, by the number of the call.
+type Waiters = HashMap<u64, oneshot::Sender<Result<(), Failure>>>;
+
+/// With more orders than this that it has not taken, the process is given up.
+const QUEUE_MAX: usize = 16 << 10;
+
+/// How late the answer to an order may be; then the process is given up.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Numbers of workers: of no other, ever.
+static WORKERS: AtomicU64 = AtomicU64::new(1);
+
+impl Connector {
+    /// Tells a new process at the other end of `socket` what to do. Within a runtime of tokio.
+    ///
+    /// # Errors
+    /// When an option has no room, or the system's.
+    pub fn new(socket: OwnedFd, options: &ConnectorOptions) -> io::Result<Self> {
+        let socket = Arc::new(PacketSocket::new(socket)?);
+        let (orders, mut outgoing) = queue::<(Vec<u8>, Option<OwnedFd>)>();
+        let shared = Arc::new(Shared {
+            orders,
+            waiting: Mutex::new(Some(HashMap::new())),
+            closed: watch::Sender::new(false),
+        });
+        let connector = Self { shared };
+        let (configure, hosts) = configuration(options)?;
+        connector.order((spell(&configure), hosts));
+        let writing = socket.clone();
+        let write = async move {
+            // Ends when the last handle and the reader below are gone, which closes the socket.
+            while let Some(((packet, fd), size)) = outgoing.next().await {
+                let fd = fd.as_ref().map(OwnedFd::as_fd);
+                in_time(writing.send(&packet, fd)).await?;
+                outgoing.written(size);
+            }
+            io::Result::Ok(())
+        };
+        let weak = Arc::downgrade(&connector.shared);
+        let listen = async move {
+            while let Some(packet) = socket.receive_without_fds().await? {
+                match weak.upgrade() {
+                    Some(shared) => shared.hear(&packet.bytes)?,
+                    None => break,
+                }
+            }
+            io::Result::Ok(())
+        };
+        let weak = Arc::downgrade(&connector.shared);
+        let mut closed = connector.shared.closed.subscribe();
+        tokio::spawn(async move {
+            // Whichever ends first, its process is of no use any more. The socket is closed with
+            // this task, which ends the process.
+            let _ = tokio::select! {
+                written = write => written,
+                heard = listen => heard,
+                _ = closed.wait_for(|closed| *closed) => Ok(()),
+            };
+            if let Some(shared) = weak.upgrade() {
+                shared.close();
+            }
+        });
+        Ok(connector)
+    }
+
+    fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
+        if self.shared.orders.add(order, 1) > QUEUE_MAX {
+            // Whoever writes sees it, and closes.
+            self.shared.closed.send_replace(true);
+        }
+    }
+
+    /// Waits until the process is gone, or given up because it does not listen.
+    pub async fn closed(&self) {
+        let mut closed = self.shared.closed.subscribe();
+        // The sender is held by `self`, so this cannot fail.
+        let _ = closed.wait_for(|closed| *closed).await;
+    }
+
+    /// Whether the process is gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        *self.shared.closed.borrow()
+    }
+
+    /// A number for a new worker.
+    pub(super) fn worker_number() -> u64 {
+        WORKERS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// There is a worker, which gets its connections by the other end of `socket`.
+    pub(super) fn add_worker(&self, worker: u64, socket: OwnedFd) {
+        self.order((spell(&AddWorker { worker }), Some(socket)));
+    }
+
+    /// A worker is gone.
+    pub(super) fn remove_worker(&self, worker: u64) {
+        self.order((spell(&RemoveWorker { worker }), None));
+    }
+
+    /// Has a connection made and passed to a worker, for a call. Dropped, it is not
+    /// wanted any more.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) async fn connect(
+        &self,
+        worker: u64,
+        call: u64,
+        destination: &Destination,
+        timeout: u64,
+    ) -> Result<(), Failure> {
+        let gone = || Failure::new(FailureCode::ConnectionTerminated);
+        let host = WireHost::new(&destination.host, destination.port);
+        let host = host.ok_or_else(|| Failure::new(FailureCode::InternalError))?;
+        let (answer, answered) = oneshot::channel();
+        match self.shared.waiting().as_mut() {
+            Some(waiting) => waiting.insert(call, answer),
+            None => return Err(gone()),
+        };
+        let mut waiting = Waiting {
+            connector: self,
+            call,
+            is_answered: false,
+        };
+        let order = Connect {
+            call,
+            worker,
+            timeout,
+            host,
+        };
+        self.order((spell(&order), None));
+        // The connector has a clock, too, and answers by it.
+        let deadline = Duration::from_nanos(timeout).saturating_add(GRACE);
+        let Ok(answer) = tokio::time::timeout(deadline, answered).await else {
+            self.shared.closed.send_replace(true);
+            return Err(gone());
+        };
+        waiting.is_answered = true;
+        answer.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+/// A call that waits for its connection.
+struct Waiting<'a> {
+    connector: &'a Connector,
+    call: u64,
+    is_answered: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            if let Some(waiting) = self.connector.shared.waiting().as_mut() {
+                waiting.remove(&self.call);
+            }
+            let call = self.call;
+            self.connector.order((spell(&Cancel { call }), None));
+        }
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiters>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears what the connector says. Of a call that nobody has it is dropped.
+    fn hear(&self, packet: &[u8]) -> io::Result<()> {
+        let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+        let (call, outcome) = match kind(packet) {
+            Some(OrderKind::Connected) => {
+                let connected: Connected = read(packet).ok_or_else(malformed)?;
+                (connected.call, Ok(()))
+            }
+            Some(OrderKind::Unconnected) => {
+                let unconnected: Unconnected = read(packet).ok_or_else(malformed)?;
+                (unconnected.call, Err(unconnected.failure()))
+            }
+            _ => return Err(malformed()),
+        };
+        let waiting = self.waiting().as_mut().and_then(|all| all.remove(&call));
+        if let Some(waiting) = waiting {
+            // Whoever has stopped waiting needs no answer.
+            let _ = waiting.send(outcome);
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        // Dropped, each tells whoever waits.
+        drop(self.waiting().take());
+        self.closed.send_replace(true);
+    }
+}
+
+/// The first order, and a file with what `/etc/hosts` has.
+fn configuration(options: &ConnectorOptions) -> io::Result<(Configure, Option<OwnedFd>)> {
+    let too_many = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let mut servers = [WireServer::default(); SERVERS_MAX];
+    for (place, server) in servers.iter_mut().zip(&options.servers) {
+        *place = (*server).into();
+    }
+    if options.private.len() > NETWORKS_MAX {
+        return Err(too_many("more than 64 private networks"));
+    }
+    let mut private = [WireNetwork::default(); NETWORKS_MAX];
+    for (place, network) in private.iter_mut().zip(&options.private) {
+        *place = (*network).into();
+    }
+    let hosts = known(&options.hosts);
+    let hosts_bytes = hosts.len() as u64;
+    let hosts = match hosts_bytes {
+        0 => None,
+        _ => Some(in_memory(hosts)?),
+    };
+    let configure = Configure {
+        hosts_bytes,
+        cache_seconds: options.cache.as_secs(),
+        orders_max: options.orders_max,
+        orders_per_worker: options.orders_per_worker,
+        servers,
+        private,
+    };
+    Ok((configure, hosts))
+}
+
+/// As many whole lines as are read.
+fn known(hosts: &[u8]) -> &[u8] {
+    let most = usize::try_from(HOSTS_MAX).unwrap_or(usize::MAX);
+    match hosts.split_at_checked(most) {
+        None => hosts,
+        Some((first, _)) => {
+            let end = first.iter().rposition(|byte| *byte == b'\n');
+            first.split_at(end.map_or(0, |end| end + 1)).0
+        }
+    }
+}
+
+fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("faasw-hosts", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        at += rustix::io::pwrite(&file, rest, at as u64)?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_cut_behind_a_line() {
+        let most = HOSTS_MAX as usize;
+        assert_eq!(known(b"10.0.0.1 a"), b"10.0.0.1 a");
+        let line = b"10.0.0.1 a.example\n";
+        let many = line.repeat(most / line.len() + 1);
+        let known_of_many = known(&many);
+        assert!(known_of_many.ends_with(line) && known_of_many.len() > most - line.len());
+        assert!(known_of_many.len() <= most);
+        assert_eq!(known(&vec![b'a'; most + 1]), b"");
+    }
+}

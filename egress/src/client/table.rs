@@ -1,0 +1,229 @@
+//! Calls under way at a worker, and what it may say about them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_egress_policy::Destination;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::call::Part;
+use crate::credit::Credit;
+use crate::frames::{Frame, FromWorker, WINDOW, cost};
+
+/// Calls by their numbers.
+pub type Calls = HashMap<u64, Entry>;
+
+/// A call under way.
+#[derive(Debug)]
+pub struct Entry {
+    /// Where what the worker says goes.
+    pub parts: mpsc::UnboundedSender<Part>,
+    /// Of the request's data.
+    pub credit: Arc<Credit>,
+    /// Where it goes.
+    pub destination: Destination,
+    /// How long a connection may take, in nanoseconds.
+    pub connect_timeout: u64,
+    /// Who has a connection made.
+    pub connecting: Option<AbortHandle>,
+    /// Whether the worker has wanted one: a call needs one at most, the first or in place of an idle
+    /// one that turned out to be closed.
+    pub has_needed: bool,
+    /// Whether the answer's head has come.
+    pub has_head: bool,
+    /// Bytes that the worker may send.
+    pub window: usize,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(connecting) = &self.connecting {
+            connecting.abort();
+        }
+        self.credit.close();
+    }
+}
+
+/// What a frame asks for besides being passed on.
+#[derive(Debug)]
+pub enum Heard {
+    /// Nothing.
+    Nothing,
+    /// A connection for this call.
+    Need,
+    /// The call is over: it was taken from the table.
+    Over,
+}
+
+/// What no worker that is in its right mind says: it is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Insane;
+
+/// Hears a frame. Of a call that nobody has it is dropped: it has been cancelled, or is over.
+///
+/// # Errors
+/// When the frame cannot come at this point.
+pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane> {
+    let credit = frame.credit();
+    let Frame { call, kind, bytes } = frame;
+    let Some(entry) = calls.get_mut(&call) else {
+        return Ok(Heard::Nothing);
+    };
+    // Nobody who listens any more is told anything: the cancel is on its way.
+    let tell = |part: Part| drop(entry.parts.send(part));
+    match kind {
+        FromWorker::Need => {
+            if entry.has_needed || entry.has_head {
+                return Err(Insane);
+            }
+            entry.has_needed = true;
+            return Ok(Heard::Need);
+        }
+        FromWorker::Head if !entry.has_head => {
+            tell(Part::Head(bytes));
+            entry.has_head = true;
+        }
+        FromWorker::Data if entry.has_head => {
+            entry.window = entry.window.checked_sub(cost(bytes.len())).ok_or(Insane)?;
+            tell(Part::Data(bytes));
+        }
+        FromWorker::Credit => {
+            let credit = credit.ok_or(Insane)?;
+            entry.credit.add(credit).map_err(|_| Insane)?;
+        }
+        FromWorker::Failed if !entry.has_head => return Ok(over(calls, call, Part::Failed(bytes))),
+        FromWorker::End if entry.has_head => return Ok(over(calls, call, Part::End(bytes))),
+        FromWorker::Head | FromWorker::Data | FromWorker::Failed | FromWorker::End => {
+            return Err(Insane);
+        }
+    }
+    Ok(Heard::Nothing)
+}
+
+fn over(calls: &mut Calls, call: u64, last: Part) -> Heard {
+    if let Some(entry) = calls.remove(&call) {
+        // As above.
+        let _ = entry.parts.send(last);
+    }
+    Heard::Over
+}
+
+impl Entry {
+    /// A new call.
+    pub fn new(
+        parts: mpsc::UnboundedSender<Part>,
+        credit: Arc<Credit>,
+        destination: Destination,
+        connect_timeout: u64,
+    ) -> Self {
+        Self {
+            parts,
+            credit,
+            destination,
+            connect_timeout,
+            connecting: None,
+            has_needed: false,
+            has_head: false,
+            window: WINDOW,
+        }
+    }
+
+    /// Ends it without the worker.
+    pub fn fail(&self, answer: Bytes, tail: Bytes) {
+        let last = match self.has_head {
+            true => Part::End(tail),
+            false => Part::Failed(answer),
+        };
+        // Whoever does not listen any more need not be told.
+        let _ = self.parts.send(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::PIECE_MIN;
+
+    fn calls() -> (Calls, mpsc::UnboundedReceiver<Part>) {
+        let (parts, received) = mpsc::unbounded_channel();
+        let destination = Destination::of_request(b"http", b"a.example").unwrap();
+        let entry = Entry::new(parts, Arc::default(), destination, 1);
+        (Calls::from([(7, entry)]), received)
+    }
+
+    fn says(calls: &mut Calls, kind: FromWorker, bytes: &[u8]) -> Result<(), Insane> {
+        let bytes = Bytes::copy_from_slice(bytes);
+        hear(
+            calls,
+            Frame {
+                call: 7,
+                kind,
+                bytes,
+            },
+        )
+        .map(|_| ())
+    }
+
+    #[test]
+    fn a_worker_that_says_things_out_of_order_is_given_up() {
+        const NEED: (FromWorker, &[u8]) = (FromWorker::Need, b"");
+        let insane: &[&[(FromWorker, &[u8])]] = &[
+            &[(FromWorker::Data, b"x")],
+            &[(FromWorker::End, b"")],
+            &[(FromWorker::Head, b"x"), (FromWorker::Head, b"x")],
+            &[(FromWorker::Head, b"x"), (FromWorker::Failed, b"x")],
+            &[(FromWorker::Head, b"x"), (FromWorker::Need, b"")],
+            &[(FromWorker::Credit, &[1, 0, 0, 0])],
+            &[NEED; 2],
+        ];
+        for said in insane {
+            let (mut calls, _received) = calls();
+            let (last, before) = said.split_last().unwrap();
+            for (kind, bytes) in before {
+                assert_eq!(says(&mut calls, *kind, bytes), Ok(()), "{said:?}");
+            }
+            assert_eq!(says(&mut calls, last.0, last.1), Err(Insane), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_sends_more_than_it_may_is_given_up() {
+        let (mut calls, mut received) = calls();
+        says(&mut calls, FromWorker::Head, b"x").unwrap();
+        let half = vec![0; WINDOW / 2];
+        assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
+        assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
+        assert_eq!(says(&mut calls, FromWorker::Data, b"x"), Err(Insane));
+        received.close();
+    }
+
+    #[test]
+    fn small_pieces_that_nobody_takes_are_not_kept_without_end() {
+        let (mut calls, mut received) = calls();
+        says(&mut calls, FromWorker::Head, b"x").unwrap();
+        let pieces = std::iter::from_fn(|| says(&mut calls, FromWorker::Data, b"x").ok());
+        assert_eq!(pieces.take(WINDOW).count(), WINDOW / PIECE_MIN);
+        received.close();
+    }
+
+    #[test]
+    fn what_is_said_of_a_call_that_is_over_is_dropped() {
+        let (mut calls, mut received) = calls();
+        says(&mut calls, FromWorker::Failed, b"why").unwrap();
+        for kind in [
+            FromWorker::Need,
+            FromWorker::Head,
+            FromWorker::Data,
+            FromWorker::End,
+        ] {
+            assert_eq!(says(&mut calls, kind, b"x"), Ok(()));
+        }
+        assert_eq!(
+            received.try_recv().ok(),
+            Some(Part::Failed(Bytes::from_static(b"why")))
+        );
+        assert!(received.try_recv().is_err());
+    }
+}

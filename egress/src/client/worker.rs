@@ -1,0 +1,307 @@
+//! A worker, as the node has it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bytes::{Bytes, BytesMut};
+use faasw_abi::channel::HEAD_MAX;
+use faasw_abi::outgoing::{Answer, Failure, FailureCode, OutgoingHead, Tail};
+use faasw_egress_policy::Destination;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+use zerocopy::IntoBytes as _;
+
+use super::queue::{Outgoing, Queue, in_time, queue};
+use super::table::{Calls, Entry, Heard, hear};
+use super::{Call, Connector};
+use crate::credit::Credit;
+use crate::frames::{FRAME_MAX, Frame, FromWorker, ToWorker, WorkerOptions, frame};
+
+/// A handle of a worker's process: one function's.
+///
+/// Its calls fail when it is dropped, and when the process ends, with `connection-terminated`.
+#[derive(Debug)]
+pub struct Worker {
+    shared: Arc<Shared>,
+    /// The connector's end of the socket on which the worker is passed connections: another connector
+    /// goes on with it.
+    passing: OwnedFd,
+}
+
+/// Numbers of calls: of no other in this process's life.
+static CALLS: AtomicU64 = AtomicU64::new(1);
+
+/// Bytes of passed connections that a worker need not have taken: the system's least, which is
+/// a few packets. Descriptors under way are counted against all that the connector passes.
+const PASSING: usize = 1;
+
+/// With more bytes than this to be said, no call begins.
+const BUSY: usize = 2 << 20;
+
+/// With more than this, the process is given up: beyond [`BUSY`] there are windows of calls under
+/// way, and what little is said of each.
+const QUEUE_MAX: usize = 64 << 20;
+
+#[derive(Debug)]
+pub struct Shared {
+    number: u64,
+    options: WorkerOptions,
+    /// What is to be said. Data is bounded by credit; what calls that are over have left in it, by
+    /// [`BUSY`] and [`QUEUE_MAX`].
+    frames: Queue<BytesMut>,
+    /// `None` when the process is gone.
+    calls: Mutex<Option<Calls>>,
+    connector: Mutex<Connector>,
+    closed: watch::Sender<bool>,
+}
+
+impl Worker {
+    /// Tells a new process at the other end of `socket` what to do. `passing` is the sending
+    /// end of the socket pair whose other end it was started with. `authorities` are certificates
+    /// in DER that are trusted besides the usual roots. Within a runtime of tokio.
+    ///
+    /// # Errors
+    /// When a certificate has no room in a frame, or the system's.
+    pub fn new(
+        socket: OwnedFd,
+        passing: OwnedFd,
+        connector: &Connector,
+        options: WorkerOptions,
+        authorities: &[Bytes],
+    ) -> io::Result<Self> {
+        let socket = StdUnixStream::from(socket);
+        socket.set_nonblocking(true)?;
+        let (reading, writing) = UnixStream::from_std(socket)?.into_split();
+        let (frames, outgoing) = queue();
+        let shared = Arc::new(Shared {
+            number: Connector::worker_number(),
+            options,
+            frames,
+            calls: Mutex::new(Some(Calls::new())),
+            connector: Mutex::new(connector.clone()),
+            closed: watch::Sender::new(false),
+        });
+        for authority in authorities {
+            if !(1..=FRAME_MAX).contains(&authority.len()) {
+                let what = "a certificate of more than 64 KiB";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            shared.say(frame(0, ToWorker::Authority, authority));
+        }
+        shared.say(frame(0, ToWorker::Configure, options.as_bytes()));
+        rustix::net::sockopt::set_socket_send_buffer_size(&passing, PASSING)?;
+        connector.add_worker(shared.number, passing.try_clone()?);
+        let weak = Arc::downgrade(&shared);
+        tokio::spawn(async move {
+            let mut closed = match weak.upgrade() {
+                Some(shared) => shared.closed.subscribe(),
+                None => return,
+            };
+            // Whichever ends first, the worker is of no use any more: gone, not in its right mind,
+            // or nobody's. The sockets are closed with this task, which ends the process.
+            let _ = tokio::select! {
+                written = write(outgoing, writing) => written,
+                heard = listen(&weak, reading) => heard,
+                _ = closed.wait_for(|closed| *closed) => Ok(()),
+            };
+            if let Some(shared) = weak.upgrade() {
+                shared.close();
+            }
+        });
+        Ok(Self { shared, passing })
+    }
+
+    /// Begins a call. Whether `destination`, that of `head`, is granted has been looked at before.
+    ///
+    /// # Errors
+    /// When `destination` is not the head's, the head is too large, the process is gone, or there
+    /// is too much that it has not yet heard.
+    pub fn begin(&self, head: &OutgoingHead, destination: Destination) -> Result<Call, Failure> {
+        // The worker shows the head's name to whom it is connected to: it must be the same.
+        if Destination::of_request(&head.scheme, &head.authority).as_ref() != Ok(&destination) {
+            return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
+        let head_bytes = head.encode();
+        if head_bytes.len() as u64 > HEAD_MAX {
+            return Err(Failure::new(FailureCode::HttpRequestHeaderSectionSize));
+        }
+        if self.shared.frames.size() > BUSY {
+            return Err(Failure::new(FailureCode::ConnectionLimitReached));
+        }
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let (parts, received) = mpsc::unbounded_channel();
+        let credit = Arc::new(Credit::default());
+        let timeout = self.shared.options.of_request(head.timeouts).connect;
+        let entry = Entry::new(parts, credit.clone(), destination, timeout);
+        match self.shared.calls().as_mut() {
+            Some(calls) => calls.insert(call, entry),
+            None => return Err(terminated()),
+        };
+        self.shared.say(frame(call, ToWorker::Begin, &head_bytes));
+        Ok(Call::new(&self.shared, call, credit, received))
+    }
+
+    /// How many calls are under way.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.shared.calls().as_ref().map_or(0, Calls::len)
+    }
+
+    /// Has connections made by another connector from now on: the one before is gone.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn use_connector(&self, connector: &Connector) -> io::Result<()> {
+        let passing = self.passing.try_clone()?;
+        {
+            let mut current = self.shared.connector();
+            connector.add_worker(self.shared.number, passing);
+            *current = connector.clone();
+        }
+        // Given up meanwhile, it may have been taken from the connector before.
+        if self.shared.calls().is_none() {
+            connector.remove_worker(self.shared.number);
+        }
+        Ok(())
+    }
+
+    /// Waits until the process is gone, or given up because it said what no worker says, or does
+    /// not listen.
+    pub async fn closed(&self) {
+        let mut closed = self.shared.closed.subscribe();
+        // The sender is held by `self`, so this cannot fail.
+        let _ = closed.wait_for(|closed| *closed).await;
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        *self.shared.closed.borrow()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+fn terminated() -> Failure {
+    Failure::new(FailureCode::ConnectionTerminated)
+}
+
+impl Shared {
+    fn calls(&self) -> MutexGuard<'_, Option<Calls>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connector(&self) -> MutexGuard<'_, Connector> {
+        self.connector
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says something to the worker.
+    pub fn say(&self, frame: BytesMut) {
+        let size = frame.len();
+        if self.frames.add(frame, size) > QUEUE_MAX {
+            // Whoever writes sees it, and closes.
+            self.closed.send_replace(true);
+        }
+    }
+
+    /// Counts what of a call's answer has been taken, before the worker hears of it.
+    pub fn give_back(&self, call: u64, bytes: usize) {
+        if let Some(entry) = self.calls().as_mut().and_then(|calls| calls.get_mut(&call)) {
+            entry.window += bytes;
+        }
+    }
+
+    /// Nobody wants a call any more, if it is not over.
+    pub fn cancel(&self, call: u64) {
+        let entry = self.calls().as_mut().and_then(|calls| calls.remove(&call));
+        if entry.is_some() {
+            self.say(frame(call, ToWorker::Cancel, &[]));
+        }
+    }
+
+    fn close(&self) {
+        let calls = self.calls().take();
+        if let Some(calls) = calls {
+            for entry in calls.into_values() {
+                let answer = Answer::Failed(terminated()).encode();
+                let tail = Tail::Failed(terminated()).encode();
+                entry.fail(answer.into(), tail.into());
+            }
+            self.connector().remove_worker(self.number);
+        }
+        self.closed.send_replace(true);
+    }
+
+    /// Has a connection made for a call that needs one.
+    fn connect(self: &Arc<Self>, call: u64) {
+        let mut calls = self.calls();
+        let Some(entry) = calls.as_mut().and_then(|calls| calls.get_mut(&call)) else {
+            return;
+        };
+        let shared = self.clone();
+        let connector = self.connector().clone();
+        let destination = entry.destination.clone();
+        let timeout = entry.connect_timeout;
+        let task = tokio::spawn(async move {
+            let connecting = connector.connect(shared.number, call, &destination, timeout);
+            if let Err(failure) = connecting.await {
+                let answer = Answer::Failed(failure).encode();
+                shared.say(frame(call, ToWorker::Unconnected, &answer));
+            }
+        });
+        entry.connecting = Some(task.abort_handle());
+    }
+}
+
+/// Says what is to be said; as much as there is at once.
+async fn write(mut outgoing: Outgoing<BytesMut>, mut socket: OwnedWriteHalf) -> io::Result<()> {
+    while let Some((mut bytes, _)) = outgoing.next().await {
+        while bytes.len() < FRAME_MAX {
+            match outgoing.next_now() {
+                Some((more, _)) => bytes.unsplit(more),
+                None => break,
+            }
+        }
+        while !bytes.is_empty() {
+            outgoing.written(in_time(socket.write_buf(&mut bytes)).await?);
+        }
+    }
+    Ok(())
+}
+
+/// Hears what the worker says, until it is gone or not in its right mind.
+async fn listen(weak: &Weak<Shared>, mut socket: OwnedReadHalf) -> io::Result<()> {
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut received = BytesMut::new();
+    loop {
+        received.reserve(FRAME_MAX);
+        if socket.read_buf(&mut received).await? == 0 {
+            return Ok(());
+        }
+        let Some(shared) = weak.upgrade() else {
+            return Ok(());
+        };
+        while let Some(frame) = Frame::<FromWorker>::take(&mut received).map_err(|_| malformed())? {
+            let call = frame.call;
+            let heard = match shared.calls().as_mut() {
+                Some(calls) => hear(calls, frame).map_err(|_| malformed())?,
+                None => return Ok(()),
+            };
+            match heard {
+                Heard::Need => shared.connect(call),
+                Heard::Nothing | Heard::Over => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Connecting to one of several addresses.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use faasw_abi::outgoing::FailureCode;
+use faasw_egress_policy::AllowPrivate;
+use rustix::io::Errno;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// How long an address is waited for before the next is tried beside it (RFC 8305, 5).
+const NEXT: Duration = Duration::from_millis(250);
+
+/// Most addresses that are tried: a name with more has enough of them.
+pub const ADDRESSES_MAX: usize = 16;
+
+/// Most addresses of one order that are tried at once.
+const ATTEMPTS_MAX: usize = 3;
+
+/// How long one of so many addresses may take that others wait for their turn.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Most sockets that connect at once, and most of them for one worker: well below how many
+/// descriptors a process has, of which each worker takes one.
+const SOCKETS: usize = 480;
+const SOCKETS_OF_WORKER: usize = 32;
+
+/// How many sockets there may be.
+#[derive(Clone)]
+pub struct Sockets {
+    all: Rc<Semaphore>,
+    of_worker: Rc<Semaphore>,
+}
+
+impl Sockets {
+    /// Of a connector.
+    pub fn new() -> Self {
+        Self {
+            all: Rc::new(Semaphore::new(SOCKETS)),
+            of_worker: Rc::new(Semaphore::new(SOCKETS_OF_WORKER)),
+        }
+    }
+
+    /// A worker's share of them.
+    pub fn of_worker(&self) -> Self {
+        Self {
+            all: self.all.clone(),
+            of_worker: Rc::new(Semaphore::new(SOCKETS_OF_WORKER)),
+        }
+    }
+}
+
+/// Connects to one of `addresses`, the first that answers, in their order.
+///
+/// # Errors
+/// Why the last of them was not to be had.
+pub async fn any_of(
+    addresses: &[IpAddr],
+    port: u16,
+    sockets: &Sockets,
+    private: &Rc<AllowPrivate>,
+) -> Result<TcpStream, FailureCode> {
+    let mut rest = addresses.iter().take(ADDRESSES_MAX);
+    // Where none has to wait for its turn, each has the order's time.
+    let patience = (rest.len() > ATTEMPTS_MAX).then_some(PATIENCE);
+    let mut attempts = JoinSet::new();
+    let mut why = FailureCode::DestinationUnavailable;
+    loop {
+        if attempts.len() < ATTEMPTS_MAX {
+            match rest.next() {
+                Some(address) => {
+                    let address = SocketAddr::new(*address, port);
+                    let (sockets, private) = (sockets.clone(), private.clone());
+                    attempts.spawn_local(attempt(address, patience, sockets, private));
+                }
+                None if attempts.is_empty() => return Err(why),
+                None => {}
+            }
+        }
+        // With none left to try, or no room, whoever answers is waited for.
+        let goes_on = rest.len() > 0 && attempts.len() < ATTEMPTS_MAX;
+        let answered = async {
+            match goes_on {
+                false => Ok(attempts.join_next().await),
+                true => tokio::time::timeout(NEXT, attempts.join_next()).await,
+            }
+        };
+        match answered.await {
+            Ok(Some(Ok(Ok(stream)))) => {
+                // What is sent is sent at once: bodies come in pieces that fit.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Ok(Some(Ok(Err(code)))) => why = code,
+            Ok(Some(Err(_)) | None) | Err(_) => {}
+        }
+    }
+}
+
+async fn attempt(
+    address: SocketAddr,
+    patience: Option<Duration>,
+    sockets: Sockets,
+    private: Rc<AllowPrivate>,
+) -> Result<TcpStream, FailureCode> {
+    // A worker's share first: who waits for that keeps nobody else waiting.
+    let limit = |_| FailureCode::ConnectionLimitReached;
+    let _of_worker = sockets.of_worker.acquire().await.map_err(limit)?;
+    let _of_all = sockets.all.acquire().await.map_err(limit)?;
+    let connecting = TcpStream::connect(address);
+    let connected = match patience {
+        None => connecting.await,
+        Some(patience) => tokio::time::timeout(patience, connecting)
+            .await
+            .map_err(|_| FailureCode::ConnectionTimeout)?,
+    };
+    let stream = connected.map_err(|error| code_of(&error))?;
+    let ends = || Ok((stream.local_addr()?.ip(), stream.peer_addr()?.ip()));
+    let (ours, theirs) = ends().map_err(|error: io::Error| code_of(&error))?;
+    match is_let(ours, theirs, &private) {
+        true => Ok(stream),
+        false => Err(FailureCode::DestinationIpProhibited),
+    }
+}
+
+/// Whether a connection between these is a function's to have. From a host to itself both are
+/// the same address, and a public one is no better than loopback: its services are there, and this
+/// node's own.
+fn is_let(ours: IpAddr, theirs: IpAddr, private: &AllowPrivate) -> bool {
+    ours.to_canonical() != theirs.to_canonical() || private.opens(theirs)
+}
+
+fn code_of(error: &io::Error) -> FailureCode {
+    match Errno::from_io_error(error) {
+        Some(Errno::CONNREFUSED) => FailureCode::ConnectionRefused,
+        Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => {
+            FailureCode::DestinationIpUnroutable
+        }
+        Some(Errno::TIMEDOUT) => FailureCode::ConnectionTimeout,
+        Some(Errno::CONNRESET) => FailureCode::ConnectionTerminated,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+            FailureCode::ConnectionLimitReached
+        }
+        _ => FailureCode::DestinationUnavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_hosts_own_addresses_are_reached_where_the_operator_opened_them_alone() {
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        let opened = AllowPrivate::new(vec![at("198.41.0.4").into()]);
+        for (ours, theirs, expected) in [
+            ("9.9.9.9", "1.1.1.1", true),
+            ("9.9.9.9", "9.9.9.9", false),
+            ("::ffff:9.9.9.9", "9.9.9.9", false),
+            ("2620:fe::9", "2620:fe::9", false),
+            ("2620:fe::9", "2620:fe::10", true),
+            ("198.41.0.4", "198.41.0.4", true),
+        ] {
+            assert_eq!(is_let(at(ours), at(theirs), &opened), expected, "{theirs}");
+        }
+    }
+}

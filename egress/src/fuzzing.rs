@@ -1,0 +1,74 @@
+//! For fuzz targets alone.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use faasw_egress_policy::{Destination, Host, Name, Scheme};
+use tokio::sync::mpsc;
+
+use crate::client::Part;
+use crate::client::table::{Calls, Entry, hear};
+use crate::frames::{Frame, FromWorker, WINDOW};
+
+/// What the node makes of all that a worker says, of two calls under way, 1 and 2: whether
+/// it is still in its right mind, and has said nothing by halves.
+///
+/// # Panics
+/// When a rule is broken: more data than a window, parts out of order.
+#[must_use]
+pub fn node_hears(said: &[u8]) -> bool {
+    let Ok(name) = Name::parse("upstream.example") else {
+        return false;
+    };
+    let destination = Destination {
+        scheme: Scheme::Http,
+        host: Host::Name(name),
+        port: 80,
+    };
+    let mut calls = Calls::new();
+    let mut received = Vec::new();
+    for call in [1, 2] {
+        let (parts, receiver) = mpsc::unbounded_channel();
+        let entry = Entry::new(parts, Arc::default(), destination.clone(), 1);
+        calls.insert(call, entry);
+        received.push(receiver);
+    }
+    let mut said = BytesMut::from(said);
+    let mut is_sane = true;
+    while let Ok(Some(frame)) = Frame::<FromWorker>::take(&mut said) {
+        if hear(&mut calls, frame).is_err() {
+            is_sane = false;
+            break;
+        }
+    }
+    for parts in &mut received {
+        check(parts);
+    }
+    is_sane && said.is_empty()
+}
+
+fn check(parts: &mut mpsc::UnboundedReceiver<Part>) {
+    let (mut has_head, mut is_over, mut bytes) = (false, false, 0);
+    while let Ok(part) = parts.try_recv() {
+        assert!(!is_over, "{part:?} behind the end");
+        match part {
+            Part::Head(_) => {
+                assert!(!has_head, "two heads");
+                has_head = true;
+            }
+            Part::Data(data) => {
+                assert!(has_head && !data.is_empty(), "data before a head, or none");
+                bytes += data.len();
+            }
+            Part::Failed(_) => {
+                assert!(!has_head, "a failure behind a head");
+                is_over = true;
+            }
+            Part::End(_) => {
+                assert!(has_head, "an end without a head");
+                is_over = true;
+            }
+        }
+    }
+    assert!(bytes <= WINDOW, "{bytes} bytes, which nobody has taken");
+}

@@ -1,0 +1,430 @@
+//! Orders: what node and connector say to each other, and what comes with a connection.
+//!
+//! Each is one packet of a `SOCK_SEQPACKET` Unix socket: a header and a body whose size its
+//! kind fixes. Names of hosts and addresses are spelled as `faasw-egress-policy` prints them, and read
+//! by it again.
+//!
+//! ```text
+//!   node ── Configure (hosts attached) ───────▶ connector   once, first
+//!   node ── AddWorker (socket attached) ──────▶ connector
+//!   node ── RemoveWorker, Connect, Cancel ────▶ connector
+//!   node ◀── Connected, Unconnected ─────────── connector
+//!   connector ── Passed (connection attached) ─▶ worker
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use faasw_abi::outgoing::{Failure, FailureCode};
+use faasw_egress_policy::{Host, NAME_MAX};
+use ipnet::IpNet;
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
+
+/// First word of each packet; its last byte is the version.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"EGR\x01");
+
+/// Most networks that an operator opens.
+pub const NETWORKS_MAX: usize = 64;
+
+/// Most servers of names.
+pub const SERVERS_MAX: usize = 8;
+
+/// Most bytes of `/etc/hosts`.
+pub const HOSTS_MAX: u64 = 4 << 20;
+
+/// What a packet holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u32)]
+pub enum OrderKind {
+    /// [`Configure`].
+    Configure = 1,
+    /// [`AddWorker`].
+    AddWorker = 2,
+    /// [`RemoveWorker`].
+    RemoveWorker = 3,
+    /// [`Connect`].
+    Connect = 4,
+    /// [`Cancel`].
+    Cancel = 5,
+    /// [`Connected`].
+    Connected = 16,
+    /// [`Unconnected`].
+    Unconnected = 17,
+    /// [`Passed`].
+    Passed = 32,
+}
+
+/// A message of these.
+pub trait Order: IntoBytes + TryFromBytes + Immutable + KnownLayout {
+    /// Its kind.
+    const KIND: OrderKind;
+}
+
+/// What begins each packet.
+#[derive(Clone, Copy, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OrderHeader {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// What follows.
+    pub kind: OrderKind,
+}
+
+macro_rules! order {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+        impl Order for $name {
+            const KIND: OrderKind = OrderKind::$name;
+        }
+    };
+}
+
+order! {
+    /// Node to connector: how names are resolved, and what is private. Attached: what
+    /// `/etc/hosts` holds, as a file, unless it is empty.
+    Configure {
+        /// Bytes of it, from the file's beginning; [`HOSTS_MAX`] at most.
+        hosts_bytes: u64,
+        /// How long a name's addresses are kept at most, in seconds, whatever their server says; 0
+        /// for not at all.
+        cache_seconds: u64,
+        /// How many orders may be under way.
+        orders_max: u64,
+        /// How many of them for one worker.
+        orders_per_worker: u64,
+        /// Servers of names, in order of preference.
+        servers: [WireServer; SERVERS_MAX],
+        /// Special networks that functions may reach all the same.
+        private: [WireNetwork; NETWORKS_MAX],
+    }
+}
+
+order! {
+    /// Node to connector: there is this worker. Attached: the socket on which connections
+    /// are passed to it.
+    AddWorker {
+        /// Its number; of no other, ever.
+        worker: u64,
+    }
+}
+
+order! {
+    /// Node to connector: it is gone.
+    RemoveWorker {
+        /// Its number.
+        worker: u64,
+    }
+}
+
+order! {
+    /// Node to connector: make a connection for a call, and pass it to a worker. Answered
+    /// with [`Connected`] or [`Unconnected`], once, unless it is cancelled.
+    Connect {
+        /// The call.
+        call: u64,
+        /// To whom it is passed.
+        worker: u64,
+        /// How long it may take: all addresses of a name, in nanoseconds.
+        timeout: u64,
+        /// To whom it is.
+        host: WireHost,
+    }
+}
+
+order! {
+    /// Node to connector: nobody wants the connection of this call any more.
+    Cancel {
+        /// The call.
+        call: u64,
+    }
+}
+
+order! {
+    /// Connector to node: the connection is passed.
+    Connected {
+        /// The call.
+        call: u64,
+    }
+}
+
+order! {
+    /// Connector to node: there is none, and why.
+    Unconnected {
+        /// The call.
+        call: u64,
+        /// A [`FailureCode`].
+        code: u64,
+        /// With [`FailureCode::DnsError`] what the server of names has answered (RFC 1035, 4.1.1),
+        /// plus 1; 0 where nothing.
+        rcode: u64,
+    }
+}
+
+order! {
+    /// Connector to worker: a connection, attached.
+    Passed {
+        /// The call.
+        call: u64,
+    }
+}
+
+/// A host and a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WireHost {
+    /// As it prints; zeros behind it.
+    pub text: [u8; NAME_MAX + 1],
+    /// The port.
+    pub port: u16,
+}
+
+impl WireHost {
+    /// Spells it. `None` for what no host can look like.
+    #[must_use]
+    pub fn new(host: &Host, port: u16) -> Option<Self> {
+        let host = host.to_string();
+        let mut text = [0; NAME_MAX + 1];
+        text.get_mut(..host.len())?.copy_from_slice(host.as_bytes());
+        Some(Self { text, port })
+    }
+
+    /// Reads it; `None` when it is in any other spelling than [`new`](Self::new)'s.
+    #[must_use]
+    pub fn read(&self) -> Option<(Host, u16)> {
+        let end = self.text.iter().position(|byte| *byte == 0)?;
+        let (text, rest) = self.text.split_at_checked(end)?;
+        let host = Host::parse(std::str::from_utf8(text).ok()?).ok()?;
+        let is_plain = rest.iter().all(|byte| *byte == 0) && host.to_string().as_bytes() == text;
+        (is_plain && self.port != 0).then_some((host, self.port))
+    }
+}
+
+/// An address of a network or of a server: nothing where `family` is 0.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+struct WireAddress {
+    /// Big-endian; of IPv4 the first four.
+    octets: [u8; 16],
+    /// 0, 4 or 6.
+    family: u16,
+}
+
+impl WireAddress {
+    fn new(address: IpAddr) -> Self {
+        let mut octets = [0; 16];
+        let family = match address {
+            IpAddr::V4(address) => {
+                let [a, b, c, d, ..] = &mut octets;
+                [*a, *b, *c, *d] = address.octets();
+                4
+            }
+            IpAddr::V6(address) => {
+                octets = address.octets();
+                6
+            }
+        };
+        Self { octets, family }
+    }
+
+    fn read(self) -> Option<IpAddr> {
+        let [a, b, c, d, ..] = self.octets;
+        match self.family {
+            4 => Some(IpAddr::from([a, b, c, d])),
+            6 => Some(IpAddr::from(self.octets)),
+            _ => None,
+        }
+    }
+}
+
+/// A server of names, or none.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct WireServer {
+    address: WireAddress,
+    port: u16,
+}
+
+impl From<SocketAddr> for WireServer {
+    fn from(server: SocketAddr) -> Self {
+        Self {
+            address: WireAddress::new(server.ip()),
+            port: server.port(),
+        }
+    }
+}
+
+impl WireServer {
+    /// The server; `None` where none is meant.
+    #[must_use]
+    pub fn read(self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.address.read()?, self.port))
+    }
+}
+
+/// A network, or none.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct WireNetwork {
+    address: WireAddress,
+    prefix: u16,
+}
+
+impl From<IpNet> for WireNetwork {
+    fn from(network: IpNet) -> Self {
+        Self {
+            address: WireAddress::new(network.addr()),
+            prefix: network.prefix_len().into(),
+        }
+    }
+}
+
+impl WireNetwork {
+    /// The network; `None` where none is meant.
+    #[must_use]
+    pub fn read(self) -> Option<IpNet> {
+        IpNet::new(self.address.read()?, u8::try_from(self.prefix).ok()?).ok()
+    }
+}
+
+impl Unconnected {
+    /// Says why.
+    #[must_use]
+    pub fn new(call: u64, code: FailureCode, rcode: Option<u16>) -> Self {
+        let code = code as u64;
+        let rcode = rcode.map_or(0, |rcode| u64::from(rcode) + 1);
+        Self { call, code, rcode }
+    }
+
+    /// Why, as a function hears it; a code that is none is an inner error.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let code = u8::try_from(self.code).ok();
+        let code = code.and_then(|code| FailureCode::try_read_from_bytes(&[code]).ok());
+        match code {
+            Some(FailureCode::DnsError) => {
+                let text = match self.rcode.checked_sub(1) {
+                    Some(1) => "FORMERR",
+                    Some(2) => "SERVFAIL",
+                    Some(3) => "NXDOMAIN",
+                    Some(4) => "NOTIMP",
+                    Some(5) => "REFUSED",
+                    _ => "no answer",
+                };
+                Failure::with_text(FailureCode::DnsError, text)
+            }
+            Some(code) => Failure::new(code),
+            None => Failure::new(FailureCode::InternalError),
+        }
+    }
+}
+
+/// The kind of a packet, when it is one of these.
+#[must_use]
+pub fn kind(packet: &[u8]) -> Option<OrderKind> {
+    let (header, _) = OrderHeader::try_read_from_prefix(packet).ok()?;
+    (header.magic == MAGIC).then_some(header.kind)
+}
+
+/// The order in a packet, when it is of this type and exactly as long.
+#[must_use]
+pub fn read<O: Order>(packet: &[u8]) -> Option<O> {
+    if kind(packet) != Some(O::KIND) {
+        return None;
+    }
+    O::try_read_from_bytes(packet.get(size_of::<OrderHeader>()..)?).ok()
+}
+
+/// An order as a packet.
+#[must_use]
+pub fn spell<O: Order>(order: &O) -> Vec<u8> {
+    let header = OrderHeader {
+        magic: MAGIC,
+        kind: O::KIND,
+    };
+    [header.as_bytes(), order.as_bytes()].concat()
+}
+
+/// The largest packet.
+pub const PACKET_MAX: usize = size_of::<OrderHeader>() + size_of::<Configure>();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_come_out_as_they_went_in_and_in_no_other_spelling() {
+        for text in ["a.example", "127.0.0.1", "[2001:db8::1]", &"a.".repeat(126)] {
+            let host = Host::parse(text).unwrap();
+            let wire = WireHost::new(&host, 443).unwrap();
+            assert_eq!(wire.read(), Some((host, 443)));
+            let other = |change: fn(&mut WireHost)| {
+                let mut other = wire;
+                change(&mut other);
+                other.read()
+            };
+            assert_eq!(other(|host| host.port = 0), None);
+            assert_eq!(other(|host| host.text[253] = b'a'), None);
+            assert_eq!(other(|host| host.text.fill(b'a')), None);
+            assert_eq!(other(|host| host.text[0] = b'A'), None);
+            assert_eq!(other(|host| host.text[0] = 0), None);
+        }
+    }
+
+    #[test]
+    fn networks_and_servers_come_out_as_they_went_in() {
+        for network in ["10.0.0.0/8", "fd00::/8", "0.0.0.0/0"] {
+            let network: IpNet = network.parse().unwrap();
+            assert_eq!(WireNetwork::from(network).read(), Some(network));
+        }
+        for server in ["127.0.0.53:53", "[::1]:5353"] {
+            let server: SocketAddr = server.parse().unwrap();
+            assert_eq!(WireServer::from(server).read(), Some(server));
+        }
+        assert_eq!(WireNetwork::default().read(), None);
+        assert_eq!(WireServer::default().read(), None);
+        let mut wrong = WireNetwork::from("10.0.0.0/8".parse::<IpNet>().unwrap());
+        wrong.prefix = 33;
+        assert_eq!(wrong.read(), None);
+    }
+
+    #[test]
+    fn packets_of_a_wrong_size_magic_or_kind_are_refused() {
+        let good = spell(&Cancel { call: 7 });
+        assert_eq!(read::<Cancel>(&good), Some(Cancel { call: 7 }));
+        assert_eq!(read::<Connected>(&good), None);
+        assert_eq!(read::<Cancel>(&good[..good.len() - 1]), None);
+        assert_eq!(read::<Cancel>(&[&good[..], b"x"].concat()), None);
+        for (at, bit) in [(0, 1), (3, 1), (4, 0x40)] {
+            let mut other = good.clone();
+            other[at] ^= bit;
+            assert_eq!(read::<Cancel>(&other), None);
+        }
+    }
+
+    #[test]
+    fn whatever_a_connector_says_is_a_failure_that_a_function_can_be_told() {
+        let nxdomain = Unconnected::new(1, FailureCode::DnsError, Some(3)).failure();
+        assert_eq!(nxdomain.text.as_deref(), Some(&b"NXDOMAIN"[..]));
+        let refused = Unconnected::new(1, FailureCode::ConnectionRefused, None).failure();
+        assert_eq!(refused, Failure::new(FailureCode::ConnectionRefused));
+        for code in [39, 256, u64::MAX] {
+            let rcode = u64::MAX;
+            let failure = Unconnected {
+                call: 1,
+                code,
+                rcode,
+            }
+            .failure();
+            assert_eq!(failure.code, FailureCode::InternalError);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Connections that nobody uses now.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use faasw_egress_policy::Destination;
+use tokio::time::Instant;
+
+use super::Worker;
+use super::connection::Connection;
+use crate::frames::WorkerOptions;
+
+/// How long a connection may take to be ready for another request.
+const READY: Duration = Duration::from_secs(1);
+
+/// Idle connections of one function, the one that was used last behind the others.
+pub struct Idle {
+    all: RefCell<Vec<Entry>>,
+    next: Cell<u64>,
+    most: usize,
+    most_per_origin: usize,
+    idle: Duration,
+    age: Duration,
+}
+
+struct Entry {
+    number: u64,
+    origin: Destination,
+    connection: Connection,
+}
+
+impl Idle {
+    pub fn new(options: &WorkerOptions) -> Self {
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        Self {
+            all: RefCell::default(),
+            next: Cell::new(0),
+            most: count(options.idle_max),
+            most_per_origin: count(options.idle_per_origin),
+            idle: Duration::from_nanos(options.idle),
+            age: Duration::from_nanos(options.age),
+        }
+    }
+
+    /// The one to `origin` that was used last, so that others become old.
+    pub fn take(&self, origin: &Destination) -> Option<Connection> {
+        let mut all = self.all.borrow_mut();
+        loop {
+            let at = all.iter().rposition(|entry| entry.origin == *origin)?;
+            let connection = all.remove(at).connection;
+            if connection.is_ready() && connection.made.elapsed() < self.age {
+                return Some(connection);
+            }
+        }
+    }
+
+    fn put(&self, origin: Destination, connection: Connection) -> Option<u64> {
+        if connection.made.elapsed() >= self.age || self.most == 0 || self.most_per_origin == 0 {
+            return None;
+        }
+        let mut all = self.all.borrow_mut();
+        let mut of_origin = all
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.origin == origin);
+        let oldest = of_origin.next().map(|(at, _)| at);
+        if of_origin.count() + usize::from(oldest.is_some()) >= self.most_per_origin {
+            if let Some(at) = oldest {
+                all.remove(at);
+            }
+        } else if all.len() >= self.most {
+            all.remove(0);
+        }
+        let number = self.next.get();
+        self.next.set(number + 1);
+        all.push(Entry {
+            number,
+            origin,
+            connection,
+        });
+        Some(number)
+    }
+
+    fn forget(&self, number: u64) {
+        self.all.borrow_mut().retain(|entry| entry.number != number);
+    }
+}
+
+/// Keeps a connection for another request, once it is ready for one. One that is closed, or
+/// says something that nobody asked for, is let go at once.
+pub async fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Connection) {
+    // The connection's own task sees in its turn that the answer is over; mostly it has.
+    tokio::task::yield_now().await;
+    if connection.is_ready() {
+        return watch(worker, origin, connection);
+    }
+    tokio::task::spawn_local(async move {
+        let ready = tokio::time::timeout(READY, connection.ready());
+        if let Ok(true) = ready.await {
+            watch(worker, origin, connection);
+        }
+    });
+}
+
+/// Puts a connection by until it has been idle for too long, or is closed.
+fn watch(worker: Rc<Worker>, origin: Destination, connection: Connection) {
+    let until = Instant::now() + worker.idle.idle;
+    let closed = connection.closed();
+    if let Some(number) = worker.idle.put(origin, connection) {
+        tokio::task::spawn_local(async move {
+            // Whichever comes first; where it has been taken, nothing is found.
+            let _ = tokio::time::timeout_at(until, closed).await;
+            worker.idle.forget(number);
+        });
+    }
+}

@@ -1,0 +1,265 @@
+//! A request's head, as it goes to the upstream.
+
+use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
+use faasw_egress_policy::Destination;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Uri};
+use http_body::Body;
+
+/// The longest path and query.
+const PATH_MAX: usize = 32 << 10;
+
+/// A head that can be sent, more than once.
+#[derive(Debug)]
+pub struct RequestHead {
+    /// Where it goes.
+    pub destination: Destination,
+    /// How long the function said that its body is.
+    pub declared: Option<u64>,
+    method: Method,
+    path_and_query: PathAndQuery,
+    headers: HeaderMap,
+}
+
+/// Whether a field is of one connection only, and not the function's to send or to see
+/// (RFC 9110, 7.6.1).
+pub fn is_of_connection(name: &HeaderName) -> bool {
+    const OTHERS: [&str; 3] = ["keep-alive", "proxy-connection", "http2-settings"];
+    [
+        header::CONNECTION,
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ]
+    .contains(name)
+        || OTHERS.contains(&name.as_str())
+}
+
+/// Names of fields that `Connection` says are of the connection.
+pub fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    listed(headers, header::CONNECTION)
+}
+
+/// Names of trailers that a request with these headers can have. Only chunks leave a place for any.
+pub fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
+    match headers.contains_key(header::TRANSFER_ENCODING) {
+        true => listed(headers, header::TRAILER),
+        false => Vec::new(),
+    }
+}
+
+/// Names of fields that a field lists.
+fn listed(headers: &HeaderMap, field: HeaderName) -> Vec<HeaderName> {
+    let values = headers.get_all(field).iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    let names = texts.flat_map(|text| text.split(','));
+    names.filter_map(|name| name.trim().parse().ok()).collect()
+}
+
+impl RequestHead {
+    /// Reads what a function has asked for.
+    ///
+    /// # Errors
+    /// When no request can be made of it.
+    pub fn new(head: &OutgoingHead) -> Result<Self, Failure> {
+        let fail = |code| move || Failure::new(code);
+        let destination = Destination::of_request(&head.scheme, &head.authority)
+            .map_err(|_| Failure::new(FailureCode::HttpRequestUriInvalid))?;
+        let method = Method::from_bytes(&head.method).ok();
+        // After CONNECT, bytes are of no HTTP any more.
+        let method = method.filter(|method| *method != Method::CONNECT);
+        let method = method.ok_or_else(fail(FailureCode::HttpRequestMethodInvalid))?;
+        if head.path_and_query.len() > PATH_MAX {
+            return Err(Failure::new(FailureCode::HttpRequestUriTooLong));
+        }
+        let path = match head.path_and_query.as_slice() {
+            [] => Some(PathAndQuery::from_static("/")),
+            // Anything else in this place is another form of a request.
+            path @ [b'/', ..] => PathAndQuery::try_from(path).ok(),
+            _ => None,
+        };
+        let path_and_query = path.ok_or_else(fail(FailureCode::HttpRequestUriInvalid))?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in &head.headers {
+            let name = HeaderName::from_bytes(name).ok();
+            let value = HeaderValue::from_bytes(value).ok();
+            let field = name.zip(value);
+            let (name, value) = field.ok_or_else(fail(FailureCode::HttpProtocolError))?;
+            headers.append(name, value);
+        }
+        for name in nominated(&headers) {
+            headers.remove(name);
+        }
+        let declared = declared_length(&headers)?;
+        // Both are made here: from the authority, and from the body.
+        headers.remove(header::HOST);
+        headers.remove(header::CONTENT_LENGTH);
+        let of_connection: Vec<_> = headers
+            .keys()
+            .filter(|name| is_of_connection(name))
+            .cloned()
+            .collect();
+        for name in of_connection {
+            headers.remove(name);
+        }
+        let host = HeaderValue::from_str(&destination.authority())
+            .map_err(|_| Failure::new(FailureCode::HttpRequestUriInvalid))?;
+        headers.insert(header::HOST, host);
+        Ok(Self {
+            destination,
+            declared,
+            method,
+            path_and_query,
+            headers,
+        })
+    }
+
+    /// Whether sending it twice is as good as once (RFC 9110, 9.2.2).
+    pub fn is_idempotent(&self) -> bool {
+        self.method.is_idempotent()
+    }
+
+    /// The request, with a body. `trailers` are names of those that are known to follow.
+    pub fn request<B: Body>(&self, body: B, trailers: &[Vec<u8>]) -> Request<B> {
+        let size = body.size_hint().exact();
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = Uri::from(self.path_and_query.clone());
+        *request.headers_mut() = self.headers.clone();
+        if size == Some(0) && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
+            // Said where a body is what one expects (RFC 9110, 8.6); hyper says nothing.
+            let none = HeaderValue::from_static("0");
+            request.headers_mut().insert(header::CONTENT_LENGTH, none);
+        }
+        if size.is_none() {
+            // Said here: for methods that seldom have a body, hyper would send none.
+            let chunked = HeaderValue::from_static("chunked");
+            request
+                .headers_mut()
+                .insert(header::TRANSFER_ENCODING, chunked);
+        }
+        if !trailers.is_empty() && !self.headers.contains_key(header::TRAILER) {
+            // Without these, hyper sends none.
+            if let Ok(names) = HeaderValue::from_bytes(&trailers.join(&b", "[..])) {
+                request.headers_mut().insert(header::TRAILER, names);
+            }
+        }
+        request
+    }
+}
+
+/// What `Content-Length` says, once or several times alike.
+fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+    let invalid = || Failure::new(FailureCode::HttpRequestBodySize);
+    let mut declared = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        let text = value.to_str().map_err(|_| invalid())?;
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        let length = text.parse().ok().filter(|_| is_plain).ok_or_else(invalid)?;
+        if *declared.get_or_insert(length) != length {
+            return Err(invalid());
+        }
+    }
+    Ok(declared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(headers: &[(&str, &str)]) -> OutgoingHead {
+        let pair =
+            |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        OutgoingHead {
+            method: b"GET".to_vec(),
+            scheme: b"http".to_vec(),
+            authority: b"Example.com:80".to_vec(),
+            path_and_query: b"/a?b".to_vec(),
+            headers: headers.iter().map(pair).collect(),
+            ..OutgoingHead::default()
+        }
+    }
+
+    #[test]
+    fn host_and_what_is_of_the_connection_are_not_the_functions() {
+        let head = head(&[
+            ("host", "evil.example"),
+            ("connection", "close, x-hop"),
+            ("x-hop", "1"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("te", "trailers"),
+            ("proxy-authorization", "secret"),
+            ("keep-alive", "1"),
+            ("content-length", "3"),
+            ("accept", "a"),
+            ("accept", "b"),
+        ]);
+        let head = RequestHead::new(&head).unwrap();
+        assert_eq!(head.declared, Some(3));
+        let request = head.request(String::new(), &[]);
+        let fields: Vec<_> = request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        assert_eq!(
+            fields,
+            [("accept", "a"), ("accept", "b"), ("host", "example.com")]
+        );
+        assert_eq!(request.uri(), "/a?b");
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_its_case() {
+        use FailureCode as C;
+        let with = |change: fn(&mut OutgoingHead)| {
+            let mut head = head(&[]);
+            change(&mut head);
+            RequestHead::new(&head).map(|_| ()).unwrap_err().code
+        };
+        assert_eq!(
+            with(|head| head.method = b"G T".to_vec()),
+            C::HttpRequestMethodInvalid
+        );
+        assert_eq!(
+            with(|head| head.method = b"CONNECT".to_vec()),
+            C::HttpRequestMethodInvalid
+        );
+        assert_eq!(
+            with(|head| head.authority.clear()),
+            C::HttpRequestUriInvalid
+        );
+        assert_eq!(
+            with(|head| head.path_and_query = b"x".to_vec()),
+            C::HttpRequestUriInvalid
+        );
+        assert_eq!(
+            with(|head| head.path_and_query = b"/a b".to_vec()),
+            C::HttpRequestUriInvalid
+        );
+        assert_eq!(
+            with(|head| head.path_and_query = b"/ HTTP/1.1\r\nx: y".to_vec()),
+            C::HttpRequestUriInvalid
+        );
+        let long = |head: &mut OutgoingHead| head.path_and_query = vec![b'/'; PATH_MAX + 1];
+        assert_eq!(with(long), C::HttpRequestUriTooLong);
+        for (name, value) in [("a b", "c"), ("a", "b\r\nc: d"), ("", "x")] {
+            let error = RequestHead::new(&head(&[(name, value)])).unwrap_err();
+            assert_eq!(error.code, C::HttpProtocolError, "{name} {value}");
+        }
+        for lengths in [&["x"][..], &["-1"], &["+1"], &["1", "2"], &["1, 1"], &[""]] {
+            let fields: Vec<_> = lengths
+                .iter()
+                .map(|value| ("content-length", *value))
+                .collect();
+            let error = RequestHead::new(&head(&fields)).unwrap_err();
+            assert_eq!(error.code, C::HttpRequestBodySize, "{lengths:?}");
+        }
+        let same = RequestHead::new(&head(&[("content-length", "1"), ("content-length", "1")]));
+        assert_eq!(same.unwrap().declared, Some(1));
+    }
+}

@@ -1,0 +1,66 @@
+//! TLS to an upstream.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_abi::outgoing::Failure;
+use faasw_egress_policy::Host;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::failure;
+
+/// Speaks TLS 1.2 and 1.3, and trusts the usual roots and those of the operator.
+pub struct Tls(TlsConnector);
+
+impl Tls {
+    /// `authorities` are certificates in DER that are trusted, too.
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub fn new(authorities: &[Bytes]) -> io::Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        for authority in authorities {
+            let certificate = CertificateDer::from(&authority[..]);
+            roots
+                .add(certificate.into_owned())
+                .map_err(io::Error::other)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self(TlsConnector::from(Arc::new(config))))
+    }
+
+    /// Shakes hands with who has the name, or the address, of `host`.
+    ///
+    /// # Errors
+    /// When it is not them, or does not speak TLS.
+    pub async fn connect(
+        &self,
+        host: &Host,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, Failure> {
+        let name = match host {
+            Host::Name(name) => ServerName::try_from(name.as_str().to_owned()),
+            Host::Address(address) => Ok(ServerName::from(*address)),
+        };
+        let name = name.map_err(|_| certificate_error())?;
+        let connected = self.0.connect(name, stream).await;
+        connected.map_err(|error| failure::of_io(&error))
+    }
+}
+
+/// No certificate is of such a name.
+fn certificate_error() -> Failure {
+    Failure::new(faasw_abi::outgoing::FailureCode::TlsCertificateError)
+}

@@ -1,0 +1,358 @@
+//! A connector and a worker as processes, and upstreams of all sorts.
+#![allow(dead_code, reason = "each suite uses some of it")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use faasw_abi::outgoing::{Answer, FailureCode, OutgoingHead, Tail, Timeouts};
+use faasw_abi::wire::{Pair, ResponseHead};
+use faasw_egress::client::{Call, Connector, ConnectorOptions, Part, Receiver, Worker};
+use faasw_egress::frames::WorkerOptions;
+use faasw_egress_policy::{AllowPrivate, Destination};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+pub use tokio::runtime::Runtime;
+
+/// How long anything may take that is to happen at all.
+pub const LONG: Duration = Duration::from_secs(60);
+
+pub fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// A process of egress; ended when it is dropped.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Most memory that it has had, in bytes.
+    pub fn most_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmHWM:"))
+            .unwrap();
+        let kibibytes = line.split_whitespace().nth(1).unwrap();
+        kibibytes.parse::<usize>().unwrap() << 10
+    }
+}
+
+pub fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn spawn(script: &str, third: OwnedFd, fourth: Option<OwnedFd>) -> Process {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_faasw-egress")]);
+    command.stdin(third);
+    if let Some(fourth) = fourth {
+        command.stdout(fourth);
+    } else {
+        command.stdout(Stdio::null());
+    }
+    Process(command.spawn().unwrap())
+}
+
+/// A connector's process, told these options.
+pub fn connector(options: &ConnectorOptions) -> (Process, Connector) {
+    let (ours, theirs) = pair(SocketType::SEQPACKET);
+    let process = spawn(
+        "exec \"$0\" connector --unconfined 3<&0 </dev/null",
+        theirs,
+        None,
+    );
+    (process, Connector::new(ours, options).unwrap())
+}
+
+/// A worker's process.
+pub fn worker(
+    connector: &Connector,
+    options: WorkerOptions,
+    authorities: &[Bytes],
+) -> (Process, Worker) {
+    let (ours, theirs) = pair(SocketType::STREAM);
+    let (passing, passed) = pair(SocketType::SEQPACKET);
+    let script = "exec \"$0\" worker --unconfined 3<&0 4<&1 </dev/null >&2";
+    let process = spawn(script, theirs, Some(passed));
+    let worker = Worker::new(ours, passing, connector, options, authorities);
+    (process, worker.unwrap())
+}
+
+/// Options that let functions reach this machine.
+pub fn loopback() -> ConnectorOptions {
+    ConnectorOptions {
+        private: ["127.0.0.0/8", "::1"]
+            .map(|text| AllowPrivate::network(text).unwrap())
+            .into(),
+        hosts: b"127.0.0.1 upstream.example\n".to_vec(),
+        ..ConnectorOptions::default()
+    }
+}
+
+/// Both processes.
+pub struct Egress {
+    pub connector: Connector,
+    pub worker: Worker,
+    pub connector_process: Process,
+    pub worker_process: Process,
+}
+
+impl Egress {
+    pub fn start() -> Self {
+        Self::with(&loopback(), WorkerOptions::default(), &[])
+    }
+
+    pub fn with(
+        connecting: &ConnectorOptions,
+        options: WorkerOptions,
+        authorities: &[Bytes],
+    ) -> Self {
+        let (connector_process, connector) = connector(connecting);
+        let (worker_process, worker) = worker(&connector, options, authorities);
+        Self {
+            connector,
+            worker,
+            connector_process,
+            worker_process,
+        }
+    }
+
+    pub fn begin(&self, head: &OutgoingHead) -> Call {
+        let destination = Destination::of_request(&head.scheme, &head.authority).unwrap();
+        self.worker.begin(head, destination).unwrap()
+    }
+
+    /// A call without a body.
+    pub async fn get(&self, address: SocketAddr, path: &str) -> Outcome {
+        self.call(&head("GET", address, path, &[]), b"").await
+    }
+
+    /// A call with a body that is there at once.
+    pub async fn call(&self, head: &OutgoingHead, body: &[u8]) -> Outcome {
+        let mut call = self.begin(head);
+        if call.sender.send(Bytes::copy_from_slice(body)).await.is_ok() {
+            call.sender.finish(b"");
+        }
+        outcome(&mut call.receiver).await
+    }
+}
+
+pub fn fields(fields: &[(&str, &str)]) -> Vec<Pair> {
+    let pair = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+    fields.iter().map(pair).collect()
+}
+
+pub fn head(
+    method: &str,
+    authority: impl ToString,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> OutgoingHead {
+    OutgoingHead {
+        method: method.into(),
+        scheme: b"http".to_vec(),
+        authority: authority.to_string().into_bytes(),
+        path_and_query: path.into(),
+        headers: fields(headers),
+        timeouts: Timeouts::default(),
+    }
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub struct Outcome {
+    pub head: Result<ResponseHead, FailureCode>,
+    pub body: Vec<u8>,
+    pub tail: Result<Vec<Pair>, FailureCode>,
+}
+
+impl Outcome {
+    pub fn status(&self) -> u16 {
+        self.head.as_ref().unwrap().status
+    }
+
+    /// Why it failed, wherever.
+    pub fn failure(&self) -> Option<FailureCode> {
+        self.head
+            .as_ref()
+            .err()
+            .or(self.tail.as_ref().err())
+            .copied()
+    }
+
+    pub fn header(&self, name: &str) -> Option<String> {
+        let headers = &self.head.as_ref().unwrap().headers;
+        let found = headers.iter().find(|(field, _)| field == name.as_bytes());
+        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    }
+}
+
+pub async fn next(receiver: &mut Receiver) -> Option<Part> {
+    tokio::time::timeout(LONG, receiver.next())
+        .await
+        .expect("a part, or the end")
+}
+
+pub async fn outcome(receiver: &mut Receiver) -> Outcome {
+    let mut outcome = Outcome {
+        head: Err(FailureCode::InternalError),
+        body: Vec::new(),
+        tail: Ok(Vec::new()),
+    };
+    while let Some(part) = next(receiver).await {
+        match part {
+            Part::Head(bytes) | Part::Failed(bytes) => {
+                outcome.head = match Answer::decode(&bytes).unwrap() {
+                    Answer::Response(head) => Ok(head),
+                    Answer::Failed(failure) => Err(failure.code),
+                }
+            }
+            Part::Data(data) => outcome.body.extend_from_slice(&data),
+            Part::End(bytes) => {
+                outcome.tail = match Tail::decode(&bytes).unwrap() {
+                    Tail::Trailers(fields) => Ok(fields),
+                    Tail::Failed(failure) => Err(failure.code),
+                }
+            }
+        }
+    }
+    outcome
+}
+
+/// A server that does `each` with every connection, and how many there have been.
+pub struct Upstream {
+    pub address: SocketAddr,
+    pub connections: Arc<AtomicUsize>,
+}
+
+impl Upstream {
+    pub fn new(each: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = connections.clone();
+        let each = Arc::new(each);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                stream.set_read_timeout(Some(LONG)).unwrap();
+                let number = counted.fetch_add(1, Ordering::SeqCst);
+                let each = each.clone();
+                thread::spawn(move || each(stream, number));
+            }
+        });
+        Self {
+            address,
+            connections,
+        }
+    }
+
+    /// One that answers each request of a connection with the same bytes.
+    pub fn saying(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::new(move |mut stream, _| {
+            while read_request(&mut stream).is_some() {
+                if stream.write_all(&answer).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    pub fn count(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// A request as it came, taken apart as little as possible.
+#[derive(Debug)]
+pub struct Seen {
+    pub head: String,
+    pub body: Vec<u8>,
+    pub trailers: String,
+}
+
+impl Seen {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let start = format!("{name}: ");
+        self.head.lines().find_map(|line| line.strip_prefix(&start))
+    }
+}
+
+/// Up to and with an empty line; `None` at the end of the stream.
+pub fn read_lines(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut one = [0];
+    while !bytes.ends_with(b"\r\n\r\n") && bytes != b"\r\n" {
+        match stream.read(&mut one) {
+            Ok(1) => bytes.push(one[0]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8(bytes).unwrap())
+}
+
+fn read_line(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut one = [0];
+    while !bytes.ends_with(b"\r\n") {
+        match stream.read(&mut one) {
+            Ok(1) => bytes.push(one[0]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8(bytes).unwrap())
+}
+
+/// A whole request; `None` when the stream ends before.
+pub fn read_request(stream: &mut TcpStream) -> Option<Seen> {
+    let mut seen = Seen {
+        head: read_lines(stream)?,
+        body: Vec::new(),
+        trailers: String::new(),
+    };
+    if let Some(length) = seen.header("content-length") {
+        seen.body = vec![0; length.parse().unwrap()];
+        stream.read_exact(&mut seen.body).ok()?;
+    } else if seen.header("transfer-encoding").is_some() {
+        loop {
+            let line = read_line(stream)?;
+            let length = usize::from_str_radix(line.trim(), 16).unwrap();
+            if length == 0 {
+                break;
+            }
+            let mut chunk = vec![0; length + 2];
+            stream.read_exact(&mut chunk).ok()?;
+            seen.body.extend_from_slice(&chunk[..length]);
+        }
+        seen.trailers = read_lines(stream)?;
+    }
+    Some(seen)
+}
+
+/// Whether the other side closes, or resets, before it says anything.
+pub fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut one = [0];
+    match stream.read(&mut one) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}

@@ -1,0 +1,334 @@
+//! Either process may die at any time, and a worker may say anything.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+
+use bytes::{Bytes, BytesMut};
+use common::{
+    Egress, LONG, Upstream, connector, head, loopback, next, outcome, pair, read_lines,
+    read_request, runtime, worker,
+};
+use faasw_abi::outgoing::FailureCode as Code;
+use faasw_egress::client::{Closed, Connector, Part, Worker};
+use faasw_egress::frames::{FromWorker, PIECE_MIN, ToWorker, WINDOW, WorkerOptions, frame};
+use faasw_egress_policy::Destination;
+use rustix::net::SocketType;
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+
+#[test]
+fn calls_of_a_worker_that_dies_fail_and_the_next_one_works() {
+    runtime().block_on(async {
+        let mut egress = Egress::start();
+        let upstream = Upstream::new(|mut stream, _| {
+            read_lines(&mut stream);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+                .unwrap();
+            read_request(&mut stream);
+        });
+        let silent = Upstream::new(|mut stream, _| while read_request(&mut stream).is_some() {});
+        let mut half = egress.begin(&head("GET", upstream.address, "/", &[]));
+        assert!(matches!(
+            next(&mut half.receiver).await,
+            Some(Part::Head(_))
+        ));
+        assert!(matches!(
+            next(&mut half.receiver).await,
+            Some(Part::Data(_))
+        ));
+        let mut none = egress.begin(&head("POST", silent.address, "/", &[]));
+        none.sender.send(Bytes::from_static(b"x")).await.unwrap();
+        egress.worker_process.0.kill().unwrap();
+        tokio::time::timeout(LONG, egress.worker.closed())
+            .await
+            .unwrap();
+        assert_eq!(
+            outcome(&mut half.receiver).await.tail,
+            Err(Code::ConnectionTerminated)
+        );
+        let failed = outcome(&mut none.receiver).await;
+        assert_eq!(failed.head.unwrap_err(), Code::ConnectionTerminated);
+        assert_eq!(
+            none.sender.send(Bytes::from_static(b"x")).await,
+            Err(Closed)
+        );
+        let request = head("GET", silent.address, "/", &[]);
+        let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+        let refused = egress
+            .worker
+            .begin(&request, destination)
+            .map(|_| ())
+            .unwrap_err();
+        assert_eq!(refused.code, Code::ConnectionTerminated);
+        // With the same connector, another worker goes on.
+        let (process, next) = worker(&egress.connector, WorkerOptions::default(), &[]);
+        (egress.worker_process, egress.worker) = (process, next);
+        let upstream = Upstream::saying(OK);
+        assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+    });
+}
+
+#[test]
+fn a_connector_that_dies_fails_what_waits_for_it_and_a_worker_takes_another() {
+    runtime().block_on(async {
+        let mut options = loopback();
+        // Nobody answers there.
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        options.servers = vec![silent.local_addr().unwrap()];
+        let mut egress = Egress::with(&options, WorkerOptions::default(), &[]);
+        let upstream = Upstream::saying(OK);
+        assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+        let mut waiting = egress.begin(&head("GET", "silent.example", "/", &[]));
+        // It waits for its name by the time that somebody is asked for it.
+        let asked = tokio::task::spawn_blocking(move || {
+            silent.recv(&mut [0; 512]).unwrap();
+            silent
+        });
+        let _silent = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
+        egress.connector_process.0.kill().unwrap();
+        tokio::time::timeout(LONG, egress.connector.closed())
+            .await
+            .unwrap();
+        let failed = outcome(&mut waiting.receiver).await;
+        assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
+        // What needs no new connection goes on; what does fails, until there is another connector.
+        assert!(!egress.worker.is_closed());
+        assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+        let other = Upstream::saying(OK);
+        let failed = egress.get(other.address, "/").await;
+        assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
+        let (_process, next) = connector(&loopback());
+        egress.worker.use_connector(&next).unwrap();
+        assert_eq!(egress.get(other.address, "/").await.status(), 200);
+    });
+}
+
+#[test]
+fn a_worker_that_is_dropped_ends_its_process() {
+    runtime().block_on(async {
+        let mut egress = Egress::start();
+        let upstream = Upstream::saying(OK);
+        assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+        drop(egress.worker);
+        let ended = tokio::task::spawn_blocking(move || egress.worker_process.0.wait().unwrap());
+        let status = tokio::time::timeout(LONG, ended).await.unwrap().unwrap();
+        assert!(status.success());
+    });
+}
+
+/// A worker that is played by the test: what it says, after a call has begun.
+struct Played {
+    worker: Worker,
+    socket: UnixStream,
+    _connector: (Option<common::Process>, Connector),
+    _passed: OwnedFd,
+}
+
+fn played() -> Played {
+    let (process, connector) = connector(&loopback());
+    Played::by(WorkerOptions::default(), connector, Some(process))
+}
+
+impl Played {
+    fn by(options: WorkerOptions, connector: Connector, process: Option<common::Process>) -> Self {
+        let (ours, theirs) = pair(SocketType::STREAM);
+        let (passing, passed) = pair(SocketType::SEQPACKET);
+        Self {
+            worker: Worker::new(ours, passing, &connector, options, &[]).unwrap(),
+            socket: UnixStream::from(theirs),
+            _connector: (process, connector),
+            _passed: passed,
+        }
+    }
+}
+
+/// The call that a frame of a `Begin` says.
+fn begun(socket: &mut UnixStream) -> u64 {
+    use std::io::Read as _;
+    use zerocopy::FromBytes as _;
+    loop {
+        let mut header = [0; 16];
+        socket.read_exact(&mut header).unwrap();
+        let (call, rest) = u64::read_from_prefix(&header).unwrap();
+        let (kind, rest) = u32::read_from_prefix(rest).unwrap();
+        let length = u32::read_from_bytes(rest).unwrap();
+        let mut bytes = vec![0; length as usize];
+        socket.read_exact(&mut bytes).unwrap();
+        if kind == ToWorker::Begin as u32 {
+            return call;
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it() {
+    type Say = fn(u64) -> BytesMut;
+    let insane: [(&str, Say); 7] = [
+        ("no kind", |_| BytesMut::from(&[0xff; 16][..])),
+        ("a node's kind", |call| frame(call, ToWorker::Begin, b"x")),
+        ("data before a head", |call| {
+            frame(call, FromWorker::Data, b"x")
+        }),
+        ("credit that it never had", |call| {
+            frame(call, FromWorker::Credit, &[1, 0, 0, 0])
+        }),
+        ("a length of all bytes", |call| {
+            let mut frame = frame(call, FromWorker::Head, b"x");
+            frame[12..16].fill(0xff);
+            frame
+        }),
+        ("more pieces than a window", |call| {
+            let mut said = frame(call, FromWorker::Head, b"x");
+            for _ in 0..=WINDOW / PIECE_MIN {
+                said.unsplit(frame(call, FromWorker::Data, b"x"));
+            }
+            said
+        }),
+        ("more data than a window", |call| {
+            let mut said = frame(call, FromWorker::Head, b"x");
+            for _ in 0..3 {
+                said.unsplit(frame(call, FromWorker::Data, &[0; 65_536]));
+            }
+            said
+        }),
+    ];
+    runtime().block_on(async {
+        for (what, say) in insane {
+            let mut played = played();
+            let request = head("GET", "127.0.0.1:1", "/", &[]);
+            let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+            let mut call = played.worker.begin(&request, destination).unwrap();
+            let mut socket = played.socket.try_clone().unwrap();
+            let number = tokio::task::spawn_blocking(move || begun(&mut socket))
+                .await
+                .unwrap();
+            // The node may have closed before all is written.
+            let _ = played.socket.write_all(&say(number));
+            let closed = tokio::time::timeout(LONG, played.worker.closed()).await;
+            assert!(closed.is_ok(), "{what}");
+            while let Some(part) = next(&mut call.receiver).await {
+                assert!(
+                    !matches!(&part, Part::Data(data) if data.len() > 65_536),
+                    "{what}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_does_not_listen_is_given_up_and_little_waits_for_it() {
+    runtime().block_on(async {
+        let played = played();
+        let long = "a".repeat(32 << 10);
+        let request = head("GET", "127.0.0.1:1", &format!("/{long}")[..32 << 10], &[]);
+        let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+        // Calls that nobody wants at once leave what is to be said of them.
+        let refused = (0..1024).find_map(|_| {
+            let begun = played.worker.begin(&request, destination.clone());
+            begun.map(drop).err()
+        });
+        assert_eq!(refused.unwrap().code, Code::ConnectionLimitReached);
+        tokio::time::timeout(LONG, played.worker.closed())
+            .await
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_connector_that_does_not_answer_is_given_up() {
+    runtime().block_on(async {
+        let (ours, _theirs) = pair(SocketType::SEQPACKET);
+        let connector = Connector::new(ours, &loopback()).unwrap();
+        let options = WorkerOptions {
+            connect: 1,
+            ..WorkerOptions::default()
+        };
+        let mut played = Played::by(options, connector.clone(), None);
+        let request = head("GET", "127.0.0.1:1", "/", &[]);
+        let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+        let _call = played.worker.begin(&request, destination).unwrap();
+        let mut socket = played.socket.try_clone().unwrap();
+        let number = tokio::task::spawn_blocking(move || begun(&mut socket))
+            .await
+            .unwrap();
+        played
+            .socket
+            .write_all(&frame(number, FromWorker::Need, b""))
+            .unwrap();
+        tokio::time::timeout(LONG, connector.closed())
+            .await
+            .unwrap();
+    });
+}
+
+#[test]
+fn frames_of_calls_that_are_over_are_dropped() {
+    runtime().block_on(async {
+        let mut played = played();
+        let request = head("GET", "127.0.0.1:1", "/", &[]);
+        let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+        let call = played.worker.begin(&request, destination.clone()).unwrap();
+        let mut socket = played.socket.try_clone().unwrap();
+        let number = tokio::task::spawn_blocking(move || begun(&mut socket))
+            .await
+            .unwrap();
+        drop(call);
+        let mut late = frame(number, FromWorker::Head, b"late");
+        late.unsplit(frame(number, FromWorker::Data, b"late"));
+        late.unsplit(frame(number, FromWorker::Need, b""));
+        late.unsplit(frame(number + 1000, FromWorker::End, b""));
+        played.socket.write_all(&late).unwrap();
+        let mut call = played.worker.begin(&request, destination).unwrap();
+        let mut socket = played.socket.try_clone().unwrap();
+        let next_number = tokio::task::spawn_blocking(move || begun(&mut socket))
+            .await
+            .unwrap();
+        assert!(next_number > number);
+        played
+            .socket
+            .write_all(&frame(next_number, FromWorker::Failed, b"own"))
+            .unwrap();
+        let part = next(&mut call.receiver).await;
+        assert_eq!(part, Some(Part::Failed(Bytes::from_static(b"own"))));
+        assert!(!played.worker.is_closed());
+    });
+}
+
+#[test]
+fn a_late_answer_reaches_nobody() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let slow = Upstream::new(move |mut stream, number| {
+            read_request(&mut stream);
+            if number == 0 {
+                wait.lock().unwrap().recv().unwrap();
+            }
+            let _ = stream.write_all(
+                format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{number}").as_bytes(),
+            );
+        });
+        let first = egress.begin(&head("GET", slow.address, "/", &[]));
+        first.sender.finish(b"");
+        while slow.count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(first.receiver);
+        go.send(()).unwrap();
+        let second = egress.get(slow.address, "/").await;
+        assert_eq!(second.body, b"1");
+    });
+}

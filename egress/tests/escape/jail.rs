@@ -1,0 +1,229 @@
+//! Cells with this program in them as connector or worker, started as the spawner does; and what an
+//! attack comes to there.
+//!
+//! The cell is made by a process of its own, this program started anew, since that leaves the host's
+//! namespaces and may have one thread only. It starts this program a third time, in the cell.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+
+use faasw_cell::egress::{self, Kind, NODE_FD};
+use faasw_cell::filter::{Filter, rule};
+use faasw_cell::group::{Groups, Place, Share};
+use faasw_cell::{Network, Program, Site, out_of_the_way};
+use faasw_egress::cell;
+use libtest_mimic::Arguments;
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+
+use crate::escape::attack::{Attack, Scene};
+use crate::escape::outcome::Outcome;
+use crate::escape::suite::{self, Order};
+
+/// The word that has this program see whether it can make cells.
+const PROBE: &str = "--can-make-cells";
+/// The variable that tells an inmate which part it plays.
+const PART: &str = "FAASW_TEST_PART";
+/// The part of the one that attacks nobody.
+const SIBLING: &str = "sibling";
+/// What an inmate says when its cell is closed.
+const CLOSED: &[u8] = b"closed";
+/// Every system call that there is, and some more.
+const CALLS: std::ops::Range<libc::c_long> = 0..600;
+/// What an inmate exits with that was not ready. No error number is so large.
+const NOT_READY: i32 = 255;
+
+/// Runs the suite, or plays a part of it.
+pub fn run(kind: Kind, attacks: fn() -> Vec<Attack>) {
+    if let Ok(part) = std::env::var(PART) {
+        let code = play(&part, kind, attacks()).unwrap_or(NOT_READY);
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(code) }
+    }
+    if std::env::args().nth(1).is_some_and(|word| word == PROBE) {
+        return Jail::prepare(kind).remove();
+    }
+    if let Some(order) = Order::read() {
+        println!("{}", attempt(kind, &order));
+        return;
+    }
+    let arguments = Arguments::from_args();
+    libtest_mimic::run(&arguments, suite::trials(attacks(), !is_possible())).exit();
+}
+
+/// Whether this host lets cells be made; if not, says so.
+fn is_possible() -> bool {
+    let probe = Command::new("/proc/self/exe").arg(PROBE).output().unwrap();
+    let is_possible = probe.status.success();
+    if !is_possible {
+        eprintln!(
+            "WITHOUT NAMESPACES: the tests of this file are ignored: {}",
+            String::from_utf8_lossy(&probe.stderr)
+        );
+    }
+    is_possible
+}
+
+/// Makes two cells, has the attack run in one of them, and tells how it ended.
+fn attempt(kind: Kind, order: &Order) -> Outcome {
+    let mut jail = Jail::prepare(kind);
+    let sibling = jail.start(SIBLING);
+    sibling.is_closed();
+    let Order {
+        attack,
+        is_filtered,
+        outside,
+    } = order;
+    let number = sibling.pid.as_raw_nonzero();
+    let attacker = jail.start(&format!("{attack} {is_filtered} {number} {outside}"));
+    // Whatever ends it then, it is the attack.
+    attacker.is_closed();
+    let status = attacker.wait();
+    kill_process(sibling.pid, Signal::KILL).unwrap();
+    let signal = sibling.wait().terminating_signal();
+    assert_eq!(signal, Some(libc::SIGKILL), "it was gone");
+    jail.remove();
+    Outcome::of(status)
+}
+
+/// Where cells are made: a process with one thread that has left the host's namespaces.
+struct Jail {
+    kind: Kind,
+    site: Site,
+    groups: Option<Groups>,
+    program: OwnedFd,
+    cells: u32,
+}
+
+/// Somebody in a cell.
+struct Inmate {
+    pid: Pid,
+    socket: OwnedFd,
+    _passing: OwnedFd,
+}
+
+fn pair(kind: SocketType) -> [OwnedFd; 2] {
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+    let (one, other) = pair.unwrap();
+    [one, other].map(|end| out_of_the_way(end).unwrap())
+}
+
+impl Jail {
+    fn prepare(kind: Kind) -> Self {
+        // Nothing is to stay when a test is stopped.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+        let share = Share {
+            memory: 1 << 30,
+            processes: 64,
+            weight: 100,
+        };
+        let network = match kind {
+            Kind::Connector => Network::Host,
+            Kind::Worker => Network::Empty,
+        };
+        Self {
+            kind,
+            program: out_of_the_way(File::open("/proc/self/exe").unwrap()).unwrap(),
+            // Before the site, as in the spawner.
+            groups: Place::find()
+                .and_then(|place| Groups::prepare(&place, share))
+                .ok(),
+            site: Site::prepare(network).unwrap(),
+            cells: 0,
+        }
+    }
+
+    fn start(&mut self, part: &str) -> Inmate {
+        self.cells += 1;
+        let group = self.groups.as_ref();
+        let group = group.map(|groups| groups.group(self.cells).unwrap());
+        let variables = [CString::new(format!("{PART}={part}")).unwrap()];
+        let program = Program {
+            file: self.program.as_fd(),
+            carried: None,
+            variables: &variables,
+        };
+        let [socket, theirs] = pair(SocketType::STREAM);
+        let [passing, connections] = pair(SocketType::SEQPACKET);
+        // As the node does.
+        rustix::net::shutdown(&connections, Shutdown::Write).unwrap();
+        let fds = [theirs.as_fd(), connections.as_fd()];
+        let cell = (self.cells, group.as_ref());
+        let pid = egress::spawn(&self.site, cell, program, self.kind, fds).unwrap();
+        Inmate {
+            pid,
+            socket,
+            _passing: passing,
+        }
+    }
+
+    /// Leaves nothing; all inmates must have ended.
+    fn remove(self) {
+        if let Some(groups) = self.groups {
+            groups.remove();
+        }
+    }
+}
+
+impl Inmate {
+    /// Waits until its cell is closed, which it must not have failed to do.
+    fn is_closed(&self) {
+        let mut said = [0; CLOSED.len()];
+        let received = rustix::net::recv(&self.socket, &mut said, RecvFlags::WAITALL);
+        assert_eq!(received.map(|(_, bytes)| bytes), Ok(CLOSED.len()));
+        assert_eq!(said, CLOSED);
+    }
+
+    fn wait(&self) -> WaitStatus {
+        let ended = waitpid(Some(self.pid), WaitOptions::empty()).unwrap();
+        ended.unwrap().1
+    }
+}
+
+/// Closes the cell and does as told; the exit code is the answer.
+fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
+    if part == SIBLING {
+        close(kind, &cell::filter(kind).ok()?)?;
+        loop {
+            // Until the jail is gone.
+            let mut byte = 0_u8;
+            // SAFETY: room for one byte.
+            let read = unsafe { libc::recv(NODE_FD, (&raw mut byte).cast(), 1, 0) };
+            if read <= 0 {
+                return Some(0);
+            }
+        }
+    }
+    let words: Vec<&str> = part.split(' ').collect();
+    let [name, is_filtered, sibling, outside] = *words else {
+        return None;
+    };
+    let mut attacks = attacks.into_iter();
+    let Attack { run, .. } = attacks.find(|attack| attack.name == name)?;
+    let scene = Scene {
+        sibling: sibling.parse().ok()?,
+        outside: outside.to_owned(),
+    };
+    let filter = match is_filtered {
+        "true" => cell::filter(kind).ok()?,
+        _ => {
+            let all: Vec<_> = CALLS.map(|call| rule("anything", call, &[])).collect();
+            Filter::compile(&all, &[]).ok()?
+        }
+    };
+    close(kind, &filter)?;
+    Some(match run(&scene) {
+        0.. => 0,
+        refused => i32::try_from(-refused).ok()?,
+    })
+}
+
+fn close(kind: Kind, filter: &Filter) -> Option<()> {
+    let mut words = std::env::args().skip_while(|word| word != "--cell");
+    cell::close(kind, &words.nth(1)?, filter).ok()?;
+    // SAFETY: sends what lives.
+    let sent = unsafe { libc::send(NODE_FD, CLOSED.as_ptr().cast(), CLOSED.len(), 0) };
+    (sent == CLOSED.len().cast_signed()).then_some(())
+}

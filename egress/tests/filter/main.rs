@@ -1,0 +1,201 @@
+//! No rule of the filters is there for nothing: connector and worker make calls in cells that are closed
+//! with all of them, and with all but one, which ends the process.
+//!
+//! Each cell is made by a process of its own, this program started anew, since that leaves the host's
+//! namespaces and may have one thread only. It starts this program a third time, in the cell.
+//!
+//! Where the host allows no namespaces every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod work;
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use faasw_cell::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_cell::filter::{Filter, Rule};
+use faasw_cell::{Network, Program, Site};
+use faasw_egress::{cell, connector, worker};
+use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid};
+
+/// The words that have this program make a cell, and see whether it can. Behind the first come the
+/// kind and the rule that is missing.
+const JAIL: &str = "--jail";
+const PROBE: &str = "--can-make-cells";
+/// The variable that tells an inmate which rule is missing.
+const MISSING: &str = "FAASW_TEST_MISSING";
+/// What a jail exits with whose inmate was ended by its filter.
+const FORBIDDEN: i32 = 31;
+/// No rule is called that.
+const NONE: &str = "none";
+
+fn main() {
+    if let Ok(missing) = std::env::var(MISSING) {
+        let code = play(&missing).map_or(1, |()| 0);
+        std::process::exit(code);
+    }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [JAIL, kind, missing] => std::process::exit(jail(kind, missing)),
+        [PROBE] => drop(Site::prepare(Network::Host).unwrap()),
+        _ => {
+            let skip = !is_possible();
+            let trials = trials().into_iter();
+            let trials = trials.map(|trial| trial.with_ignored_flag(skip)).collect();
+            libtest_mimic::run(&Arguments::from_args(), trials).exit();
+        }
+    }
+}
+
+fn is_possible() -> bool {
+    let probe = Command::new("/proc/self/exe").arg(PROBE).output().unwrap();
+    let is_possible = probe.status.success();
+    if !is_possible {
+        eprintln!(
+            "WITHOUT NAMESPACES: the tests of this file are ignored: {}",
+            String::from_utf8_lossy(&probe.stderr)
+        );
+    }
+    is_possible
+}
+
+fn name(kind: Kind) -> &'static str {
+    kind.argument().to_str().unwrap()
+}
+
+/// One with all rules, one without each.
+fn trials() -> Vec<Trial> {
+    let mut trials = vec![Trial::test("all_rules_are_enough", || match calls(None) {
+        [0, 0] => Ok(()),
+        codes => Err(Failed::from(format!(
+            "connector and worker ended by {codes:?}"
+        ))),
+    })];
+    for kind in [Kind::Connector, Kind::Worker] {
+        // Which server of names is asked is the resolver's to say, and so is the family.
+        let is_sure = |rule: &Rule| !rule.name.starts_with("ask by IPv");
+        for rule in cell::rules(kind).into_iter().filter(is_sure) {
+            let named = format!("{}::{}", name(kind), rule.name.replace(' ', "_"));
+            trials.push(Trial::test(named, move || {
+                let [connector, worker] = calls(Some((kind, rule.name)));
+                let code = match kind {
+                    Kind::Connector => connector,
+                    Kind::Worker => worker,
+                };
+                match code {
+                    FORBIDDEN => Ok(()),
+                    _ => Err(Failed::from(format!("nobody misses it: {code}"))),
+                }
+            }));
+        }
+    }
+    trials
+}
+
+fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// Has calls made through both; how each ended when their node has let go of them.
+fn calls(missing: Option<(Kind, &str)>) -> [i32; 2] {
+    let of = |kind| match missing {
+        Some((which, rule)) if which == kind => rule,
+        _ => NONE,
+    };
+    let (orders, theirs) = pair(SocketType::SEQPACKET);
+    let null = File::open("/dev/null").unwrap().into();
+    let connector = start(Kind::Connector, of(Kind::Connector), [theirs, null]);
+    let (frames, theirs) = pair(SocketType::STREAM);
+    let (passing, connections) = pair(SocketType::SEQPACKET);
+    let worker = start(Kind::Worker, of(Kind::Worker), [theirs, connections]);
+    let came = work::through(orders, frames, passing);
+    assert!(came.is_ok() || missing.is_some(), "{came:?}");
+    [connector, worker].map(|mut jail| jail.wait().unwrap().code().unwrap())
+}
+
+fn start(kind: Kind, missing: &str, fds: [OwnedFd; 2]) -> Child {
+    let mut command = Command::new("/proc/self/exe");
+    command.args([JAIL, name(kind), missing]);
+    // Out of the way of the numbers that they are to get.
+    let moved = fds
+        .iter()
+        .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 64).unwrap());
+    let moved: Vec<OwnedFd> = moved.collect();
+    let moves: Vec<_> = (NODE_FD..)
+        .zip(moved.iter().map(AsRawFd::as_raw_fd))
+        .collect();
+    // SAFETY: between fork and exec only dup2 is called, which is safe there.
+    unsafe {
+        command.pre_exec(move || {
+            for (number, fd) in &moves {
+                if libc::dup2(*fd, *number) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.spawn().unwrap()
+}
+
+/// Makes a cell with this program in it, and waits for its end.
+fn jail(kind: &str, missing: &str) -> i32 {
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let kind = Kind::of_argument(kind).unwrap();
+    let program = File::open("/proc/self/exe").unwrap();
+    let site = Site::prepare(match kind {
+        Kind::Connector => Network::Host,
+        Kind::Worker => Network::Empty,
+    });
+    let variables = [CString::new(format!("{MISSING}={missing}")).unwrap()];
+    let program = Program {
+        file: program.as_fd(),
+        carried: None,
+        variables: &variables,
+    };
+    // SAFETY: who started this process gave it these, and they are closed below only.
+    let fds = [NODE_FD, CONNECTIONS_FD].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+    let pid = egress::spawn(&site.unwrap(), (0, None), program, kind, fds).unwrap();
+    // Whoever is at the other ends is to see when the inmate lets go.
+    for number in [NODE_FD, CONNECTIONS_FD] {
+        // SAFETY: nothing uses them any more.
+        unsafe { libc::close(number) };
+    }
+    let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
+    match status.terminating_signal() {
+        Some(libc::SIGSYS) => FORBIDDEN,
+        Some(signal) => 64 + signal,
+        None => status.exit_status().unwrap(),
+    }
+}
+
+/// The program: all that is different is the filter.
+fn play(missing: &str) -> Result<(), String> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, _, cell] = words.as_slice() else {
+        return Err("no cell".to_owned());
+    };
+    let kind = Kind::of_argument(kind).ok_or("no kind")?;
+    let mut rules = cell::rules(kind);
+    rules.retain(|rule| rule.name != missing);
+    rules.extend(cell::rare_rules(kind));
+    let filter = Filter::compile(&rules, &[]).map_err(|error| error.to_string())?;
+    cell::close(kind, cell, &filter)?;
+    // SAFETY: who gives a cell gives these with it, and nothing else owns them.
+    let inherited = |number| unsafe { OwnedFd::from_raw_fd(number) };
+    let served = match kind {
+        Kind::Connector => connector::run(inherited(NODE_FD)),
+        Kind::Worker => worker::run(inherited(NODE_FD), inherited(CONNECTIONS_FD)),
+    };
+    served.map_err(|error| error.to_string())
+}

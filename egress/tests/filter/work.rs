@@ -1,0 +1,201 @@
+//! Calls that take all that connector and worker do of every day.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use faasw_abi::outgoing::{OutgoingHead, Timeouts};
+use faasw_egress::client::{Connector, ConnectorOptions, Part, Worker};
+use faasw_egress::frames::WorkerOptions;
+use faasw_egress_policy::{AllowPrivate, Destination};
+
+/// How long all of it may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Makes calls and lets go of both; what came of them.
+///
+/// # Errors
+/// What was not as it should be.
+pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let outcome = runtime.block_on(async {
+        let servers = vec![failing_names(), names()];
+        let mut hosts = b"127.0.0.1 known.example\n".to_vec();
+        // More than the heap has room for: it is taken, and given back.
+        hosts.extend(b"# nobody\n".repeat(1 << 16));
+        let options = ConnectorOptions {
+            hosts,
+            servers,
+            private: ["127.0.0.0/8", "::1"]
+                .map(|text| AllowPrivate::network(text).unwrap())
+                .into(),
+            ..ConnectorOptions::default()
+        };
+        let connector = Connector::new(orders, &options).unwrap();
+        let worker = Worker::new(frames, passing, &connector, WorkerOptions::default(), &[]);
+        let worker = worker.unwrap();
+        let port = echoing();
+        let calls = async {
+            let large = vec![7; 4 << 20];
+            for (host, body) in [("known.example", &b"hello"[..]), ("127.0.0.1", &large)] {
+                let echoed = call(&worker, host, port, body).await?;
+                if echoed.as_deref() != Some(body) {
+                    return Err(format!("{host} did not answer"));
+                }
+            }
+            // Which server is asked first is the resolver's to say, by how it has found them: of several
+            // names both are, whatever comes of it.
+            for name in 0..16 {
+                let host = format!("asked-{name}.example");
+                call(&worker, &host, port, b"hello").await?;
+            }
+            // Nobody listens there.
+            call(&worker, "[::1]", 1, b"").await.map(|_| ())
+        };
+        let timed_out = |_| Err("it takes too long".to_owned());
+        tokio::time::timeout(LONG, calls)
+            .await
+            .unwrap_or_else(timed_out)
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    outcome
+}
+
+/// What is echoed; nothing where the call fails.
+async fn call(
+    worker: &Worker,
+    host: &str,
+    port: u16,
+    body: &[u8],
+) -> Result<Option<Vec<u8>>, String> {
+    let head = OutgoingHead {
+        method: "POST".into(),
+        scheme: "http".into(),
+        authority: format!("{host}:{port}").into_bytes(),
+        path_and_query: "/".into(),
+        headers: vec![(b"content-length".into(), body.len().to_string().into())],
+        timeouts: Timeouts::default(),
+    };
+    let destination = Destination::of_request(&head.scheme, &head.authority).unwrap();
+    let call = worker.begin(&head, destination);
+    let mut call = call.map_err(|failure| format!("{failure:?}"))?;
+    let (mut sender, bytes) = (call.sender, Bytes::copy_from_slice(body));
+    let sending = async move {
+        if sender.send(bytes).await.is_ok() {
+            sender.finish(b"");
+        }
+    };
+    let receiving = async move {
+        let mut echoed = None;
+        while let Some(part) = call.receiver.next().await {
+            match part {
+                Part::Head(_) => echoed = Some(Vec::new()),
+                Part::Data(data) => echoed.get_or_insert_default().extend_from_slice(&data),
+                Part::Failed(_) => return None,
+                Part::End(_) => {}
+            }
+        }
+        echoed
+    };
+    Ok(tokio::join!(sending, receiving).1)
+}
+
+fn serve(listener: TcpListener, each: fn(&mut TcpStream) -> Option<()>) {
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || each(&mut stream));
+        }
+    });
+}
+
+/// Where requests are answered by their own bodies, each on a connection that ends then.
+fn echoing() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    serve(listener, |stream| {
+        let mut head = Vec::new();
+        let mut one = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut one).ok()?;
+            head.push(one[0]);
+        }
+        let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))?;
+        let mut body = vec![0; length.parse().unwrap()];
+        stream.read_exact(&mut body).ok()?;
+        let head =
+            format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(&body).ok()
+    });
+    port
+}
+
+/// A server of names that says that all of them are this machine's.
+fn names() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    answering(socket, answer);
+    address
+}
+
+fn answering(socket: UdpSocket, answer: fn(&[u8]) -> Vec<u8>) {
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&answer(&bytes[..length]), from).unwrap();
+        }
+    });
+}
+
+/// A server of names, by IPv6 where there is that, that says that it cannot say anything: then the
+/// next is asked.
+fn failing_names() -> SocketAddr {
+    let nobody = SocketAddr::from((Ipv6Addr::LOCALHOST, 9));
+    let Ok(socket) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        return nobody;
+    };
+    let address = socket.local_addr().unwrap();
+    answering(socket, |question| {
+        let mut answer = answer(question);
+        answer.truncate(end_of_question(&answer));
+        answer[7] = 0;
+        answer[3] |= 2;
+        answer
+    });
+    address
+}
+
+/// Where the question ends.
+fn end_of_question(question: &[u8]) -> usize {
+    let mut end = 12;
+    while question[end] != 0 {
+        end += 1 + usize::from(question[end]);
+    }
+    end + 5
+}
+
+/// An answer to a question for an A record: this machine; to any other: nothing.
+fn answer(question: &[u8]) -> Vec<u8> {
+    let end = end_of_question(question);
+    let kind = u16::from_be_bytes([question[end - 4], question[end - 3]]);
+    let mut answer = question[..end].to_vec();
+    answer[2..4].copy_from_slice(&[0x81, 0x80]);
+    answer[6..12].fill(0);
+    if kind == 1 {
+        answer[7] = 1;
+        answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+        answer.extend_from_slice(&Ipv4Addr::LOCALHOST.octets());
+    }
+    answer
+}

@@ -1,0 +1,570 @@
+//! Calls over HTTP/1.1 to servers that mean well.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::sync::{Barrier, mpsc};
+
+use bytes::Bytes;
+use common::{
+    Egress, LONG, Upstream, fields, head, is_closed, loopback, next, outcome, read_lines,
+    read_request, runtime,
+};
+use faasw_abi::outgoing::{Failure, FailureCode, Tail, Timeouts};
+use faasw_egress::client::Part;
+use faasw_egress::frames::{PIECE_MIN, WINDOW, WorkerOptions};
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+
+/// A server that tells what it has seen.
+fn telling(answer: &'static str) -> (Upstream, mpsc::Receiver<common::Seen>) {
+    let (tell, told) = mpsc::channel();
+    let upstream = Upstream::new(move |mut stream, _| {
+        while let Some(seen) = read_request(&mut stream) {
+            tell.send(seen).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (upstream, told)
+}
+
+#[test]
+fn a_request_goes_as_the_function_made_it_and_its_answer_comes_back() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let answer = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\nx-a: 1\r\nX-A: 2\r\n\
+                      connection: keep-alive, x-hop\r\nkeep-alive: timeout=5\r\nx-hop: 1\r\n\r\nhi";
+        let (upstream, told) = telling(answer);
+        let sent = head(
+            "GET",
+            upstream.address,
+            "/a?b=c",
+            &[("x-one", "1"), ("host", "evil")],
+        );
+        let outcome = egress.call(&sent, b"").await;
+        let answered = outcome.head.as_ref().unwrap();
+        assert_eq!(answered.status, 201);
+        let kept = [("content-length", "2"), ("x-a", "1"), ("x-a", "2")];
+        assert_eq!(answered.headers, fields(&kept));
+        assert_eq!((&outcome.body[..], outcome.tail), (&b"hi"[..], Ok(vec![])));
+        let seen = told.recv_timeout(LONG).unwrap();
+        let host = upstream.address;
+        assert_eq!(
+            seen.head,
+            format!("GET /a?b=c HTTP/1.1\r\nx-one: 1\r\nhost: {host}\r\n\r\n")
+        );
+    });
+}
+
+#[test]
+fn a_body_that_is_there_has_a_length_and_another_has_chunks() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (upstream, told) = telling(OK);
+        let post = head("POST", upstream.address, "/", &[]);
+        let seen = async |body: &[u8]| {
+            assert_eq!(egress.call(&post, body).await.status(), 200);
+            told.recv_timeout(LONG).unwrap()
+        };
+        let none = seen(b"").await;
+        assert_eq!(none.header("content-length"), Some("0"));
+        assert_eq!(none.header("transfer-encoding"), None);
+        let whole = seen(b"body").await;
+        assert_eq!(
+            (whole.header("content-length"), &whole.body[..]),
+            (Some("4"), &b"body"[..])
+        );
+        // The rest follows when the head has arrived; by then nobody knows how long it will be.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut call = egress.begin(&head("POST", listener.local_addr().unwrap(), "/", &[]));
+        call.sender.send(Bytes::from_static(b"one")).await.unwrap();
+        let accepted = tokio::task::spawn_blocking(move || {
+            let (mut accepted, _) = listener.accept().unwrap();
+            let head = read_lines(&mut accepted).unwrap();
+            (accepted, head)
+        });
+        let (mut stream, head) = accepted.await.unwrap();
+        assert!(head.contains("transfer-encoding: chunked\r\n"), "{head}");
+        assert!(!head.contains("content-length"), "{head}");
+        call.sender.send(Bytes::from_static(b"two")).await.unwrap();
+        call.sender.finish(b"");
+        let expected = b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n";
+        let mut chunks = vec![0; expected.len()];
+        stream.read_exact(&mut chunks).unwrap();
+        assert_eq!(chunks, expected);
+        stream.write_all(OK.as_bytes()).unwrap();
+        assert_eq!(outcome(&mut call.receiver).await.status(), 200);
+    });
+}
+
+#[test]
+fn a_declared_length_is_kept_or_the_call_fails() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (upstream, told) = telling(OK);
+        let post = head("POST", upstream.address, "/", &[("content-length", "4")]);
+        assert_eq!(egress.call(&post, b"four").await.status(), 200);
+        assert_eq!(told.recv_timeout(LONG).unwrap().body, b"four");
+        for wrong in [&b"thr"[..], b"fives", b""] {
+            let failed = egress.call(&post, wrong).await;
+            assert_eq!(
+                failed.failure(),
+                Some(FailureCode::HttpRequestBodySize),
+                "{wrong:?}"
+            );
+        }
+        assert!(told.try_recv().is_err());
+    });
+}
+
+#[test]
+fn trailers_pass_both_ways() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (upstream, told) = telling(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 7\r\n\r\n",
+        );
+        let mut call = egress.begin(&head("POST", upstream.address, "/", &[]));
+        call.sender.send(Bytes::from_static(b"body")).await.unwrap();
+        call.sender
+            .finish(&Tail::Trailers(fields(&[("x-check", "9")])).encode());
+        let outcome = outcome(&mut call.receiver).await;
+        assert_eq!(outcome.tail, Ok(fields(&[("x-sum", "7")])));
+        assert_eq!(outcome.body, b"hi");
+        let seen = told.recv_timeout(LONG).unwrap();
+        assert_eq!(seen.header("trailer"), Some("x-check"));
+        assert_eq!(seen.trailers, "x-check: 9\r\n\r\n");
+    });
+}
+
+#[test]
+fn a_connection_is_used_again_and_calls_at_once_have_one_each() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (upstream, told) = telling(OK);
+        for _ in 0..5 {
+            assert_eq!(egress.get(upstream.address, "/").await.body, b"hi");
+            told.recv_timeout(LONG).unwrap();
+        }
+        assert_eq!(upstream.count(), 1);
+        // None is answered before all are there.
+        let barrier = Barrier::new(8);
+        let upstream = Upstream::new(move |mut stream, _| {
+            read_request(&mut stream);
+            barrier.wait();
+            stream.write_all(OK.as_bytes()).unwrap();
+        });
+        let request = head("GET", upstream.address, "/", &[]);
+        let begun = (0..8).map(|_| {
+            let call = egress.begin(&request);
+            call.sender.finish(b"");
+            call.receiver
+        });
+        for receiver in &mut begun.collect::<Vec<_>>() {
+            assert_eq!(outcome(receiver).await.status(), 200);
+        }
+    });
+}
+
+#[test]
+fn a_request_on_a_connection_that_turns_out_to_be_closed_is_sent_once_more() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        // Each connection answers once, and closes on its second request without a word.
+        let upstream = Upstream::new(|mut stream, _| {
+            read_request(&mut stream);
+            stream.write_all(OK.as_bytes()).unwrap();
+            read_request(&mut stream);
+        });
+        for expected in 1..=3 {
+            assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+            assert_eq!(upstream.count(), expected);
+        }
+        // What may have been done is not done again.
+        let post = head("POST", upstream.address, "/", &[]);
+        let failed = egress.call(&post, b"order").await;
+        assert_eq!(failed.failure(), Some(FailureCode::ConnectionTerminated));
+        assert_eq!(upstream.count(), 3);
+    });
+}
+
+#[test]
+fn a_new_connection_that_is_closed_is_not_tried_again() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let upstream = Upstream::new(|mut stream, _| drop(read_request(&mut stream)));
+        let failed = egress.get(upstream.address, "/").await;
+        assert_eq!(failed.failure(), Some(FailureCode::ConnectionTerminated));
+        assert_eq!(upstream.count(), 1);
+    });
+}
+
+#[test]
+fn an_answer_before_the_request_is_all_there_is_passed_on() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (tell, told) = mpsc::channel();
+        let upstream = Upstream::new(move |mut stream, _| {
+            read_lines(&mut stream);
+            stream.write_all(OK.as_bytes()).unwrap();
+            tell.send(read_until_closed(&mut stream)).unwrap();
+        });
+        let mut call = egress.begin(&head("POST", upstream.address, "/", &[]));
+        call.sender.send(Bytes::from_static(b"some")).await.unwrap();
+        let outcome = outcome(&mut call.receiver).await;
+        assert_eq!((outcome.status(), outcome.failure()), (200, None));
+        // Nobody takes the rest, and the connection is no one's any more.
+        let wait = async {
+            while call.sender.send(Bytes::from_static(b"more")).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, wait).await.unwrap();
+        assert!(told.recv_timeout(LONG).unwrap());
+    });
+}
+
+fn read_until_closed(stream: &mut std::net::TcpStream) -> bool {
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+#[test]
+fn informational_answers_are_skipped_and_another_protocol_is_refused() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let upstream = Upstream::saying(format!(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n{OK}"
+        ));
+        let expecting = head("POST", upstream.address, "/", &[("expect", "100-continue")]);
+        let outcome = egress.call(&expecting, b"body").await;
+        assert_eq!((outcome.status(), &outcome.body[..]), (200, &b"hi"[..]));
+        assert_eq!(outcome.header("link"), None);
+        let upstream = Upstream::saying(
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+        );
+        let failed = egress.get(upstream.address, "/").await;
+        assert_eq!(failed.failure(), Some(FailureCode::HttpUpgradeFailed));
+    });
+}
+
+/// An upstream that tells of a request's head, then waits for chunks, and answers with them.
+fn chunks() -> (Upstream, mpsc::Receiver<String>) {
+    let (tell, told) = mpsc::channel();
+    let upstream = Upstream::new(move |mut stream, _| {
+        tell.send(read_lines(&mut stream).unwrap()).unwrap();
+        if let Some(chunks) = read_lines(&mut stream) {
+            let length = chunks.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{chunks}"
+            );
+        }
+    });
+    (upstream, told)
+}
+
+#[test]
+fn a_body_that_comes_late_is_sent_whatever_the_method() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        for method in ["GET", "DELETE", "OPTIONS", "POST"] {
+            let (upstream, told) = chunks();
+            let mut call = egress.begin(&head(method, upstream.address, "/", &[]));
+            let told = tokio::task::spawn_blocking(move || told.recv_timeout(LONG).unwrap());
+            let seen = told.await.unwrap();
+            assert!(seen.contains("transfer-encoding: chunked\r\n"), "{seen}");
+            call.sender.send(Bytes::from_static(b"late")).await.unwrap();
+            call.sender.finish(b"");
+            let answered = outcome(&mut call.receiver).await;
+            assert_eq!(answered.failure(), None, "{method}");
+            assert_eq!(answered.body, b"4\r\nlate\r\n0\r\n\r\n", "{method}");
+        }
+    });
+}
+
+#[test]
+fn trailers_that_come_late_are_sent_where_the_head_names_them_and_never_lost() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        for (named, is_sent) in [
+            ("x-sum", true),
+            ("X-Other, X-Sum", true),
+            ("x-other", false),
+        ] {
+            let (upstream, told) = chunks();
+            let fields = [("trailer", named)];
+            let mut call = egress.begin(&head("POST", upstream.address, "/", &fields));
+            let told = tokio::task::spawn_blocking(move || told.recv_timeout(LONG).unwrap());
+            told.await.unwrap();
+            call.sender.send(Bytes::from_static(b"late")).await.unwrap();
+            let tail = Tail::Trailers(common::fields(&[("x-sum", "1")]));
+            call.sender.finish(&tail.encode());
+            let answered = outcome(&mut call.receiver).await;
+            match is_sent {
+                true => assert_eq!(answered.body, b"4\r\nlate\r\n0\r\nx-sum: 1\r\n\r\n"),
+                false => assert_eq!(answered.failure(), Some(FailureCode::InternalError)),
+            }
+        }
+    });
+}
+
+#[test]
+fn answers_without_a_body_have_none() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let upstream = Upstream::saying("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n");
+        let outcome = egress
+            .call(&head("HEAD", upstream.address, "/", &[]), b"")
+            .await;
+        assert_eq!((outcome.status(), outcome.failure()), (200, None));
+        assert_eq!(outcome.header("content-length").as_deref(), Some("10"));
+        for status in ["204 No Content", "304 Not Modified"] {
+            let upstream = Upstream::saying(format!("HTTP/1.1 {status}\r\n\r\n"));
+            assert_eq!(egress.get(upstream.address, "/").await.body, b"");
+        }
+        // Without a length the end of the stream is that of the body.
+        let upstream = Upstream::new(|mut stream, _| {
+            read_request(&mut stream);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\n\r\nto the end")
+                .unwrap();
+        });
+        let outcome = egress.get(upstream.address, "/").await;
+        assert_eq!(
+            (&outcome.body[..], outcome.failure()),
+            (&b"to the end"[..], None)
+        );
+    });
+}
+
+#[test]
+fn each_time_has_its_case() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let upstream = Upstream::new(|mut stream, _| {
+            read_request(&mut stream);
+            assert!(is_closed(&mut stream));
+        });
+        const SHORT: u64 = 50_000_000;
+        let mut silent = head("GET", upstream.address, "/", &[]);
+        silent.timeouts.first_byte = SHORT;
+        let failed = egress.call(&silent, b"").await;
+        assert_eq!(failed.head.unwrap_err(), FailureCode::ConnectionReadTimeout);
+        let upstream = Upstream::new(|mut stream, _| {
+            read_request(&mut stream);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+                .unwrap();
+            assert!(is_closed(&mut stream));
+        });
+        let mut half = head("GET", upstream.address, "/", &[]);
+        half.timeouts.between_bytes = SHORT;
+        let failed = egress.call(&half, b"").await;
+        assert_eq!((&failed.body[..], failed.status()), (&b"half"[..], 200));
+        assert_eq!(failed.tail, Err(FailureCode::ConnectionReadTimeout));
+        // The operator's times hold where the function asks for more.
+        let options = WorkerOptions {
+            first_byte: SHORT,
+            ..WorkerOptions::default()
+        };
+        let egress = Egress::with(&loopback(), options, &[]);
+        silent.timeouts = Timeouts {
+            first_byte: u64::MAX,
+            ..Timeouts::default()
+        };
+        let upstream = Upstream::new(|mut stream, _| assert!(read_until_closed(&mut stream)));
+        silent.authority = upstream.address.to_string().into_bytes();
+        let failed = egress.call(&silent, b"").await;
+        assert_eq!(failed.head.unwrap_err(), FailureCode::ConnectionReadTimeout);
+    });
+}
+
+#[test]
+fn a_call_that_nobody_wants_any_more_closes_its_connection() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (tell, told) = mpsc::channel();
+        let upstream = Upstream::new(move |mut stream, _| {
+            read_lines(&mut stream);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+                .unwrap();
+            tell.send(read_until_closed(&mut stream)).unwrap();
+        });
+        let mut call = egress.begin(&head("GET", upstream.address, "/", &[]));
+        assert!(matches!(
+            next(&mut call.receiver).await,
+            Some(Part::Head(_))
+        ));
+        assert!(matches!(
+            next(&mut call.receiver).await,
+            Some(Part::Data(_))
+        ));
+        drop(call);
+        assert!(told.recv_timeout(LONG).unwrap());
+        assert_eq!(egress.worker.calls(), 0);
+    });
+}
+
+#[test]
+fn a_function_that_gives_its_body_up_makes_the_call_fail() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let upstream = Upstream::new(|mut stream, _| {
+            read_request(&mut stream);
+        });
+        for says_why in [true, false] {
+            let mut call = egress.begin(&head("POST", upstream.address, "/", &[]));
+            call.sender.send(Bytes::from_static(b"some")).await.unwrap();
+            let code = FailureCode::HttpRequestTrailerSize;
+            match says_why {
+                // Of a length that has room in a tail, and not in a failure.
+                true => {
+                    let why = Failure::with_text(code, &"ä".repeat(4000));
+                    call.sender.finish(&Tail::Failed(why).encode());
+                }
+                false => drop(call.sender),
+            }
+            let failed = outcome(&mut call.receiver).await.failure();
+            let expected = if says_why {
+                code
+            } else {
+                FailureCode::InternalError
+            };
+            assert_eq!(failed, Some(expected));
+        }
+    });
+}
+
+#[test]
+fn a_hundred_mebibytes_each_way_take_little_memory() {
+    runtime().block_on(async {
+        const TOTAL: usize = 100 << 20;
+        let egress = Egress::start();
+        // Sends back what it gets, as it gets it.
+        let upstream = Upstream::new(|mut stream, _| {
+            let head = read_lines(&mut stream).unwrap();
+            assert!(
+                head.contains(&format!("content-length: {TOTAL}\r\n")),
+                "{head}"
+            );
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {TOTAL}\r\n\r\n").unwrap();
+            let mut bytes = vec![0; 64 << 10];
+            let mut left = TOTAL;
+            while left > 0 {
+                let read = stream.read(&mut bytes).unwrap();
+                stream.write_all(&bytes[..read]).unwrap();
+                left -= read;
+            }
+        });
+        let length = TOTAL.to_string();
+        let fields = [("content-length", length.as_str())];
+        let mut call = egress.begin(&head("POST", upstream.address, "/", &fields));
+        let sending = tokio::spawn(async move {
+            let piece = Bytes::from((0..100_000).map(|at| at as u8).collect::<Vec<_>>());
+            let mut left = TOTAL;
+            while left > 0 {
+                let piece = piece.slice(..left.min(piece.len()));
+                left -= piece.len();
+                call.sender.send(piece).await.unwrap();
+            }
+            call.sender.finish(b"");
+        });
+        let mut received = 0;
+        while let Some(part) = next(&mut call.receiver).await {
+            match part {
+                Part::Head(_) => {}
+                Part::Data(data) => {
+                    for byte in &data {
+                        assert_eq!(*byte, (received % 100_000) as u8);
+                        received += 1;
+                    }
+                }
+                Part::End(tail) => assert_eq!(tail, Bytes::new()),
+                Part::Failed(_) => panic!("{part:?}"),
+            }
+        }
+        sending.await.unwrap();
+        assert_eq!(received, TOTAL);
+        let most = egress.worker_process.most_memory();
+        assert!(most < 32 << 20, "{most}");
+    });
+}
+
+#[test]
+fn tiny_pieces_pass_both_ways_however_many() {
+    runtime().block_on(async {
+        // More than a window has room for.
+        const PIECES: usize = 3 * WINDOW / PIECE_MIN;
+        let egress = Egress::start();
+        let (tell, told) = mpsc::channel();
+        let upstream = Upstream::new(move |mut stream, _| {
+            tell.send(read_request(&mut stream).unwrap().body.len())
+                .unwrap();
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                .unwrap();
+            for _ in 0..PIECES {
+                stream.write_all(b"1\r\nx\r\n").unwrap();
+            }
+            stream.write_all(b"0\r\n\r\n").unwrap();
+        });
+        let mut call = egress.begin(&head("POST", upstream.address, "/", &[]));
+        for _ in 0..PIECES {
+            call.sender.send(Bytes::from_static(b"x")).await.unwrap();
+        }
+        call.sender.finish(b"");
+        let outcome = outcome(&mut call.receiver).await;
+        assert_eq!((outcome.failure(), outcome.body.len()), (None, PIECES));
+        assert_eq!(told.recv_timeout(LONG).unwrap(), PIECES);
+        assert!(!egress.worker.is_closed());
+    });
+}
+
+#[test]
+fn an_upstream_waits_while_nobody_reads() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let (tell, told) = mpsc::channel();
+        let upstream = Upstream::new(move |mut stream, _| {
+            read_lines(&mut stream);
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            // Until nothing is taken for a while.
+            let pause = std::time::Duration::from_millis(300);
+            stream.set_write_timeout(Some(pause)).unwrap();
+            let mut sent = 0;
+            while let Ok(more) = stream.write(&[0; 65_536]) {
+                sent += more;
+                assert!(sent < 1 << 30);
+            }
+            tell.send(sent).unwrap();
+        });
+        let mut call = egress.begin(&head("GET", upstream.address, "/", &[]));
+        assert!(matches!(
+            next(&mut call.receiver).await,
+            Some(Part::Head(_))
+        ));
+        let told = tokio::task::spawn_blocking(move || told.recv_timeout(LONG).unwrap());
+        let sent = told.await.unwrap();
+        // What the kernel's buffers of a connection have at most, and little more.
+        assert!(sent < 32 << 20, "{sent}");
+        let mut received = 0;
+        while let Some(Part::Data(data)) = next(&mut call.receiver).await {
+            received += data.len();
+        }
+        assert_eq!(received, sent);
+    });
+}

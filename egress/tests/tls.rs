@@ -1,0 +1,240 @@
+//! TLS: whom a worker believes, and what it says of the others.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::{Egress, Outcome, Upstream, head, is_closed, loopback, runtime};
+use faasw_abi::outgoing::{FailureCode as Code, OutgoingHead};
+use faasw_egress::frames::WorkerOptions;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate for those names, and its key.
+type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+fn identity(authority: Option<&Authority>, names: &[&str], is_expired: bool) -> Identity {
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    if is_expired {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = match authority {
+        Some(authority) => params.signed_by(&key, authority).unwrap(),
+        None => params.self_signed(&key).unwrap(),
+    };
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    (certificate.der().clone(), key.into())
+}
+
+type Stream = StreamOwned<ServerConnection, TcpStream>;
+
+fn read_head(stream: &mut Stream) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut one = [0];
+    while !bytes.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut one) {
+            Ok(1) => bytes.push(one[0]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8(bytes).unwrap())
+}
+
+/// A server with that certificate, which tells the name that it was asked for and the protocol.
+fn server(identity: Identity, versions: &[&'static rustls::SupportedProtocolVersion]) -> Upstream {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.0], identity.1)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    Upstream::new(move |stream, _| {
+        let connection = ServerConnection::new(config.clone()).unwrap();
+        let mut stream = StreamOwned::new(connection, stream);
+        while read_head(&mut stream).is_some() {
+            let name = stream.conn.server_name().unwrap_or("nobody").to_owned();
+            let protocol = stream.conn.alpn_protocol().unwrap_or_default().to_vec();
+            let body = format!("{name} {}", String::from_utf8(protocol).unwrap());
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream
+                .write_all(format!("{head}{body}").as_bytes())
+                .unwrap();
+            stream.flush().unwrap();
+        }
+    })
+}
+
+fn trusting(authority: &Authority) -> Egress {
+    let authority = Bytes::copy_from_slice(authority.der());
+    Egress::with(&loopback(), WorkerOptions::default(), &[authority])
+}
+
+fn https(host: &str, address: SocketAddr) -> OutgoingHead {
+    OutgoingHead {
+        scheme: b"https".to_vec(),
+        ..head("GET", format!("{host}:{}", address.port()), "/", &[])
+    }
+}
+
+async fn get(egress: &Egress, host: &str, upstream: &Upstream) -> Outcome {
+    egress.call(&https(host, upstream.address), b"").await
+}
+
+#[test]
+fn a_server_is_asked_for_by_its_name_and_speaks_both_versions() {
+    runtime().block_on(async {
+        let authority = authority();
+        let egress = trusting(&authority);
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let names = ["upstream.example", "127.0.0.1"];
+            let upstream = server(identity(Some(&authority), &names, false), &[version]);
+            for _ in 0..2 {
+                let outcome = get(&egress, "upstream.example", &upstream).await;
+                assert_eq!(
+                    outcome.body,
+                    b"upstream.example http/1.1",
+                    "{:?}",
+                    outcome.failure()
+                );
+            }
+            // The second was on the first's connection; one to the address is another.
+            assert_eq!(upstream.count(), 1);
+            let outcome = get(&egress, "127.0.0.1", &upstream).await;
+            assert_eq!(outcome.body, b"nobody http/1.1", "{:?}", outcome.failure());
+            assert_eq!(upstream.count(), 2);
+        }
+    });
+}
+
+#[test]
+fn a_certificate_that_is_of_another_or_nobodys_is_refused() {
+    runtime().block_on(async {
+        let (known, unknown) = (authority(), authority());
+        let egress = trusting(&known);
+        let name = ["upstream.example"];
+        let identities = [
+            (
+                "of another name",
+                identity(Some(&known), &["other.example"], false),
+            ),
+            (
+                "of a part of the name",
+                identity(Some(&known), &["example"], false),
+            ),
+            ("expired", identity(Some(&known), &name, true)),
+            ("of its own", identity(None, &name, false)),
+            (
+                "of an unknown authority",
+                identity(Some(&unknown), &name, false),
+            ),
+        ];
+        for (what, identity) in identities {
+            let upstream = server(identity, rustls::ALL_VERSIONS);
+            let outcome = get(&egress, "upstream.example", &upstream).await;
+            assert_eq!(outcome.failure(), Some(Code::TlsCertificateError), "{what}");
+        }
+        // The name counts, not the address that it has.
+        let upstream = server(
+            identity(Some(&known), &["127.0.0.1"], false),
+            rustls::ALL_VERSIONS,
+        );
+        let outcome = get(&egress, "upstream.example", &upstream).await;
+        assert_eq!(outcome.failure(), Some(Code::TlsCertificateError));
+    });
+}
+
+#[test]
+fn what_is_no_handshake_has_its_case() {
+    runtime().block_on(async {
+        let egress = trusting(&authority());
+        // An alert: `handshake_failure`.
+        let alerting = Upstream::new(|mut stream, _| {
+            let _ = stream.read(&mut [0; 4096]);
+            stream.write_all(b"\x15\x03\x03\0\x02\x02\x28").unwrap();
+        });
+        let outcome = get(&egress, "upstream.example", &alerting).await;
+        assert_eq!(outcome.failure(), Some(Code::TlsAlertReceived));
+        let plain = Upstream::saying("HTTP/1.1 400 Bad Request\r\n\r\n");
+        let speaking = Upstream::new(|mut stream, _| {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        });
+        drop(plain);
+        let outcome = get(&egress, "upstream.example", &speaking).await;
+        assert_eq!(outcome.failure(), Some(Code::TlsProtocolError));
+        let closing = Upstream::new(|mut stream, _| drop(stream.read(&mut [0; 4096])));
+        let outcome = get(&egress, "upstream.example", &closing).await;
+        assert_eq!(outcome.failure(), Some(Code::ConnectionTerminated));
+        // Who says nothing is waited for as long as a connection may take.
+        let silent = Upstream::new(|mut stream, _| {
+            let _ = stream.read(&mut [0; 4096]);
+            assert!(is_closed(&mut stream));
+        });
+        let mut request = https("upstream.example", silent.address);
+        request.timeouts.connect = 200_000_000;
+        let outcome = egress.call(&request, b"").await;
+        assert_eq!(outcome.failure(), Some(Code::ConnectionTimeout));
+        assert!(!egress.worker.is_closed());
+    });
+}
+
+#[test]
+fn an_answer_to_the_end_of_the_stream_is_not_cut_off_by_who_sits_between() {
+    runtime().block_on(async {
+        let authority = authority();
+        let egress = trusting(&authority);
+        let identity = identity(Some(&authority), &["upstream.example"], false);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![identity.0], identity.1)
+            .unwrap();
+        let config = Arc::new(config);
+        let upstream = Upstream::new(move |stream, number| {
+            let connection = ServerConnection::new(config.clone()).unwrap();
+            let mut stream = StreamOwned::new(connection, stream);
+            read_head(&mut stream);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\n\r\nto the end")
+                .unwrap();
+            if number == 0 {
+                stream.conn.send_close_notify();
+            }
+            stream.flush().unwrap();
+        });
+        let outcome = get(&egress, "upstream.example", &upstream).await;
+        assert_eq!(
+            (&outcome.body[..], outcome.failure()),
+            (&b"to the end"[..], None)
+        );
+        // Without a word that this is the end, anybody may have made it.
+        let outcome = get(&egress, "upstream.example", &upstream).await;
+        assert_eq!(outcome.failure(), Some(Code::HttpResponseIncomplete));
+    });
+}

@@ -1,0 +1,92 @@
+//! What node, connector and worker say to each other. Input: who says it (0: a worker to the
+//! node; 1: the node to a worker; else a packet of orders), then the bytes.
+
+use bytes::BytesMut;
+use faasw_egress::frames::{Frame, FrameKind, ToWorker, put};
+use faasw_egress::fuzzing::node_hears;
+use faasw_egress::orders::{
+    self, AddWorker, Cancel, Configure, Connect, Connected, Order, OrderHeader, Passed,
+    RemoveWorker, Unconnected, WireHost, WireNetwork,
+};
+
+use crate::Target;
+
+/// Bytes are copied as they are received, and again as they are spelled anew; each frame
+/// of a call takes a place in its queue.
+pub const TARGET: Target = Target {
+    name: "egress",
+    read,
+    memory: 64 << 10,
+    per_byte: 16,
+    executions: 50_000,
+};
+
+fn read(bytes: &[u8]) -> bool {
+    match bytes.split_first() {
+        Some((0, said)) => node_hears(said),
+        Some((1, said)) => frames::<ToWorker>(said),
+        Some((_, packet)) => packets(packet),
+        None => false,
+    }
+}
+
+/// Frames come out as they are spelled, and within their bounds.
+fn frames<K: FrameKind>(said: &[u8]) -> bool {
+    let mut received = BytesMut::from(said);
+    let mut again = BytesMut::new();
+    let is_sane = loop {
+        match Frame::<K>::take(&mut received) {
+            Ok(Some(frame)) => {
+                assert!(frame.kind.bounds().contains(&frame.bytes.len()));
+                put(&mut again, frame.call, frame.kind, &frame.bytes);
+            }
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+    };
+    again.extend_from_slice(&received);
+    assert_eq!(again, said);
+    is_sane && received.is_empty()
+}
+
+/// A packet is one order or none, and what is in it means one thing or nothing.
+fn packets(packet: &[u8]) -> bool {
+    let taken = [
+        is::<AddWorker>(packet),
+        is::<Cancel>(packet),
+        is::<Configure>(packet),
+        is::<Connect>(packet),
+        is::<Connected>(packet),
+        is::<Passed>(packet),
+        is::<RemoveWorker>(packet),
+        is::<Unconnected>(packet),
+    ];
+    let taken = taken.iter().filter(|is_taken| **is_taken).count();
+    assert!(taken <= 1);
+    if let Some(order) = orders::read::<Unconnected>(packet) {
+        let text = order.failure().text.unwrap_or_default();
+        assert!(text.len() < 32 && text.is_ascii());
+    }
+    if let Some(order) = orders::read::<Connect>(packet)
+        && let Some((host, port)) = order.host.read()
+    {
+        assert_eq!(WireHost::new(&host, port), Some(order.host));
+    }
+    if let Some(order) = orders::read::<Configure>(packet) {
+        for network in order.private.into_iter().filter_map(WireNetwork::read) {
+            assert_eq!(WireNetwork::from(network).read(), Some(network));
+        }
+    }
+    taken == 1
+}
+
+fn is<O: Order>(packet: &[u8]) -> bool {
+    let Some(order) = orders::read::<O>(packet) else {
+        return false;
+    };
+    assert_eq!(orders::kind(packet), Some(O::KIND));
+    let body = packet.get(size_of::<OrderHeader>()..);
+    assert_eq!(body, Some(order.as_bytes()));
+    assert_eq!(orders::spell(&order), packet);
+    true
+}

@@ -1,0 +1,54 @@
+//! What a node is given in files, read before it gives up reading them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use faasw::OutboundOptions;
+
+use super::{exit::Exit, image_key::ImageSecret, serving::Serving};
+
+/// What was read.
+pub struct Given {
+    pub image_key: Option<ImageSecret>,
+    pub outbound: OutboundOptions,
+}
+
+impl Given {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// What cannot be read, or is not what it is to be.
+    pub fn read(serving: &Serving, data_dir: Option<&Path>) -> Result<Self, Exit> {
+        let read = |path: &PathBuf| ImageSecret::read(path, data_dir);
+        Ok(Self {
+            image_key: serving.image_key.as_ref().map(read).transpose()?,
+            outbound: outbound(serving)?,
+        })
+    }
+}
+
+fn outbound(serving: &Serving) -> Result<OutboundOptions, Exit> {
+    let mut options = OutboundOptions::of_this_host();
+    if !serving.name_server.is_empty() {
+        options = options.name_servers(serving.name_server.iter().copied());
+    }
+    if serving.allow_private.len() > OutboundOptions::NETWORKS {
+        return Err(Exit::usage(format_args!(
+            "--allow-private opens {} networks at most",
+            OutboundOptions::NETWORKS
+        )));
+    }
+    for network in &serving.allow_private {
+        options = options.allow_private(*network);
+    }
+    for path in &serving.egress_ca {
+        let failed = |error: &dyn std::fmt::Display| {
+            Exit::failure(format_args!("--egress-ca {}: {error}", path.display()))
+        };
+        let pem = fs::read(path).map_err(|error| failed(&error))?;
+        options = options.trust(&pem).map_err(|error| failed(&error))?;
+    }
+    Ok(options)
+}

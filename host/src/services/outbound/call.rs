@@ -1,0 +1,192 @@
+//! A request that egress makes, as its invocation has it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use faasw_abi::outgoing::{Failure, FailureCode};
+use faasw_egress::client::{Part, Receiver, Sender, Worker};
+use faasw_egress_policy::Destination;
+use faasw_pool::{AnswerPart, OutgoingCall, OutgoingRequest};
+
+use super::{granted::Places, slot::Slot};
+
+/// Waits for the function's worker.
+type Starting = Pin<Box<dyn Future<Output = Result<Arc<Worker>, Failure>> + Send>>;
+
+/// A request under way.
+pub(super) struct EgressCall {
+    state: State,
+    _places: Places,
+}
+
+enum State {
+    /// Its worker is being started.
+    Starting {
+        worker: Starting,
+        request: Box<OutgoingRequest>,
+        destination: Destination,
+        /// Its body has ended meanwhile, with this tail.
+        tail: Option<Vec<u8>>,
+    },
+    /// A worker has it.
+    Begun(Begun),
+    /// It came to nothing; why is told once.
+    Failed(Option<Failure>),
+}
+
+struct Begun {
+    /// Ends what is under way when nobody has it any more.
+    _worker: Arc<Worker>,
+    /// Until the body has ended.
+    sender: Option<Sender>,
+    receiver: Receiver,
+    /// The answer's end is still to be told: there is none behind a failed head.
+    has_failed: bool,
+}
+
+impl EgressCall {
+    pub(super) fn new(
+        slot: &Arc<Slot>,
+        request: OutgoingRequest,
+        destination: Destination,
+        places: Places,
+    ) -> Self {
+        let state = match slot.worker() {
+            Some(worker) => State::begin(worker, &request, destination, None),
+            None => State::Starting {
+                worker: Box::pin(slot.clone().start()),
+                request: Box::new(request),
+                destination,
+                tail: None,
+            },
+        };
+        Self {
+            state,
+            _places: places,
+        }
+    }
+
+    /// Waits until a worker has it, or it has come to nothing.
+    fn poll_begun(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let State::Starting {
+            worker,
+            request,
+            destination,
+            tail,
+        } = &mut self.state
+        else {
+            return Poll::Ready(());
+        };
+        self.state = match ready!(worker.as_mut().poll(context)) {
+            Ok(worker) => State::begin(worker, request, destination.clone(), tail.take()),
+            Err(failure) => State::Failed(Some(failure)),
+        };
+        // Whoever was told to wait for the other half has something to look at now.
+        context.waker().wake_by_ref();
+        Poll::Ready(())
+    }
+}
+
+impl State {
+    fn begin(
+        worker: Arc<Worker>,
+        request: &OutgoingRequest,
+        destination: Destination,
+        tail: Option<Vec<u8>>,
+    ) -> Self {
+        let call = match worker.begin(&request.head, destination) {
+            Ok(call) => call,
+            Err(failure) => return Self::Failed(Some(failure)),
+        };
+        let tail = match request.is_whole {
+            true => Some(Vec::new()),
+            false => tail,
+        };
+        let sender = match tail {
+            Some(tail) => {
+                call.sender.finish(&tail);
+                None
+            }
+            None => Some(call.sender),
+        };
+        Self::Begun(Begun {
+            _worker: worker,
+            sender,
+            receiver: call.receiver,
+            has_failed: false,
+        })
+    }
+}
+
+impl OutgoingCall for EgressCall {
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        ready!(self.poll_begun(context));
+        let State::Begun(Begun {
+            sender: Some(sender),
+            ..
+        }) = &mut self.state
+        else {
+            return Poll::Pending;
+        };
+        match ready!(sender.poll_ready(context)) {
+            Ok(room) => Poll::Ready(room),
+            // Nobody takes it any more.
+            Err(_) => Poll::Pending,
+        }
+    }
+
+    fn send(&mut self, mut body: Bytes) {
+        if let State::Begun(Begun {
+            sender: Some(sender),
+            ..
+        }) = &mut self.state
+        {
+            // Where nobody takes it the answer says what there is to say.
+            let _ = sender.push(&mut body);
+        }
+    }
+
+    fn end(&mut self, ending: Vec<u8>) {
+        match &mut self.state {
+            State::Starting { tail, .. } => *tail = Some(ending),
+            State::Begun(begun) => {
+                if let Some(sender) = begun.sender.take() {
+                    sender.finish(&ending);
+                }
+            }
+            State::Failed(_) => {}
+        }
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<AnswerPart> {
+        ready!(self.poll_begun(context));
+        let begun = match &mut self.state {
+            State::Begun(begun) => begun,
+            State::Failed(failure) => {
+                return match failure.take() {
+                    Some(failure) => Poll::Ready(AnswerPart::Failed(failure)),
+                    None => Poll::Pending,
+                };
+            }
+            State::Starting { .. } => return Poll::Pending,
+        };
+        if begun.has_failed {
+            return Poll::Ready(AnswerPart::End(Bytes::new()));
+        }
+        Poll::Ready(match ready!(begun.receiver.poll_next(context)) {
+            Some(Part::Head(head)) => AnswerPart::Head(head),
+            Some(Part::Failed(head)) => {
+                begun.has_failed = true;
+                AnswerPart::Head(head)
+            }
+            Some(Part::Data(data)) => AnswerPart::Data(data),
+            Some(Part::End(tail)) => AnswerPart::End(tail),
+            None => AnswerPart::Failed(Failure::new(FailureCode::ConnectionTerminated)),
+        })
+    }
+}

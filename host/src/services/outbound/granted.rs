@@ -1,0 +1,226 @@
+//! What a function may make requests to.
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
+use faasw_egress_policy::{Destination, Grant, RequestError};
+use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{call::EgressCall, slot::Slot};
+
+/// Who makes requests that were granted.
+#[derive(Clone, Debug)]
+pub(crate) enum Maker {
+    /// The processes of the node.
+    Egress(Arc<Slot>),
+    /// What the program that embeds the node has.
+    Embedder(Arc<dyn Outbound>),
+}
+
+/// What a function may have at once however many others have: as many as one invocation makes.
+const LEAST: usize = 16;
+
+/// How many requests of functions there are at once: of all, and of one, whatever its versions. Nobody has more than are
+/// left for others, but for [`LEAST`] (dynamic thresholds of shared buffers, Choudhury and Hahne 1998).
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    node: Arc<Semaphore>,
+    function: Arc<Semaphore>,
+    /// Of one function.
+    most: usize,
+}
+
+impl Limits {
+    /// So many of one function, beside the node's.
+    pub(crate) fn new(node: &Arc<Semaphore>, function: usize) -> Self {
+        let most = function.min(Semaphore::MAX_PERMITS);
+        Self {
+            node: node.clone(),
+            function: Arc::new(Semaphore::new(most)),
+            most,
+        }
+    }
+
+    fn take(&self) -> Option<Places> {
+        let own = self.most.saturating_sub(self.function.available_permits());
+        if own >= LEAST.max(self.node.available_permits()) {
+            return None;
+        }
+        Some(Places {
+            _function: self.function.clone().try_acquire_owned().ok()?,
+            _node: self.node.clone().try_acquire_owned().ok()?,
+        })
+    }
+}
+
+/// The places of a request among those that are made at once.
+#[derive(Debug)]
+pub(super) struct Places {
+    _function: OwnedSemaphorePermit,
+    _node: OwnedSemaphorePermit,
+}
+
+/// Who hears of a function's requests: of those that are refused its owner, who may want to grant them.
+pub(crate) trait Hears: Send + Sync {
+    /// Whether requests are made at all: not those of a function that was removed.
+    fn is_there(&self) -> bool;
+
+    /// A request was granted, and is made.
+    fn made(&self);
+
+    /// A request was refused, and why.
+    fn refused(&self, why: &str);
+}
+
+/// The requests of one version of a function.
+pub(crate) struct Granted {
+    grants: Arc<[Grant]>,
+    limits: Limits,
+    maker: Maker,
+    hears: Arc<dyn Hears>,
+}
+
+impl fmt::Debug for Granted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Granted")
+            .field("grants", &self.grants)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Granted {
+    /// What these grants allow.
+    pub(crate) fn new(
+        grants: Arc<[Grant]>,
+        limits: Limits,
+        maker: Maker,
+        hears: Arc<dyn Hears>,
+    ) -> Self {
+        Self {
+            grants,
+            limits,
+            maker,
+            hears,
+        }
+    }
+
+    fn admit(&self, head: &OutgoingHead) -> Result<(Destination, Places), Failure> {
+        if !self.hears.is_there() {
+            return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
+        let destination = Destination::of_request(&head.scheme, &head.authority);
+        let destination = destination.map_err(|error| {
+            self.hears
+                .refused(&format!("a request has no destination: {error}"));
+            let code = match error {
+                RequestError::Scheme => FailureCode::HttpProtocolError,
+                _ => FailureCode::HttpRequestUriInvalid,
+            };
+            Failure::new(code)
+        })?;
+        if !self.grants.iter().any(|grant| grant.allows(&destination)) {
+            self.hears.refused(&format!(
+                "a request to {destination} was denied: no grant allows it (deploy with --allow-outbound {destination})"
+            ));
+            return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
+        let places = self.limits.take().ok_or_else(|| {
+            self.hears.refused(&format!(
+                "a request to {destination} was refused: too many are under way"
+            ));
+            Failure::new(FailureCode::ConnectionLimitReached)
+        })?;
+        self.hears.made();
+        Ok((destination, places))
+    }
+}
+
+impl Outbound for Granted {
+    fn begin(&self, request: OutgoingRequest) -> Box<dyn OutgoingCall> {
+        match (self.admit(&request.head), &self.maker) {
+            (Err(failure), _) => Box::new(Refused(Some(failure))),
+            (Ok((destination, places)), Maker::Egress(slot)) => {
+                Box::new(EgressCall::new(slot, request, destination, places))
+            }
+            (Ok((_, places)), Maker::Embedder(outbound)) => Box::new(Counted {
+                call: outbound.begin(request),
+                _places: places,
+            }),
+        }
+    }
+}
+
+/// A request that is not made.
+struct Refused(Option<Failure>);
+
+impl OutgoingCall for Refused {
+    fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<usize> {
+        Poll::Pending
+    }
+
+    fn send(&mut self, _: Bytes) {}
+
+    fn end(&mut self, _: Vec<u8>) {}
+
+    fn poll_answer(&mut self, _: &mut Context<'_>) -> Poll<AnswerPart> {
+        match self.0.take() {
+            Some(failure) => Poll::Ready(AnswerPart::Failed(failure)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A request that somebody else makes, and its places.
+struct Counted {
+    call: Box<dyn OutgoingCall>,
+    _places: Places,
+}
+
+impl OutgoingCall for Counted {
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        self.call.poll_room(context)
+    }
+
+    fn send(&mut self, body: Bytes) {
+        self.call.send(body);
+    }
+
+    fn end(&mut self, tail: Vec<u8>) {
+        self.call.end(tail);
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<AnswerPart> {
+        self.call.poll_answer(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_more_than_are_left_for_others() {
+        let node = Arc::new(Semaphore::new(1000));
+        let hogs: Vec<_> = (0..4).map(|_| Limits::new(&node, 1000)).collect();
+        let mut held = Vec::new();
+        while let Some(places) = hogs.iter().find_map(Limits::take) {
+            held.push(places);
+        }
+        let left = node.available_permits();
+        assert!(left >= 1000 / 16, "{left}");
+        let modest = Limits::new(&node, 1000);
+        let few: Vec<_> = (0..LEAST).map_while(|_| modest.take()).collect();
+        assert_eq!(few.len(), LEAST);
+        drop((held, few));
+        assert_eq!(node.available_permits(), 1000);
+        let one = Limits::new(&node, 20);
+        let all: Vec<_> = std::iter::from_fn(|| one.take()).collect();
+        assert_eq!(all.len(), 20);
+    }
+}

@@ -1,0 +1,186 @@
+//! How a node's functions reach out.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use bytes::Bytes;
+use faasw_egress::{client::ConnectorOptions, frames::FRAME_MAX, orders::NETWORKS_MAX};
+use faasw_pool::Outbound;
+use ipnet::IpNet;
+use rustls::pki_types::{CertificateDer, pem, pem::PemObject as _};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use super::{
+    egress::{Egress, Processes},
+    granted::Maker,
+    slot::Slot,
+    system::System,
+};
+
+/// How requests that functions make are made: what may be reached beside what everybody may, who is trusted, where
+/// names are asked for. Which function makes requests to what is for its own options to say
+/// ([`FunctionOptions::allow_outbound`](faasw_control::FunctionOptions::allow_outbound)).
+#[derive(Clone, Debug, Default)]
+pub struct OutboundOptions {
+    system: Option<System>,
+    servers: Option<Vec<SocketAddr>>,
+    private: Vec<IpNet>,
+    authorities: Vec<Bytes>,
+}
+
+/// Why certificates are not trusted.
+#[derive(Debug, Error)]
+pub enum TrustError {
+    /// The file has none.
+    #[error("there is no certificate in PEM")]
+    None,
+    /// They cannot be read.
+    #[error("a certificate in PEM cannot be read: {0}")]
+    Pem(String),
+    /// One is no authority's.
+    #[error("a certificate cannot be trusted: {0}")]
+    Certificate(String),
+}
+
+impl OutboundOptions {
+    /// Most networks that are opened: with more, functions make no requests.
+    pub const NETWORKS: usize = NETWORKS_MAX;
+
+    /// Reads what this host says of names, `/etc/hosts` and `/etc/resolv.conf`, now, instead of when the node starts: for a
+    /// process that gives up reading files before.
+    #[must_use]
+    pub fn of_this_host() -> Self {
+        Self {
+            system: Some(System::read()),
+            ..Self::default()
+        }
+    }
+
+    /// Asks these servers for names, instead of those that this host says.
+    #[must_use]
+    pub fn name_servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.servers = Some(servers.into_iter().collect());
+        self
+    }
+
+    /// Lets functions reach addresses of this network, where a special one is refused otherwise: loopback, private and
+    /// link-local ones and the like; [`Self::NETWORKS`] at most. One that gives out a machine's own credentials is opened by its own address only.
+    #[must_use]
+    pub fn allow_private(mut self, network: IpNet) -> Self {
+        self.private.push(network);
+        self
+    }
+
+    /// Trusts these certificates of authorities, in PEM, beside the usual ones.
+    ///
+    /// # Errors
+    /// When there is none, or one cannot be read.
+    pub fn trust(mut self, pem: &[u8]) -> Result<Self, TrustError> {
+        let before = self.authorities.len();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate =
+                certificate.map_err(|error: pem::Error| TrustError::Pem(error.to_string()))?;
+            // Now, and not when somebody wants to connect.
+            let of_authority = webpki::anchor_from_trusted_cert(&certificate).map(drop);
+            of_authority.map_err(|error| TrustError::Certificate(error.to_string()))?;
+            if certificate.len() > FRAME_MAX {
+                let error = format!("it has more than {FRAME_MAX} bytes");
+                return Err(TrustError::Certificate(error));
+            }
+            self.authorities.push(Bytes::copy_from_slice(&certificate));
+        }
+        match self.authorities.len() > before {
+            true => Ok(self),
+            false => Err(TrustError::None),
+        }
+    }
+
+    fn connector(&self) -> ConnectorOptions {
+        let System { hosts, servers } = match (&self.system, &self.servers) {
+            (Some(system), _) => system.clone(),
+            (None, _) => System::read(),
+        };
+        ConnectorOptions {
+            hosts,
+            servers: self.servers.clone().unwrap_or(servers),
+            private: self.private.clone(),
+            ..ConnectorOptions::default()
+        }
+    }
+}
+
+/// Who makes a node's functions' requests, and how many at once.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) calls: Arc<Semaphore>,
+    by: Option<By>,
+}
+
+#[derive(Debug)]
+enum By {
+    Egress(Arc<Egress>),
+    Embedder(Arc<dyn Outbound>),
+}
+
+impl Outgoing {
+    /// So many at once; by what an `embedder` has for it, or by `processes`. Where there is neither they are denied.
+    pub(crate) fn new(
+        calls: usize,
+        embedder: Option<Arc<dyn Outbound>>,
+        processes: Option<Arc<dyn Processes>>,
+        options: &OutboundOptions,
+    ) -> Self {
+        let by = match (embedder, processes) {
+            (Some(outbound), _) => Some(By::Embedder(outbound)),
+            (None, Some(processes)) => {
+                let authorities = options.authorities.clone();
+                Some(By::Egress(Egress::new(
+                    processes,
+                    options.connector(),
+                    authorities,
+                )))
+            }
+            (None, None) => None,
+        };
+        Self {
+            calls: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
+            by,
+        }
+    }
+
+    /// Who makes the requests of one version.
+    pub(crate) fn maker(&self) -> Option<Maker> {
+        Some(match self.by.as_ref()? {
+            By::Egress(egress) => Maker::Egress(Slot::new(egress)),
+            By::Embedder(outbound) => Maker::Embedder(outbound.clone()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_certificate_is_not_trusted() {
+        for pem in [
+            "",
+            "nothing",
+            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        ] {
+            let trusted = OutboundOptions::default().trust(pem.as_bytes());
+            assert!(
+                matches!(trusted, Err(TrustError::None)),
+                "{pem}: {trusted:?}"
+            );
+        }
+        let broken = OutboundOptions::default().trust(b"-----BEGIN CERTIFICATE-----\nAAAA\n");
+        assert!(matches!(broken, Err(TrustError::Pem(_))), "{broken:?}");
+        let other = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let other = OutboundOptions::default().trust(other);
+        assert!(
+            matches!(other, Err(TrustError::Certificate(_))),
+            "{other:?}"
+        );
+    }
+}

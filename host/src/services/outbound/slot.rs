@@ -1,0 +1,261 @@
+//! The worker of a version of a function: started with its first request, and again when it has ended.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use faasw_abi::outgoing::{Failure, FailureCode};
+use faasw_egress::client::{Connector, Worker};
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::{Instant, sleep_until},
+};
+
+use super::egress::{Egress, Process};
+
+/// How long a worker is kept that nobody needs.
+const KEEP: Duration = Duration::from_secs(60);
+
+/// How long it takes at least from one start of a worker to the next, and at most where they end soon.
+const APART: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
+
+/// Who has lived for so long did not end soon.
+const LIVED: Duration = Duration::from_secs(10);
+
+/// What comes of a start; nothing until then.
+type Outcome = Option<Result<Arc<Worker>, Failure>>;
+
+/// Where the worker of one version is.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    egress: Arc<Egress>,
+    /// What is being started, for all that wait for it: who waits no more ends nothing.
+    starting: Mutex<Option<watch::Receiver<Outcome>>>,
+    starts: Mutex<Starts>,
+    current: Mutex<Option<Current>>,
+}
+
+/// When workers of one version were started.
+#[derive(Debug, Default)]
+struct Starts {
+    last: Option<Instant>,
+    /// How long it is to the next one.
+    apart: Duration,
+}
+
+impl Starts {
+    /// When the next one may be, which is noted.
+    fn next(&mut self, now: Instant) -> Instant {
+        let [least, most] = APART;
+        let lived = self.last.map(|last| now.saturating_duration_since(last));
+        let at = match (self.last, lived) {
+            (Some(last), Some(lived)) if lived < LIVED => {
+                let at = now.max(last + self.apart);
+                self.apart = (2 * self.apart).clamp(least, most);
+                at
+            }
+            _ => {
+                self.apart = least;
+                now
+            }
+        };
+        self.last = Some(at);
+        at
+    }
+}
+
+#[derive(Debug)]
+struct Current {
+    worker: Arc<Worker>,
+    connector: Connector,
+    /// When a request last asked for it.
+    used: Instant,
+    /// Behind what is said to it: what is under way is told of its end first.
+    _process: Process,
+    /// Its place among those that there may be.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Slot {
+    pub(crate) fn new(egress: &Arc<Egress>) -> Arc<Self> {
+        let slot = Arc::new(Self {
+            egress: egress.clone(),
+            starting: Mutex::new(None),
+            starts: Mutex::default(),
+            current: Mutex::new(None),
+        });
+        egress.add(&slot);
+        slot
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The worker, if it is there and can have connections made.
+    pub(super) fn worker(&self) -> Option<Arc<Worker>> {
+        let mut current = self.current();
+        let current = current.as_mut()?;
+        if current.worker.is_closed() || current.connector.is_closed() {
+            return None;
+        }
+        current.used = Instant::now();
+        Some(current.worker.clone())
+    }
+
+    /// The worker, which is started if it is not there: once for all who ask meanwhile, and to its end, whoever of
+    /// them has gone.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) async fn start(self: Arc<Self>) -> Result<Arc<Worker>, Failure> {
+        let mut outcome = self.begin_start();
+        let outcome = outcome.wait_for(Option::is_some).await;
+        match outcome.as_deref() {
+            Ok(Some(outcome)) => outcome.clone(),
+            // Its task has ended with the runtime.
+            Ok(None) | Err(_) => Err(Failure::new(FailureCode::ConnectionTerminated)),
+        }
+    }
+
+    fn begin_start(self: &Arc<Self>) -> watch::Receiver<Outcome> {
+        let starting = || self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = starting();
+        if let Some(outcome) = &*under_way {
+            return outcome.clone();
+        }
+        let (tell, outcome) = watch::channel(None);
+        *under_way = Some(outcome.clone());
+        drop(under_way);
+        let slot = self.clone();
+        tokio::spawn(async move {
+            let started = slot.make().await;
+            let starting = slot.starting.lock();
+            *starting.unwrap_or_else(PoisonError::into_inner) = None;
+            tell.send_replace(Some(started));
+        });
+        outcome
+    }
+
+    async fn make(self: &Arc<Self>) -> Result<Arc<Worker>, Failure> {
+        if let Some(worker) = self.worker() {
+            return Ok(worker);
+        }
+        let connector = self.egress.connector().await.map_err(told)?;
+        if let Some(worker) = self.go_on_with(&connector)? {
+            return Ok(worker);
+        }
+        let at = {
+            let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+            starts.next(Instant::now())
+        };
+        sleep_until(at).await;
+        let place = self.egress.place().ok_or_else(|| {
+            let code = FailureCode::ConnectionLimitReached;
+            Failure::with_text(code, "too many functions make requests")
+        })?;
+        let (worker, process) = self.egress.start_worker(&connector).await.map_err(told)?;
+        let worker = Arc::new(worker);
+        *self.current() = Some(Current {
+            worker: worker.clone(),
+            connector,
+            used: Instant::now(),
+            _process: process,
+            _place: place,
+        });
+        tokio::spawn(end_when_unused(
+            Arc::downgrade(self),
+            Arc::downgrade(&worker),
+        ));
+        Ok(worker)
+    }
+
+    /// A worker that is there has its connections made by another connector.
+    fn go_on_with(&self, connector: &Connector) -> Result<Option<Arc<Worker>>, Failure> {
+        let mut current = self.current();
+        let Some(there) = current.as_mut().filter(|there| !there.worker.is_closed()) else {
+            *current = None;
+            return Ok(None);
+        };
+        there.worker.use_connector(connector).map_err(told)?;
+        there.connector = connector.clone();
+        there.used = Instant::now();
+        Ok(Some(there.worker.clone()))
+    }
+
+    /// Whether its worker is this one.
+    fn has(&self, worker: &Weak<Worker>) -> bool {
+        let current = self.current();
+        let own = current.as_ref().map(|there| Arc::as_ptr(&there.worker));
+        own == Some(worker.as_ptr())
+    }
+
+    /// When a request last asked for its worker, which has none under way now.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        let current = self.current();
+        let current = current.as_ref()?;
+        (current.worker.calls() == 0).then_some(current.used)
+    }
+
+    /// Ends the worker, if nobody has asked for it since `used` and it does nothing; the next request starts another.
+    pub(super) fn end_unused(&self, used: Instant) {
+        let mut current = self.current();
+        let is_unused = |there: &mut Current| there.worker.calls() == 0 && there.used <= used;
+        let ended = current.take_if(is_unused);
+        drop((current, ended));
+    }
+}
+
+/// Whoever waits hears of no system's error: the node's log does.
+fn told(error: std::io::Error) -> Failure {
+    tracing::warn!(%error, "a function's request is not made: a process for it does not start");
+    Failure::with_text(
+        FailureCode::InternalError,
+        "the node cannot make requests now",
+    )
+}
+
+/// Ends a slot's worker when it was not used for long.
+async fn end_when_unused(slot: Weak<Slot>, worker: Weak<Worker>) {
+    let mut due = Instant::now() + KEEP;
+    loop {
+        sleep_until(due).await;
+        let Some(slot) = slot.upgrade() else {
+            return;
+        };
+        if !slot.has(&worker) {
+            return;
+        }
+        let now = Instant::now();
+        due = match slot.unused_since() {
+            None => now + KEEP,
+            Some(used) if used + KEEP > now => used + KEEP,
+            Some(used) => {
+                slot.end_unused(used);
+                now + KEEP
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_end_soon_are_started_further_and_further_apart() {
+        let (mut starts, begun) = (Starts::default(), Instant::now());
+        let [least, most] = APART;
+        assert_eq!(starts.next(begun), begun);
+        let (mut last, mut apart) = (begun, least);
+        for _ in 0..10 {
+            let next = starts.next(last);
+            assert_eq!(next, last + apart);
+            (last, apart) = (next, (2 * apart).min(most));
+        }
+        let later = last + LIVED;
+        assert_eq!(starts.next(later), later);
+        assert_eq!(starts.next(later), later + least);
+    }
+}

@@ -1,0 +1,160 @@
+//! A server that functions make requests to.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use hyper::{
+    Method, Request, Response,
+    body::{Frame, Incoming},
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::watch,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// What became of its requests.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub connections: AtomicUsize,
+    pub requests: AtomicUsize,
+    /// That are answered when they are to be, and of these such as were given up before.
+    pub held: AtomicUsize,
+    pub given_up: AtomicUsize,
+}
+
+/// One that runs until its runtime ends.
+#[derive(Clone)]
+pub struct Upstream {
+    pub address: SocketAddr,
+    pub counts: Arc<Counts>,
+    /// Whether `/held` is answered.
+    released: watch::Sender<bool>,
+}
+
+/// A request that was not answered yet.
+struct Held(Arc<Counts>, bool);
+
+impl Held {
+    fn new(counts: &Arc<Counts>) -> Self {
+        counts.held.fetch_add(1, Ordering::SeqCst);
+        Self(counts.clone(), false)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.given_up.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A body of which nothing ever comes.
+struct Nothing(#[expect(dead_code, reason = "it is told when this goes")] Held);
+
+impl hyper::body::Body for Nothing {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Poll::Pending
+    }
+}
+
+impl Upstream {
+    pub async fn start(tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = Self {
+            address: listener.local_addr().unwrap(),
+            counts: Arc::default(),
+            released: watch::Sender::new(false),
+        };
+        let serving = upstream.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (tls, serving) = (tls.clone(), serving.clone());
+                serving.counts.connections.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    match tls {
+                        // Who does not trust it goes away.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serving.serve(stream).await;
+                            }
+                        }
+                        None => serving.serve(stream).await,
+                    }
+                });
+            }
+        });
+        upstream
+    }
+
+    pub fn release(&self) {
+        self.released.send_replace(true);
+    }
+
+    pub fn requests(&self) -> usize {
+        self.counts.requests.load(Ordering::SeqCst)
+    }
+
+    /// How many were held, and how many of them were given up.
+    pub fn held(&self) -> (usize, usize) {
+        let given_up = self.counts.given_up.load(Ordering::SeqCst);
+        (self.counts.held.load(Ordering::SeqCst), given_up)
+    }
+
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let service = service_fn(|request| self.clone().answer(request));
+        let http = hyper::server::conn::http1::Builder::new();
+        // Clients go away in the middle.
+        let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+    ) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
+        self.counts.requests.fetch_add(1, Ordering::SeqCst);
+        if request.method() == Method::POST && request.uri().path() == "/echo" {
+            return Ok(Response::new(request.into_body().boxed()));
+        }
+        let host = request.headers().get("host").cloned();
+        let said = format!(
+            "{} {} of {}",
+            request.method(),
+            request.uri(),
+            host.as_ref()
+                .map_or("nobody", |host| host.to_str().unwrap())
+        );
+        if request.uri().path() == "/begun" {
+            let body = Nothing(Held::new(&self.counts));
+            return Ok(Response::new(body.boxed()));
+        }
+        if ["/held", "/dropped"].contains(&request.uri().path()) {
+            let mut held = Held::new(&self.counts);
+            let mut released = self.released.subscribe();
+            released.wait_for(|released| *released).await.unwrap();
+            held.1 = true;
+        }
+        let body = Full::new(Bytes::from(said)).map_err(|never| match never {});
+        Ok(Response::new(body.boxed()))
+    }
+}

@@ -1,0 +1,57 @@
+//! What one look does, and for how long what it saw holds.
+
+use super::*;
+
+#[tokio::test]
+async fn a_look_begins_no_more_than_it_may_and_the_next_ones_the_rest() {
+    let large = OutgoingHead {
+        headers: vec![(b"a".into(), b"b".into()); 5000],
+        ..request()
+    };
+    let mut guest = Guest::with(Scripted::default());
+    guest.put_on_all(&large);
+    for begun in 1..=CALLS {
+        let work = guest.work().unwrap();
+        assert_eq!((work.begun, work.fields), (1, 5000));
+        assert_eq!(work.bytes, large.encode().len() as u64);
+        let look_again = guest.calls.as_ref().unwrap().look_again();
+        assert_eq!(look_again.is_some(), begun < CALLS);
+    }
+    // Small ones are begun at once.
+    let mut guest = Guest::with(Scripted::default());
+    guest.put_on_all(&request());
+    assert_eq!(guest.look().unwrap(), CALLS as u64);
+    assert_eq!(guest.calls.as_ref().unwrap().look_again(), None);
+}
+
+/// A guest that waits for some time goes on by itself behind that, and nobody is told.
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_the_others_time_for_as_long_as_it_may_last() {
+    let mut guest = Guest::with(Scripted::default());
+    guest.words.wait_for = Waits::bytes(channel()).word();
+    guest.begin(true).unwrap();
+    let calls = guest.calls.as_ref().unwrap();
+    assert!(calls.is_owed());
+    assert_eq!(calls.owed_until(), None);
+    guest.words.wait_nanoseconds = 1_000_000;
+    guest.look().unwrap();
+    let calls = guest.calls.as_ref().unwrap();
+    let until = Instant::now() + Duration::from_millis(1);
+    assert!(calls.is_owed());
+    assert_eq!(calls.owed_until(), Some(until));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(!calls.is_owed());
+    assert_eq!(calls.owed_until(), None);
+    // Until it rings to wait again.
+    guest.look().unwrap();
+    assert!(guest.calls.as_ref().unwrap().is_owed());
+}
+
+#[tokio::test]
+async fn what_was_begun_is_known_also_where_what_follows_is_a_lie() {
+    let mut guest = Guest::with(Scripted::default());
+    let lying = Channel::calls().nth(1).unwrap();
+    guest.words.channels[lying].turn = 7;
+    assert!(guest.begin(true).is_err());
+    assert!(guest.calls.as_ref().unwrap().has_begun());
+}

@@ -1,0 +1,84 @@
+//! Which limit of an exchange is next, and what comes of it when it is met.
+
+use tokio::time::Instant;
+
+use super::admission;
+use super::following::Exchange;
+use super::timeline::{Limit, Phase};
+use crate::error::InvokeError;
+use crate::instances::Unsettled;
+
+impl Exchange {
+    /// The next deadline, and whose it is.
+    pub(super) fn deadline(&mut self, phase: Phase) -> (Instant, Limit) {
+        let client_owes = self.client_owes();
+        let turn = self.turn.as_ref().map(admission::Place::is_wanted);
+        let Some(calls) = &self.calls else {
+            return self.timeline.deadline(phase, client_owes, turn);
+        };
+        // Behind its response a guest has its own time alone: nobody is there who would wait for it.
+        let waits = phase != Phase::Afterwards && !client_owes && calls.is_owed();
+        let is_upstream = self.timeline.note_upstream(waits);
+        let phase = match phase {
+            Phase::Head | Phase::Guest if is_upstream => Phase::Upstream,
+            phase => phase,
+        };
+        let mut earliest = self.timeline.deadline(phase, client_owes, turn);
+        let of_calls = [
+            (
+                calls.deadline(self.timeline.limits.idle_call),
+                Limit::IdleCall,
+            ),
+            (calls.look_again(), Limit::Look),
+            (calls.owed_until().filter(|_| is_upstream), Limit::Upstream),
+        ];
+        for (deadline, limit) in of_calls {
+            if let Some(deadline) = deadline
+                && deadline < earliest.0
+            {
+                earliest = (deadline, limit);
+            }
+        }
+        earliest
+    }
+
+    /// Does what a deadline asks for.
+    pub(super) fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
+        let limits = &self.timeline.limits;
+        Err(match limit {
+            Limit::Turn => {
+                self.turn = None;
+                return Ok(());
+            }
+            Limit::Short => {
+                self.timeline.is_listening = true;
+                self.instance.mailbox.listen()?;
+                // Either the guest sees that, or this sees what it wrote before.
+                std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+                return self.look();
+            }
+            Limit::Aside => {
+                self.come_back();
+                return Ok(());
+            }
+            Limit::Cpu => {
+                let used = self.instance.cpu_time()?;
+                let Some(left) = limits.cpu.checked_sub(used).filter(|left| !left.is_zero()) else {
+                    return Err(match self.is_over {
+                        true => InvokeError::GuestFailed(Unsettled::WentOn.to_string()),
+                        false => InvokeError::CpuLimit(limits.cpu),
+                    });
+                };
+                self.timeline.cpu = Instant::now() + left;
+                return Ok(());
+            }
+            Limit::Look => return self.look(),
+            Limit::IdleCall => return self.end_idle_calls(),
+            Limit::Return | Limit::Grace | Limit::Upstream => return Ok(()),
+            Limit::FirstByte => InvokeError::TimedOut(limits.first_byte),
+            Limit::IdleClient => InvokeError::IdleClient(limits.idle_client),
+            Limit::IdleGuest => InvokeError::IdleGuest(limits.idle_guest),
+            Limit::Total => InvokeError::TotalTime(limits.total.unwrap_or_default()),
+        })
+    }
+}
