@@ -26,7 +26,10 @@ pub(super) const BODY_UNREADABLE: Words = (
 pub(super) const BODY_TIMEOUT: Words =
     ("request-body-timeout", "The request's body came too slowly");
 const OUT_OF_MEMORY: Words = ("out-of-memory", "Memory for microVMs is short");
-const EVICTED: Words = ("evicted", "The node is busy, and this request had waited long");
+const EVICTED: Words = (
+    "evicted",
+    "The node is busy, and this request had waited long",
+);
 const TOO_LONG: &str = "The function took too long";
 const NOT_COMPILED: &str = "The module was not compiled";
 
