@@ -83,7 +83,9 @@ impl Egress {
     /// There is one more version whose requests are made.
     pub(super) fn add(&self, slot: &Arc<Slot>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.retain(|slot| slot.strong_count() > 0);
+        if slots.len() == slots.capacity() {
+            slots.retain(|slot| slot.strong_count() > 0);
+        }
         slots.push(Arc::downgrade(slot));
     }
 

@@ -142,15 +142,15 @@ impl Slot {
         if let Some(worker) = self.worker() {
             return Ok(worker);
         }
-        let connector = self.egress.connector().await.map_err(told)?;
-        if let Some(worker) = self.go_on_with(&connector)? {
-            return Ok(worker);
-        }
         let at = {
             let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
             starts.next(Instant::now())
         };
         sleep_until(at).await;
+        let connector = self.egress.connector().await.map_err(told)?;
+        if let Some(worker) = self.go_on_with(&connector)? {
+            return Ok(worker);
+        }
         let place = self.egress.place().ok_or_else(|| {
             let code = FailureCode::ConnectionLimitReached;
             Failure::with_text(code, "too many functions make requests")
