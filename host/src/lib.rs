@@ -103,8 +103,9 @@ pub use faasw_control::{
     RequestLimits, STORE_PAGE, STORE_VALUE_BYTES, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys,
     StoreName, StoreNameError, TraceContext, WarmUpError, WarmUpRequest, spelling,
 };
+pub use faasw_pool::outgoing;
 pub use faasw_pool::{
-    CompileError, Confinement, ExportError, Fault, ImageError, InvokeError, Isa, Launcher, Manner,
-    ParcelError, PlatformError, RequestPart, SeedError, Served, StartError as PoolStartError,
-    Timing, TrapKind,
+    AnswerPart, CompileError, Confinement, ExportError, Fault, ImageError, InvokeError, Isa,
+    Launcher, Manner, Outbound, OutgoingCall, OutgoingRequest, ParcelError, PlatformError,
+    RequestPart, SeedError, Served, StartError as PoolStartError, Timing, TrapKind,
 };

@@ -111,9 +111,9 @@ pub struct Serving {
     /// requests
     #[arg(long, value_name = "FILE")]
     pub egress_ca: Vec<PathBuf>,
-    /// Ask this server for names in functions' requests, any number of times, instead of those of
+    /// Ask this server for names in functions' requests, eight times at most, instead of those of
     /// /etc/resolv.conf
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR:PORT")]
     pub name_server: Vec<SocketAddr>,
     /// How the node's own events are written to standard error; FAASW_LOG
     /// chooses which, such as debug or faasw=debug,warn
