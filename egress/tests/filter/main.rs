@@ -106,8 +106,27 @@ fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
     rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Has calls made through both; how each ended when their node has let go of them.
+/// Has calls made through both; how each ended when their node has let go of them. What becomes of the calls is
+/// other tests' subject: where a process ends by its filter all of them fail. One that fails although nothing was
+/// forbidden is told, and made again twice.
 fn calls(missing: Option<(Kind, &str)>) -> [i32; 2] {
+    let mut left = 3;
+    loop {
+        let (codes, came) = calls_once(missing);
+        left -= 1;
+        match came {
+            Err(why) if missing.is_none() && codes == [0, 0] && left > 0 => {
+                eprintln!("AGAIN: {why}")
+            }
+            came => {
+                assert!(came.is_ok() || missing.is_some(), "{came:?}");
+                return codes;
+            }
+        }
+    }
+}
+
+fn calls_once(missing: Option<(Kind, &str)>) -> ([i32; 2], Result<(), String>) {
     let of = |kind| match missing {
         Some((which, rule)) if which == kind => rule,
         _ => NONE,
@@ -119,8 +138,8 @@ fn calls(missing: Option<(Kind, &str)>) -> [i32; 2] {
     let (passing, connections) = pair(SocketType::SEQPACKET);
     let worker = start(Kind::Worker, of(Kind::Worker), [theirs, connections]);
     let came = work::through(orders, frames, passing);
-    assert!(came.is_ok() || missing.is_some(), "{came:?}");
-    [connector, worker].map(|mut jail| jail.wait().unwrap().code().unwrap())
+    let codes = [connector, worker].map(|mut jail| jail.wait().unwrap().code().unwrap());
+    (codes, came)
 }
 
 fn start(kind: Kind, missing: &str, fds: [OwnedFd; 2]) -> Child {

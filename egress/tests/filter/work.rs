@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use faasw_abi::outgoing::{OutgoingHead, Timeouts};
+use faasw_abi::outgoing::{Answer, OutgoingHead, Timeouts};
 use faasw_egress::client::{Connector, ConnectorOptions, Part, Worker};
 use faasw_egress::frames::WorkerOptions;
 use faasw_egress_policy::{AllowPrivate, Destination};
@@ -98,7 +98,10 @@ async fn call(
             match part {
                 Part::Head(_) => echoed = Some(Vec::new()),
                 Part::Data(data) => echoed.get_or_insert_default().extend_from_slice(&data),
-                Part::Failed(_) => return None,
+                Part::Failed(why) => {
+                    eprintln!("{host}: {:?}", Answer::decode(&why));
+                    return None;
+                }
                 Part::End(_) => {}
             }
         }
