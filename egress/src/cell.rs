@@ -48,26 +48,19 @@ pub fn rules(kind: Kind) -> Vec<Rule> {
     rules
 }
 
-/// Descriptors of the runtime, which is the first to make any: the kernel gives each the lowest free
-/// number. What it waits by, what wakes it, and what descriptors are watched by, a copy of the first.
-const EVENTS: u32 = 5;
-const WAKER: u32 = 6;
-const WATCHED: u32 = 7;
+/// Descriptors of the runtime, which makes them before the cell is closed: the kernel gives each the lowest free
+/// number, of which [`CELL_FD`] is none yet. What it waits by, what wakes it, and what descriptors are watched by, a
+/// copy of the first.
+const EVENTS: u32 = 6;
+const WAKER: u32 = 7;
+const WATCHED: u32 = 8;
 
 /// What both do.
 fn common() -> Vec<Rule> {
     use Must::{Be, Have};
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     vec![
-        // The runtime: one thread, its events and its clock.
-        free("make the runtime's events", libc::SYS_epoll_create1),
-        free("make what wakes the runtime", libc::SYS_eventfd2),
-        rule(
-            "copy the runtime's events",
-            libc::SYS_fcntl,
-            &[Be(0, EVENTS), Be(1, word(libc::F_DUPFD_CLOEXEC))],
-        ),
-        rule("watch the waker", libc::SYS_epoll_ctl, &[Be(0, EVENTS)]),
+        // The runtime: one thread, its events and its clock. It was made before.
         rule("watch a descriptor", libc::SYS_epoll_ctl, &[Be(0, WATCHED)]),
         rule("wait", libc::SYS_epoll_wait, &[Be(0, EVENTS)]),
         rule("wake the runtime", libc::SYS_write, &[Be(0, WAKER)]),
@@ -84,7 +77,6 @@ fn common() -> Vec<Rule> {
             &[NOT_EXECUTABLE, Have(3, u64::MAX, own)],
         ),
         free("give memory back", libc::SYS_munmap),
-        free("draw entropy", libc::SYS_getrandom),
         free("end", libc::SYS_exit_group),
     ]
 }
@@ -118,12 +110,13 @@ fn connector() -> Vec<Rule> {
     vec![
         rule("hear the node", libc::SYS_recvmsg, &[Be(0, node)]),
         rule("tell the node", libc::SYS_sendmsg, &[Be(0, node)]),
-        // A worker's socket has any number.
+        // A worker's socket has any number, that of the cell's maker too, which is free by then.
         rule(
             "hand a connection over",
             libc::SYS_sendmsg,
-            &[Must::Lie(0, WATCHED + 1, DESCRIPTORS)],
+            &[Must::Lie(0, word(CELL_FD), DESCRIPTORS)],
         ),
+        free("draw entropy", libc::SYS_getrandom),
         free("read known hosts", libc::SYS_pread64),
         socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
         socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
@@ -217,6 +210,10 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
         // A wait that was stopped and continued (restart_syscall(2)).
         free("go on waiting", libc::SYS_restart_syscall),
     ];
+    if kind == Kind::Worker {
+        // With TLS: what else is drawn is drawn before the cell is closed.
+        rules.push(free("draw entropy", libc::SYS_getrandom));
+    }
     if kind == Kind::Connector {
         // The resolver's streams name the protocol that is the usual one anyway.
         let stream = |name, family: i32| {
@@ -254,8 +251,8 @@ pub fn filter(kind: Kind) -> Result<Filter, String> {
 const UNCONFINED: &str = "--unconfined";
 
 /// Closes the cell that was handed to this process by its arguments, with the filter of what it
-/// was started as, which it gives back. To be called first: there must be one thread, and
-/// nothing of a stranger's must have been read.
+/// was started as, which it gives back. To be called behind [`runtime`](crate::runtime) and before all else: there
+/// must be one thread, and nothing of a stranger's must have been read.
 ///
 /// # Errors
 /// Why it could not be closed; the process must end then.

@@ -40,9 +40,23 @@ mod packet;
 #[cfg(feature = "program")]
 pub mod worker;
 
+/// What connector and worker run on: one thread. To be made before the cell is closed, and before any
+/// descriptor: what making it takes is then nothing that the filter has to allow, whatever features of tokio
+/// a build has.
+///
+/// # Errors
+/// The system's.
 #[cfg(feature = "program")]
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+}
+
 /// Ends this process with the first panic, in whichever task: what is left of it would keep the node
 /// waiting.
+#[cfg(feature = "program")]
 fn end_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -10,16 +10,10 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::process::ExitCode;
 
 use faasw_cell::egress::{CONNECTIONS_FD, Kind, NODE_FD};
-use faasw_egress::{cell, connector, worker};
+use faasw_egress::{cell, connector, runtime, worker};
 
 fn main() -> ExitCode {
-    // Before anything is read.
-    let outcome = cell::enter().map_err(io::Error::other);
-    let outcome = outcome.and_then(|kind| match kind {
-        Kind::Connector => connector::run(inherited(NODE_FD)),
-        Kind::Worker => worker::run(inherited(NODE_FD), inherited(CONNECTIONS_FD)),
-    });
-    match outcome {
+    match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("faasw-egress: {error}");
@@ -28,9 +22,18 @@ fn main() -> ExitCode {
     }
 }
 
+fn serve() -> io::Result<()> {
+    let runtime = runtime()?;
+    // Before anything is read.
+    match cell::enter().map_err(io::Error::other)? {
+        Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),
+        Kind::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
+    }
+}
+
 /// A descriptor that this process was started with.
 fn inherited(number: RawFd) -> OwnedFd {
-    // SAFETY: whoever starts this program gives it these numbers; nothing here has opened any
-    // descriptor before, and each is taken once. Where one is missing, its first use says so.
+    // SAFETY: whoever starts this program gives it these numbers; what the runtime has opened has
+    // others, and each is taken once. Where one is missing, its first use says so.
     unsafe { OwnedFd::from_raw_fd(number) }
 }

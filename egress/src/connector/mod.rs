@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use faasw_abi::outgoing::FailureCode;
 use faasw_egress_policy::AllowPrivate;
+use tokio::runtime::Runtime;
 use tokio::task::{AbortHandle, LocalSet};
 
 use crate::orders::{
@@ -42,14 +43,10 @@ impl From<FailureCode> for Failed {
 ///
 /// # Errors
 /// The system's, and when the node says what none says.
-pub fn run(node: OwnedFd) -> io::Result<()> {
+pub fn run(runtime: &Runtime, node: OwnedFd) -> io::Result<()> {
     crate::end_on_panic();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()?;
     // Orders under way end with the set.
-    LocalSet::new().block_on(&runtime, serve(node))
+    LocalSet::new().block_on(runtime, serve(node))
 }
 
 struct Connector {

@@ -25,6 +25,7 @@ use faasw_abi::outgoing::{Answer, Failure, FailureCode, Tail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, LocalSet};
 use zerocopy::FromBytes as _;
@@ -38,14 +39,10 @@ use crate::packet::PacketSocket;
 ///
 /// # Errors
 /// The system's, and when the node says what none says.
-pub fn run(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
+pub fn run(runtime: &Runtime, node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
     crate::end_on_panic();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()?;
     // Tasks of calls and connections end with the set.
-    LocalSet::new().block_on(&runtime, serve(node, connections))
+    LocalSet::new().block_on(runtime, serve(node, connections))
 }
 
 /// What all tasks share.

@@ -64,7 +64,7 @@ pub fn pass(to: i32, descriptor: i32) -> c_long {
 
 pub const BOTH: [Attack; 25] = [
     work("do-nothing", |_| 0),
-    work("make-events", |_| call!(SYS_epoll_create1, 0)),
+    filter_only("make-events", |_| call!(SYS_epoll_create1, 0)),
     work("take-memory", |_| {
         map(READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1)
     }),
@@ -140,7 +140,7 @@ pub const BOTH: [Attack; 25] = [
             (5..4096).find(|fd| call!(SYS_fcntl, *fd, libc::F_GETLK) != -c_long::from(EBADF));
         found.map_or(-c_long::from(EBADF), c_long::from)
     }),
-    refused("take-all-descriptors", &[EMFILE], |_| {
+    forbidden("take-all-descriptors", &[EMFILE], |_| {
         for _ in 0..4096 {
             let made = call!(SYS_epoll_create1, 0);
             if made < 0 {

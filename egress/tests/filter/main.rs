@@ -23,7 +23,7 @@ use std::process::{Child, Command};
 use faasw_cell::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::{Network, Program, Site};
-use faasw_egress::{cell, connector, worker};
+use faasw_egress::{cell, connector, runtime, worker};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid};
@@ -190,12 +190,13 @@ fn play(missing: &str) -> Result<(), String> {
     rules.retain(|rule| rule.name != missing);
     rules.extend(cell::rare_rules(kind));
     let filter = Filter::compile(&rules, &[]).map_err(|error| error.to_string())?;
+    let runtime = runtime().map_err(|error| error.to_string())?;
     cell::close(kind, cell, &filter)?;
     // SAFETY: who gives a cell gives these with it, and nothing else owns them.
     let inherited = |number| unsafe { OwnedFd::from_raw_fd(number) };
     let served = match kind {
-        Kind::Connector => connector::run(inherited(NODE_FD)),
-        Kind::Worker => worker::run(inherited(NODE_FD), inherited(CONNECTIONS_FD)),
+        Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),
+        Kind::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
     };
     served.map_err(|error| error.to_string())
 }
