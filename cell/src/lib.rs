@@ -15,7 +15,7 @@
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
 //!   which is no cell.
-//! - [`filter`]: which system calls are left, with which arguments.
+//! - [`filter`]: which system calls are left, with which arguments; [`habits`]: those that most programs make.
 //!
 //! Nothing here is done for each request: cells are closed ahead of need.
 
@@ -27,6 +27,7 @@ mod descriptors;
 pub mod egress;
 pub mod filter;
 pub mod group;
+pub mod habits;
 pub mod helper;
 pub mod ordinary;
 mod privileges;
@@ -41,7 +42,7 @@ pub const WITHOUT_CELL: &str = "--without-cell";
 pub use close::{Cell, CellError, Limits, Step};
 pub use descriptors::out_of_the_way;
 pub use privileges::{confine_daemon, without_privilege};
-pub use program::Program;
+pub use program::{Program, close_handed_over};
 pub use rustix::thread::CapabilitySet;
 pub use signals::unblock_signals;
 pub use site::{Born, Network, Site, has_privilege};

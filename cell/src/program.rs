@@ -2,12 +2,13 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Pid, Resource, Rlimit};
 
 use crate::carried::Carried;
-use crate::close::{Cell, close_from};
+use crate::close::{Cell, Limits, close_from};
+use crate::filter::Filter;
 use crate::group::{Group, Share};
 use crate::signals::unblock_signals;
 use crate::site::{Born, Site};
@@ -136,4 +137,28 @@ fn become_program(
     // SAFETY: both arrays end with null and outlive the call.
     unsafe { libc::fexecve(program.as_raw_fd(), pointers.as_ptr(), variables.as_ptr()) };
     Err(io::Error::last_os_error())
+}
+
+/// Closes the cell that was handed to this process: by `text` among its arguments, and the descriptor `number`, which
+/// nothing else has. Its standard output and error, which are the node's, lead to the null device from here on.
+///
+/// # Errors
+/// Why it could not be closed; the process must end then.
+pub fn close_handed_over(
+    text: &str,
+    number: RawFd,
+    limits: Limits,
+    filter: &Filter,
+) -> Result<(), String> {
+    // SAFETY: whoever gives a cell gives this descriptor with it, and nothing else owns it.
+    let maker = unsafe { OwnedFd::from_raw_fd(number) };
+    let cell = Cell::take_over(text, maker).ok_or("the cell's description makes no sense")?;
+    for number in [1, 2] {
+        // SAFETY: makes a number lead to the null device, as standard input does.
+        if unsafe { libc::dup2(0, number) } < 0 {
+            return Err("standard error cannot be turned off".to_owned());
+        }
+    }
+    cell.close(limits, filter)
+        .map_err(|error| error.to_string())
 }

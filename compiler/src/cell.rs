@@ -1,11 +1,12 @@
 //! The cell of the compile helper: three files, and the system calls that an
 //! allocator and threads need.
-#![allow(unsafe_code, reason = "descriptors are arranged by their numbers")]
-
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use faasw_cell::filter::{Filter, Must, Rule, rule};
-use faasw_cell::{Cell, Limits};
+use faasw_cell::habits::{
+    NOT_EXECUTABLE, change_protection, clock, clocks, ends, free, futex, let_pages_go,
+    memory_for_entropy, move_memory,
+};
+use faasw_cell::{Limits, close_handed_over};
 use faasw_compile_report::contract::{CELL_FD, INPUT_FD, OUTPUT_FD, REPORT_FD};
 use rustix::io::Errno;
 
@@ -26,12 +27,6 @@ const THREAD: u32 = (libc::CLONE_VM
     | libc::CLONE_CHILD_CLEARTID)
     .cast_unsigned();
 
-/// Memory to read and write, or neither.
-const NOT_EXECUTABLE: Must = Must::Have(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
-
-/// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).
-const DROPPABLE: u64 = 0x08 | libc::MAP_ANONYMOUS as u64;
-
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
 const GUARD_INSTALL: u32 = 102;
 
@@ -41,7 +36,6 @@ const GUARD_INSTALL: u32 = 102;
 pub fn rules() -> Vec<Rule> {
     use Must::{Be, Have};
     let file = |name, call, fd: i32| rule(name, call, &[Be(0, fd.cast_unsigned())]);
-    let free = |name, call| rule(name, call, &[]);
     // Not of a file, not shared, and no large pages that the host has set aside.
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let idle = (libc::MAP_NORESERVE | libc::MAP_STACK) as u64;
@@ -55,13 +49,9 @@ pub fn rules() -> Vec<Rule> {
             libc::SYS_mmap,
             &[NOT_EXECUTABLE, Have(3, !idle, own)],
         ),
-        rule("change protection", libc::SYS_mprotect, &[NOT_EXECUTABLE]),
+        change_protection(),
         free("give memory back", libc::SYS_munmap),
-        rule(
-            "move memory",
-            libc::SYS_mremap,
-            &[Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
-        ),
+        move_memory(),
         free("grow the heap", libc::SYS_brk),
         futex("wake a thread", libc::FUTEX_WAKE),
         futex("wait for a thread", libc::FUTEX_WAIT_BITSET),
@@ -84,60 +74,23 @@ pub fn rules() -> Vec<Rule> {
 /// chance: a test brings about what each is for.
 #[must_use]
 pub fn rare_rules() -> Vec<Rule> {
-    use Must::Be;
-    let free = |name, call| rule(name, call, &[]);
-    vec![
-        // A panic and an abort say why, to the null device: they are an upload's fault
-        // that is told, and no attempt to break out.
-        rule("say why", libc::SYS_write, &[Be(0, 2)]),
-        // The stack guard, of a fault that is not its.
-        free("return from a handler", libc::SYS_rt_sigreturn),
-        // What `abort` does: it sends itself a signal, the first process of its namespace.
-        free("ask for the process's number", libc::SYS_getpid),
-        rule(
-            "abort",
-            libc::SYS_tgkill,
-            &[Be(0, 1), Be(2, libc::SIGABRT.cast_unsigned())],
-        ),
+    let mut rules = vec![
         // The allocator gives memory back, by chance of how threads share the work.
-        rule(
-            "let pages go",
-            libc::SYS_madvise,
-            &[Be(2, libc::MADV_DONTNEED.cast_unsigned())],
-        ),
+        let_pages_go(),
         // Two threads that want the allocator at once.
         futex("wait for a lock", libc::FUTEX_WAIT),
-        // How glibc takes entropy from 2.41 on, without a call each time: in memory that
-        // the kernel may drop.
-        rule(
-            "take memory for entropy",
-            libc::SYS_mmap,
-            &[NOT_EXECUTABLE, Must::Have(3, u64::MAX, DROPPABLE)],
-        ),
+        memory_for_entropy(),
         // How glibc sets up a stack's guard from 2.42 on.
-        rule("guard a stack", libc::SYS_madvise, &[Be(2, GUARD_INSTALL)]),
-        // Where clocks cannot be read without a call: some hosts' clock sources.
-        clock("read the time of day", libc::CLOCK_REALTIME),
-        clock("read a clock", libc::CLOCK_MONOTONIC),
-    ]
-}
-
-/// On memory of the process's own.
-fn futex(name: &'static str, operation: i32) -> Rule {
-    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-    rule(
-        name,
-        libc::SYS_futex,
-        &[Must::Be(1, operation.cast_unsigned())],
-    )
-}
-
-fn clock(name: &'static str, clock: libc::clockid_t) -> Rule {
-    rule(
-        name,
-        libc::SYS_clock_gettime,
-        &[Must::Be(0, clock.cast_unsigned())],
-    )
+        rule(
+            "guard a stack",
+            libc::SYS_madvise,
+            &[Must::Be(2, GUARD_INSTALL)],
+        ),
+    ];
+    // A handler: the stack guard, of a fault that is not its.
+    rules.extend(ends());
+    rules.extend(clocks());
+    rules
 }
 
 /// Calls that fail with an error number, and the C library can do without.
@@ -165,10 +118,6 @@ pub fn filter() -> Result<Filter, String> {
 /// # Errors
 /// Why it could not be closed; the process must end then.
 pub fn close(text: &str, filter: &Filter) -> Result<(), String> {
-    // SAFETY: whoever gives a cell gives this descriptor with it, and nothing else
-    // owns it.
-    let maker = unsafe { OwnedFd::from_raw_fd(CELL_FD) };
-    let cell = Cell::take_over(text, maker).ok_or("the cell's description makes no sense")?;
     let limits = Limits {
         descriptors: CELL_FD as u64,
         processes: THREADS,
@@ -178,18 +127,5 @@ pub fn close(text: &str, filter: &Filter) -> Result<(), String> {
     // Where it is to be read is found out at the first time, with calls that are not
     // allowed later.
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    silence().map_err(|errno| format!("standard error: {errno}"))?;
-    cell.close(limits, filter)
-        .map_err(|error| error.to_string())
-}
-
-/// Standard output and error are the node's.
-fn silence() -> Result<(), Errno> {
-    for number in [1, 2] {
-        // SAFETY: makes a number lead to the null device, as standard input does.
-        if unsafe { libc::dup2(0, number) } < 0 {
-            return Err(Errno::BADF);
-        }
-    }
-    Ok(())
+    close_handed_over(text, CELL_FD, limits, filter)
 }

@@ -12,26 +12,18 @@
 //! no socket and connects none; a connector makes those of the internet's two families that are
 //! connected or sent from, and listens at none.
 
-#![allow(unsafe_code, reason = "descriptors are arranged by their numbers")]
+#![allow(unsafe_code, reason = "a process is named by a call")]
 
-use std::os::fd::{FromRawFd, OwnedFd};
-
-use faasw_cell::Cell;
+use faasw_cell::close_handed_over;
 use faasw_cell::egress::{CELL_FD, CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_cell::filter::{Filter, Must, Rule, rule};
-
-/// Memory to read and write, or neither.
-const NOT_EXECUTABLE: Must = Must::Have(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
-
-/// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).
-const DROPPABLE: u64 = 0x08 | libc::MAP_ANONYMOUS as u64;
+use faasw_cell::habits::{
+    NOT_EXECUTABLE, change_protection, clocks, ends, free, futex, let_pages_go, memory_for_entropy,
+    move_memory,
+};
 
 /// What of `socket`'s type is one, and no flag (socket(2)).
 const TYPE: u64 = 0xF;
-
-fn free(name: &'static str, call: libc::c_long) -> Rule {
-    rule(name, call, &[])
-}
 
 fn word(number: i32) -> u32 {
     number.cast_unsigned()
@@ -154,12 +146,6 @@ const DESCRIPTORS: u32 = 1024;
 #[must_use]
 pub fn rare_rules(kind: Kind) -> Vec<Rule> {
     use Must::{Be, Have};
-    let clock =
-        |name, clock: libc::clockid_t| rule(name, libc::SYS_clock_gettime, &[Be(0, word(clock))]);
-    let futex = |name, operation: i32| {
-        let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-        rule(name, libc::SYS_futex, &[Be(1, word(operation))])
-    };
     let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Be(1, word(command))]);
     let mut rules = vec![
         // A waker that was woken as often as it counts.
@@ -167,49 +153,26 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
         // Builds with assertions look whether a descriptor is open, and does not block.
         control("look at a descriptor", libc::F_GETFD),
         control("look at a socket", libc::F_GETFL),
-        // A panic is a mistake here, and no attempt to break out; it is said to the null device.
-        rule("say why", libc::SYS_write, &[Be(0, 2)]),
+        // A fault that is handled.
         free("handle a fault", libc::SYS_rt_sigaction),
-        free("return from a handler", libc::SYS_rt_sigreturn),
         free("take the signal stack away", libc::SYS_sigaltstack),
         free("set up signals", libc::SYS_rt_sigprocmask),
-        free("ask for the process's number", libc::SYS_getpid),
         free("ask for the thread's number", libc::SYS_gettid),
-        rule(
-            "abort",
-            libc::SYS_tgkill,
-            &[Be(0, 1), Be(2, word(libc::SIGABRT))],
-        ),
         // The allocator, as much as it has to do.
-        rule(
-            "move memory",
-            libc::SYS_mremap,
-            &[Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
-        ),
-        rule(
-            "let pages go",
-            libc::SYS_madvise,
-            &[Be(2, word(libc::MADV_DONTNEED))],
-        ),
-        rule("change protection", libc::SYS_mprotect, &[NOT_EXECUTABLE]),
-        // How glibc takes entropy from 2.41 on, without a call each time: in memory that
-        // the kernel may drop.
-        rule(
-            "take memory for entropy",
-            libc::SYS_mmap,
-            &[NOT_EXECUTABLE, Have(3, u64::MAX, DROPPABLE)],
-        ),
+        move_memory(),
+        let_pages_go(),
+        change_protection(),
+        memory_for_entropy(),
         // Locks that one thread takes never wait; what is said when one is let go may be heard by
         // nobody.
         futex("wake", libc::FUTEX_WAKE),
         futex("wait for a lock", libc::FUTEX_WAIT),
         futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),
-        // Where clocks cannot be read without a call: some hosts' clock sources.
-        clock("read the time of day", libc::CLOCK_REALTIME),
-        clock("read a clock", libc::CLOCK_MONOTONIC),
         // A wait that was stopped and continued (restart_syscall(2)).
         free("go on waiting", libc::SYS_restart_syscall),
     ];
+    rules.extend(ends());
+    rules.extend(clocks());
     if kind == Kind::Worker {
         // With TLS: what else is drawn is drawn before the cell is closed.
         rules.push(free("draw entropy", libc::SYS_getrandom));
@@ -279,13 +242,8 @@ pub fn enter() -> Result<Kind, String> {
 /// # Errors
 /// As [`enter`].
 pub fn close(kind: Kind, cell: &str, filter: &Filter) -> Result<(), String> {
-    // SAFETY: whoever gives a cell gives this descriptor with it, and nothing else owns it.
-    let maker = unsafe { OwnedFd::from_raw_fd(CELL_FD) };
-    let cell = Cell::take_over(cell, maker).ok_or("the cell's description makes no sense")?;
     name(kind);
-    silence()?;
-    cell.close(kind.limits(), filter)
-        .map_err(|error| error.to_string())
+    close_handed_over(cell, CELL_FD, kind.limits(), filter)
 }
 
 /// Names the process, for those who look at a list of processes.
@@ -296,15 +254,4 @@ fn name(kind: Kind) {
     };
     // SAFETY: reads a text that ends.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-}
-
-/// Standard output and error are the node's.
-fn silence() -> Result<(), String> {
-    for number in [1, 2] {
-        // SAFETY: makes a number lead to the null device, as standard input does.
-        if unsafe { libc::dup2(0, number) } < 0 {
-            return Err("standard error cannot be turned off".to_owned());
-        }
-    }
-    Ok(())
 }

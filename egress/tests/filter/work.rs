@@ -46,15 +46,16 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
             let large = vec![7; 4 << 20];
             for (host, body) in [("known.example", &b"hello"[..]), ("127.0.0.1", &large)] {
                 let echoed = call(&worker, host, port, body).await?;
-                if echoed.as_deref() != Some(body) {
-                    return Err(format!("{host} did not answer"));
+                if echoed.as_deref().map_err(String::as_str) != Ok(body) {
+                    let echoed = echoed.map(|echoed| echoed.len());
+                    return Err(format!("{host} did not echo: {echoed:?}"));
                 }
             }
             // Which server is asked first is the resolver's to say, by how it has found them: of several
             // names both are, whatever comes of it.
             for name in 0..16 {
                 let host = format!("asked-{name}.example");
-                call(&worker, &host, port, b"hello").await?;
+                call(&worker, &host, port, b"hello").await?.ok();
             }
             // Nobody listens there.
             call(&worker, "[::1]", 1, b"").await.map(|_| ())
@@ -68,13 +69,13 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
     outcome
 }
 
-/// What is echoed; nothing where the call fails.
+/// What is echoed, or why the call fails.
 async fn call(
     worker: &Worker,
     host: &str,
     port: u16,
     body: &[u8],
-) -> Result<Option<Vec<u8>>, String> {
+) -> Result<Result<Vec<u8>, String>, String> {
     let head = OutgoingHead {
         method: "POST".into(),
         scheme: "http".into(),
@@ -93,19 +94,15 @@ async fn call(
         }
     };
     let receiving = async move {
-        let mut echoed = None;
+        let mut echoed = Vec::new();
         while let Some(part) = call.receiver.next().await {
             match part {
-                Part::Head(_) => echoed = Some(Vec::new()),
-                Part::Data(data) => echoed.get_or_insert_default().extend_from_slice(&data),
-                Part::Failed(why) => {
-                    eprintln!("{host}: {:?}", Answer::decode(&why));
-                    return None;
-                }
-                Part::End(_) => {}
+                Part::Head(_) | Part::End(_) => {}
+                Part::Data(data) => echoed.extend_from_slice(&data),
+                Part::Failed(why) => return Err(format!("{:?}", Answer::decode(&why))),
             }
         }
-        echoed
+        Ok(echoed)
     };
     Ok(tokio::join!(sending, receiving).1)
 }
