@@ -212,6 +212,70 @@ fn code_counts_for_what_seeds_may_take() {
     stop(bench);
 }
 
+/// What should leave memory does so, whoever looks at it meanwhile.
+fn looking_at_seeds_keeps_none_in_memory() {
+    let disk = Disk::with(&[("one", &numbered(1))]);
+    let bench = disk.start(|builder| builder.function_memory(1 << 10).max_parked(0));
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends(&ends);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    let _ = bench.node.tree();
+                }
+            });
+        }
+        for _ in 0..100 {
+            assert_eq!(bench.text("/one/"), answer(1));
+            until("its code has left", || in_memory() == 0);
+        }
+    });
+    stop(bench);
+}
+
+/// A node that starts makes seeds ahead of requests, one after the other. Those of functions that may hold none
+/// leave memory again, though nobody asks for anything.
+fn what_is_made_ahead_leaves_memory_where_it_may_not_stay() {
+    let module = r#"(module
+        (import "wasi_snapshot_preview1" "fd_write"
+            (func $fd_write (param i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 0) "\20\00\00\00\05\00\00\00")
+        (data (i32.const 32) "made\n")
+        (func $tell
+            (drop (call $fd_write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 16))))
+        (start $tell)
+        (func (export "_start")))"#;
+    let names = ["one", "two", "three", "four", "five"];
+    let disk = Disk::with(&names.map(|name| (name, module.as_bytes())));
+    let bench = disk.start(|builder| {
+        // Without images each making is one that tells.
+        let builder = builder.image_disk(0);
+        builder.function_memory(1 << 10).max_parked(0)
+    });
+    let made = |name: &str| {
+        bench
+            .log(name)
+            .iter()
+            .filter(|line| *line == "made")
+            .count()
+    };
+    // Once by their deployment. Who has begun was not the first, so all but one have ended.
+    until("all were made", || names.iter().all(|name| made(name) > 1));
+    until("all code has left", || in_memory() == 0);
+    stop(bench);
+}
+
+/// Says so when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Nobody asks for anything after code has been gathered into large pages, behind a request or after
 /// it: what it takes in those counts all the same.
 fn code_counts_as_it_is_when_it_is_gathered_late() {
@@ -490,6 +554,8 @@ fn main() {
     e2e::main(tests![
         code_leaves_memory_with_its_seed_and_comes_back_with_it,
         code_counts_for_what_seeds_may_take,
+        looking_at_seeds_keeps_none_in_memory,
+        what_is_made_ahead_leaves_memory_where_it_may_not_stay,
         code_counts_as_it_is_when_it_is_gathered_late,
         what_was_in_use_for_its_image_leaves_memory_after_it,
         a_restart_reads_no_module,

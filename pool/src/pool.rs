@@ -32,11 +32,11 @@ use crate::instances::{InstanceNumbers, Keeper};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
 use crate::seeds::{
-    FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Tree, adopt,
+    FreezeReport, FunctionSpec, FunctionVersion, Held, Known, LanguageEngine, Tree, adopt,
 };
 use crate::shells::{First, Outside, Stock};
 use crate::sink::Timing;
-use crate::snapshots::{Code, CodeDigest, CodeSource, Frozen, KeptCode};
+use crate::snapshots::{Code, CodeDigest, CodeSource, KeptCode};
 use crate::stats::{PoolStats, SeedInfo};
 
 /// A compiled function.
@@ -226,9 +226,7 @@ impl Pool {
         spec: &FunctionSpec,
         function: &Compiled,
     ) -> Result<(FunctionVersion, FreezeReport), SeedError> {
-        let (version, report, frozen) = self.make_and_hold(spec, function).await?;
-        drop(frozen);
-        version.holding().fit();
+        let (version, report, _) = self.make_and_hold(spec, function).await?;
         Ok((version, report))
     }
 
@@ -237,7 +235,7 @@ impl Pool {
         &self,
         spec: &FunctionSpec,
         function: &Compiled,
-    ) -> Result<(FunctionVersion, FreezeReport, Arc<Frozen>), SeedError> {
+    ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         tree.make(spec, function.kind, &function.code, time_limit)
@@ -343,7 +341,7 @@ impl Pool {
     /// Whether a function's seed is in memory.
     #[must_use]
     pub fn has_frozen(&self, version: &FunctionVersion) -> bool {
-        version.frozen().is_some()
+        version.is_in_memory()
     }
 
     /// Bytes of the image of a function's seed on disk, as they were noted when it was written

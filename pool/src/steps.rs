@@ -13,7 +13,7 @@ use faasw_seedtree::{Key, Owner};
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{Compiled, Pool};
-use crate::seeds::{For, FunctionSpec, Guest, Making, Makings, Origin, Recipe, Seeds, Step};
+use crate::seeds::{For, FunctionSpec, Guest, Held, Making, Makings, Origin, Recipe, Seeds, Step};
 use crate::shells::{CodePages, Event, Ready, Stock};
 use crate::snapshots::{Frozen, Template};
 
@@ -199,7 +199,7 @@ impl StepTree {
         self.seed(key).await.map(drop)
     }
 
-    async fn seed(&self, key: Key) -> Result<Arc<Frozen>, SeedError> {
+    async fn seed(&self, key: Key) -> Result<Held, SeedError> {
         self.seeds.obtain(key, For::Now).await
     }
 
@@ -243,7 +243,7 @@ impl StepTree {
         let frozen = self.seed(key).await?;
         let mut ready = self.stock.take_bare().await?;
         if let Some(steps) = steps {
-            let mut line = std::iter::successors(Some(&frozen), |at| at.parent());
+            let mut line = std::iter::successors(Some(&*frozen), |at| at.parent());
             let above = line.nth(steps).cloned().ok_or_else(|| {
                 PlatformError::Protocol("a seed has not so many ancestors".to_owned())
             })?;

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::trouble::Trouble;
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::seeds::{FunctionVersion, Origin, WeakVersion};
+use crate::seeds::{FunctionVersion, Held, Origin, WeakVersion};
 use crate::snapshots::Frozen;
 
 /// How often what is missing is looked for.
@@ -100,9 +100,9 @@ impl Provided {
     }
 
     /// The version and its seed, if that is in memory and has fewer instances than it is to have.
-    fn lacking(&self) -> Option<(FunctionVersion, Arc<Frozen>)> {
+    fn lacking(&self) -> Option<(FunctionVersion, Held)> {
         let version = self.version.upgrade()?;
-        let frozen = version.frozen()?;
+        let frozen = version.held()?;
         let lacks = version.lacks_instances(&frozen);
         lacks.then_some((version, frozen))
     }
@@ -322,7 +322,7 @@ impl Pool {
                 if parking.has_surplus() {
                     parking.end_outdated(frozen.working_set().current().generation);
                 }
-                version.holding().fit();
+                drop(frozen);
                 match had_trouble {
                     // Whether this one stays is to be seen first.
                     true => provided.settle(),

@@ -12,10 +12,9 @@ use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::exchange::{Begun, Exchange};
 use crate::instances::Instance;
-use crate::seeds::{FunctionVersion, Origin};
+use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::shells::Ready;
 use crate::sink::Served;
-use crate::snapshots::Frozen;
 
 /// How long a request waits for an instance that is being reset, at most: about
 /// as long as a fork takes.
@@ -53,7 +52,7 @@ impl Pool {
     pub(super) async fn take(
         &self,
         version: &FunctionVersion,
-        frozen: Option<Arc<Frozen>>,
+        held: Option<Held>,
     ) -> Result<(Instance, Served), PlatformError> {
         if !Mechanism::ResetWait.is_off()
             && let Some(coming) = version.parking().wait()
@@ -63,8 +62,8 @@ impl Pool {
                 return Ok(Self::rested(instance));
             }
         }
-        let origin = match frozen {
-            Some(frozen) => Origin::own(frozen),
+        let origin = match &held {
+            Some(held) => Origin::own(Arc::clone(held)),
             None => self.origin(version).await?,
         };
         let (ready, was_ready) = self.inner.stock.take(&origin.from, origin.parent()).await?;
@@ -113,8 +112,8 @@ impl Pool {
             true => version.worth_waiting_for(Duration::ZERO).await?,
             false => None,
         };
-        let origin = match waited_for {
-            Some(frozen) => Origin::own(frozen),
+        let origin = match &waited_for {
+            Some(held) => Origin::own(Arc::clone(held)),
             None => self.origin(version).await?,
         };
         let served = match origin.is_own() {
@@ -179,7 +178,6 @@ impl Pool {
                     Ok(instance) => {
                         // At once private, before it runs.
                         coming.park(instance, frozen.bytes_of_new(), Instant::now());
-                        version.holding().fit();
                     }
                     Err(error) => {
                         tracing::debug!(error = %Line(error), "no instance could be made ahead");
@@ -187,6 +185,8 @@ impl Pool {
                 }
             }
             drop(making);
+            drop(frozen);
+            version.holding().fit();
         });
     }
 }

@@ -16,7 +16,7 @@ use faasw_seedtree::graph::Slot;
 use faasw_seedtree::image::ImageError;
 use faasw_words::ImageInfo;
 
-use super::graph::Seeds;
+use super::graph::{Held, Seeds};
 use super::holding::Holding;
 use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
@@ -158,6 +158,23 @@ impl Function {
         frozen.filter(|frozen| !has_failed(frozen))
     }
 
+    /// The same for who has no instance of it, and maybe for long.
+    pub(crate) fn held(&self) -> Option<Held> {
+        let frozen = self.frozen()?;
+        Some(Held::new(&self.seeds, frozen))
+    }
+
+    /// What `look` says of its seed, if that is in memory. Nobody finds it in use for that.
+    fn look<V>(&self, look: impl FnOnce(&Frozen) -> V) -> Option<V> {
+        let look = |frozen: &Frozen| (!has_failed(frozen)).then(|| look(frozen));
+        self.slot.look(look).flatten()
+    }
+
+    /// Whether its seed is in memory.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.look(|_| ()).is_some()
+    }
+
     /// Bytes that its guests may come to have for it.
     pub(crate) fn memory_limit(&self) -> u64 {
         self.version.memory_limit()
@@ -256,7 +273,8 @@ impl Function {
         let Some(library) = self.seeds.library() else {
             return Ok(None);
         };
-        let frozen = self.frozen();
+        let held = self.held();
+        let frozen = held.as_deref().cloned();
         let parent = match &frozen {
             Some(frozen) => frozen.parent().cloned(),
             None => {
@@ -314,7 +332,6 @@ impl Function {
             count.map_or(0, |count| count.load(Ordering::Relaxed))
         };
         let all: u64 = Served::ALL.map(count).iter().sum();
-        let frozen = self.frozen();
         SeedInfo {
             name: self.version.name().to_owned(),
             level: LEVEL + u8::from(self.is_script()),
@@ -325,7 +342,7 @@ impl Function {
             hits: count(Served::Parked),
             page_faults: self.page_faults.load(Ordering::Relaxed),
             image_bytes: self.image_bytes(),
-            ..frozen.map_or_else(SeedInfo::default, |frozen| describe("", &frozen))
+            ..self.look(|frozen| describe("", frozen)).unwrap_or_default()
         }
     }
 }

@@ -4,6 +4,7 @@
 //! and dropped outside it. Requests find their seed in its slot; they come here only when it
 //! is not there.
 
+mod held;
 mod restoring;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
+pub use self::held::Held;
 use super::library::Library;
 use super::recipe::Recipe;
 use super::turns::Makings;
@@ -29,7 +31,7 @@ use crate::shells::Stock;
 use crate::snapshots::{Frozen, has_failed, whole};
 
 /// Somebody who is told what became of a seed.
-type Waiter = oneshot::Sender<Result<Arc<Frozen>, SeedError>>;
+type Waiter = oneshot::Sender<Result<Held, SeedError>>;
 
 /// How often a seed is asked for again that was found to be damaged: once for each thing that it is
 /// read from.
@@ -39,13 +41,13 @@ const MADE_ANEW_MAX: u32 = 4;
 /// Dropping it says that nobody waits.
 #[derive(Debug)]
 pub struct Made {
-    told: oneshot::Receiver<Result<Arc<Frozen>, SeedError>>,
+    told: oneshot::Receiver<Result<Held, SeedError>>,
     seeds: Weak<Seeds>,
     key: Key,
 }
 
 impl Future for Made {
-    type Output = Result<Result<Arc<Frozen>, SeedError>, RecvError>;
+    type Output = Result<Result<Held, SeedError>, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.told).poll(context)
@@ -195,7 +197,7 @@ impl Seeds {
     ///
     /// # Errors
     /// Why it was not made.
-    pub async fn obtain(self: &Arc<Self>, key: Key, whom: For) -> Result<Arc<Frozen>, SeedError> {
+    pub async fn obtain(self: &Arc<Self>, key: Key, whom: For) -> Result<Held, SeedError> {
         let mut left = MADE_ANEW_MAX;
         loop {
             match self.ask(key, whom).await {
@@ -223,7 +225,8 @@ impl Seeds {
         match asked {
             Asked::InMemory(frozen, teller) => {
                 // Who asks listens.
-                let _ = teller.map(|teller| teller.send(Ok(frozen)));
+                let held = Held::new(self, frozen);
+                let _ = teller.map(|teller| teller.send(Ok(held)));
             }
             Asked::Build(job) => self.start(job, whom),
             // Who was not taken up as a waiter finds its channel closed.
@@ -492,8 +495,9 @@ impl Open {
         let done = self.seeds.lock().built(ticket, made);
         self.seeds.let_go(done.gone);
         for (teller, made) in done.told {
+            let held = made.map(|frozen| Held::new(&self.seeds, frozen));
             // Who has gone away does not listen.
-            let _ = teller.send(made);
+            let _ = teller.send(held);
         }
         for job in done.jobs {
             // Whoever waited for a function behind what all share has no turn yet.

@@ -74,13 +74,12 @@ impl LanguageEngine {
     /// Whether its seed is in memory. It may not be made yet, or have been evicted.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
-        self.slot.get().is_some()
+        self.slot.look(|_| ()).is_some()
     }
 
     /// What its seed says of itself.
     pub(super) fn describe(&self) -> SeedInfo {
-        let frozen = self.slot.get();
-        let described = frozen.map(|frozen| describe("", &frozen));
+        let described = self.slot.look(|frozen| describe("", frozen));
         SeedInfo {
             name: self.version.name().to_owned(),
             level: LEVEL,

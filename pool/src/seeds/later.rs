@@ -12,11 +12,11 @@ use std::time::Duration;
 use faasw_abi::wire::FunctionKind;
 
 use super::function::{Function, FunctionVersion};
-use super::graph::For;
+use super::graph::{For, Held};
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
 use crate::error::{InvokeError, PlatformError, SeedError};
-use crate::snapshots::{Frozen, KeptCode};
+use crate::snapshots::KeptCode;
 
 /// An initialisation that takes longer is waited for rather than repeated by every
 /// request that comes meanwhile.
@@ -44,11 +44,16 @@ impl Function {
     pub(crate) async fn worth_waiting_for(
         &self,
         limit: Duration,
-    ) -> Result<Option<Arc<Frozen>>, InvokeError> {
-        let frozen = self.frozen();
-        let is_quick = !self.is_read() && self.is_quick(limit);
-        if frozen.is_some() || !self.is_script() && is_quick {
-            return Ok(frozen.filter(|_| self.is_script()));
+    ) -> Result<Option<Held>, InvokeError> {
+        let is_quick = || !self.is_read() && self.is_quick(limit);
+        match self.is_script() {
+            true => {
+                if let Some(held) = self.held() {
+                    return Ok(Some(held));
+                }
+            }
+            false if self.is_in_memory() || is_quick() => return Ok(None),
+            false => {}
         }
         match self.seeds().obtain(self.key(), For::Requests).await {
             Err(SeedError::Platform(PlatformError::RuntimeEnds)) => Ok(None),
@@ -83,7 +88,7 @@ impl Function {
         seeds.runtime().spawn(async move {
             let _turn = makings.ahead_of_requests().await;
             let Some(made) = function.upgrade().and_then(|function| {
-                let is_there = function.frozen().is_some();
+                let is_there = function.is_in_memory();
                 (!is_there && function.seeds().is_half_empty())
                     .then(|| function.seeds().ask(function.key(), For::Now))
             }) else {
@@ -101,15 +106,13 @@ impl Function {
     pub(crate) async fn have_image(&self) {
         let seeds = self.seeds();
         let _turn = seeds.makings().ahead_of_requests().await;
-        let was_there = self.frozen().is_some();
+        let was_there = self.is_in_memory();
         // It is told in the log why it was not made.
         if let Ok(frozen) = seeds.obtain(self.key(), For::Now).await {
             seeds.images_are_written().await;
-            let owner = frozen.owner();
             drop(frozen);
-            match was_there {
-                true => seeds.was_let_go(owner),
-                false => seeds.let_rest(self.key()),
+            if !was_there {
+                seeds.let_rest(self.key());
             }
         }
     }

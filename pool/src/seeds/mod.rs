@@ -27,7 +27,7 @@ mod version;
 
 pub use self::function::{Busy, FunctionVersion, Origin, WeakVersion};
 #[cfg(feature = "trial")]
-pub use self::graph::{For, Seeds};
+pub use self::graph::{For, Held, Seeds};
 pub use self::holding::FunctionNumber;
 pub use self::language_engine::LanguageEngine;
 pub use self::later::adopt;

@@ -19,7 +19,7 @@ use faasw_seedtree::image::ImageError;
 
 use super::engine::EngineVersion;
 use super::function::{Function, FunctionVersion};
-use super::graph::{For, Seeds};
+use super::graph::{For, Held, Seeds};
 use super::holding::Holding;
 use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
@@ -104,7 +104,8 @@ impl Tree {
             return Ok(frozen);
         }
         let made = self.seeds.obtain(self.linked.key, For::Now).await;
-        made.map_err(platform)
+        // It is never evicted.
+        made.map(|held| held.clone()).map_err(platform)
     }
 
     /// Has that made, or read, unless it is there or under way.
@@ -197,7 +198,7 @@ impl Tree {
         kind: FunctionKind,
         code: &Arc<KeptCode>,
         time_limit: Duration,
-    ) -> Result<(FunctionVersion, FreezeReport, Arc<Frozen>), SeedError> {
+    ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
         let frozen = self.seeds.obtain(function.key(), For::Now).await?;
         let report = function.version().report(&frozen);
@@ -221,8 +222,12 @@ impl Tree {
         known: Known,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, Some(known))?;
-        let parent = match function.engine() {
-            Some(engine) => self.seeds.obtain(engine.key(), For::Now).await?,
+        let engine = match function.engine() {
+            Some(engine) => Some(self.seeds.obtain(engine.key(), For::Now).await?),
+            None => None,
+        };
+        let parent = match &engine {
+            Some(engine) => Arc::clone(engine),
             None => self.linked().await?,
         };
         if let Err(error) = function.check_image(&parent).await {
@@ -276,10 +281,11 @@ impl Tree {
         let shared = [&self.booted, &self.linked].into_iter();
         let mut all: Vec<SeedInfo> = shared
             .filter_map(|seed| {
-                let frozen = seed.slot.get()?;
+                let name = seed.recipe.name();
+                let described = seed.slot.look(|frozen| describe(name, frozen))?;
                 Some(SeedInfo {
                     image_bytes: self.seeds.image_bytes(&seed.recipe),
-                    ..describe(seed.recipe.name(), &frozen)
+                    ..described
                 })
             })
             .collect();
@@ -296,8 +302,6 @@ impl Tree {
         }
         let others = functions.iter().filter(|function| !function.is_script());
         all.extend(others.map(|function| function.describe()));
-        // Each was in use for as long as it was looked at.
-        self.seeds.fit_after(Owner::Shared);
         all
     }
 

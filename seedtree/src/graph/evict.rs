@@ -73,7 +73,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         // What can go first is nobody's, not even a child's.
         let is_free = |key: &Key| {
             let node = self.nodes.get(key);
-            node.and_then(|node| node.slot.look(Arc::strong_count)) == Some(1)
+            node.is_some_and(|node| node.slot.holders() == 1)
         };
         let others: Vec<(Owner, Key)> = self.accounts.behind(at).take(LOOKED_AT).collect();
         let is_one_free = [owner, Owner::Shared]
@@ -184,7 +184,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         let places = nodes.iter().enumerate();
         let places: BTreeMap<Key, usize> = places.map(|(place, (key, ..))| (*key, place)).collect();
         let candidates = nodes.iter().map(|(key, node, bytes)| {
-            let count = node.slot.look(Arc::strong_count).unwrap_or(0);
+            let count = node.slot.holders();
             Candidate {
                 frequency: 0.0,
                 cost: node.cost,

@@ -196,7 +196,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             && let Some(node) = self.nodes.get(&key)
         {
             if !node.is_pinned
-                && let Some(bytes) = node.slot.look(|snapshot| snapshot.bytes())
+                && let Some(bytes) = node.slot.look(T::bytes)
             {
                 self.accounts.put(node.owner, key, bytes);
             }

@@ -54,9 +54,15 @@ impl<T> Slot<T> {
         self.lock().uses.at(now)
     }
 
-    /// What `look` says of its snapshot, of which it must make no clone.
-    pub(super) fn look<V>(&self, look: impl FnOnce(&Arc<T>) -> V) -> Option<V> {
-        self.lock().snapshot.as_ref().map(look)
+    /// What `look` says of its snapshot, if that is there. This is no use of it: nobody finds it in use
+    /// for that. What `look` does is to be short, and to have nothing to do with the graph.
+    pub fn look<V>(&self, look: impl FnOnce(&T) -> V) -> Option<V> {
+        self.lock().snapshot.as_deref().map(look)
+    }
+
+    /// How many have its snapshot, the slot with them; none where it is not there.
+    pub(super) fn holders(&self) -> usize {
+        self.lock().snapshot.as_ref().map_or(0, Arc::strong_count)
     }
 
     pub(super) fn fill(&self, snapshot: Arc<T>) {
