@@ -26,8 +26,9 @@ mod turns;
 mod version;
 
 pub use self::function::{Busy, FunctionVersion, Origin, WeakVersion};
+pub use self::graph::Held;
 #[cfg(feature = "trial")]
-pub use self::graph::{For, Held, Seeds};
+pub use self::graph::{For, Seeds};
 pub use self::holding::FunctionNumber;
 pub use self::language_engine::LanguageEngine;
 pub use self::later::adopt;
