@@ -12,6 +12,7 @@
 //! - `floor`: what a node's way through a microVM costs beside the least that
 //!   two processes with a VM can do; `server_timing` is what the node tells.
 //! - `embedded`: a node in this process, asked by `Node::invoke`, beside the same floor.
+//! - `key_value`: what functions' stores take, of such a node with a data directory.
 //! - `shells`: what it takes to get a shell, with pools of kernel resources and without.
 //! - `parked`: thousands of instances that are parked ahead of requests.
 //! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
@@ -33,6 +34,7 @@ mod hostile;
 mod http;
 mod interrupt;
 mod kernel;
+mod key_value;
 mod load;
 mod memory;
 mod native;
@@ -75,6 +77,8 @@ enum Command {
     Floor(floor::Arguments),
     /// What a request takes that a program asks the node in it for, beside the same floor
     Embedded(embedded::Arguments),
+    /// What a get of a function's key-value store takes beside that floor, and durable sets beside the disk
+    KeyValue(key_value::Arguments),
     /// What it takes to get a shell: made ahead, or when asked for with control groups
     /// that were kept or are new
     Shells(shells::Arguments),
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
         Command::Compute(arguments) => compute::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Embedded(arguments) => embedded::run(&arguments),
+        Command::KeyValue(arguments) => key_value::run(&arguments),
         Command::Shells(arguments) => shells::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Parked(arguments) => parked::run(&arguments),
