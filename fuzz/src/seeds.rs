@@ -157,6 +157,7 @@ fn messages() -> Vec<Seed> {
         arguments: vec![b"hello".to_vec()],
         environment: vec![pair("A", "b")],
         configuration: vec![pair("c", "d")],
+        secrets: vec![b"e".to_vec()],
     };
     let commands = Commands::of(&[
         Command::Link,

@@ -11,6 +11,7 @@
 //!   compiled/          what is kept of that for the next version, by name and generation
 //!   images/            func-images of seeds, sealed (faasw_pool::Images)
 //!   image.key          0600, the secret that they are sealed with
+//!   secrets.key        0600, the key that functions' secrets in the registry are sealed with
 //!   logs/              a log per function (log)
 //!   faasw.sock         0600, the admin API (admin)
 //! ```
@@ -27,6 +28,9 @@ use std::{
 use faasw_pool::Images;
 use rustix::fs::OFlags;
 use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::services::secrets::KEY;
 
 /// How long the lock is tried. A node that was killed while it started a
 /// process leaves its lock to that process until it executes its program: a
@@ -120,6 +124,29 @@ impl DataDir {
             Err(error) => Err(error),
         };
         secret.map_err(|error| cannot_use(&path, error))
+    }
+
+    /// The key that functions' secrets are sealed with; one that is made now where there is none yet, and
+    /// nothing that was sealed (`is_used`). One that is none is left as it is: what was sealed with it would be lost.
+    ///
+    /// # Errors
+    /// Why there is none, in a sentence.
+    pub(crate) fn secret_key(&self, is_used: bool) -> Result<Zeroizing<[u8; KEY]>, String> {
+        let path = self.path.join("secrets.key");
+        let key = match read_secret(&path).map(Zeroizing::new) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !is_used => make_secret(&path),
+            Ok(bytes) => bytes
+                .as_slice()
+                .try_into()
+                .map_err(|_| io::Error::other("it has not the size of a key")),
+            Err(error) => Err(error),
+        };
+        key.map(Zeroizing::new).map_err(|error| {
+            format!(
+                "the key of secrets, {}, cannot be used: {error}; put the right one back, or remove it and all secrets, start again and set them anew",
+                path.display()
+            )
+        })
     }
 
     pub(crate) fn logs(&self) -> PathBuf {

@@ -37,6 +37,8 @@ pub(crate) enum Failure {
     /// A stored function could not be made ready again.
     #[error("the function could not be made ready: {0}")]
     NotReady(DeployError),
+    #[error("the function's secrets cannot be read: {0}")]
+    Secrets(String),
     #[error("the node is shutting down")]
     ShuttingDown,
 }
@@ -60,7 +62,7 @@ impl Failure {
             ))
             | Self::Invoke(error) => error.fault(),
             // It was in order when it was deployed.
-            Self::NotReady(_) => (Fault::Platform, Manner::Failed),
+            Self::NotReady(_) | Self::Secrets(_) => (Fault::Platform, Manner::Failed),
             Self::ShuttingDown => (Fault::Platform, Manner::NoRoom),
         }
     }
@@ -112,7 +114,7 @@ impl Failure {
                 SeedError::Function(error) | SeedError::WarmUp { error, .. },
             ))
             | Self::Invoke(error) => words::of_invocation(error),
-            Self::NotReady(_) => words::FAILED,
+            Self::NotReady(_) | Self::Secrets(_) => words::FAILED,
             Self::ShuttingDown => words::SHUTTING_DOWN,
         }
     }

@@ -87,7 +87,7 @@ pub use error::{DeployError, EngineError, FunctionError, ImportError, RollbackEr
 pub use limits::Limits;
 pub use log::Event;
 pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
-pub use node::{FunctionService, Node};
+pub use node::{FunctionService, Node, SecretError};
 pub use registry::RegistryError;
 pub use server::TlsError;
 pub use services::{
@@ -100,8 +100,9 @@ pub use faasw_control::{
     FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName,
     HostNameError, ImageInfo, ImagePages, ImageWorkingSet, Imported, Initialised, LogLine, LogPage,
     LogStream, NameError, OptionsError, Outbound as OutboundGrant, RequestId, RequestIdError,
-    RequestLimits, STORE_PAGE, STORE_VALUE_BYTES, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys,
-    StoreName, StoreNameError, TraceContext, WarmUpError, WarmUpRequest, spelling,
+    RequestLimits, SECRET_BYTES, STORE_PAGE, STORE_VALUE_BYTES, SecretInfo, SecretName,
+    SecretNameError, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys, StoreName, StoreNameError,
+    TraceContext, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::outgoing;
 pub use faasw_pool::{

@@ -66,10 +66,11 @@ pub use error::{
 pub use exchange::{
     Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
     ConnectionBacklog, FunctionBacklog, Lease, Outbound, OutgoingCall, OutgoingRequest, Part,
-    Reply, ReplyBody, RequestBody, ResponseStream, StoreService,
+    Reply, ReplyBody, RequestBody, ResponseStream, Secrets, StoreService,
 };
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::outgoing;
+pub use faasw_abi::secrets::SECRETS_MAX;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;

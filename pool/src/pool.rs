@@ -412,6 +412,9 @@ impl Pool {
         if call.store.is_some() {
             instance.mailbox.open_also(ChannelKind::Store)?;
         }
+        if let Some(secrets) = &call.secrets {
+            instance.mailbox.open_secrets(secrets.bytes())?;
+        }
         if call.outbound.is_some() {
             instance.mailbox.open_calls(call.limits.calls)?;
         }
@@ -433,6 +436,7 @@ impl Pool {
                 waits: self.inner.admission().waits(),
                 under_way,
                 store: call.store,
+                secrets: call.secrets,
                 outbound: call.outbound,
                 looks,
             },

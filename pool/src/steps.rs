@@ -49,6 +49,7 @@ impl Steps {
             arguments: Vec::new(),
             environment: Vec::new(),
             configuration: Vec::new(),
+            secrets: Vec::new(),
         };
         let code = compiled.code.get().await?;
         let mut mailbox = Mailbox::new()?;
@@ -144,6 +145,7 @@ impl StepTree {
                     arguments: Vec::new(),
                     environment: Vec::new(),
                     configuration: Vec::new(),
+                    secrets: Vec::new(),
                 },
             },
             Command::Instantiate,

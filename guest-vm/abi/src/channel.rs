@@ -62,16 +62,25 @@ pub enum ChannelKind {
     /// Records of the store ([`crate::store`]), for as long as an invocation lasts: one of the guest's, then
     /// one of the node's. Neither message has a head, and neither ends.
     Store = 2,
+    /// The secrets of an invocation, to the guest: all of the message is its head ([`crate::secrets`]), which is there
+    /// before the invocation begins; nothing comes back.
+    Secrets = 3,
     /// A request that the function makes, then its response. Their heads are
     /// [`OutgoingHead`](crate::outgoing::OutgoingHead) and [`Answer`](crate::outgoing::Answer), their tails
     /// [`Tail`](crate::outgoing::Tail). It has [`CALLS`] channels, each of which is used again, see
     /// [`ChannelWords::turn`].
-    Call = 3,
+    Call = 4,
 }
 
 impl ChannelKind {
     /// All there are.
-    pub const ALL: [Self; 4] = [Self::Invocation, Self::Script, Self::Store, Self::Call];
+    pub const ALL: [Self; 5] = [
+        Self::Invocation,
+        Self::Script,
+        Self::Store,
+        Self::Secrets,
+        Self::Call,
+    ];
 
     /// The one channel of this kind; of calls the first.
     #[must_use]
@@ -93,6 +102,9 @@ impl Channel {
 
     /// That of the store.
     pub const STORE: Self = ChannelKind::Store.channel();
+
+    /// That of secrets.
+    pub const SECRETS: Self = ChannelKind::Secrets.channel();
 
     /// Those of calls.
     pub fn calls() -> impl Iterator<Item = Self> {
@@ -119,6 +131,7 @@ impl Channel {
             0 => Some(ChannelKind::Invocation),
             1 => Some(ChannelKind::Script),
             2 => Some(ChannelKind::Store),
+            3 => Some(ChannelKind::Secrets),
             CALL..=LAST_CALL => Some(ChannelKind::Call),
             _ => None,
         }

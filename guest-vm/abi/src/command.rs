@@ -212,6 +212,7 @@ mod tests {
                     arguments: vec![b"f".to_vec()],
                     environment: vec![(b"A".to_vec(), b"b".to_vec())],
                     configuration: vec![(b"c".to_vec(), b"d".to_vec())],
+                    secrets: vec![b"e".to_vec()],
                 },
             },
             Command::Instantiate,
@@ -227,6 +228,7 @@ mod tests {
                     arguments: vec![b"g".to_vec()],
                     environment: Vec::new(),
                     configuration: Vec::new(),
+                    secrets: Vec::new(),
                 },
             },
             Command::WarmUp {

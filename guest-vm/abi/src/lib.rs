@@ -20,6 +20,7 @@
 //! - [`script`]: a script's files, as they are sent.
 //! - [`state`]: what an initialised function has become, as it is told.
 //! - [`outgoing`]: requests that a function makes.
+//! - [`secrets`]: secrets, as they come with an invocation.
 //! - [`store`]: records of key-value stores.
 //! - [`outcome`]: how a run of a function can end.
 //! - [`trap`]: which trap ended it, where one did.
@@ -44,6 +45,7 @@ pub mod outgoing;
 pub mod pages;
 pub mod ring;
 pub mod script;
+pub mod secrets;
 pub mod state;
 pub mod store;
 pub mod trap;
@@ -53,4 +55,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 12;
+pub const ABI_VERSION: u32 = 13;

@@ -127,6 +127,8 @@ pub const DRAW_CLOCK: u32 = 1 << 2;
 pub const DRAW_STORE: u32 = 1 << 3;
 /// [`GuestWords::draws`]: another server was to be called.
 pub const DRAW_CALL: u32 = 1 << 4;
+/// [`GuestWords::draws`]: a secret was asked for.
+pub const DRAW_SECRET: u32 = 1 << 5;
 
 const _: () = assert!(
     size_of::<ChannelWords>() == 32

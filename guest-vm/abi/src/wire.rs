@@ -104,6 +104,9 @@ pub struct SeedConfig {
     pub environment: Vec<Pair>,
     /// Its configuration: keys and values, which interfaces for that give out.
     pub configuration: Vec<Pair>,
+    /// The names of its secrets, which come with each invocation ([`crate::secrets`]), and are read as its
+    /// configuration is.
+    pub secrets: Vec<Vec<u8>>,
 }
 
 /// Appends to a message.
@@ -113,6 +116,12 @@ pub struct Writer {
 }
 
 impl Writer {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+        }
+    }
+
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -138,6 +147,10 @@ impl Writer {
         for one in items {
             item(self, one);
         }
+    }
+
+    fn strings(&mut self, strings: &[Vec<u8>]) {
+        self.list(strings, |writer, string| writer.string(string));
     }
 
     pub(crate) fn pairs(&mut self, pairs: &[Pair]) {
@@ -328,12 +341,10 @@ impl SeedConfig {
         writer.bytes(&[self.kind as u8]);
         writer.bytes(&[u8::from(self.tells_state), u8::from(self.has_entry)]);
         writer.bytes(&self.memory_limit.to_le_bytes());
-        writer.count(self.arguments.len());
-        for argument in &self.arguments {
-            writer.string(argument);
-        }
+        writer.strings(&self.arguments);
         writer.pairs(&self.environment);
         writer.pairs(&self.configuration);
+        writer.strings(&self.secrets);
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -351,6 +362,7 @@ impl SeedConfig {
             arguments: reader.list(Reader::string)?,
             environment: reader.pairs()?,
             configuration: reader.pairs()?,
+            secrets: reader.list(Reader::string)?,
         })
     }
 }

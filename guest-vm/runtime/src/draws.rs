@@ -1,13 +1,15 @@
 //! What a function read before the freeze, so that the node can say what a
 //! seed made after instantiation would share between requests.
 //!
-//! Host functions record each read of entropy, clock and environment, and each call of a store or of others; the
+//! Host functions record each read of entropy, clock, environment and secrets, and each call of a store or of others; the
 //! record closes when the first request begins.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-use faasw_abi::mailbox::{DRAW_CALL, DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_STORE};
+use faasw_abi::mailbox::{
+    DRAW_CALL, DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_SECRET, DRAW_STORE,
+};
 
 /// The kind of thing that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,7 @@ pub(crate) enum Kind {
     Environment,
     Store,
     Call,
+    Secret,
 }
 
 impl Kind {
@@ -30,6 +33,7 @@ impl Kind {
             Self::Environment => 0,
             Self::Store => DRAW_STORE,
             Self::Call => DRAW_CALL,
+            Self::Secret => DRAW_SECRET,
         }
     }
 }
@@ -102,7 +106,7 @@ impl fmt::Display for Draws {
             }
             let (number, unit) = match draw.kind {
                 Kind::Entropy | Kind::Insecure => (draw.bytes, "byte"),
-                Kind::Clock | Kind::Environment => (draw.count, "read"),
+                Kind::Clock | Kind::Environment | Kind::Secret => (draw.count, "read"),
                 Kind::Store | Kind::Call => (draw.count, "call"),
             };
             let plural = if number == 1 { "" } else { "s" };

@@ -38,6 +38,7 @@ mod headers;
 mod http;
 mod memory;
 pub mod platform;
+mod secrets;
 mod state;
 pub mod supported;
 #[cfg(any(test, feature = "testing"))]

@@ -16,6 +16,7 @@ use crate::failure::Ended;
 use crate::front::Front;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
+use crate::secrets::Secrets;
 
 /// Most resources that a component may hold at one time.
 const MAX_RESOURCES: usize = 16 << 10;
@@ -47,6 +48,7 @@ pub(crate) struct State<P> {
     pub(crate) environment: Vec<Pair>,
     /// Keys and values of its configuration.
     pub(crate) configuration: Vec<Pair>,
+    pub(crate) secrets: Secrets,
     pub(crate) stdio: Stdio,
     /// The descriptors of a core module.
     pub(crate) descriptors: Descriptors,
@@ -71,6 +73,7 @@ impl<P: Platform> State<P> {
             arguments: config.arguments,
             environment: config.environment,
             configuration: config.configuration,
+            secrets: Secrets::named(config.secrets),
             stdio,
             descriptors: Descriptors::default(),
             exchange: Exchange::default(),
@@ -93,6 +96,7 @@ impl<P: Platform> State<P> {
         self.arguments = config.arguments;
         self.environment = config.environment;
         self.configuration = config.configuration;
+        self.secrets = Secrets::named(config.secrets);
         Ok(())
     }
 

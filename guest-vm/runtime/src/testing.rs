@@ -34,6 +34,8 @@ pub struct MemoryPlatform {
     pub store_answers: Option<VecDeque<u8>>,
     /// What it was asked.
     pub store_asked: Vec<u8>,
+    /// Its secrets, as they are spelled; their channel is open where there are some.
+    pub secrets: Option<Vec<u8>>,
     /// Whom the function may call.
     pub calls: MemoryCalls,
     /// What arrives later: a piece each time that the function waits for it.
@@ -77,6 +79,7 @@ impl MemoryPlatform {
             script: None,
             store_answers: None,
             store_asked: Vec::new(),
+            secrets: None,
             calls: MemoryCalls::default(),
             arriving: VecDeque::new(),
             request_trailers: Vec::new(),
@@ -162,6 +165,7 @@ impl Platform for MemoryPlatform {
             Some(ChannelKind::Invocation) => true,
             Some(ChannelKind::Script) => self.script.is_some(),
             Some(ChannelKind::Store) => self.store_answers.is_some(),
+            Some(ChannelKind::Secrets) => self.secrets.is_some(),
             Some(ChannelKind::Call) => self.calls.is_open(channel),
             None => false,
         }
@@ -186,6 +190,7 @@ impl Platform for MemoryPlatform {
                 (script.len() as u64).to_le_bytes().to_vec()
             }
             (Some(ChannelKind::Invocation), _) => self.request_head.encode(),
+            (Some(ChannelKind::Secrets), _) => self.secrets.clone().unwrap_or_default(),
             _ => Vec::new(),
         }
     }

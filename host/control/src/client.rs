@@ -3,6 +3,7 @@
 mod error;
 mod exchange;
 mod key_value;
+mod secrets;
 mod transfer;
 
 use std::path::{Path, PathBuf};

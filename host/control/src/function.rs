@@ -10,7 +10,8 @@ use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Digest, EngineUse, FunctionName, HostName, Outbound, RequestLimits, StoreName, spelling,
+    Digest, EngineUse, FunctionName, HostName, Outbound, RequestLimits, SecretName, StoreName,
+    spelling,
 };
 
 /// A version of a function that the node has; in lists, the current one.
@@ -41,7 +42,7 @@ pub struct FunctionInfo {
     pub hosts: Vec<HostName>,
     /// Names of its environment variables. Values may be secrets and stay.
     pub environment: Vec<String>,
-    /// Its configuration, by its keys. It is no place for secrets.
+    /// Its configuration, by its keys. That is no place for secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub configuration: BTreeMap<String, String>,
     /// The key-value stores that it shares, beside its own.
@@ -50,6 +51,9 @@ pub struct FunctionInfo {
     /// What it may make requests to.
     #[serde(default)]
     pub outbound: Vec<Outbound>,
+    /// Names of the secrets that it reads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretName>,
     /// Full names of its module's imports.
     pub imports: Vec<String>,
     /// Size of its module, or of its script, in bytes.

@@ -26,13 +26,16 @@
 //! | `GET /v1/kv/functions/NAME/value?key=…` | the value of a key; 204 where there is none |
 //! | `PUT /v1/kv/functions/NAME/value?key=…` | sets it to the body, on disk |
 //! | `DELETE /v1/kv/functions/NAME/value?key=…` | removes it, on disk |
+//! | `GET /v1/secrets` | lists functions' secrets, never what they are: [`SecretInfo`]s; `GET /v1/secrets/NAME` one function's |
+//! | `PUT /v1/secrets/NAME/value?name=…` | sets a function's secret to the body, on disk |
+//! | `DELETE /v1/secrets/NAME/value?name=…` | removes one, on disk |
 //! | `GET /v1/tree` | the tree of seeds: [`SeedInfo`]s, parents first |
 //! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
 //! | `GET /metrics` | metrics as OpenMetrics text |
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `freeze`, `init` (an export), `warmup-request` (any number of times), the
 //! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
-//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store) and `allow-outbound` (a grant). Failures
+//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name) and `allow-outbound` (a grant). Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and
 //! its directory's leave that to the node's user.
 
@@ -50,6 +53,7 @@ mod outbound;
 mod problem;
 pub mod query;
 mod request_id;
+mod secret;
 pub mod spelling;
 mod stats;
 mod store_name;
@@ -74,6 +78,7 @@ pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
 pub use outbound::Outbound;
 pub use problem::{Problem, ProblemBody, ProblemSlug};
 pub use request_id::{RequestId, RequestIdError};
+pub use secret::{SECRET_BYTES, SecretInfo, SecretName, SecretNameError};
 pub use stats::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
 pub use store_name::{StoreName, StoreNameError};
 pub use times::{RequestLimits, TimeLimit};

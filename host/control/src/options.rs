@@ -1,5 +1,8 @@
 //! What a deployment may choose about its function.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -9,7 +12,7 @@ use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{HostName, Outbound, StoreName, TimeLimit, WarmUpRequest, spelling};
+use crate::{HostName, Outbound, SecretName, StoreName, TimeLimit, WarmUpRequest, spelling};
 
 /// Least memory limit: one Wasm page, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -28,6 +31,9 @@ const MOST_STORES: usize = 32;
 
 /// Most grants of requests that a function makes.
 const MOST_OUTBOUND: usize = 64;
+
+/// Most secrets that a function reads.
+const MOST_SECRETS: usize = 32;
 
 /// Most bytes of a configuration's keys and values together. The line of the request that deploys it takes fewer
 /// of some, as it spells them: short keys, each with a name of the parameter, and letters that it spells as
@@ -73,6 +79,14 @@ pub struct FunctionOptions {
     stores: BTreeSet<StoreName>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     outbound: BTreeSet<Outbound>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    secrets: BTreeSet<SecretName>,
+}
+
+/// Whether a text can be a key of a configuration.
+pub(crate) fn is_key(text: &str) -> bool {
+    let is_long = text.len() > LONGEST_KEY;
+    !text.is_empty() && !is_long && !text.contains(|c: char| c == '=' || c.is_control())
 }
 
 /// Why options were refused.
@@ -99,6 +113,12 @@ pub enum OptionsError {
     /// Too many grants of requests.
     #[error("a function has {MOST_OUTBOUND} grants of outbound requests at most, not {0}")]
     Outbound(usize),
+    /// Too many secrets.
+    #[error("a function reads {MOST_SECRETS} secrets at most, not {0}")]
+    Secrets(usize),
+    /// What it asks for by this name would be one or the other.
+    #[error("{0} cannot be both a secret and a key of the configuration")]
+    SecretInConfiguration(SecretName),
     /// Too little memory.
     #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
     Memory(u64),
@@ -133,7 +153,7 @@ impl FunctionOptions {
 
     /// Sets a value of the function's configuration; a later one of the same key replaces it. The
     /// function reads it by `wasi:config/store` or Spin's `variables`. Whoever may ask the node about its
-    /// functions sees it: it is no place for secrets.
+    /// functions sees it: that is no place for secrets ([`FunctionOptions::secret`]).
     #[must_use]
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.configuration.insert(key.into(), value.into());
@@ -276,6 +296,20 @@ impl FunctionOptions {
         &self.outbound
     }
 
+    /// Gives the function a secret to read, by the same interfaces as its configuration: its value is set apart
+    /// from any deployment, and comes with each request.
+    #[must_use]
+    pub fn secret(mut self, name: SecretName) -> Self {
+        self.secrets.insert(name);
+        self
+    }
+
+    /// The secrets that it reads.
+    #[must_use]
+    pub fn secrets(&self) -> &BTreeSet<SecretName> {
+        &self.secrets
+    }
+
     /// The environment, in its order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
@@ -339,8 +373,7 @@ impl FunctionOptions {
             }
         }
         for key in self.configuration.keys() {
-            let is_long = key.len() > LONGEST_KEY;
-            if key.is_empty() || is_long || key.contains(|c: char| c == '=' || c.is_control()) {
+            if !is_key(key) {
                 return Err(OptionsError::Key(key.clone()));
             }
         }
@@ -354,6 +387,13 @@ impl FunctionOptions {
         }
         if self.outbound.len() > MOST_OUTBOUND {
             return Err(OptionsError::Outbound(self.outbound.len()));
+        }
+        if self.secrets.len() > MOST_SECRETS {
+            return Err(OptionsError::Secrets(self.secrets.len()));
+        }
+        let mut secrets = self.secrets.iter();
+        if let Some(both) = secrets.find(|name| self.configuration.contains_key(name.as_str())) {
+            return Err(OptionsError::SecretInConfiguration(both.clone()));
         }
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));
@@ -391,149 +431,5 @@ impl FunctionOptions {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_left_out_follows_the_node() {
-        let options = FunctionOptions::default();
-        assert_eq!(options.memory_or(7), 7);
-        assert_eq!(options.own_time(TimeLimit::CpuTime), None);
-        assert_eq!(options.check(), Ok(()));
-        let read: FunctionOptions = serde_json::from_str("{}").unwrap();
-        assert_eq!(read, options);
-    }
-
-    #[test]
-    fn hosts_survive_the_registry_and_need_not_be_there() {
-        let host = |name| HostName::new(name).unwrap();
-        let options = FunctionOptions::default()
-            .host(host("B.test"))
-            .host(host("a.test"))
-            .host(host("b.test."));
-        let json = serde_json::to_string(&options).unwrap();
-        assert!(json.contains(r#""hosts":["a.test","b.test"]"#), "{json}");
-        let read: FunctionOptions = serde_json::from_str(&json).unwrap();
-        assert_eq!(read, options);
-        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
-        assert!(!none.contains("hosts"), "{none}");
-    }
-
-    #[test]
-    fn stores_survive_the_registry_and_are_few() {
-        let store = |name: &str| StoreName::new(name).unwrap();
-        let options = FunctionOptions::default()
-            .store(store("b"))
-            .store(store("a"));
-        let json = serde_json::to_string(&options.store(store("b"))).unwrap();
-        assert!(json.contains(r#""stores":["a","b"]"#), "{json}");
-        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
-        assert!(!none.contains("stores"), "{none}");
-        let many = (0..=MOST_STORES).map(|number| store(&format!("s{number}")));
-        let many = many.fold(FunctionOptions::default(), FunctionOptions::store);
-        assert_eq!(many.check(), Err(OptionsError::Stores(MOST_STORES + 1)));
-    }
-
-    #[test]
-    fn grants_survive_the_registry_and_are_few() {
-        let grant = |text: &str| Outbound::new(text).unwrap();
-        let options = FunctionOptions::default()
-            .allow_outbound(grant("https://b.test"))
-            .allow_outbound(grant("http://a.test:8080"))
-            .allow_outbound(grant("https://B.test:443"));
-        let json = serde_json::to_string(&options).unwrap();
-        let grants = r#""outbound":["http://a.test:8080","https://b.test"]"#;
-        assert!(json.contains(grants), "{json}");
-        assert_eq!(
-            serde_json::from_str::<FunctionOptions>(&json).unwrap(),
-            options
-        );
-        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
-        assert!(!none.contains("outbound"), "{none}");
-        let many = (0..=MOST_OUTBOUND).map(|number| grant(&format!("https://h{number}.test")));
-        let many = many.fold(FunctionOptions::default(), FunctionOptions::allow_outbound);
-        assert_eq!(many.check(), Err(OptionsError::Outbound(MOST_OUTBOUND + 1)));
-    }
-
-    #[test]
-    fn the_last_value_of_a_variable_counts() {
-        let options = FunctionOptions::default()
-            .env("A", "1")
-            .env("B", "2")
-            .env("A", "3");
-        let expected = [("B".into(), "2".into()), ("A".into(), "3".into())];
-        assert_eq!(options.environment(), expected);
-    }
-
-    #[test]
-    fn the_last_value_of_a_key_counts_and_need_not_be_there() {
-        let options = FunctionOptions::default()
-            .config("b", "1")
-            .config("a", "2=\n\0")
-            .config("b", "3");
-        let expected = [("a", "2=\n\0"), ("b", "3")];
-        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(*options.configuration(), BTreeMap::from(expected));
-        assert_eq!(options.check(), Ok(()));
-        let json = serde_json::to_string(&options).unwrap();
-        let read: FunctionOptions = serde_json::from_str(&json).unwrap();
-        assert_eq!(read, options);
-        let none = serde_json::to_string(&FunctionOptions::default()).unwrap();
-        assert!(!none.contains("configuration"), "{none}");
-    }
-
-    #[test]
-    fn a_configuration_is_bounded() {
-        let default = FunctionOptions::default;
-        let longest = "k".repeat(LONGEST_KEY);
-        assert_eq!(default().config(&longest, "").check(), Ok(()));
-        for key in ["", "a=b", "a\nb", "a\0", &(longest.clone() + "k")] {
-            let refused = default().config(key, "x").check();
-            assert_eq!(refused, Err(OptionsError::Key(key.to_owned())));
-        }
-        let largest = "v".repeat(CONFIGURATION_BYTES - 2);
-        let options = default().config("a", largest).config("b", "");
-        assert_eq!(options.check(), Ok(()));
-        let larger = options.config("b", "x");
-        let expected = OptionsError::Configuration(CONFIGURATION_BYTES + 1);
-        assert_eq!(larger.check(), Err(expected));
-    }
-
-    #[test]
-    fn impossible_options_are_refused() {
-        let default = FunctionOptions::default;
-        for name in ["", "A=B", "A\0"] {
-            assert!(matches!(
-                default().env(name, "x").check(),
-                Err(OptionsError::Environment(_))
-            ));
-        }
-        assert!(default().env("A", "x\0").check().is_err());
-        assert_eq!(default().memory(1).check(), Err(OptionsError::Memory(1)));
-        assert_eq!(
-            default().concurrency(0).check(),
-            Err(OptionsError::Concurrency)
-        );
-        let warm_up = || WarmUpRequest::new("/").unwrap();
-        let early = default()
-            .warm_up(warm_up())
-            .freeze(FreezePolicy::BeforeInit);
-        assert!(matches!(early.check(), Err(OptionsError::WarmUps(_))));
-        let path = "/".to_owned() + &"a".repeat(LARGEST_WARM_UPS - 2);
-        let large = default().warm_up(WarmUpRequest::new(path).unwrap());
-        assert_eq!(large.clone().warm_up(warm_up()).check(), Ok(()));
-        let larger = large.warm_up(warm_up()).warm_up(warm_up());
-        assert!(matches!(larger.check(), Err(OptionsError::WarmUps(_))));
-        for value in [Duration::ZERO, Duration::from_secs(86_401)] {
-            let limit = "idle-guest";
-            assert_eq!(
-                default().idle_guest(value).check(),
-                Err(OptionsError::TimeLimit { limit, value })
-            );
-        }
     }
 }

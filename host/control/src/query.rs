@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use form_urlencoded::Serializer;
 
 use crate::{
-    EXTENSIONS_MAX, Extension, FunctionName, FunctionOptions, HostName, Outbound, StoreName,
-    TimeLimit, WarmUpRequest, spelling,
+    EXTENSIONS_MAX, Extension, FunctionName, FunctionOptions, HostName, Outbound, SecretName,
+    StoreName, TimeLimit, WarmUpRequest, spelling,
 };
 
 /// Lines of a log that are given unless a number is asked for.
@@ -61,6 +61,10 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 options
                     .allow_outbound(grant.map_err(|error| format!("{parameter}={value}: {error}"))?)
             }
+            "secret" => {
+                let name = SecretName::new(&value);
+                options.secret(name.map_err(|error| format!("{parameter}: {error}"))?)
+            }
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -112,6 +116,9 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     for grant in options.outbound() {
         query.append_pair("allow-outbound", &grant.to_string());
+    }
+    for name in options.secrets() {
+        query.append_pair("secret", name.as_str());
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
@@ -292,6 +299,9 @@ mod tests {
             FunctionOptions::default()
                 .store(StoreName::new("users").unwrap())
                 .store(StoreName::new("Stock_2.old-").unwrap()),
+            FunctionOptions::default()
+                .secret(SecretName::new("api_key").unwrap())
+                .secret(SecretName::new("a b&\u{e9}").unwrap()),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
             FunctionOptions::default()
                 .warm_up(WarmUpRequest::new("/b").unwrap())
@@ -326,6 +336,7 @@ mod tests {
             ("warmup-request=a", "METHOD /PATH"),
             ("env=A", "NAME=VALUE"),
             ("config=a", "KEY=VALUE"),
+            ("secret=a%3Db", "a=b"),
             ("memry=1", "memry"),
         ] {
             let error = read_options(Some(query)).unwrap_err();

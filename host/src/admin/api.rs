@@ -97,10 +97,23 @@ impl Api {
             (&Method::DELETE, ["kv", kind, name, "value"]) => {
                 self.remove_store_key(kind, name, &parts.uri).await
             }
+            (&Method::GET, ["secrets"]) => self.secrets(None).await,
+            (&Method::GET, ["secrets", function]) => self.secrets(Some(function)).await,
+            (&Method::PUT, ["secrets", function, "value"]) => {
+                self.set_secret(function, &parts.uri, body).await
+            }
+            (&Method::DELETE, ["secrets", function, "value"]) => {
+                self.remove_secret(function, &parts.uri).await
+            }
             (&Method::GET, ["functions", name, "logs"]) => self.logs(name, &parts.uri).await,
             (
                 _,
-                ["node" | "functions" | "engines" | "stats" | "tree" | "import" | "kv"]
+                [
+                    "node" | "functions" | "engines" | "stats" | "tree" | "import" | "kv"
+                    | "secrets",
+                ]
+                | ["secrets", _]
+                | ["secrets", _, "value"]
                 | ["kv", _, _]
                 | ["kv", _, _, "value"]
                 | ["functions" | "engines", _]

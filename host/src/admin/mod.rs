@@ -7,6 +7,7 @@
 mod api;
 mod key_value;
 mod metrics;
+mod secrets;
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 

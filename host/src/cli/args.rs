@@ -3,6 +3,7 @@
 mod engine;
 mod image;
 mod kv;
+mod secret;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ pub use self::{
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
     kv::{Kv, KvGet, KvLs, KvRm, KvSet},
+    secret::{Secret, SecretLs, SecretRm, SecretSet},
 };
 use super::{
     exit,
@@ -105,6 +107,20 @@ Examples:
   faasw kv get --shared users alice"
     )]
     Kv(Kv),
+    /// Set, list and remove the secrets of functions; nothing shows what they are
+    #[command(
+        subcommand,
+        after_help = "\
+A function reads those that it was deployed with (`deploy --secret NAME`) like its
+configuration. What is set here holds for requests that begin after it, whatever the
+version; it need not wait for the function, and goes with it.
+
+Examples:
+  faasw secret set shop api_key < key.txt
+  pass show shop/api | faasw secret set shop api_key
+  faasw secret ls"
+    )]
+    Secret(Secret),
     /// Add, list, warm and remove language engines, which run scripts
     #[command(subcommand)]
     Engine(Engine),

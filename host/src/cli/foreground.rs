@@ -284,7 +284,11 @@ fn builder(serving: &Serving, mut limits: Limits, given: Given) -> Result<NodeBu
     };
     let builder = builder.outbound(given.outbound);
     let builder = match given.image_key {
-        Some(secret) => builder.image_key(secret.bytes()),
+        Some(key) => builder.image_key(key.bytes()),
+        None => builder,
+    };
+    let builder = match given.secret_key {
+        Some(key) => builder.secret_key(key.bytes()),
         None => builder,
     };
     let builder = match serving.instance_memory {

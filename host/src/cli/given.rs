@@ -7,11 +7,12 @@ use std::{
 
 use faasw::OutboundOptions;
 
-use super::{exit::Exit, image_key::ImageSecret, serving::Serving};
+use super::{exit::Exit, sealing_key::SealingKey, serving::Serving};
 
 /// What was read.
 pub struct Given {
-    pub image_key: Option<ImageSecret>,
+    pub image_key: Option<SealingKey>,
+    pub secret_key: Option<SealingKey>,
     pub outbound: OutboundOptions,
 }
 
@@ -21,9 +22,14 @@ impl Given {
     /// # Errors
     /// What cannot be read, or is not what it is to be.
     pub fn read(serving: &Serving, data_dir: Option<&Path>) -> Result<Self, Exit> {
-        let read = |path: &PathBuf| ImageSecret::read(path, data_dir);
+        let read = |what, path: &Option<PathBuf>| {
+            let path = path.as_ref();
+            path.map(|path| SealingKey::read(what, path, data_dir))
+                .transpose()
+        };
         Ok(Self {
-            image_key: serving.image_key.as_ref().map(read).transpose()?,
+            image_key: read("images", &serving.image_key)?,
+            secret_key: read("secrets", &serving.secret_key)?,
             outbound: outbound(serving)?,
         })
     }

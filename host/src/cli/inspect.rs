@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use faasw_control::{
-    Client, FunctionDetails, FunctionInfo, HostName, Initialised, RequestLimits, StoreName,
-    spelling,
+    Client, FunctionDetails, FunctionInfo, HostName, Initialised, RequestLimits, SecretName,
+    StoreName, spelling,
 };
 use faasw_text::Line;
 
@@ -119,6 +119,8 @@ fn text(details: &FunctionDetails) -> String {
             }
         }
     }
+    let secrets = function.secrets.iter().map(SecretName::as_str);
+    line("secrets", list(secrets));
     let stores = function.stores.iter().map(StoreName::as_str);
     line("shared kv", list(stores));
     let grants: Vec<String> = function.outbound.iter().map(ToString::to_string).collect();

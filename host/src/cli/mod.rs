@@ -18,7 +18,6 @@ mod foreground;
 mod functions;
 mod given;
 mod image;
-mod image_key;
 mod inspect;
 mod invoke;
 mod kv;
@@ -29,6 +28,8 @@ mod options;
 mod output;
 mod printer;
 mod script;
+mod sealing_key;
+mod secret;
 mod serving;
 mod signals;
 mod stats;
@@ -119,6 +120,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Command::Tree(args) => tree::tree(args).await,
         Command::Image(command) => image::image(command).await,
         Command::Kv(command) => kv::kv(command).await,
+        Command::Secret(command) => secret::secret(command).await,
         Command::Engine(command) => engines::engine(command).await,
         Command::Wizen(args) => wizen::wizen(args).await,
         Command::New(args) => new::new(&args),

@@ -5,7 +5,8 @@ use std::{fs, time::Duration};
 use clap::Args;
 use faasw::Limits;
 use faasw_control::{
-    FreezePolicy, FunctionOptions, HostName, Outbound, StoreName, WarmUpRequest, spelling,
+    FreezePolicy, FunctionOptions, HostName, Outbound, SecretName, StoreName, WarmUpRequest,
+    spelling,
 };
 
 use super::config_file::{self, ConfigFile};
@@ -18,13 +19,16 @@ pub struct Options {
     /// Set an environment variable, any number of times
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// Set a value of the configuration, any number of times; it is no place for secrets
+    /// Set a value of the configuration, any number of times; that is no place for secrets
     #[arg(long = "config", value_name = "KEY=VALUE", value_parser = setting)]
     pub configuration: Vec<(String, String)>,
     /// Take the configuration from a .toml or .json file of texts, any number of times; what
     /// --config sets comes before it
     #[arg(long = "config-file", value_name = "FILE", value_parser = config_file::read)]
     pub config_files: Vec<ConfigFile>,
+    /// Let the function read this secret like its configuration, any number of times; `faasw secret set` says what it is
+    #[arg(long = "secret", value_name = "NAME", value_parser = secret)]
+    pub secrets: Vec<SecretName>,
     /// Let the function use this key-value store, which others may use, too, any number of times; its own,
     /// "default", needs no grant
     #[arg(long = "kv", value_name = "STORE", value_parser = store)]
@@ -137,6 +141,9 @@ impl From<Options> for FunctionOptions {
         for store in given.stores {
             options = options.store(store);
         }
+        for name in given.secrets {
+            options = options.secret(name);
+        }
         for grant in given.outbound {
             options = options.allow_outbound(grant);
         }
@@ -178,6 +185,10 @@ fn warm_up(text: &str) -> Result<WarmUpRequest, String> {
 
 fn store(text: &str) -> Result<StoreName, String> {
     StoreName::new(text).map_err(|error| error.to_string())
+}
+
+fn secret(text: &str) -> Result<SecretName, String> {
+    SecretName::new(text).map_err(|error| error.to_string())
 }
 
 fn outbound(text: &str) -> Result<Outbound, String> {

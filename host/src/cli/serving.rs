@@ -76,6 +76,10 @@ pub struct Serving {
     /// of the data directory's image.key: nodes with the same open each other's exports
     #[arg(long, value_name = "FILE")]
     pub image_key: Option<PathBuf>,
+    /// Seal functions' secrets with the 32 bytes of this file, which only its user may read, instead
+    /// of the data directory's secrets.key
+    #[arg(long, value_name = "FILE")]
+    pub secret_key: Option<PathBuf>,
     /// Let one function hold this many MiB between requests, in seeds, code and pages
     /// of waiting instances; over it instances end, then seeds are evicted
     #[arg(long, value_name = "MIB", default_value_t = 1024)]

@@ -22,6 +22,7 @@ use super::{
     function::{Function, UnderWay, VersionCell},
     images::Moves,
     info::{SeedState, function_info},
+    secrets::Given,
     table::Table,
     warm_up::warm_ups,
 };
@@ -34,7 +35,7 @@ use crate::{
     message::TellRequest,
     metrics::{Metrics, Now, Summary},
     registry::{Registry, RegistryError, VersionRecord},
-    services::{key_value::KeyValue, outbound::Outgoing},
+    services::{key_value::KeyValue, outbound::Outgoing, secrets::Vault},
 };
 
 /// Deployments that compile at once. Each may take gigabytes by its limits.
@@ -52,6 +53,7 @@ pub(crate) type Registered = Vec<(FunctionName, u64, VersionRecord)>;
 pub(crate) struct Storage {
     pub(crate) registry: Registry,
     pub(crate) key_value: Arc<KeyValue>,
+    pub(crate) secrets: Vault,
     /// Nothing for a node that lives in memory only. After the registry, so
     /// that the lock is held for as long as that is open.
     pub(crate) directory: Option<DataDir>,
@@ -158,9 +160,11 @@ impl Core {
             }
             let stores = self.stores(&name, &record);
             let reaches = self.reaches(&record);
+            let secrets = Given::to(&record);
             self.put(Arc::new(Function {
                 name,
                 stores,
+                secrets,
                 reaches,
                 version,
                 record,
@@ -467,6 +471,11 @@ impl Core {
                 .configuration()
                 .iter()
                 .map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec()))
+                .collect(),
+            secrets: options
+                .secrets()
+                .iter()
+                .map(|name| name.as_str().as_bytes().to_vec())
                 .collect(),
             freeze: options.freeze_policy(),
             init,

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::outbound::Reaches;
+use super::{outbound::Reaches, secrets::Given};
 use crate::{
     backend::FunctionVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
 };
@@ -30,6 +30,8 @@ pub(super) struct Function {
     pub(super) record: VersionRecord,
     /// What answers its guests' records, where it imports an interface of a store.
     pub(super) stores: Option<Arc<dyn StoreService>>,
+    /// Its secrets, where it has some to read.
+    pub(super) secrets: Option<Given>,
     /// What its guests' requests reach, where it was granted any.
     pub(super) reaches: Option<Reaches>,
     /// Outlives versions.

@@ -1,9 +1,10 @@
 //! What the node says of its functions: to the library's caller and, as JSON, to
 //! clients of the admin API.
 
-use faasw_abi::{configuration::is_reader, store::is_import};
-use faasw_control::{FreezePolicy, FunctionInfo, FunctionName, Initialised};
+use faasw_abi::store::is_import;
+use faasw_control::{FreezePolicy, FunctionInfo, FunctionName, Initialised, SecretName};
 
+use super::secrets::reads_configuration;
 use crate::{limits::Limits, registry::VersionRecord};
 
 /// Where the seed of a version is.
@@ -42,6 +43,7 @@ pub(super) fn function_info(
         configuration: options.configuration().clone(),
         stores: options.stores().iter().cloned().collect(),
         outbound: options.outbound().iter().cloned().collect(),
+        secrets: options.secrets().iter().cloned().collect(),
         imports: record.imports.clone(),
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
@@ -70,12 +72,14 @@ fn initialised(record: &VersionRecord) -> Option<Initialised> {
 }
 
 /// What the function's owner would want to know: about its initialisation, where it is, what was drawn,
-/// by which import, what it costs, and what the choice is; and whether it can read its configuration and use its stores.
-pub(super) fn notice(record: &VersionRecord) -> Option<String> {
+/// by which import, what it costs, and what the choice is; and whether it can read its configuration and use its stores, and
+/// which of its secrets are not set yet.
+pub(super) fn notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String> {
     let notices = [
         initialisation_notice(record),
         freeze_notice(record),
         configuration_notice(record),
+        secrets_notice(record, unset),
         stores_notice(record),
         outbound_notice(record),
     ];
@@ -96,12 +100,28 @@ fn initialisation_notice(record: &VersionRecord) -> Option<String> {
 /// That it was given what it has no way to ask for.
 fn configuration_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.configuration().is_empty();
-    let is_read = record.imports.iter().any(|import| is_reader(import));
-    (has_one && !is_read).then(|| {
+    (has_one && !reads_configuration(record)).then(|| {
         "it was given a configuration, but imports neither wasi:config/store nor Spin's variables to read it by; \
          --env is for what reads its environment"
             .to_owned()
     })
+}
+
+/// That it was given what it has no way to ask for, or what is nothing yet.
+fn secrets_notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String> {
+    if record.options.secrets().is_empty() {
+        return None;
+    }
+    if !reads_configuration(record) {
+        let why = "it was given a secret, but imports neither wasi:config/store nor Spin's variables to read it by";
+        return Some(why.to_owned());
+    }
+    let names: Vec<&str> = unset.iter().map(SecretName::as_str).collect();
+    match names.as_slice() {
+        [] => None,
+        [name] => Some(format!("its secret {name} is not set yet")),
+        names => Some(format!("its secrets {} are not set yet", names.join(", "))),
+    }
 }
 
 /// That it was granted what it has no way to ask for.
@@ -218,14 +238,14 @@ mod tests {
     #[test]
     fn the_owner_learns_that_nothing_reads_the_configuration() {
         let mut record = record(FreezePolicy::Auto, true, false);
-        assert_eq!(notice(&record), None);
+        assert_eq!(notice(&record, &[]), None);
         record.options = record.options.config("a", "b");
-        let told = notice(&record).unwrap();
+        let told = notice(&record, &[]).unwrap();
         assert!(told.contains("wasi:config/store"), "{told}");
         record
             .imports
             .push("wasi:config/store@0.2.0-rc.1#get".into());
-        assert_eq!(notice(&record), None);
+        assert_eq!(notice(&record, &[]), None);
     }
 
     #[test]

@@ -163,6 +163,13 @@ impl Core {
                 return Err(failure);
             }
         };
+        let secrets = match self.secrets_for(function).await {
+            Ok(secrets) => secrets,
+            Err(failure) => {
+                Box::pin(message::refuse(Request::from_parts(parts, body))).await;
+                return Err(failure);
+            }
+        };
         let mut asked = message::Asked::of(&parts);
         asked.timing &= self.timing || parts.extensions.get::<FromOperator>().is_some();
         let limits = self.limits.of_request(&function.record.options);
@@ -189,6 +196,7 @@ impl Core {
             log,
             client: Client { account, is_early },
             store: function.store(),
+            secrets,
             admitted: Admitted::with(place),
         };
         let reply = made.invoke(call).await?;

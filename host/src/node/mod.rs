@@ -3,7 +3,7 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! by `replace` a version takes another one's place; `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk;
+//! by `replace` a version takes another one's place; `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk; `secrets` what requests are to know;
 //! `tree` of all seeds; `tend` is what nobody asks for.
 
 mod carried;
@@ -19,6 +19,7 @@ mod invoke;
 mod outbound;
 mod replace;
 mod rollback;
+mod secrets;
 mod service;
 mod stores;
 mod table;
@@ -30,4 +31,5 @@ pub(crate) use self::core::{Core, Machinery, Registered, Storage, Telling};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::deploy::{export_note, note_of};
 pub use handle::Node;
+pub use secrets::SecretError;
 pub use service::FunctionService;

@@ -8,6 +8,7 @@ use super::{
     core::{Core, blocking},
     function::{Function, VersionCell},
     replace::OF_A_ROLLBACK,
+    secrets::Given,
 };
 use crate::{
     error::{DeployError, RollbackError},
@@ -57,6 +58,7 @@ impl Core {
         };
         let function = Function {
             stores: self.stores(&name, &record),
+            secrets: Given::to(&record),
             reaches: self.reaches(&record),
             name,
             version: wanted,

@@ -14,6 +14,7 @@ mod error;
 mod modules;
 mod record;
 mod reserve;
+mod secrets;
 mod store;
 mod tables;
 mod uses;
@@ -39,6 +40,7 @@ use blobs::Blobs;
 use caches::Caches;
 use record::{ArtifactRecord, FunctionRecord, PiecesRecord};
 use reserve::Reserve;
+use secrets::drop_secrets;
 use store::Store;
 use tables::{
     ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, artifact_file, digest_part, drop_artifacts,
@@ -497,6 +499,7 @@ impl Registry {
                 exchange.dropped.extend(record.digests());
             }
             // Whoever has the name next is somebody else.
+            drop_secrets(change, name)?;
             let mut files = drop_artifacts_of(change, name)?;
             let unused = uses.unused_after(&exchange);
             files.extend(drop_artifacts(change, &unused)?);

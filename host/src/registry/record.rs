@@ -16,6 +16,9 @@ pub(super) const FORMAT: u64 = 2;
 /// garbage, so that they are to refuse the whole.
 pub(super) const FORMAT_WITH_ENGINES: u64 = 3;
 
+/// The same once there were secrets: who knows nothing of them would leave them to the next of a function's name.
+pub(super) const FORMAT_WITH_SECRETS: u64 = 4;
+
 /// A name's versions: which one serves, and which number was given last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FunctionRecord {

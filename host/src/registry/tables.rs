@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     Artifact, EngineRecord, RegistryError, VersionRecord,
-    record::{ArtifactRecord, FORMAT_WITH_ENGINES},
+    record::{ArtifactRecord, FORMAT_WITH_ENGINES, FORMAT_WITH_SECRETS},
 };
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -198,18 +198,29 @@ pub(super) fn engines_in(state: &ReadTransaction) -> Result<Engines, RegistryErr
 
 /// Whether there ever was an engine. Asking for the table would make it.
 pub(super) fn has_engines(change: &WriteTransaction) -> Result<bool, RegistryError> {
-    let format = change
-        .open_table(META)?
-        .get(FORMAT_KEY)?
-        .map(|format| format.value());
-    Ok(format == Some(FORMAT_WITH_ENGINES))
+    Ok(format(change)? >= Some(FORMAT_WITH_ENGINES))
+}
+
+fn format(change: &WriteTransaction) -> Result<Option<u64>, RegistryError> {
+    let meta = change.open_table(META)?;
+    let format = meta.get(FORMAT_KEY)?;
+    Ok(format.map(|format| format.value()))
 }
 
 /// From now on there are engines.
 pub(super) fn begin_engines(change: &WriteTransaction) -> Result<(), RegistryError> {
-    change
-        .open_table(META)?
-        .insert(FORMAT_KEY, FORMAT_WITH_ENGINES)?;
+    raise_format(change, FORMAT_WITH_ENGINES)
+}
+
+/// From now on there are secrets.
+pub(super) fn begin_secrets(change: &WriteTransaction) -> Result<(), RegistryError> {
+    raise_format(change, FORMAT_WITH_SECRETS)
+}
+
+fn raise_format(change: &WriteTransaction, to: u64) -> Result<(), RegistryError> {
+    if format(change)? < Some(to) {
+        change.open_table(META)?.insert(FORMAT_KEY, to)?;
+    }
     Ok(())
 }
 

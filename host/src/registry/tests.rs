@@ -2,13 +2,14 @@
 
 mod code;
 mod engines;
+mod secrets;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 
 use faasw_abi::wire::FunctionKind;
 use faasw_control::{EngineUse, Extension, FunctionOptions};
 
-use super::{record::FORMAT_WITH_ENGINES, tables::*, *};
+use super::{record::FORMAT_WITH_SECRETS, tables::*, *};
 
 const GENERATION: &str = "x86-64-v3-test";
 
@@ -317,14 +318,14 @@ fn another_format_is_refused_with_the_way_out() {
     let newer = registry.store.change(|change| {
         change
             .open_table(META)?
-            .insert(FORMAT_KEY, FORMAT_WITH_ENGINES + 1)?;
+            .insert(FORMAT_KEY, FORMAT_WITH_SECRETS + 1)?;
         Ok(())
     });
     newer.unwrap();
     drop(registry);
     let refused = Registry::open(&directory).unwrap_err().to_string();
     assert!(
-        refused.contains("format 4") && refused.contains("data directory"),
+        refused.contains("format 5") && refused.contains("data directory"),
         "{refused}"
     );
 }

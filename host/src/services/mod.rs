@@ -2,3 +2,4 @@
 
 pub(crate) mod key_value;
 pub(crate) mod outbound;
+pub(crate) mod secrets;

@@ -9,6 +9,7 @@ use super::backlog::Account;
 use super::body::{ReplyBody, RequestBody};
 use super::limits::CallLimits;
 use super::outbound::Outbound;
+use super::secrets::Secrets;
 use super::store::StoreService;
 use crate::sink::{LogSink, Timing};
 
@@ -27,6 +28,8 @@ pub struct Call {
     pub client: Client,
     /// What answers the function's records on the channel of its store; it is not open without.
     pub store: Option<Arc<dyn StoreService>>,
+    /// What the function is to know with this request only; their channel is not open without.
+    pub secrets: Option<Secrets>,
     /// Who makes the function's requests to others; their channels are not open without.
     pub outbound: Option<Arc<dyn Outbound>>,
     /// What it was admitted with.

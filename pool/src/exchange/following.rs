@@ -28,6 +28,7 @@ use super::limits::CallLimits;
 use super::outbound::Outbound;
 use super::pump::Pump;
 use super::retire::{Place, Retiring};
+use super::secrets::Secrets;
 use super::store::{self, StoreChannel, StoreService};
 use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
@@ -65,6 +66,8 @@ pub struct Terms {
     pub under_way: UnderWay,
     /// What answers on the channel of the store, which is open then.
     pub store: Option<Arc<dyn StoreService>>,
+    /// What is on the channel of secrets, which is open then.
+    pub secrets: Option<Secrets>,
     /// Who makes its requests to others, whose channels are open then.
     pub outbound: Option<Arc<dyn Outbound>>,
     /// The guest was not asked to ring at its end: it is looked for.
@@ -81,6 +84,8 @@ pub struct Exchange {
     pub(super) pump: Pump,
     /// That of its store, where the function has one.
     pub(super) store: Option<StoreChannel>,
+    /// What another guest is to be given, too, where the request begins again.
+    pub(super) secrets: Option<Secrets>,
     /// Those of its own requests, where it may make some.
     pub(super) calls: Option<Calls>,
     /// The guest's words as they were last looked at.
@@ -125,6 +130,7 @@ impl Exchange {
             waits,
             under_way,
             store,
+            secrets,
             outbound,
             looks,
         } = terms;
@@ -137,6 +143,7 @@ impl Exchange {
             // One without a body was told with its head.
             pump: Pump::new(Channel::INVOCATION, is_whole),
             store: store.map(StoreChannel::new),
+            secrets,
             calls: outbound.map(|outbound| Calls::new(outbound, limits.calls)),
             guest: GuestWords::new_zeroed(),
             waits_for_log: false,
@@ -309,8 +316,8 @@ impl Exchange {
     /// Ends the exchange of a function that is done, whose response has room, and says
     /// what is left of it.
     pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
-        // What its store and others still have to say is for nobody.
-        (self.store, self.calls) = (None, None);
+        // What its store and others still have to say is for nobody; nor does anybody else need what it was told.
+        (self.store, self.calls, self.secrets) = (None, None, None);
         let (done, room) = match followed {
             Ok(done) => done,
             Err(error) => {

@@ -15,6 +15,7 @@ use zerocopy::FromZeros;
 
 use super::calls::Calls;
 use super::following::{Begun, Done, Exchange};
+use super::secrets::Secrets;
 use crate::error::InvokeError;
 use crate::instances::{Instance, look_for};
 use crate::sink::Served;
@@ -109,6 +110,11 @@ impl Exchange {
     /// Whether the channel of a store is to be open.
     pub fn has_store(&self) -> bool {
         self.store.is_some()
+    }
+
+    /// What is to be on the channel of secrets, if that is to be open.
+    pub fn secrets(&self) -> Option<&Secrets> {
+        self.secrets.as_ref()
     }
 
     /// How many channels of its own requests are to be open.

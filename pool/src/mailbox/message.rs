@@ -40,6 +40,8 @@ impl fmt::Display for Name {
             (Some(ChannelKind::Script), true) => f.write_str("answer to a script"),
             (Some(ChannelKind::Store), false) => f.write_str("answer of its store"),
             (Some(ChannelKind::Store), true) => f.write_str("record for its store"),
+            (Some(ChannelKind::Secrets), false) => f.write_str("secrets"),
+            (Some(ChannelKind::Secrets), true) => f.write_str("answer to secrets"),
             (Some(ChannelKind::Call), false) => f.write_str("answer to a request of its own"),
             (Some(ChannelKind::Call), true) => f.write_str("request of its own"),
             (None, false) => write!(f, "message on channel {number}"),
@@ -107,6 +109,15 @@ impl Mailbox {
     pub fn open_also(&mut self, kind: ChannelKind) -> Result<(), InvokeError> {
         let tells_end = self.has_asked_for_end();
         self.open_channel(kind.channel(), &[], false, tells_end)
+    }
+
+    /// Opens the channel of secrets beside those that are open, and puts these there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_secrets(&mut self, secrets: &[u8]) -> Result<(), InvokeError> {
+        let tells_end = self.has_asked_for_end();
+        self.open_channel(Channel::SECRETS, secrets, true, tells_end)
     }
 
     /// Opens so many channels of calls beside those that are open. Nothing is said on them.

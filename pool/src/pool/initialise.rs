@@ -138,6 +138,7 @@ impl Pool {
             log: spec.log.clone(),
             client: Client::default(),
             store: None,
+            secrets: None,
             outbound: None,
             admitted: Admitted::default(),
         };

@@ -128,6 +128,9 @@ impl Pool {
         if exchange.has_store() {
             ready.mailbox.open_also(ChannelKind::Store)?;
         }
+        if let Some(secrets) = exchange.secrets() {
+            ready.mailbox.open_secrets(secrets.bytes())?;
+        }
         if exchange.calls() > 0 {
             ready.mailbox.open_calls(exchange.calls())?;
         }

@@ -51,6 +51,7 @@ impl EngineVersion {
             arguments: vec![name.as_bytes().to_vec()],
             environment: Vec::new(),
             configuration: Vec::new(),
+            secrets: Vec::new(),
         };
         Ok(Self {
             name: name.to_owned(),

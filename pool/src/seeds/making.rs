@@ -11,7 +11,7 @@ use faasw_abi::channel::{Channel, ChannelKind, Waits};
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{
-    DRAW_CALL, DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_STORE, GuestWords,
+    DRAW_CALL, DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_SECRET, DRAW_STORE, GuestWords,
 };
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
@@ -25,7 +25,7 @@ use crate::shells::{CodePages, Event, Ready, Shell, Stock};
 use crate::snapshots::{Code, Frozen};
 
 /// Draws that are an instance's own: a seed that was frozen behind one would share it between requests.
-const OF_ITS_OWN: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL;
+const OF_ITS_OWN: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL | DRAW_SECRET;
 
 /// What an instantiation did.
 pub struct Instantiated {

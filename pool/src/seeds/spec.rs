@@ -28,6 +28,8 @@ pub struct FunctionSpec {
     pub environment: Vec<Pair>,
     /// Its configuration: keys and values, each UTF-8.
     pub configuration: Vec<Pair>,
+    /// Names of its secrets, each UTF-8: they come with each request ([`Call::secrets`](crate::Call::secrets)).
+    pub secrets: Vec<Vec<u8>>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
     /// An export without parameters and results that is called once it is instantiated and

@@ -144,6 +144,7 @@ impl Version {
             arguments: vec![spec.name.clone().into_bytes()],
             environment: spec.environment.clone(),
             configuration: spec.configuration.clone(),
+            secrets: spec.secrets.clone(),
         };
         let length = config.encoded_len();
         if length as u64 > CONFIGURATION_MAX {

@@ -25,7 +25,7 @@ enum Sent {
     Half,
 }
 
-fn spawner() -> u32 {
+pub fn spawner() -> u32 {
     let mut processes = our_processes().into_iter();
     processes
         .find(|pid| name_of(*pid) == "faasw-spawner")
@@ -33,14 +33,14 @@ fn spawner() -> u32 {
 }
 
 /// Ends a process and waits until it has, without letting the spawner reap it.
-async fn kill_unnoticed(bench: &Bench, pid: u32) {
+pub async fn kill_unnoticed(bench: &Bench, pid: u32) {
     signal(spawner(), "STOP");
     kill(pid);
     bench.settles("it ends", |_| has_ended(pid)).await;
 }
 
 /// A moment that what needs one has taken.
-async fn a_moment() {
+pub async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(50) * slowness()).await;
 }
 

@@ -17,6 +17,7 @@ mod crowd;
 mod gone;
 mod habits;
 mod hot;
+mod secrets;
 mod sequences;
 mod state;
 #[path = "../support/mod.rs"]
@@ -64,6 +65,9 @@ use hot::{
     bodies_pass_hot_or_cold, hot_instances_are_as_their_seed, no_two_hot_requests_draw_the_same,
     who_looks_in_vain_rests_as_others, with_every_processor_at_work_nobody_waits_for_a_hot_one,
 };
+use secrets::{
+    a_request_that_begins_again_has_its_secrets, what_comes_with_a_request_goes_with_it,
+};
 use sequences::{
     a_pool_that_is_shut_down_at_work_leaves_nothing, whatever_happens_nothing_is_left,
 };
@@ -96,6 +100,8 @@ fn main() {
             a_killed_parked_shell_is_not_handed_out in only_instances(),
             a_parked_shell_that_has_just_ended_fails_no_request in only_instances(),
             a_parked_shell_that_ends_before_its_guest_runs_loses_nothing in only_instances(),
+            a_request_that_begins_again_has_its_secrets in only_instances(),
+            what_comes_with_a_request_goes_with_it in hot::often(),
             shells_of_the_stock_that_have_ended_fail_no_request in PoolOptions {
                 shells_ready: 2,
                 ..PoolOptions::default()

@@ -103,6 +103,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         memory_limit: 128 << 20,
         environment: vec![(b"COLOUR".to_vec(), b"green".to_vec())],
         configuration: vec![(b"colour".to_vec(), b"blue".to_vec())],
+        secrets: Vec::new(),
         freeze,
         init: None,
         script: None,
@@ -130,6 +131,7 @@ pub fn call(path: &str) -> Call {
         log: Arc::new(Log::default()),
         client: faasw_pool::Client::default(),
         store: None,
+        secrets: None,
         outbound: None,
         admitted: faasw_pool::Admitted::default(),
     }

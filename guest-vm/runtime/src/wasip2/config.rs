@@ -1,9 +1,9 @@
 //! A function's configuration: the drafts of `wasi:config/store`, and Spin's variables.
 //!
 //! It is a part of the version, as its environment is: known when the seed is made, the same for
-//! every request, and so no draw.
+//! every request, and so no draw. Secrets are read like it, but come with a request: to ask for one before is a draw.
 
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use faasw_abi::configuration::{CONFIG_STORES, SPIN_VARIABLES};
@@ -13,9 +13,10 @@ use wasmtime::{Result, StoreContextMut};
 use super::cli::text;
 use crate::draws::Kind;
 use crate::platform::Platform;
+use crate::secrets::NotYet;
 use crate::state::State;
 
-/// `wasi:config/store.error`. What there is, is in memory: it never fails.
+/// `wasi:config/store.error`. What there is, is in memory: it fails for secrets alone, before a request.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
 #[component(variant)]
 enum StoreError {
@@ -25,7 +26,7 @@ enum StoreError {
     Io(String),
 }
 
-/// `fermyon:spin/variables.error`. There is no provider that could fail.
+/// `fermyon:spin/variables.error`. Secrets are what comes of a provider.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
 #[component(variant)]
 enum VariableError {
@@ -39,6 +40,15 @@ enum VariableError {
     Other(String),
 }
 
+/// What a function hears that asks for a secret before its request.
+const NOT_YET: &str = "secrets come with a request: there are none before";
+
+impl From<NotYet> for StoreError {
+    fn from(_: NotYet) -> Self {
+        Self::Upstream(NOT_YET.to_string())
+    }
+}
+
 /// Whether Spin lets a variable have this name: letters, digits and single underscores between
 /// them, and a letter first. Only to tell its two errors apart: a key that is configured is found.
 fn is_variable_name(name: &str) -> bool {
@@ -50,20 +60,34 @@ fn is_variable_name(name: &str) -> bool {
 }
 
 impl<P: Platform> State<P> {
-    /// The configured value of a key, asked for through `import`.
-    fn configured(&mut self, import: &'static str, key: &str) -> Option<String> {
+    /// The value of a key that is configured, or of a secret, asked for through `import`.
+    fn configured(&mut self, import: &'static str, key: &str) -> Result<Option<String>, NotYet> {
+        let name = key.as_bytes();
+        if self.secrets.has(name) {
+            self.draws.record(Kind::Secret, import, 0);
+            let value = self.secrets.value(name, &mut self.platform)?;
+            return Ok(value.map(text));
+        }
         self.draws.record(Kind::Environment, import, 0);
         let mut pairs = self.configuration.iter();
-        let (_, value) = pairs.find(|(other, _)| other == key.as_bytes())?;
-        Some(text(value))
+        let found = pairs.find(|(other, _)| other == name);
+        Ok(found.map(|(_, value)| text(value)))
     }
 
-    /// All that is configured, in its order.
-    fn all_configured(&mut self) -> Vec<(String, String)> {
+    /// All that is configured, in its order, and the secrets behind it.
+    fn all_configured(&mut self) -> Result<Vec<(String, String)>, NotYet> {
         let import = "wasi:config/store#get-all";
-        self.draws.record(Kind::Environment, import, 0);
-        let pairs = self.configuration.iter();
-        pairs.map(|(key, value)| (text(key), text(value))).collect()
+        let kind = match self.secrets.is_empty() {
+            true => Kind::Environment,
+            false => Kind::Secret,
+        };
+        self.draws.record(kind, import, 0);
+        let secrets = match self.secrets.is_empty() {
+            true => &[],
+            false => self.secrets.all(&mut self.platform)?,
+        };
+        let pairs = self.configuration.iter().chain(secrets);
+        Ok(pairs.map(|(key, value)| (text(key), text(value))).collect())
     }
 }
 
@@ -78,16 +102,15 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
             "get",
             |mut store: StoreContextMut<'_, State<P>>, (key,): (String,)| {
                 let state = store.data_mut();
-                let found: Result<_, StoreError> =
-                    Ok(state.configured("wasi:config/store#get", &key));
-                Ok((found,))
+                let found = state.configured("wasi:config/store#get", &key);
+                Ok((found.map_err(StoreError::from),))
             },
         )?;
         instance.func_wrap(
             "get-all",
             |mut store: StoreContextMut<'_, State<P>>, (): ()| {
-                let all: Result<_, StoreError> = Ok(store.data_mut().all_configured());
-                Ok((all,))
+                let all = store.data_mut().all_configured();
+                Ok((all.map_err(StoreError::from),))
             },
         )?;
     }
@@ -96,11 +119,13 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         "get",
         |mut store: StoreContextMut<'_, State<P>>, (name,): (String,)| {
             let import = "fermyon:spin/variables#get";
-            let found = store.data_mut().configured(import, &name);
-            Ok((found.ok_or_else(|| match is_variable_name(&name) {
-                true => VariableError::Undefined(name),
-                false => VariableError::InvalidName(name),
-            }),))
+            let found = match store.data_mut().configured(import, &name) {
+                Ok(Some(value)) => Ok(value),
+                Ok(None) if is_variable_name(&name) => Err(VariableError::Undefined(name)),
+                Ok(None) => Err(VariableError::InvalidName(name)),
+                Err(NotYet) => Err(VariableError::Provider(NOT_YET.to_string())),
+            };
+            Ok((found,))
         },
     )
 }

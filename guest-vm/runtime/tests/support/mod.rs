@@ -125,6 +125,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
             arguments: vec![bytes("fn")],
             environment: Vec::new(),
             configuration: Vec::new(),
+            secrets: Vec::new(),
         },
         request: RequestHead {
             method: bytes("GET"),
@@ -165,6 +166,11 @@ impl Call {
 
     pub fn config(mut self, key: &str, value: &str) -> Self {
         self.config.configuration.push((bytes(key), bytes(value)));
+        self
+    }
+
+    pub fn secret(mut self, name: &str) -> Self {
+        self.config.secrets.push(bytes(name));
         self
     }
 

@@ -53,6 +53,8 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_pipe2,
+    // Memory that is not to be swapped out: no more of it than the system lets any program have.
+    libc::SYS_mlock,
 ];
 
 /// Every namespace that `clone` can make (clone(2)).

@@ -148,6 +148,7 @@ fn what_serving_takes_is_let_through() {
         (libc::SYS_eventfd2, NONE),
         (libc::SYS_mmap, with(&[0, 4096, read_write, private, -1])),
         (libc::SYS_mprotect, with(&[0, 0, read_write])),
+        (libc::SYS_mlock, NONE),
         (libc::SYS_fcntl, with(&[2, libc::F_GETFL.into()])),
         (libc::SYS_prlimit64, with(&[0, libc::RLIMIT_NOFILE as i64])),
     ] {

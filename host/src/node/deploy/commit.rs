@@ -43,8 +43,9 @@ impl Core {
             })
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
+        let unset = self.unset_secrets(&function).await;
         Ok(Deployed {
-            notice: notice(&function.record),
+            notice: notice(&function.record, &unset),
             function: self.info(&function),
             compile_time,
             seed_time,

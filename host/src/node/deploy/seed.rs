@@ -17,6 +17,7 @@ use crate::{
     node::{
         core::Core,
         function::{Function, VersionCell},
+        secrets::Given,
     },
     registry::{FreezeRecord, VersionRecord},
 };
@@ -103,6 +104,7 @@ impl Core {
             name: name.clone(),
             version: 0,
             stores: self.stores(name, &record),
+            secrets: Given::to(&record),
             reaches: self.reaches(&record),
             record,
             log: log.clone(),

@@ -42,6 +42,7 @@ fn function() -> Function {
         arguments: Vec::new(),
         environment: Vec::new(),
         configuration: Vec::new(),
+        secrets: Vec::new(),
     };
     State::new(config, Stdio::Log, MemoryPlatform::new(0))
 }

@@ -1,4 +1,4 @@
-//! `--image-key`: the secret that images are sealed with, in a file of the operator's.
+//! `--image-key` and `--secret-key`: what images and functions' secrets are sealed with, in files of the operator's.
 
 use std::{
     fmt,
@@ -10,33 +10,33 @@ use std::{
 
 use super::exit::Exit;
 
-/// Bytes of a secret.
+/// Bytes of a key.
 const BYTES: usize = 32;
 
 /// What a file has to be for its user alone.
 const OTHERS: u32 = 0o077;
 
-/// A secret that was read; nothing prints it.
+/// A key that was read; nothing prints it.
 #[derive(Clone, Copy)]
-pub struct ImageSecret([u8; BYTES]);
+pub struct SealingKey([u8; BYTES]);
 
-impl fmt::Debug for ImageSecret {
+impl fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ImageSecret")
+        f.write_str("SealingKey")
     }
 }
 
-impl ImageSecret {
-    /// Reads a secret, which others may not read, and which is not kept among the images of
+impl SealingKey {
+    /// Reads the key of `what`, which others may not read, and which is not kept among the images of
     /// `data_dir`.
     ///
     /// # Errors
     /// What is wrong with the file, and what to do.
-    pub fn read(path: &Path, data_dir: Option<&Path>) -> Result<Self, Exit> {
+    pub fn read(what: &str, path: &Path, data_dir: Option<&Path>) -> Result<Self, Exit> {
         let shown = path.display();
         let failed = |error: io::Error| {
             Exit::failure(format_args!(
-                "the image key {shown} cannot be read: {error}"
+                "the key of {what}, {shown}, cannot be read: {error}"
             ))
             .hint(format_args!(
                 "make one with: (umask 077; head -c {BYTES} /dev/urandom > {shown})"
@@ -49,8 +49,9 @@ impl ImageSecret {
             .open(path)
             .map_err(failed)?;
         let known = file.metadata().map_err(failed)?;
-        let wrong =
-            |what: fmt::Arguments<'_>| Exit::failure(format_args!("the image key {shown} {what}"));
+        let wrong = |why: fmt::Arguments<'_>| {
+            Exit::failure(format_args!("the key of {what}, {shown}, {why}"))
+        };
         if !known.is_file() {
             return Err(wrong(format_args!("is no file")));
         }
@@ -61,7 +62,7 @@ impl ImageSecret {
         let images = data_dir.and_then(|folder| fs::canonicalize(folder.join("images")).ok());
         let real = fs::canonicalize(path).map_err(failed)?;
         if images.is_some_and(|images| real.starts_with(images)) {
-            return Err(wrong(format_args!("is among the images that it seals"))
+            return Err(wrong(format_args!("is among the images"))
                 .hint("keep it where copies of the data directory do not take it along"));
         }
         let mut bytes = Vec::new();
@@ -94,7 +95,7 @@ mod tests {
     fn a_key_is_for_its_user_alone_and_not_among_what_it_seals() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        let read = |path: &Path| ImageSecret::read(path, Some(folder.path()));
+        let read = |path: &Path| SealingKey::read("images", path, Some(folder.path()));
         let refused = |path: &Path| read(path).unwrap_err().to_string();
         assert!(refused(&path).contains("cannot be read"));
         let write = |path: &Path, bytes: &[u8], mode: u32| {
@@ -104,7 +105,7 @@ mod tests {
         write(&path, &[7; 32], 0o600);
         let key = read(&path).unwrap();
         assert_eq!(key.bytes(), [7; 32]);
-        assert_eq!(format!("{key:?}"), "ImageSecret");
+        assert_eq!(format!("{key:?}"), "SealingKey");
         for mode in [0o640, 0o604, 0o620] {
             write(&path, &[7; 32], mode);
             assert!(refused(&path).contains("by others"));
@@ -118,7 +119,7 @@ mod tests {
         let inside = images.join("key");
         write(&inside, &[7; 32], 0o600);
         assert!(refused(&inside).contains("among the images"));
-        assert!(ImageSecret::read(&inside, None).is_ok());
+        assert!(SealingKey::read("secrets", &inside, None).is_ok());
         assert!(refused(&images).contains("is no file"));
     }
 }

@@ -1,0 +1,74 @@
+//! A function's secrets, as they come with an invocation.
+//!
+//! They are no part of a version, of its seed or of its image: these have names only
+//! ([`SeedConfig::secrets`](crate::wire::SeedConfig::secrets)). The values are put into the mailbox before a request begins, on
+//! [`Channel::SECRETS`](crate::channel::Channel::SECRETS), and are wiped with it.
+
+use alloc::vec::Vec;
+
+use crate::wire::{Pair, Reader, WireError, Writer};
+
+/// Most bytes of one secret.
+pub const VALUE_MAX: usize = 16 << 10;
+
+/// Most bytes of all names and values of a function's secrets together, as they are spelled: they are one
+/// head of a message.
+pub const SECRETS_MAX: usize = 48 << 10;
+
+/// How many bytes these names and values take as they are spelled.
+#[must_use]
+pub fn encoded_len(secrets: &[(&[u8], &[u8])]) -> usize {
+    let lengths = secrets
+        .iter()
+        .map(|(name, value)| 8 + name.len() + value.len());
+    lengths.fold(4, usize::saturating_add)
+}
+
+/// How names and values are spelled.
+#[must_use]
+pub fn encode(secrets: &[(&[u8], &[u8])]) -> Vec<u8> {
+    // At once as large as it becomes: what grows leaves copies behind.
+    let mut writer = Writer::with_capacity(encoded_len(secrets));
+    writer.list(secrets, |writer, (name, value)| {
+        writer.string(name);
+        writer.string(value);
+    });
+    writer.into_bytes()
+}
+
+/// The names and values that `bytes` spell.
+///
+/// # Errors
+/// When they are not exactly one list.
+pub fn decode(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
+    let mut reader = Reader::new(bytes);
+    let pairs = reader.pairs()?;
+    reader.end()?;
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::HEAD_MAX;
+
+    const _: () = assert!(SECRETS_MAX as u64 <= HEAD_MAX && VALUE_MAX < SECRETS_MAX);
+
+    #[test]
+    fn secrets_survive_the_trip_and_nothing_else_is_taken_for_them() {
+        let secrets: [(&[u8], &[u8]); 2] = [(b"key", b"value"), (b"other", &[0xff; 300])];
+        let bytes = encode(&secrets);
+        assert_eq!(
+            (bytes.len(), bytes.capacity()),
+            (encoded_len(&secrets), bytes.len())
+        );
+        let expected = secrets.map(|(name, value)| (name.to_vec(), value.to_vec()));
+        assert_eq!(decode(&bytes).unwrap(), expected);
+        assert_eq!(decode(&encode(&[])).unwrap(), []);
+        for end in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..end]), Err(WireError::Truncated));
+        }
+        let longer = [bytes.as_slice(), b"x"].concat();
+        assert_eq!(decode(&longer), Err(WireError::TrailingBytes));
+    }
+}

@@ -1,0 +1,243 @@
+//! What can be refused before a node's engine starts, and how it starts with that.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use faasw_control::admin_socket;
+use faasw_pool::{Images, Outbound};
+use http::uri::Scheme;
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use zeroize::Zeroizing;
+
+use super::NodeBuilder;
+use crate::{
+    admin,
+    backend::Backend,
+    data_dir::DataDir,
+    error::StartError,
+    gateway::{Gateway, Redirect, Sites},
+    limits::Limits,
+    log::Observer,
+    node::{Core, Machinery, Node, Registered, Storage, Telling},
+    registry::Registry,
+    server::{Proxies, Servers, Tls},
+    services::{
+        key_value::KeyValue,
+        outbound::{OutboundOptions, Outgoing},
+        secrets::Vault,
+    },
+};
+
+impl NodeBuilder {
+    /// Takes everything that can be refused.
+    pub(super) async fn prepare(&self) -> Result<WithoutBackend, StartError> {
+        if self.admin && self.data_dir.is_none() && self.admin_folder.is_none() {
+            return Err(StartError::AdminNeedsDataDir);
+        }
+        if self.redirect.is_some() && (self.tls.is_empty() || self.listen.is_none()) {
+            return Err(StartError::RedirectNeedsTls);
+        }
+        let tls = if self.tls.is_empty() {
+            None
+        } else {
+            Some(Arc::new(Tls::new(self.tls.clone())?))
+        };
+        let gateway = bind(self.listen)?;
+        let redirect = bind(self.redirect)?;
+        let metrics = bind(self.metrics)?;
+        let directory = self.data_dir.as_deref().map(DataDir::open).transpose()?;
+        let admin = match (&self.admin_folder, &directory) {
+            (Some(folder), _) => Some(admin_socket(folder)),
+            (None, Some(directory)) if self.admin => Some(directory.admin_socket()),
+            (None, _) => None,
+        };
+        let admin = admin.as_deref().map(admin::listen).transpose()?;
+        let registry = match &directory {
+            Some(directory) => Registry::open(directory)?,
+            None => Registry::in_memory()?,
+        };
+        let key_value = match &directory {
+            Some(directory) => KeyValue::in_file(directory.key_value())?,
+            None => KeyValue::in_memory()?,
+        };
+        // Read once: there may be many.
+        let functions = registry.functions()?;
+        let images = match &directory {
+            Some(directory) => {
+                let budget = self.image_disk.unwrap_or(IMAGE_DISK);
+                let secret = match &self.image_key {
+                    Some(key) => key.0,
+                    None => directory.image_secret()?,
+                };
+                images(directory, &functions, &secret, budget)?
+            }
+            None => None,
+        };
+        let samples = registry.samples()?;
+        let key = match (&self.secret_key, &directory) {
+            (Some(key), _) => Ok(Zeroizing::new(key.0)),
+            (None, Some(directory)) => directory.secret_key(!samples.is_empty()),
+            (None, None) => Images::secret()
+                .map(Zeroizing::new)
+                .map_err(|error| error.to_string()),
+        };
+        Ok(WithoutBackend {
+            gateway,
+            tls,
+            redirect,
+            metrics,
+            admin,
+            sites: self.sites.clone(),
+            telling: self.telling,
+            storage: Storage {
+                registry,
+                key_value: Arc::new(key_value),
+                secrets: Vault::new(key).tried_on(&samples),
+                directory,
+                images,
+            },
+            functions,
+            limits: self.limits.clone(),
+            observer: self.observer.clone(),
+            proxies: self.proxies.clone(),
+            outbound: self.outbound.clone(),
+            outbound_by: self.outbound_by.clone(),
+        })
+    }
+}
+
+/// Bytes that func-images may take on disk, unless a builder is told otherwise.
+const IMAGE_DISK: u64 = 8 << 30;
+
+/// The func-images of a data directory, without those that nobody will ask for.
+fn images(
+    directory: &DataDir,
+    functions: &Registered,
+    secret: &[u8; Images::SECRET],
+    budget: u64,
+) -> Result<Option<Arc<Images>>, StartError> {
+    let images = Images::new(directory.images(), secret, budget);
+    if budget == 0 {
+        images.remove_all();
+        return Ok(None);
+    }
+    let versions = functions.iter();
+    let versions: Vec<_> = versions
+        .map(|(name, _, record)| record.image(name))
+        .collect();
+    images.retain(&versions);
+    Ok(Some(Arc::new(images)))
+}
+
+/// Connections that the system keeps until they are accepted, as far as it lets a program
+/// have so many (`net.core.somaxconn`, of which this is the default). Beyond them whoever
+/// connects hears nothing and tries again in a second: a burst of others' is not to have
+/// it do so.
+const UNACCEPTED: u32 = 4096;
+
+fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let listen = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(UNACCEPTED)
+    };
+    listen()
+        .map(Some)
+        .map_err(|error| StartError::Listen { address, error })
+}
+
+/// A node that lacks only its engine.
+pub(super) struct WithoutBackend {
+    gateway: Option<TcpListener>,
+    tls: Option<Arc<Tls>>,
+    redirect: Option<TcpListener>,
+    sites: Sites,
+    telling: Telling,
+    metrics: Option<TcpListener>,
+    admin: Option<UnixListener>,
+    pub(super) storage: Storage,
+    pub(super) functions: Registered,
+    limits: Limits,
+    observer: Observer,
+    proxies: Proxies,
+    outbound: OutboundOptions,
+    outbound_by: Option<Arc<dyn Outbound>>,
+}
+
+impl WithoutBackend {
+    /// The node, whose listeners are served once `started` says that the backend has started: it knows
+    /// its functions by then.
+    pub(super) async fn run(
+        self,
+        backend: Arc<dyn Backend>,
+        started: impl Future<Output = Result<(), StartError>>,
+    ) -> Result<Node, StartError> {
+        let outbound = Outgoing::new(
+            self.limits.outbound,
+            self.outbound_by,
+            backend.processes(),
+            &self.outbound,
+        );
+        let core = Core::new(
+            Machinery {
+                backend: backend.clone(),
+                outbound,
+            },
+            self.limits,
+            self.observer,
+            self.storage,
+            self.functions,
+            self.sites.domain.clone(),
+            self.telling,
+        );
+        let core = match core {
+            Ok(core) => core,
+            Err(error) => {
+                backend.shutdown().await;
+                return Err(error.into());
+            }
+        };
+        // The servers get handles without servers: a listener must not keep
+        // the node that should end it.
+        let inner = Node::of(core.clone(), Servers::default());
+        let mut servers = Servers::new(core.backlog.clone());
+        let tending = core.clone();
+        servers.background(async move { tending.tend().await });
+        if let Err(error) = started.await {
+            Node::of(core, servers).shutdown().await;
+            return Err(error);
+        }
+        if let Some(listener) = self.gateway {
+            let scheme = match self.tls {
+                Some(_) => Scheme::HTTPS,
+                None => Scheme::HTTP,
+            };
+            let gateway = Gateway::new(inner.clone(), Arc::new(self.sites), scheme);
+            servers.gateway(listener, self.tls, gateway, &core.limits, &self.proxies);
+        }
+        if let Some(listener) = self.redirect
+            && let (Some(tls), Some(gateway)) = (servers.tls(), servers.gateway_address())
+        {
+            let redirect = Redirect::new(tls, gateway.port());
+            servers.redirect(listener, redirect, &core.limits);
+        }
+        if let Some(listener) = self.metrics {
+            let page = admin::Page::new(inner.clone());
+            servers.metrics(listener, page, &core.limits);
+        }
+        if let Some(listener) = self.admin {
+            servers.admin(
+                listener,
+                admin::Api::new(inner, servers.gateway_address()),
+                &core.limits,
+            );
+        }
+        Ok(Node::of(core, servers))
+    }
+}

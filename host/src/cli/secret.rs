@@ -1,0 +1,113 @@
+//! `secret`: the secrets of the running node's functions.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal as _, Read},
+};
+
+use bytes::Bytes;
+use faasw_control::{Client, SECRET_BYTES, SecretInfo};
+use faasw_text::Line;
+use zeroize::Zeroizing;
+
+use super::{
+    args::{Secret, SecretLs, SecretRm, SecretSet},
+    exit::Exit,
+    output::{data_dir, print, print_json, say},
+};
+
+/// Does what is asked about secrets.
+pub async fn secret(command: Secret) -> Result<(), Exit> {
+    match command {
+        Secret::Set(args) => set(args).await,
+        Secret::Ls(args) => list(args).await,
+        Secret::Rm(args) => remove(args).await,
+    }
+}
+
+async fn set(args: SecretSet) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let value = match &args.file {
+        Some(path) => {
+            let file = File::open(path);
+            let value = file.and_then(read);
+            value.map_err(|error| {
+                Exit::failure(format_args!("{} cannot be read: {error}", path.display()))
+            })?
+        }
+        None => {
+            if io::stdin().is_terminal() {
+                // A terminal takes lines, and not long ones: the rest of a value would be the shell's.
+                return Err(Exit::usage(
+                    "the value comes by standard input, which is a terminal here",
+                )
+                .hint("faasw secret set FUNCTION NAME < FILE, or a pipe of what prints it"));
+            }
+            let mut value = read(io::stdin()).map_err(|error| {
+                Exit::failure(format_args!("standard input cannot be read: {error}"))
+            })?;
+            // What ends a line belongs to whoever printed it.
+            if value.last() == Some(&b'\n') {
+                value.pop();
+                if value.last() == Some(&b'\r') {
+                    value.pop();
+                }
+            }
+            if value.is_empty() {
+                // More likely of a command that failed than meant.
+                return Err(Exit::failure("nothing came by standard input")
+                    .hint("--file takes an empty file, too"));
+            }
+            value
+        }
+    };
+    let value = Bytes::copy_from_slice(&value);
+    client.set_secret(&args.function, &args.name, value).await?;
+    Ok(())
+}
+
+/// A little more than a secret may have at most: the node says what is wrong with that.
+fn read(from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
+    let most = SECRET_BYTES + 3;
+    let mut value = Zeroizing::new(Vec::with_capacity(most));
+    from.take(most as u64).read_to_end(&mut value)?;
+    Ok(value)
+}
+
+async fn list(args: SecretLs) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let secrets = client.secrets(args.function.as_ref()).await?;
+    match args.format.json {
+        true => print_json(&secrets),
+        false => print(table(&secrets)),
+    }
+}
+
+async fn remove(args: SecretRm) -> Result<(), Exit> {
+    let client = Client::new(&data_dir(args.node)?);
+    let mut failed = None;
+    for name in &args.names {
+        // Of several that fail the last is told as the command's end.
+        if let Err(error) = client.remove_secret(&args.function, name).await
+            && let Some(before) = failed.replace(error)
+        {
+            say(before);
+        }
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn table(secrets: &[SecretInfo]) -> String {
+    let width = |info: &SecretInfo| info.function.as_str().len();
+    let width = secrets.iter().map(width).max().unwrap_or(0).max(8);
+    let mut text = format!("{:width$}  {:20}  NAME\n", "FUNCTION", "SET");
+    for info in secrets {
+        let set = humantime::format_rfc3339_seconds(info.set);
+        text.push_str(&format!(
+            "{:width$}  {set:20}  {}\n",
+            info.function,
+            Line(info.name.as_str())
+        ));
+    }
+    text
+}

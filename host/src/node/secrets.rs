@@ -1,0 +1,265 @@
+//! The secrets of functions: set by their operator, given to their requests.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use faasw_abi::configuration::is_reader;
+use faasw_control::{FunctionName, SECRET_BYTES, SecretInfo, SecretName};
+use faasw_pool::{SECRETS_MAX, Secrets};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use super::{
+    core::{Core, blocking},
+    function::Function,
+    handle::Node,
+};
+use crate::{
+    failure::Failure,
+    registry::{RegistryError, VersionRecord},
+    services::secrets::SealError,
+};
+
+/// Why a secret was not set or removed, or cannot be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// The value is longer than any may be.
+    #[error("a secret has {SECRET_BYTES} bytes at most")]
+    TooLong,
+    /// The value is no text, as functions read it.
+    #[error("a secret is text in UTF-8; encode what is none, in Base64 for one")]
+    NoText,
+    /// The function has too many others.
+    #[error(
+        "a function's secrets and their names take {SECRETS_MAX} bytes at most, all together: remove one that it does not need"
+    )]
+    TooMany,
+    /// There is none of this name.
+    #[error("{0} has no secret {1}")]
+    Unknown(FunctionName, SecretName),
+    /// It cannot be sealed or opened.
+    #[error("{0}")]
+    Seal(String),
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+impl From<SealError> for SecretError {
+    fn from(error: SealError) -> Self {
+        Self::Seal(error.to_string())
+    }
+}
+
+/// The secrets of a version, as its requests get them.
+#[derive(Debug)]
+pub(super) struct Given {
+    names: Vec<SecretName>,
+    opened: Mutex<Opened>,
+    /// Who opens them; whoever comes meanwhile waits for that.
+    opening: tokio::sync::Mutex<()>,
+}
+
+/// What was opened, if it is still what is set.
+#[derive(Debug, Default)]
+struct Opened {
+    /// Counts what was set or removed.
+    changes: u64,
+    secrets: Option<Secrets>,
+}
+
+impl Given {
+    /// Those of a version that can ask for them; nothing where it has none.
+    pub(super) fn to(record: &VersionRecord) -> Option<Self> {
+        let names = record.options.secrets();
+        if names.is_empty() || !reads_configuration(record) {
+            return None;
+        }
+        Some(Self {
+            names: names.iter().cloned().collect(),
+            opened: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// What was opened is not what is set any more.
+    fn have_changed(&self) {
+        let mut opened = self.lock();
+        opened.changes += 1;
+        opened.secrets = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a version imports what a configuration is read by.
+pub(super) fn reads_configuration(record: &VersionRecord) -> bool {
+    record.imports.iter().any(|import| is_reader(import))
+}
+
+impl Core {
+    /// What a request of this function is to know, if it has secrets.
+    pub(super) async fn secrets_for(
+        &self,
+        function: &Arc<Function>,
+    ) -> Result<Option<Secrets>, Failure> {
+        let Some(given) = &function.secrets else {
+            return Ok(None);
+        };
+        let opened = given.lock().secrets.clone();
+        match opened {
+            Some(opened) => Ok(Some(opened)),
+            None => Box::pin(self.open_for(function, given)).await.map(Some),
+        }
+    }
+
+    /// Opens the secrets of a function, once however many want them.
+    async fn open_for(&self, function: &Arc<Function>, given: &Given) -> Result<Secrets, Failure> {
+        let _opening = given.opening.lock().await;
+        let changes = {
+            let opened = given.lock();
+            if let Some(secrets) = &opened.secrets {
+                return Ok(secrets.clone());
+            }
+            opened.changes
+        };
+        let opened = self.open_secrets(function, given.names.clone()).await;
+        // They may have been somebody else's who has the name by now, or have gone before their function.
+        drop(self.committing.lock().await);
+        if function.is_removed() {
+            return Err(Failure::UnknownFunction(function.name.to_string()));
+        }
+        let secrets = opened.map_err(|error| Failure::Secrets(error.to_string()))?;
+        let mut opened = given.lock();
+        if opened.changes == changes {
+            opened.secrets = Some(secrets.clone());
+        }
+        Ok(secrets)
+    }
+
+    /// What was set or removed of a function's secrets holds from now on.
+    fn secrets_have_changed(&self, name: &FunctionName) {
+        if let Some(function) = self.function(name.as_str())
+            && let Some(given) = &function.secrets
+        {
+            given.have_changed();
+        }
+    }
+
+    /// The secrets that a function is to read and that have no value yet, as far as that can be told.
+    pub(super) async fn unset_secrets(&self, function: &Function) -> Vec<SecretName> {
+        let Some(given) = &function.secrets else {
+            return Vec::new();
+        };
+        let (storage, name) = (self.storage.clone(), function.name.clone());
+        let set = blocking(move || storage.registry.secrets(Some(&name))).await;
+        let Ok(set) = set else {
+            return Vec::new();
+        };
+        let is_set = |name: &SecretName| set.iter().any(|info| info.name == *name);
+        let unset = given.names.iter().filter(|name| !is_set(name));
+        unset.cloned().collect()
+    }
+
+    async fn open_secrets(
+        &self,
+        function: &Arc<Function>,
+        names: Vec<SecretName>,
+    ) -> Result<Secrets, SecretError> {
+        let (storage, function) = (self.storage.clone(), function.clone());
+        let opening = tokio::task::spawn_blocking(move || {
+            let sealed = storage.registry.sealed(&function.name)?;
+            let mut opened: Vec<(SecretName, Zeroizing<Vec<u8>>)> = Vec::new();
+            for (name, sealed) in sealed {
+                if names.contains(&name) {
+                    let value = storage.secrets.open(&function.name, &name, &sealed)?;
+                    opened.push((name, value));
+                }
+            }
+            let pairs: Vec<(&[u8], &[u8])> = opened
+                .iter()
+                .map(|(name, value)| (name.as_str().as_bytes(), value.as_slice()))
+                .collect();
+            Secrets::new(&pairs).map_err(|error| SecretError::Seal(error.to_string()))
+        });
+        opening
+            .await
+            .unwrap_or(Err(RegistryError::Interrupted.into()))
+    }
+}
+
+impl Node {
+    /// The secrets of a function, or of all: what they are called and when they were set, never what they are.
+    ///
+    /// # Errors
+    /// When the registry cannot be read.
+    pub async fn secrets(
+        &self,
+        function: Option<FunctionName>,
+    ) -> Result<Vec<SecretInfo>, SecretError> {
+        let storage = self.core.storage.clone();
+        let read = blocking(move || storage.registry.secrets(function.as_ref()));
+        Ok(read.await?)
+    }
+
+    /// Sets a secret of a function, which need not be there yet; comes back when it is on disk, sealed. Requests
+    /// that begin after that have it, if their function was deployed with its name
+    /// ([`FunctionOptions::secret`](crate::FunctionOptions::secret)). It goes with the function.
+    ///
+    /// # Errors
+    /// When it is too long, no text, or one too many; when it cannot be sealed or stored.
+    pub async fn set_secret(
+        &self,
+        function: &FunctionName,
+        name: &SecretName,
+        value: &[u8],
+    ) -> Result<(), SecretError> {
+        if value.len() > SECRET_BYTES {
+            return Err(SecretError::TooLong);
+        }
+        if std::str::from_utf8(value).is_err() {
+            return Err(SecretError::NoText);
+        }
+        let sealed = self.core.storage.secrets.seal(function, name, value)?;
+        let (core, function, name) = (self.core.clone(), function.clone(), name.clone());
+        // Not dropped with this future: who has an old one opened is to hear of it.
+        let set = blocking(move || {
+            let set = core.storage.registry.set_secret(&function, &name, &sealed);
+            // Whether it is there is not always known after an error.
+            if !matches!(set, Ok(false)) {
+                core.secrets_have_changed(&function);
+            }
+            set
+        });
+        match set.await? {
+            true => Ok(()),
+            false => Err(SecretError::TooMany),
+        }
+    }
+
+    /// Removes a secret of a function; comes back when that is on disk. Requests that begin after that do not have
+    /// it.
+    ///
+    /// # Errors
+    /// When there is none of this name; when the registry fails.
+    pub async fn remove_secret(
+        &self,
+        function: &FunctionName,
+        name: &SecretName,
+    ) -> Result<(), SecretError> {
+        let (core, of, called) = (self.core.clone(), function.clone(), name.clone());
+        let removed = blocking(move || {
+            let removed = core.storage.registry.remove_secret(&of, &called);
+            if !matches!(removed, Ok(false)) {
+                core.secrets_have_changed(&of);
+            }
+            removed
+        });
+        match removed.await? {
+            true => Ok(()),
+            false => Err(SecretError::Unknown(function.clone(), name.clone())),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Functions' secrets in the registry, sealed (`services/secrets`). They are their function's, whatever its
+//! version: they may be there before it, and go with it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use faasw_control::{FunctionName, SecretInfo, SecretName};
+use faasw_pool::SECRETS_MAX;
+use redb::{ReadTransaction, ReadableTable as _, TableDefinition, TableError, WriteTransaction};
+
+use super::{
+    Registry, RegistryError,
+    tables::{begin_secrets, read_name},
+};
+
+/// Function and name → seconds since 1970 when it was set, and the sealed value; there once there is one.
+const SECRETS: TableDefinition<'_, (&str, &str), (u64, &[u8])> = TableDefinition::new("secrets");
+
+/// Seconds since 1970 that every calendar has: what is beyond them is a damaged record's.
+const LATEST: u64 = 253_402_300_799;
+
+/// Bytes that a name and a value take as they are spelled for a request, beside their own: less than their seal.
+const SPELLED: usize = 8;
+
+/// What one state of the registry has of it.
+type Table = redb::ReadOnlyTable<(&'static str, &'static str), (u64, &'static [u8])>;
+
+/// Sealed values of a function, by their names.
+pub(crate) type Sealed = Vec<(SecretName, Vec<u8>)>;
+
+impl Registry {
+    /// The secrets of all functions, or of one.
+    pub(crate) fn secrets(
+        &self,
+        function: Option<&FunctionName>,
+    ) -> Result<Vec<SecretInfo>, RegistryError> {
+        let mut infos = Vec::new();
+        self.each_secret(function, |info, _| infos.push(info))?;
+        Ok(infos)
+    }
+
+    /// One secret of each function that has some: whose and what it is, and its sealed value.
+    pub(crate) fn samples(&self) -> Result<Vec<(SecretInfo, Vec<u8>)>, RegistryError> {
+        let mut samples: Vec<(SecretInfo, Vec<u8>)> = Vec::new();
+        self.each_secret(None, |info, sealed| {
+            let last = samples.last().map(|(last, _)| &last.function);
+            if last != Some(&info.function) {
+                samples.push((info, sealed.to_vec()));
+            }
+        })?;
+        Ok(samples)
+    }
+
+    /// The sealed values of a function's secrets.
+    pub(crate) fn sealed(&self, function: &FunctionName) -> Result<Sealed, RegistryError> {
+        let mut sealed = Vec::new();
+        self.each_secret(Some(function), |info, value| {
+            sealed.push((info.name, value.to_vec()));
+        })?;
+        Ok(sealed)
+    }
+
+    fn each_secret(
+        &self,
+        function: Option<&FunctionName>,
+        mut take: impl FnMut(SecretInfo, &[u8]),
+    ) -> Result<(), RegistryError> {
+        self.store.read(|state| {
+            let Some(secrets) = table(state)? else {
+                return Ok(());
+            };
+            let from = function.map_or("", FunctionName::as_str);
+            for entry in secrets.range((from, "")..)? {
+                let (key, value) = entry?;
+                let ((owner, name), (set, sealed)) = (key.value(), value.value());
+                if function.is_some_and(|function| function.as_str() != owner) {
+                    break;
+                }
+                let info = SecretInfo {
+                    function: read_name(owner)?,
+                    name: SecretName::new(name).map_err(|error| {
+                        let error = <serde_json::Error as serde::de::Error>::custom(error);
+                        RegistryError::record(owner, error)
+                    })?,
+                    set: UNIX_EPOCH + Duration::from_secs(set.min(LATEST)),
+                };
+                take(info, sealed);
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets a secret, if all of its function are not too much for a request; says whether it did.
+    pub(crate) fn set_secret(
+        &self,
+        function: &FunctionName,
+        name: &SecretName,
+        sealed: &[u8],
+    ) -> Result<bool, RegistryError> {
+        let _changing = self.changing();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_secs();
+        self.store.change(|change| {
+            let mut secrets = change.open_table(SECRETS)?;
+            let key = (function.as_str(), name.as_str());
+            let mut pairs = vec![(name.as_str().as_bytes().to_vec(), sealed.len())];
+            for entry in secrets.range((function.as_str(), "")..)? {
+                let (other, value) = entry?;
+                let (owner, other) = other.value();
+                if owner != function.as_str() {
+                    break;
+                }
+                if other != name.as_str() {
+                    pairs.push((other.as_bytes().to_vec(), value.value().1.len()));
+                }
+            }
+            // A sealed value is longer than what it opens to.
+            let bytes = pairs
+                .iter()
+                .map(|(name, sealed)| SPELLED + name.len() + sealed);
+            if bytes.sum::<usize>() > SECRETS_MAX {
+                return Ok(false);
+            }
+            secrets.insert(key, (now, sealed))?;
+            begin_secrets(change)?;
+            Ok(true)
+        })
+    }
+
+    /// Removes a secret; says whether there was one.
+    pub(crate) fn remove_secret(
+        &self,
+        function: &FunctionName,
+        name: &SecretName,
+    ) -> Result<bool, RegistryError> {
+        let _changing = self.changing();
+        self.reserve.spend(|| {
+            self.store.change(|change| {
+                let mut secrets = change.open_table(SECRETS)?;
+                let key = (function.as_str(), name.as_str());
+                Ok(secrets.remove(key)?.is_some())
+            })
+        })
+    }
+}
+
+/// The secrets of a function go with it.
+pub(super) fn drop_secrets(
+    change: &WriteTransaction,
+    function: &FunctionName,
+) -> Result<(), RegistryError> {
+    let mut secrets = change.open_table(SECRETS)?;
+    let mut names = Vec::new();
+    for entry in secrets.range((function.as_str(), "")..)? {
+        let (key, _) = entry?;
+        let (owner, name) = key.value();
+        if owner != function.as_str() {
+            break;
+        }
+        names.push(name.to_owned());
+    }
+    for name in &names {
+        secrets.remove((function.as_str(), name.as_str()))?;
+    }
+    Ok(())
+}
+
+fn table(state: &ReadTransaction) -> Result<Option<Table>, RegistryError> {
+    match state.open_table(SECRETS) {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

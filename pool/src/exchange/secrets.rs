@@ -1,0 +1,93 @@
+//! What a function is to know with its requests only.
+//!
+//! It goes into the mailbox of a request's microVM before the request begins, is wiped there with all
+//! else of the request, and is in no seed and no image: no guest has it before it has a request.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use faasw_abi::secrets::{SECRETS_MAX, encode, encoded_len};
+use memmap2::{Advice, MmapMut};
+use zeroize::Zeroize as _;
+
+/// Names and values of a function's secrets, as they are put into a mailbox. Clones are the same memory, which
+/// is in no core file, stays out of swap where the system lets it, and is zeroed when the last of them is dropped.
+#[derive(Clone)]
+pub struct Secrets(Arc<Pages>);
+
+struct Pages {
+    pages: MmapMut,
+    length: usize,
+}
+
+impl Secrets {
+    /// These.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] where they are more than [`SECRETS_MAX`] bytes; the system's where there is no
+    /// memory for them.
+    pub fn new(secrets: &[(&[u8], &[u8])]) -> io::Result<Self> {
+        let length = encoded_len(secrets);
+        if length > SECRETS_MAX {
+            let what = format!("its secrets take {length} bytes, more than {SECRETS_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let mut pages = MmapMut::map_anon(length)?;
+        pages.advise(Advice::DontDump)?;
+        if let Err(error) = pages.lock() {
+            // Fewer pages may be locked than there are functions with secrets.
+            tracing::warn!(%error, "a function's secrets may be swapped out");
+        }
+        let mut spelled = encode(secrets);
+        pages.copy_from_slice(&spelled);
+        spelled.zeroize();
+        Ok(Self(Arc::new(Pages { pages, length })))
+    }
+
+    /// How they are spelled, see [`faasw_abi::secrets`].
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.pages.get(..self.0.length).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets")
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.pages.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_abi::secrets::decode;
+
+    #[test]
+    fn secrets_are_spelled_once_and_told_to_nobody() {
+        let secrets = Secrets::new(&[(b"key", b"canary"), (b"other", b"")]).unwrap();
+        let told = decode(secrets.clone().bytes()).unwrap();
+        assert_eq!(told[0], (b"key".to_vec(), b"canary".to_vec()));
+        assert_eq!(told.len(), 2);
+        assert_eq!(format!("{secrets:?}"), "Secrets");
+        assert!(
+            decode(Secrets::new(&[]).unwrap().bytes())
+                .unwrap()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn more_than_one_head_takes_is_refused() {
+        let large = vec![b'x'; SECRETS_MAX - 12 - 1];
+        assert!(Secrets::new(&[(b"k", &large)]).is_ok());
+        let larger = vec![b'x'; SECRETS_MAX - 12];
+        let refused = Secrets::new(&[(b"k", &larger)]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
+}
