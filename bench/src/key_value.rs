@@ -2,8 +2,8 @@
 //! directory: a get beside an empty `KVM_RUN` between two processes, and sets that are acknowledged when they are
 //! durable beside what the disk does.
 //!
-//! A get is what a request takes that opens a store and gets a key, less one that only opens it: each is one
-//! round of record and answer. They and the floor take turns in each round.
+//! A get is what a request takes that opens a store and gets a key, less one that only opens it: a round of record and
+//! answer. They and the floor take turns in each round.
 
 use std::{
     fmt,

@@ -20,9 +20,14 @@ static PROBE: LazyLock<Vec<u8>> =
 
 /// What the function answers where the store answers that, opening it first, and what the store was asked.
 fn asked(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
+    asked_at_all(path, &[&[Answer::Done], answers].concat())
+}
+
+/// The same of a store that is not asked whether it is there.
+fn asked_at_all(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
     let call = get(HttpComponent, path);
     let mut ready = call.ready(&PROBE).unwrap();
-    let records = [Answer::Done].iter().chain(answers);
+    let records = answers.iter();
     let records = records.flat_map(|answer| answer.encode().unwrap());
     ready.platform_mut().store_answers = Some(records.collect());
     ready.handle(call.request.clone()).unwrap();
@@ -103,11 +108,15 @@ fn the_store_without_a_name_is_the_functions_own() {
     for api in ["draft", "draft2", "spin"] {
         for store in ["", "default"] {
             let none = Answer::Values(vec![None]);
-            let (told, sent) = asked(&format!("/{api}/{store}/get/k"), &[none]);
+            let (told, sent) = asked_at_all(&format!("/{api}/{store}/get/k"), &[none]);
             assert_eq!(told, "none", "{api}");
-            for request in records(&sent) {
-                assert_eq!(request.store, "default", "{api}");
-            }
+            let [request] = &records(&sent)[..] else {
+                panic!("{api}: nobody need be asked whether it is there");
+            };
+            assert_eq!(request.store, "default", "{api}");
+            // One that is gone by now says so when it is asked.
+            let (told, _) = asked_at_all(&format!("/{api}/{store}/get/k"), &[Answer::Denied]);
+            assert_eq!(told, "error Error::AccessDenied", "{api}");
         }
     }
 }

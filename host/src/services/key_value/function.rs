@@ -99,6 +99,11 @@ impl StoreService for FunctionStores {
         let Some(namespace) = namespace else {
             return Box::pin(ready(Answer::Denied.encode()));
         };
+        if let Work::Get(keys) = &work
+            && let Some(values) = self.store.known(&namespace, keys, VALUE_MAX)
+        {
+            return Box::pin(ready(spell(Ok(Found::Values(values)))));
+        }
         let (store, quota) = (Arc::clone(&self.store), self.quota);
         Box::pin(async move {
             let found = Box::pin(run(store, namespace, quota, work)).await;

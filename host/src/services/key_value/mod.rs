@@ -10,6 +10,7 @@ mod change;
 mod error;
 mod file;
 mod function;
+mod recent;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -29,6 +30,7 @@ pub(crate) use function::{FunctionStores, namespace_of, store_of};
 
 use change::{PAIRS, USES};
 use file::StoreFile;
+use recent::Recent;
 use writer::Job;
 
 /// Most KiB of changes that wait to be written.
@@ -62,6 +64,7 @@ pub(crate) struct Use {
 #[derive(Debug)]
 pub(crate) struct KeyValue {
     file: Arc<StoreFile>,
+    recent: Arc<Recent>,
     /// Nothing once it is dropped.
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
@@ -106,14 +109,16 @@ impl KeyValue {
     fn of(file: StoreFile) -> Result<Self, StoreError> {
         let file = Arc::new(file);
         let (jobs, waiting) = mpsc::channel();
-        let written = Arc::clone(&file);
+        let (written, recent) = (Arc::clone(&file), Arc::new(Recent::default()));
+        let changed = Arc::clone(&recent);
         // It ends with the sender, once all that waits is written.
         let writer = thread::Builder::new()
             .name("key-value".into())
-            .spawn(move || writer::run(&written, &waiting))
+            .spawn(move || writer::run(&written, &changed, &waiting))
             .map_err(|error| StoreError::io(file.path(), &error))?;
         Ok(Self {
             file,
+            recent,
             jobs: Some(jobs),
             writer: Some(writer),
             room: Arc::new(Semaphore::new(WAITING as usize)),
@@ -168,6 +173,7 @@ impl KeyValue {
         keys: &[Vec<u8>],
         most: usize,
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let mark = self.recent.mark();
         let values = self.file.read(PAIRS, |pairs| {
             let mut values = Vec::with_capacity(keys.len());
             let mut bytes = 0;
@@ -181,7 +187,21 @@ impl KeyValue {
             }
             Ok(Some(values))
         })?;
-        values.ok_or(StoreError::TooMuch(most))
+        let values = values.ok_or(StoreError::TooMuch(most))?;
+        if let Some(mark) = mark {
+            self.recent.keep(mark, namespace, keys, &values);
+        }
+        Ok(values)
+    }
+
+    /// The same without waiting for anything, if all of them are known.
+    pub(crate) fn known(
+        &self,
+        namespace: &str,
+        keys: &[Vec<u8>],
+        most: usize,
+    ) -> Option<Vec<Option<Vec<u8>>>> {
+        self.recent.values(namespace, keys, most)
     }
 
     /// Whether there is a key. Blocks.

@@ -9,6 +9,7 @@ use super::{
     StoreError,
     change::{COMMITS, Change, Changed, LAST, Quota, apply},
     file::StoreFile,
+    recent::Recent,
 };
 
 /// Most changes of one transaction, so that nobody waits for all that ever come.
@@ -33,19 +34,21 @@ struct Tried {
 }
 
 /// Writes until nobody is left who could have anything written.
-pub(super) fn run(file: &Arc<StoreFile>, jobs: &mpsc::Receiver<Job>) {
+pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &mpsc::Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
         let mut together = vec![first];
         together.extend(jobs.try_iter().take(TOGETHER - 1));
         // Whoever has gone was told nothing, and so may find nothing.
         together.retain(|job| !job.answer.is_closed());
         if !together.is_empty() {
-            write(file, together);
+            write(file, recent, together);
         }
     }
 }
 
-fn write(file: &StoreFile, mut jobs: Vec<Job>) {
+fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
+    let changes = jobs.iter();
+    recent.begin(changes.map(|job| (job.namespace.as_str(), &job.change)));
     let mut tried = Vec::with_capacity(jobs.len());
     let mut number = None;
     let mut written =
@@ -61,6 +64,8 @@ fn write(file: &StoreFile, mut jobs: Vec<Job>) {
             Err(_) => written = Err(StoreError::Unknown),
         }
     }
+    // Before anybody hears of it: who has heard finds no older value.
+    recent.end();
     for job in jobs {
         // A file that cannot be opened is told to all.
         let failed = written.clone().and(Err(StoreError::Interrupted));

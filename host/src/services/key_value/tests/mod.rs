@@ -1,4 +1,9 @@
-use std::{collections::BTreeMap, fs, future::Future as _};
+use std::{
+    collections::BTreeMap,
+    fs,
+    future::Future as _,
+    sync::atomic::{AtomicI64, Ordering},
+};
 
 use super::*;
 
@@ -261,4 +266,71 @@ async fn what_nobody_waits_for_is_not_begun() {
     let uses = store.uses().unwrap();
     let keys = store.keys("n", &first(), 9).unwrap().0.len() as u64;
     assert_eq!(uses.first().map(|uses| uses.keys), Some(keys));
+}
+
+/// Whoever reads what is known, or from the file, finds what was acknowledged before, and never an older value than
+/// before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_known_is_no_older_than_what_was_acknowledged() {
+    let store = Arc::new(KeyValue::in_memory().unwrap());
+    let acknowledged = Arc::new(AtomicI64::new(0));
+    set(&store, "a", "n", "0").await;
+    let readers: Vec<_> = (0..4)
+        .map(|_| {
+            let (store, acknowledged) = (Arc::clone(&store), Arc::clone(&acknowledged));
+            tokio::task::spawn_blocking(move || {
+                let (mut newest, mut known) = (0, 0_u32);
+                while newest < 500 {
+                    let least = acknowledged.load(Ordering::Acquire).max(newest);
+                    let keys = [b"n".to_vec()];
+                    let values = match store.known("a", &keys, 1 << 10) {
+                        Some(values) => {
+                            known += 1;
+                            values
+                        }
+                        None => store.get("a", &keys, 1 << 10).unwrap(),
+                    };
+                    let value = String::from_utf8(values[0].clone().unwrap()).unwrap();
+                    newest = value.parse().unwrap();
+                    assert!(newest >= least, "{newest} after {least}");
+                }
+                known
+            })
+        })
+        .collect();
+    for number in 1..=500 {
+        let change = Change::Increment(b"n".to_vec(), 1);
+        let changed = store.change("a".into(), WIDE, change).await.unwrap();
+        assert_eq!(changed, Changed::Number(number));
+        acknowledged.store(number, Ordering::Release);
+        tokio::task::yield_now().await;
+    }
+    let mut known = 0;
+    for reader in readers {
+        known += reader.await.unwrap();
+    }
+    assert!(known > 0, "nothing was known");
+}
+
+#[tokio::test]
+async fn what_was_read_is_known_until_it_is_changed() {
+    let store = KeyValue::in_memory().unwrap();
+    let known = |key: &str| store.known("a", &[key.as_bytes().to_vec()], 1 << 10);
+    set(&store, "a", "k", "1").await;
+    assert_eq!(known("k"), None);
+    assert_eq!(get(&store, "a", "k").unwrap(), b"1");
+    assert_eq!(known("k"), Some(vec![Some(b"1".to_vec())]));
+    assert_eq!(get(&store, "a", "none"), None);
+    assert_eq!(known("none"), Some(vec![None]));
+    set(&store, "a", "other", "1").await;
+    assert_eq!(known("k"), Some(vec![Some(b"1".to_vec())]));
+    set(&store, "a", "none", "2").await;
+    assert_eq!(known("none"), None);
+    assert_eq!(get(&store, "a", "none").unwrap(), b"2");
+    // A change that is refused changes nothing, and what is known after it is what is there.
+    let refused = Change::Increment(b"k".to_vec(), i64::MAX);
+    let refused = store.change("a".into(), WIDE, refused).await;
+    assert!(refused.is_err());
+    assert_eq!(get(&store, "a", "k").unwrap(), b"1");
+    assert_eq!(known("k"), Some(vec![Some(b"1".to_vec())]));
 }
