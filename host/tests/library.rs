@@ -10,7 +10,7 @@
 mod common;
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering, mpsc},
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
