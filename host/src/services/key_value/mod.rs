@@ -21,7 +21,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use redb::ReadableTable as _;
+use redb::{Key, ReadOnlyTable, ReadableTable as _, TableDefinition, Value};
 use tokio::sync::{Semaphore, oneshot};
 
 pub(crate) use change::{Change, Changed, Quota};
@@ -166,6 +166,16 @@ impl KeyValue {
         answered.await.map_err(|_| StoreError::Interrupted)?
     }
 
+    /// Reads a table. After a failure the file is opened anew, and nothing of it is known.
+    fn look_into<K: Key + 'static, V: Value + 'static, T>(
+        &self,
+        table: TableDefinition<'static, K, V>,
+        work: impl FnOnce(ReadOnlyTable<K, V>) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        let read = self.file.read(table, work);
+        read.inspect_err(|_| self.recent.forget_all())
+    }
+
     /// The values of these keys, all of one commit, if they take `most` bytes together. Blocks.
     pub(crate) fn get(
         &self,
@@ -173,8 +183,8 @@ impl KeyValue {
         keys: &[Vec<u8>],
         most: usize,
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let mark = self.recent.mark();
-        let values = self.file.read(PAIRS, |pairs| {
+        let mark = self.recent.mark(namespace);
+        let values = self.look_into(PAIRS, |pairs| {
             let mut values = Vec::with_capacity(keys.len());
             let mut bytes = 0;
             for key in keys {
@@ -194,20 +204,14 @@ impl KeyValue {
         Ok(values)
     }
 
-    /// The same without waiting for anything, if all of them are known.
-    pub(crate) fn known(
-        &self,
-        namespace: &str,
-        keys: &[Vec<u8>],
-        most: usize,
-    ) -> Option<Vec<Option<Vec<u8>>>> {
-        self.recent.values(namespace, keys, most)
+    /// The same without waiting for anything, if they are few and all of them are known.
+    pub(crate) fn known(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
+        self.recent.values(namespace, keys)
     }
 
     /// Whether there is a key. Blocks.
     pub(crate) fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
-        self.file
-            .read(PAIRS, |pairs| Ok(pairs.get((namespace, key))?.is_some()))
+        self.look_into(PAIRS, |pairs| Ok(pairs.get((namespace, key))?.is_some()))
     }
 
     /// At most `most` keys from `start` on, in their order. Blocks.
@@ -222,7 +226,7 @@ impl KeyValue {
             Start::Number(number) if *number > COUNTED => return Err(StoreError::TooFar(COUNTED)),
             Start::Number(number) => (Default::default(), *number),
         };
-        self.file.read(PAIRS, |pairs| {
+        self.look_into(PAIRS, |pairs| {
             let mut keys = Vec::new();
             for entry in pairs.range((namespace, behind)..)? {
                 let (found, _) = entry?;
@@ -249,7 +253,7 @@ impl KeyValue {
 
     /// What each namespace has, in the order of their names. Blocks.
     pub(crate) fn uses(&self) -> Result<Vec<Use>, StoreError> {
-        self.file.read(USES, |uses| {
+        self.look_into(USES, |uses| {
             let mut all = Vec::new();
             for entry in uses.iter()? {
                 let (namespace, of) = entry?;

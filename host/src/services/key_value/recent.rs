@@ -1,12 +1,12 @@
 //! Values that were read lately, in memory: whoever asks for one of these waits for no thread and no disk.
 //!
 //! What is known is what the last commit has. Before a commit can be seen the writer takes away what it changes, and
-//! until it has ended nothing is taken up that was read before or meanwhile: a read has a mark from before it, which
-//! a commit in between makes worthless. A namespace has a part of its own, so that no function drives out what
-//! another one reads, as far as there are not too many of them.
+//! until it has ended nothing of the namespaces that it changes is taken up that was read before or meanwhile: a read
+//! has a mark from before it, which a commit in between makes worthless. A namespace has a part of its own, so that
+//! no function drives out what another one reads, as far as there are not too many of them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     mem,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -21,10 +21,13 @@ const EACH: usize = 64 << 10;
 const VALUE: usize = 16 << 10;
 
 /// What an entry takes beside its key and value, about.
-const ENTRY: usize = 96;
+const ENTRY: usize = 128;
 
 /// Most namespaces: beyond them all others are forgotten.
 const NAMESPACES: usize = 256;
+
+/// Most keys that are looked for at once: nobody is to wait for long.
+const KEYS: usize = 16;
 
 /// What is known.
 #[derive(Debug, Default)]
@@ -32,10 +35,10 @@ pub(super) struct Recent(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Counts commits as they begin and as they end.
-    changes: u64,
-    /// One is on its way.
-    is_changing: bool,
+    /// How often everything was forgotten.
+    epoch: u64,
+    /// What the commit changes that is on its way.
+    changing: HashSet<String>,
     namespaces: HashMap<String, Namespace>,
 }
 
@@ -44,43 +47,52 @@ type Values = HashMap<Vec<u8>, Option<Vec<u8>>>;
 /// What is known of a namespace, in two generations: what is asked for again goes over to the young one.
 #[derive(Debug, Default)]
 struct Namespace {
+    /// Counts commits that change it as they begin and as they end.
+    changes: u64,
     young: Values,
     /// Of what was put into the young one.
     bytes: usize,
     old: Values,
 }
 
-/// What was read after this was current when it was read, unless a commit has come.
+/// What was read of a namespace after this was current when it was read, unless a commit has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(u64);
+pub(super) struct Mark {
+    epoch: u64,
+    changes: u64,
+}
 
 impl Recent {
-    /// The values of these keys, if all are known and take `most` bytes together: those of the last commit.
-    pub(super) fn values(
-        &self,
-        namespace: &str,
-        keys: &[Vec<u8>],
-        most: usize,
-    ) -> Option<Vec<Option<Vec<u8>>>> {
+    /// The values of these keys, if all are known and they are few: those of the last commit.
+    pub(super) fn values(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
+        if keys.len() > KEYS {
+            return None;
+        }
         let mut known = self.lock();
         let namespace = known.namespaces.get_mut(namespace)?;
-        let mut values = Vec::with_capacity(keys.len());
-        let mut bytes = 0;
-        for key in keys {
-            let value = namespace.get(key)?;
-            bytes += value.as_ref().map_or(0, Vec::len);
-            if bytes > most {
-                return None;
-            }
-            values.push(value);
-        }
-        Some(values)
+        keys.iter().map(|key| namespace.get(key)).collect()
     }
 
-    /// For a read that begins now; nothing while a commit is on its way.
-    pub(super) fn mark(&self) -> Option<Mark> {
-        let known = self.lock();
-        (!known.is_changing).then_some(Mark(known.changes))
+    /// For a read of a namespace that begins now; nothing while a commit that changes it is on its way.
+    pub(super) fn mark(&self, namespace: &str) -> Option<Mark> {
+        let mut known = self.lock();
+        if known.changing.contains(namespace) {
+            return None;
+        }
+        let mut forgotten = HashMap::new();
+        if !known.namespaces.contains_key(namespace) {
+            if known.namespaces.len() == NAMESPACES {
+                forgotten = known.forget_all();
+            }
+            // From now on a commit that changes it is counted.
+            let new = Namespace::default();
+            known.namespaces.insert(namespace.to_owned(), new);
+        }
+        let mark = known.mark(namespace);
+        drop(known);
+        // Much may be in it, for which nobody is to wait.
+        drop(forgotten);
+        mark
     }
 
     /// Takes up what was read since `mark`, if that is still what the last commit has.
@@ -92,39 +104,38 @@ impl Recent {
         values: &[Option<Vec<u8>>],
     ) {
         let mut known = self.lock();
-        if known.is_changing || known.changes != mark.0 {
+        if known.changing.contains(namespace) || known.mark(namespace) != Some(mark) {
             return;
-        }
-        if !known.namespaces.contains_key(namespace) {
-            if known.namespaces.len() == NAMESPACES {
-                known.namespaces.clear();
-            }
-            known
-                .namespaces
-                .insert(namespace.to_owned(), Namespace::default());
         }
         let Some(namespace) = known.namespaces.get_mut(namespace) else {
             return;
         };
-        for (key, value) in keys.iter().zip(values) {
+        for (key, value) in keys.iter().zip(values).take(KEYS) {
             if value.as_ref().is_none_or(|value| value.len() <= VALUE) {
                 namespace.put(key.clone(), value.clone());
             }
         }
     }
 
-    /// These changes may be committed from now on, and seen: nothing of what they change is known any more.
-    pub(super) fn begin<'a>(&self, changes: impl IntoIterator<Item = (&'a str, &'a Change)>) {
+    /// These changes may be committed, and seen, once this has come back: nothing of what they change is known any
+    /// more.
+    pub(super) fn begin<'a>(
+        &self,
+        changes: impl IntoIterator<Item = (&'a str, &'a Change)> + Clone,
+    ) {
+        let all = changes.clone().into_iter();
+        let changing: HashSet<String> = all.map(|(namespace, _)| namespace.to_owned()).collect();
         let mut known = self.lock();
-        known.changes = known.changes.wrapping_add(1);
-        known.is_changing = true;
+        known.count(&changing);
+        known.changing = changing;
+        drop(known);
+        // One by one: whoever reads something else goes in between.
         for (namespace, change) in changes {
-            let Some(namespace) = known.namespaces.get_mut(namespace) else {
-                continue;
-            };
-            match change {
-                Change::Put(pairs) => pairs.keys().for_each(|key| namespace.forget(key)),
-                Change::Increment(key, _) | Change::Swap { key, .. } => namespace.forget(key),
+            if let Some(namespace) = self.lock().namespaces.get_mut(namespace) {
+                match change {
+                    Change::Put(pairs) => pairs.keys().for_each(|key| namespace.forget(key)),
+                    Change::Increment(key, _) | Change::Swap { key, .. } => namespace.forget(key),
+                }
             }
         }
     }
@@ -132,12 +143,42 @@ impl Recent {
     /// They are committed, or will not be.
     pub(super) fn end(&self) {
         let mut known = self.lock();
-        known.changes = known.changes.wrapping_add(1);
-        known.is_changing = false;
+        let changed = mem::take(&mut known.changing);
+        known.count(&changed);
+    }
+
+    /// Nothing is known any more: what there is may be something else.
+    pub(super) fn forget_all(&self) {
+        let forgotten = self.lock().forget_all();
+        drop(forgotten);
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn mark(&self, namespace: &str) -> Option<Mark> {
+        let Namespace { changes, .. } = self.namespaces.get(namespace)?;
+        Some(Mark {
+            epoch: self.epoch,
+            changes: *changes,
+        })
+    }
+
+    fn count(&mut self, changed: &HashSet<String>) {
+        for namespace in changed {
+            if let Some(namespace) = self.namespaces.get_mut(namespace) {
+                namespace.changes = namespace.changes.wrapping_add(1);
+            }
+        }
+    }
+
+    /// What was known.
+    fn forget_all(&mut self) -> HashMap<String, Namespace> {
+        self.epoch = self.epoch.wrapping_add(1);
+        mem::take(&mut self.namespaces)
     }
 }
 
@@ -180,14 +221,14 @@ mod tests {
     }
 
     fn known(recent: &Recent, name: &str) -> Option<Option<Vec<u8>>> {
-        let values = recent.values("a", &[key(name)], 1 << 20)?;
+        let values = recent.values("a", &[key(name)])?;
         values.into_iter().next()
     }
 
     #[test]
     fn what_a_commit_may_have_changed_is_not_known() {
         let recent = Recent::default();
-        let mark = recent.mark().unwrap();
+        let mark = recent.mark("a").unwrap();
         keep(&recent, mark, "k", "1");
         keep(&recent, mark, "other", "1");
         assert_eq!(known(&recent, "k"), Some(Some(key("1"))));
@@ -196,33 +237,63 @@ mod tests {
         assert_eq!(known(&recent, "k"), None);
         assert_eq!(known(&recent, "other"), Some(Some(key("1"))));
         // Read before it, or meanwhile.
-        assert_eq!(recent.mark(), None);
+        assert_eq!(recent.mark("a"), None);
         keep(&recent, mark, "k", "1");
         recent.end();
         keep(&recent, mark, "k", "1");
         assert_eq!(known(&recent, "k"), None);
-        keep(&recent, recent.mark().unwrap(), "k", "2");
+        keep(&recent, recent.mark("a").unwrap(), "k", "2");
         assert_eq!(known(&recent, "k"), Some(Some(key("2"))));
+    }
+
+    #[test]
+    fn a_commit_counts_for_what_it_changes_alone() {
+        let recent = Recent::default();
+        let mark = recent.mark("a").unwrap();
+        let change = Change::Increment(key("k"), 1);
+        // Of one that nobody has read so far, too.
+        recent.begin([("b", &change)]);
+        assert_eq!(recent.mark("b"), None);
+        keep(&recent, mark, "k", "1");
+        assert_eq!(known(&recent, "k"), Some(Some(key("1"))));
+        recent.end();
+        assert!(recent.mark("b").is_some());
+    }
+
+    #[test]
+    fn what_was_read_before_all_was_forgotten_is_not_taken_up() {
+        let recent = Recent::default();
+        let mark = recent.mark("a").unwrap();
+        keep(&recent, mark, "k", "1");
+        recent.forget_all();
+        assert_eq!(known(&recent, "k"), None);
+        keep(&recent, mark, "k", "1");
+        assert_eq!(known(&recent, "k"), None);
+        let again = recent.mark("a").unwrap();
+        assert_ne!(again, mark);
+        keep(&recent, mark, "k", "1");
+        assert_eq!(known(&recent, "k"), None);
     }
 
     #[test]
     fn namespaces_are_apart_and_one_that_is_not_there_is_known_too() {
         let recent = Recent::default();
-        recent.keep(recent.mark().unwrap(), "a", &[key("k")], &[None]);
+        let mark = recent.mark("a").unwrap();
+        recent.keep(mark, "a", &[key("k")], &[None]);
         assert_eq!(known(&recent, "k"), Some(None));
-        assert_eq!(recent.values("b", &[key("k")], 1), None);
+        assert_eq!(recent.values("b", &[key("k")]), None);
         let both = [key("k"), key("l")];
-        assert_eq!(recent.values("a", &both, 1), None);
-        recent.keep(recent.mark().unwrap(), "a", &both, &[None, Some(key("22"))]);
-        assert_eq!(recent.values("a", &both, 1), None);
-        let values = recent.values("a", &both, 2).unwrap();
+        assert_eq!(recent.values("a", &both), None);
+        recent.keep(mark, "a", &both, &[None, Some(key("22"))]);
+        let values = recent.values("a", &both).unwrap();
         assert_eq!(values, [None, Some(key("22"))]);
+        assert_eq!(recent.values("a", &vec![key("k"); KEYS + 1]), None);
     }
 
     #[test]
     fn it_takes_so_much_and_no_more() {
         let recent = Recent::default();
-        let mark = recent.mark().unwrap();
+        let mark = recent.mark("a").unwrap();
         let value = "v".repeat(1000);
         keep(&recent, mark, "often", &value);
         for number in 0..10_000 {
@@ -239,8 +310,11 @@ mod tests {
         keep(&recent, mark, "large", &"v".repeat(VALUE + 1));
         assert_eq!(known(&recent, "large"), None);
         for number in 0..2 * NAMESPACES {
-            recent.keep(mark, &format!("n{number}"), &[key("k")], &[None]);
+            let name = format!("n{number}");
+            let mark = recent.mark(&name).unwrap();
+            recent.keep(mark, &name, &[key("k")], &[None]);
             assert!(recent.lock().namespaces.len() <= NAMESPACES);
         }
+        assert_eq!(known(&recent, "often"), None);
     }
 }

@@ -64,6 +64,10 @@ fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
             Err(_) => written = Err(StoreError::Unknown),
         }
     }
+    if written.is_err() {
+        // Whatever the file has when it is opened anew.
+        recent.forget_all();
+    }
     // Before anybody hears of it: who has heard finds no older value.
     recent.end();
     for job in jobs {
