@@ -42,6 +42,7 @@ const FILES: [&str; 10] = [
     "compiled",
     "images",
     "image.key",
+    "secrets.key",
     "logs",
     "reserve",
     "faasw.sock",
