@@ -35,7 +35,7 @@ use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 /// What a data directory may have in it (docs/operating.md).
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "registry.redb",
     "modules",
     "artifacts",
