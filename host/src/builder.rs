@@ -247,7 +247,7 @@ impl NodeBuilder {
 
     /// Seals functions' secrets ([`Node::set_secret`]) with this key, of 32 random bytes that nobody else has,
     /// instead of the one in `secrets.key` of the data directory. Secrets that were sealed with another one cannot be
-    /// read: requests of their functions fail until the right key is back, or they are set again.
+    /// read, and none can be set: requests of their functions fail until the right key is back, or all secrets are removed.
     pub fn secret_key(mut self, key: [u8; 32]) -> Self {
         self.secret_key = Some(SealingKey(key));
         self

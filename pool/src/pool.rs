@@ -26,7 +26,8 @@ use crate::ablation::Mechanism;
 use crate::compile::{Compilation, Limits};
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{
-    Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Terms, wanted,
+    Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Secrets, Terms,
+    wanted,
 };
 use crate::instances::{InstanceNumbers, Keeper};
 use crate::mailbox::LogLines;
@@ -390,7 +391,7 @@ impl Pool {
         // with it, whether it runs or not.
         let (mut instance, served) = match Self::parked(version).await {
             Some(parked) => {
-                drop(waited_for);
+                waited_for.into_iter().for_each(Held::leave_to_instance);
                 parked
             }
             None => Box::pin(self.take(version, waited_for)).await?,
@@ -409,15 +410,10 @@ impl Pool {
         instance
             .mailbox
             .open(ChannelKind::Invocation, &head, is_whole, tells_end)?;
-        if call.store.is_some() {
-            instance.mailbox.open_also(ChannelKind::Store)?;
-        }
-        if let Some(secrets) = &call.secrets {
-            instance.mailbox.open_secrets(secrets.bytes())?;
-        }
-        if call.outbound.is_some() {
-            instance.mailbox.open_calls(call.limits.calls)?;
-        }
+        let calls = call.outbound.as_ref().map_or(0, |_| call.limits.calls);
+        let secrets = call.secrets.as_ref().map(Secrets::bytes);
+        let has_store = call.store.is_some();
+        instance.mailbox.open_beside(has_store, secrets, calls)?;
         let number = self.inner.instance_numbers.next();
         let timing = Timing {
             instance: number,

@@ -405,6 +405,13 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((name, value))
 }
 
+/// What a line of words asks for.
+#[cfg(test)]
+fn parse(line: &str) -> Result<Command, clap::Error> {
+    let words = std::iter::once("faasw").chain(line.split_whitespace());
+    Cli::try_parse_from(words).map(|cli| cli.command)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -414,11 +421,6 @@ mod tests {
 
     use super::*;
     use clap::{CommandFactory as _, error::ErrorKind};
-
-    fn parse(line: &str) -> Result<Command, clap::Error> {
-        let words = std::iter::once("faasw").chain(line.split_whitespace());
-        Cli::try_parse_from(words).map(|cli| cli.command)
-    }
 
     #[test]
     fn the_definition_is_sound() {

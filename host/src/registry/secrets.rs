@@ -12,7 +12,7 @@ use super::{
     tables::{begin_secrets, read_name},
 };
 
-/// Function and name → seconds since 1970 when it was set, and the sealed value; there once there is one.
+/// Function and name → seconds since 1970 when it was set, and the sealed value; made when it is first changed.
 const SECRETS: TableDefinition<'_, (&str, &str), (u64, &[u8])> = TableDefinition::new("secrets");
 
 /// Seconds since 1970 that every calendar has: what is beyond them is a damaged record's.
@@ -102,7 +102,9 @@ impl Registry {
         self.store.change(|change| {
             let mut secrets = change.open_table(SECRETS)?;
             let key = (function.as_str(), name.as_str());
-            let mut pairs = vec![(name.as_str().as_bytes().to_vec(), sealed.len())];
+            // A sealed value is longer than what it opens to.
+            let takes = |name: &str, sealed: &[u8]| SPELLED + name.len() + sealed.len();
+            let mut bytes = takes(name.as_str(), sealed);
             for entry in secrets.range((function.as_str(), "")..)? {
                 let (other, value) = entry?;
                 let (owner, other) = other.value();
@@ -110,14 +112,10 @@ impl Registry {
                     break;
                 }
                 if other != name.as_str() {
-                    pairs.push((other.as_bytes().to_vec(), value.value().1.len()));
+                    bytes += takes(other, value.value().1);
                 }
             }
-            // A sealed value is longer than what it opens to.
-            let bytes = pairs
-                .iter()
-                .map(|(name, sealed)| SPELLED + name.len() + sealed);
-            if bytes.sum::<usize>() > SECRETS_MAX {
+            if bytes > SECRETS_MAX {
                 return Ok(false);
             }
             secrets.insert(key, (now, sealed))?;

@@ -16,10 +16,7 @@ use zeroize::Zeroize as _;
 #[derive(Clone)]
 pub struct Secrets(Arc<Pages>);
 
-struct Pages {
-    pages: MmapMut,
-    length: usize,
-}
+struct Pages(MmapMut);
 
 impl Secrets {
     /// These.
@@ -42,12 +39,12 @@ impl Secrets {
         let mut spelled = encode(secrets);
         pages.copy_from_slice(&spelled);
         spelled.zeroize();
-        Ok(Self(Arc::new(Pages { pages, length })))
+        Ok(Self(Arc::new(Pages(pages))))
     }
 
     /// How they are spelled, see [`faasw_abi::secrets`].
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.pages.get(..self.0.length).unwrap_or_default()
+        &self.0.0
     }
 }
 
@@ -59,7 +56,7 @@ impl fmt::Debug for Secrets {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        self.pages.zeroize();
+        self.0.zeroize();
     }
 }
 

@@ -184,7 +184,7 @@ mod tests {
             mailbox
                 .open(ChannelKind::Invocation, b"head", true, false)
                 .unwrap();
-            mailbox.open_also(ChannelKind::Store).unwrap();
+            mailbox.open_beside(true, None, 0).unwrap();
             Self {
                 mailbox,
                 channel: Some(StoreChannel::new(Arc::new(Twice))),

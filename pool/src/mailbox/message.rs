@@ -102,29 +102,35 @@ impl Mailbox {
         self.open_channel(kind.channel(), head, is_whole, tell_end)
     }
 
-    /// Opens another channel beside those that are open, on which nothing is said yet.
+    /// Opens what an invocation has beside its own channel: that of a store and so many of calls, on which nothing
+    /// is said yet, and that of `secrets`, with these.
     ///
     /// # Errors
     /// The system's.
-    pub fn open_also(&mut self, kind: ChannelKind) -> Result<(), InvokeError> {
+    pub fn open_beside(
+        &mut self,
+        store: bool,
+        secrets: Option<&[u8]>,
+        calls: usize,
+    ) -> Result<(), InvokeError> {
         let tells_end = self.has_asked_for_end();
-        self.open_channel(kind.channel(), &[], false, tells_end)
-    }
-
-    /// Opens the channel of secrets beside those that are open, and puts these there.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn open_secrets(&mut self, secrets: &[u8]) -> Result<(), InvokeError> {
-        let tells_end = self.has_asked_for_end();
-        self.open_channel(Channel::SECRETS, secrets, true, tells_end)
+        if store {
+            self.open_channel(Channel::STORE, &[], false, tells_end)?;
+        }
+        if let Some(secrets) = secrets {
+            self.open_channel(Channel::SECRETS, secrets, true, tells_end)?;
+        }
+        if calls > 0 {
+            self.open_calls(calls)?;
+        }
+        Ok(())
     }
 
     /// Opens so many channels of calls beside those that are open. Nothing is said on them.
     ///
     /// # Errors
     /// The system's.
-    pub fn open_calls(&mut self, count: usize) -> Result<(), PlatformError> {
+    fn open_calls(&mut self, count: usize) -> Result<(), PlatformError> {
         for channel in Channel::calls().take(count) {
             self.said.open |= channel.bit();
         }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::Pool;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
-use crate::exchange::{Begun, Exchange};
+use crate::exchange::{Begun, Exchange, Secrets};
 use crate::instances::Instance;
 use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::shells::Ready;
@@ -125,15 +125,9 @@ impl Pool {
         ready
             .mailbox
             .open(ChannelKind::Invocation, head, false, quiet)?;
-        if exchange.has_store() {
-            ready.mailbox.open_also(ChannelKind::Store)?;
-        }
-        if let Some(secrets) = exchange.secrets() {
-            ready.mailbox.open_secrets(secrets.bytes())?;
-        }
-        if exchange.calls() > 0 {
-            ready.mailbox.open_calls(exchange.calls())?;
-        }
+        let secrets = exchange.secrets().map(Secrets::bytes);
+        let (has_store, calls) = (exchange.has_store(), exchange.calls());
+        ready.mailbox.open_beside(has_store, secrets, calls)?;
         exchange.go_over_to(Self::instance(ready, origin)?, served)?;
         exchange.start().await
     }

@@ -61,16 +61,10 @@ fn secret(text: &str) -> Result<SecretName, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
     use faasw_control::FunctionOptions;
 
     use super::*;
-    use crate::cli::args::{Cli, Command};
-
-    fn parse(line: &str) -> Result<Command, clap::Error> {
-        let words = std::iter::once("faasw").chain(line.split_whitespace());
-        Cli::try_parse_from(words).map(|cli| cli.command)
-    }
+    use crate::cli::args::{Command, parse};
 
     #[test]
     fn a_secret_has_a_name_here_and_no_value() {

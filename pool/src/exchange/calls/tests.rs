@@ -111,7 +111,7 @@ impl Guest {
         mailbox
             .open(ChannelKind::Invocation, b"head", true, false)
             .unwrap();
-        mailbox.open_calls(CALLS).unwrap();
+        mailbox.open_beside(false, None, CALLS).unwrap();
         Self {
             mailbox,
             seen: outbound.seen.clone(),

@@ -17,17 +17,22 @@ use crate::snapshots::Frozen;
 pub struct Held {
     frozen: Arc<Frozen>,
     /// Behind it: when this goes, that has gone.
-    _end: End,
+    end: End,
 }
 
 impl Held {
     /// A seed of these.
     pub fn new(seeds: &Arc<Seeds>, frozen: Arc<Frozen>) -> Self {
-        let _end = End {
+        let end = End {
             seeds: Arc::downgrade(seeds),
             owner: frozen.owner(),
         };
-        Self { frozen, _end }
+        Self { frozen, end }
+    }
+
+    /// Whoever has this has an instance now, whose retirement looks: that is not done twice.
+    pub fn leave_to_instance(mut self) {
+        self.end.seeds = Weak::new();
     }
 }
 
