@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use faasw_pool::{Call, Confinement, FreezePolicy, FunctionVersion, Pool, PoolOptions, Served};
 
-use support::processes::shells;
+use support::processes::{name_of, our_processes, shells};
 use support::{Bench, arriving, call, slowness, spec};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
@@ -75,6 +75,27 @@ async fn a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it(bench: &
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(seed);
+}
+
+fn spawners() -> BTreeSet<u32> {
+    let all = our_processes().into_iter();
+    all.filter(|pid| name_of(*pid) == "faasw-spawner").collect()
+}
+
+/// Its spawner has no process then, and would never say anything again.
+async fn a_pool_that_is_dropped_while_it_has_nothing_leaves_no_spawner(bench: &Bench) {
+    let before = spawners();
+    let other = bench.another(without_any()).await;
+    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    while spawners() == before || !shells().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", shells());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(other);
+    while spawners() != before {
+        assert!(Instant::now() < deadline, "{:?}", spawners());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
@@ -364,6 +385,7 @@ fn main() {
             ]);
         }
         all.extend(trials![skip;
+            a_pool_that_is_dropped_while_it_has_nothing_leaves_no_spawner in without_any(),
             groups_are_used_again_when_their_shells_have_ended in without_any(),
             no_more_groups_are_kept_than_are_allowed in PoolOptions {
                 groups_kept: 2,

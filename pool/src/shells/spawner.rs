@@ -130,7 +130,8 @@ impl Made for Asked {
 
 /// The running spawner.
 pub struct Spawner {
-    socket: AsyncFd<OwnedFd>,
+    /// Whoever listens has it, too, and does not keep the spawner by that.
+    socket: Arc<AsyncFd<OwnedFd>>,
     expected: Mutex<HashMap<u64, Expected>>,
     next_token: AtomicU64,
     /// What nobody waits for.
@@ -174,7 +175,7 @@ impl Spawner {
         let (reaped_sender, reaped) = signal::channel(());
         let (orders, to_give) = mpsc::unbounded_channel();
         let spawner = Arc::new(Self {
-            socket: watch(ours)?,
+            socket: Arc::new(watch(ours)?),
             expected: Mutex::new(HashMap::new()),
             next_token: AtomicU64::new(1),
             orders,
@@ -184,7 +185,12 @@ impl Spawner {
             groups,
             reaped,
         });
-        tokio::spawn(listen(Arc::downgrade(&spawner), running, reaped_sender));
+        tokio::spawn(listen(
+            Arc::downgrade(&spawner),
+            spawner.socket.clone(),
+            running,
+            reaped_sender,
+        ));
         tokio::spawn(give(Arc::downgrade(&spawner), to_give));
         Ok(spawner)
     }
@@ -196,9 +202,14 @@ impl Spawner {
 
     /// Ends it, and with it every process that it made; waits until it is reaped.
     pub async fn stop(&self) {
-        let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
+        self.hang_up();
         // The channel never changes; it closes.
         let _ = self.reaped.clone().changed().await;
+    }
+
+    /// It ends its processes and itself, and whoever listens to it stops that.
+    fn hang_up(&self) {
+        let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
     }
 
     /// Makes a shell that talks over `socket` and whose guest signals `progress`; with
@@ -449,6 +460,13 @@ impl Spawner {
     }
 }
 
+/// Nobody wants any process of it any more: it may have none, and would never say anything again.
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
 /// Passes orders on for as long as the spawner is used.
 async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>) {
     while let Some(order) = orders.recv().await {
@@ -467,31 +485,35 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
 }
 
 /// Listens to the spawner until it ends, then reaps it.
-async fn listen(spawner: Weak<Spawner>, running: Running, _reaped: signal::Sender<()>) {
+async fn listen(
+    spawner: Weak<Spawner>,
+    socket: Arc<AsyncFd<OwnedFd>>,
+    running: Running,
+    _reaped: signal::Sender<()>,
+) {
     // Until all are gone.
     let mut accounts = Vec::new();
     loop {
-        let Some(listening) = spawner.upgrade() else {
-            break;
-        };
-        let heard = listening
-            .socket
+        let heard = socket
             .async_io(Interest::READABLE, |socket| {
                 receive(socket, RecvFlags::DONTWAIT).map_err(into_io)
             })
-            .await
-            .map_err(|error| error.to_string())
-            .and_then(|mut packet| {
-                listening
-                    .hear(&mut packet)
-                    .map_err(|error| error.to_string())
-            });
+            .await;
+        let Some(listening) = spawner.upgrade() else {
+            break;
+        };
+        let heard = heard.map_err(|error| error.to_string());
+        let heard = heard.and_then(|mut packet| {
+            let heard = listening.hear(&mut packet);
+            heard.map_err(|error| error.to_string())
+        });
         if let Err(error) = heard {
             tracing::debug!(%error, "the spawner is gone");
             accounts = listening.end();
             break;
         }
     }
+    drop(socket);
     // Its socket is closed, so it ends its processes, clears up after them and ends.
     let _ = timeout(CLEARING_UP, running.ended()).await;
     running.reap().await;
