@@ -9,43 +9,13 @@
 mod common;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use common::{Egress, Outcome, Upstream, head, is_closed, loopback, runtime};
-use faasw_abi::outgoing::{FailureCode as Code, OutgoingHead};
-use faasw_egress::frames::WorkerOptions;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use common::tls::{Identity, authority, https, identity, trusting};
+use common::{Egress, Outcome, Upstream, is_closed, runtime};
+use faasw_abi::outgoing::FailureCode as Code;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority() -> Authority {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-/// A certificate for those names, and its key.
-type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
-
-fn identity(authority: Option<&Authority>, names: &[&str], is_expired: bool) -> Identity {
-    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
-    let mut params = CertificateParams::new(names).unwrap();
-    if is_expired {
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(2021, 1, 1);
-    }
-    let key = KeyPair::generate().unwrap();
-    let certificate = match authority {
-        Some(authority) => params.signed_by(&key, authority).unwrap(),
-        None => params.self_signed(&key).unwrap(),
-    };
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    (certificate.der().clone(), key.into())
-}
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
@@ -70,7 +40,7 @@ fn server(identity: Identity, versions: &[&'static rustls::SupportedProtocolVers
         .with_no_client_auth()
         .with_single_cert(vec![identity.0], identity.1)
         .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let config = Arc::new(config);
     Upstream::new(move |stream, _| {
         let connection = ServerConnection::new(config.clone()).unwrap();
@@ -86,18 +56,6 @@ fn server(identity: Identity, versions: &[&'static rustls::SupportedProtocolVers
             stream.flush().unwrap();
         }
     })
-}
-
-fn trusting(authority: &Authority) -> Egress {
-    let authority = Bytes::copy_from_slice(authority.der());
-    Egress::with(&loopback(), WorkerOptions::default(), &[authority])
-}
-
-fn https(host: &str, address: SocketAddr) -> OutgoingHead {
-    OutgoingHead {
-        scheme: b"https".to_vec(),
-        ..head("GET", format!("{host}:{}", address.port()), "/", &[])
-    }
 }
 
 async fn get(egress: &Egress, host: &str, upstream: &Upstream) -> Outcome {

@@ -7,14 +7,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use faasw_abi::outgoing::{Failure, FailureCode, Tail};
 use faasw_abi::wire::Pair;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-use super::request::announced;
 use super::{RequestPart, Worker};
 use crate::credit::Consumed;
 use crate::frames::{FromWorker, credit_bytes};
@@ -41,8 +40,8 @@ pub struct Source {
     queue: RefCell<VecDeque<Bytes>>,
     /// What is behind it; `None` while it goes on.
     tail: RefCell<Option<Vec<Pair>>>,
-    /// Names of trailers that the head which is sent leaves a place for.
-    announced: RefCell<Vec<HeaderName>>,
+    /// Names of trailers that there is a place for; `None` where all have one.
+    places: RefCell<Option<Vec<HeaderName>>>,
     /// How many bytes the function said it has.
     declared: Option<u64>,
     taken: Cell<u64>,
@@ -71,7 +70,7 @@ impl Source {
             parts: RefCell::new(parts),
             queue: RefCell::default(),
             tail: RefCell::default(),
-            announced: RefCell::default(),
+            places: RefCell::default(),
             declared,
             taken: Cell::new(0),
             is_begun: Cell::new(false),
@@ -122,17 +121,26 @@ impl Source {
         self.tail.borrow().as_ref().map(names).unwrap_or_default()
     }
 
-    /// It is sent behind this head.
-    pub fn goes_behind<B>(&self, request: &Request<B>) {
-        *self.announced.borrow_mut() = announced(request.headers());
+    /// It is sent now. `places` are names of the trailers that there is a place for; `None` where all have one.
+    pub fn is_sent_with(&self, places: Option<Vec<HeaderName>>) {
+        *self.places.borrow_mut() = places;
     }
 
-    /// Whether there are trailers that its head has no place for: they would be lost.
+    /// Its end has been sent, with no trailers.
+    pub fn ends(&self) {
+        self.is_done.set(true);
+        self.is_sent_with(Some(Vec::new()));
+    }
+
+    /// Whether there are trailers that have no place: they would be lost.
     fn has_lost_trailers(&self) -> bool {
-        let announced = self.announced.borrow();
+        let places = self.places.borrow();
+        let Some(places) = places.as_deref() else {
+            return false;
+        };
         let is_lost = |(name, _): &Pair| {
             let is_it = |it: &HeaderName| it.as_str().as_bytes().eq_ignore_ascii_case(name);
-            !announced.iter().any(is_it)
+            !places.iter().any(is_it)
         };
         let tail = self.tail.borrow();
         tail.as_deref().unwrap_or_default().iter().any(is_lost)
@@ -175,7 +183,7 @@ impl Source {
     }
 
     /// How many bytes are still to be sent, where that is known and there are no trailers.
-    fn size(&self) -> Option<u64> {
+    pub fn size(&self) -> Option<u64> {
         let left = |declared: u64| declared.saturating_sub(self.taken.get());
         match (self.tail.borrow().as_deref(), self.declared) {
             // A length in the head leaves no place for trailers.
@@ -201,7 +209,8 @@ impl Source {
         Broken
     }
 
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    /// The next frame; `None` behind the last.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         self.is_begun.set(true);
         if self.is_done.get() {
             return Poll::Ready(None);
@@ -236,6 +245,38 @@ impl Source {
         Poll::Ready(
             trailers(tail.as_deref().unwrap_or_default()).map(|map| Ok(Frame::trailers(map))),
         )
+    }
+}
+
+/// Bytes that pieces are joined to where they are there: a frame of HTTP/2 as everybody takes it.
+const JOINED: usize = 16 << 10;
+
+impl Source {
+    /// A piece that was taken, and those behind it that are there: a server need not bear with as many frames as a
+    /// function writes bytes.
+    pub fn join(&self, first: Bytes) -> Bytes {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut joined = BytesMut::new();
+        while joined.len().max(first.len()) < JOINED {
+            // Its end, or why there is none, is for who asks next.
+            let _ = self.poll_fill(&mut context);
+            if self.queue.borrow().is_empty() {
+                break;
+            }
+            let Poll::Ready(Some(Ok(frame))) = self.poll(&mut context) else {
+                break;
+            };
+            if let Ok(data) = frame.into_data() {
+                if joined.is_empty() {
+                    joined.extend_from_slice(&first);
+                }
+                joined.extend_from_slice(&data);
+            }
+        }
+        match joined.is_empty() {
+            true => first,
+            false => joined.freeze(),
+        }
     }
 }
 

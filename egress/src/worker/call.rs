@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::outgoing::{Answer, Failure, FailureCode, OutgoingHead, Tail, Timeouts};
-use http::Response;
-use http_body::Body as _;
-use hyper::body::Incoming;
+use http::response::Parts;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{RequestBody, Source};
-use super::connection::Connection;
+use super::body::Source;
+use super::lane::{Answering, Lane, Piece};
 use super::request::RequestHead;
-use super::{RequestPart, Worker, failure, idle, response};
+use super::{RequestPart, Worker, response};
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, FromWorker};
 
@@ -73,8 +71,7 @@ struct Call<'a> {
 struct Answered {
     head: RequestHead,
     source: Rc<Source>,
-    connection: Connection,
-    body: Incoming,
+    body: Answering,
     between_bytes: Duration,
 }
 
@@ -96,15 +93,13 @@ impl Call<'_> {
         let timeouts = self.worker.options.of_request(head.timeouts);
         let head = RequestHead::new(&head)?;
         let source = Source::new(self.worker, self.number, parts, head.declared);
-        let (connection, response) = self.exchange(&head, &source, timeouts).await?;
+        let (parts, body) = self.exchange(&head, &source, timeouts).await?;
         source.look_behind()?;
-        let (parts, body) = response.into_parts();
         let bytes = response::head(&parts)?;
         self.worker.say(self.number, FromWorker::Head, &bytes);
         Ok(Answered {
             head,
             source,
-            connection,
             body,
             between_bytes: Duration::from_nanos(timeouts.between_bytes),
         })
@@ -115,25 +110,21 @@ impl Call<'_> {
         head: &RequestHead,
         source: &Rc<Source>,
         timeouts: Timeouts,
-    ) -> Result<(Connection, Response<Incoming>), Failure> {
+    ) -> Result<(Parts, Answering), Failure> {
+        // What the second attempt goes over is younger than the first.
+        let mut than = None;
         for attempt in 1.. {
-            let pooled = match attempt {
-                1 => self.worker.idle.take(&head.destination),
-                _ => None,
-            };
-            let is_pooled = pooled.is_some();
-            let mut connection = match pooled {
-                Some(connection) => connection,
-                None => self.connect(head, timeouts.connect).await?,
-            };
+            let find = Lane::find(self.worker, self.number, head, than);
+            let late = |_| Failure::new(FailureCode::ConnectionTimeout);
+            let found = timeout_at(after(timeouts.connect), find).await;
+            let (lane, is_pooled) = found.map_err(late)??;
+            than = Some(Instant::now());
             source.settle().await;
-            let request = head.request(RequestBody(source.clone()), &source.trailer_names());
-            source.goes_behind(&request);
-            let answer = connection.send(request);
+            let answer = lane.send(head, source);
             let answer = timeout_at(after(timeouts.first_byte), answer).await;
             let late = |_| Failure::new(FailureCode::ConnectionReadTimeout);
             let failed = match answer.map_err(late)? {
-                Ok(response) => return Ok((connection, response)),
+                Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };
             // A server may close an idle connection while a request is on its way to it.
@@ -146,68 +137,47 @@ impl Call<'_> {
         Err(Failure::new(FailureCode::InternalError))
     }
 
-    async fn connect(&self, head: &RequestHead, nanoseconds: u64) -> Result<Connection, Failure> {
-        let connect = async {
-            let stream = self.worker.connection(self.number).await?;
-            Connection::new(stream, &head.destination, &self.worker.tls).await
-        };
-        let late = |_| Failure::new(FailureCode::ConnectionTimeout);
-        timeout_at(after(nanoseconds), connect)
-            .await
-            .map_err(late)?
-    }
-
     /// Passes the body of an answer on; its tail.
     async fn relay(&self, answered: Answered) -> Result<Vec<u8>, Failure> {
         let Answered {
             head,
             source,
-            connection,
             mut body,
             between_bytes,
         } = answered;
         let mut tail = Tail::Trailers(Vec::new()).encode();
         loop {
-            let frame =
-                std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context));
             let late = |_| Failure::new(FailureCode::ConnectionReadTimeout);
-            let frame = tokio::time::timeout(between_bytes, frame)
+            let piece = tokio::time::timeout(between_bytes, body.next())
                 .await
                 .map_err(late)?;
-            let Some(frame) = frame else {
+            let Some(piece) = piece else {
                 break;
             };
-            let frame = frame.map_err(|error| {
-                source
-                    .failure()
-                    .unwrap_or_else(|| failure::of_http(&error, true))
-            })?;
-            match frame.into_data() {
-                Ok(data) => self.send(data).await,
-                Err(frame) => {
-                    if let Some(trailers) = frame.trailers_ref() {
-                        tail = response::tail(trailers)?;
-                    }
-                }
+            match piece.map_err(|failure| source.failure().unwrap_or(failure))? {
+                Piece::Data(data) => self.send(data, &mut body).await,
+                Piece::Trailers(trailers) => tail = response::tail(&trailers)?,
             }
         }
         source.look_behind()?;
-        // An answer that comes before its request is all there leaves the rest unsent.
-        if source.is_done() {
-            idle::keep(self.worker.clone(), head.destination, connection).await;
-        }
+        body.leave(self.worker, head, &source).await;
         Ok(tail)
     }
 
     /// Sends data as it may be sent. The upstream waits meanwhile, by its own window.
-    async fn send(&self, mut data: Bytes) {
+    async fn send(&self, mut data: Bytes, body: &mut Answering) {
         while !data.is_empty() {
-            if self.credit.wait().await.is_none() {
+            let room = std::future::poll_fn(|context| {
+                body.take_in(context);
+                self.credit.poll(context)
+            });
+            if room.await.is_none() {
                 return;
             }
             let taken = self.credit.take(data.len().min(FRAME_MAX));
             let piece = data.split_to(taken);
             self.worker.say(self.number, FromWorker::Data, &piece);
+            body.passed_on(taken);
         }
     }
 }

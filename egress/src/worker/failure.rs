@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use faasw_abi::outgoing::{Failure, FailureCode};
+use h2::Reason;
 
 /// The first error of that type among an error and what caused it. An `io::Error` is looked into.
 fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
@@ -47,7 +48,7 @@ fn of_tls(error: &rustls::Error) -> Failure {
     }
 }
 
-/// Of HTTP. `has_answer` tells whether a byte of the answer has come.
+/// Of HTTP/1.1. `has_answer` tells whether a byte of the answer has come.
 pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
     if let Some(error) = find::<rustls::Error>(error) {
         return of_tls(error);
@@ -77,4 +78,50 @@ pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
         true => FailureCode::HttpResponseIncomplete,
         false => FailureCode::ConnectionTerminated,
     })
+}
+
+/// Of HTTP/2, of a stream or of its connection. `has_head` tells whether the answer's head has come.
+pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
+    let incomplete = match has_head {
+        true => FailureCode::HttpResponseIncomplete,
+        false => FailureCode::ConnectionTerminated,
+    };
+    if let Some(error) = error.get_io() {
+        return match error.kind() {
+            // What the library says of streams whose connection has ended.
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => Failure::new(incomplete),
+            _ => of_io(error),
+        };
+    }
+    let reason = error.reason();
+    if error.is_library() {
+        // Found here: the other side breaks the protocol, or goes too far with it.
+        let is_too_much = reason == Some(Reason::ENHANCE_YOUR_CALM);
+        // What the library tells the other side, too; nothing else of it says what there was too much of.
+        let text = error.to_string();
+        let is_of_fields = text.contains("header") || text.contains("continuation");
+        return Failure::new(match (is_too_much && is_of_fields, has_head) {
+            (true, false) => FailureCode::HttpResponseHeaderSectionSize,
+            (true, true) => FailureCode::HttpResponseTrailerSectionSize,
+            (false, _) => FailureCode::HttpProtocolError,
+        });
+    }
+    Failure::new(match reason {
+        Some(
+            Reason::PROTOCOL_ERROR
+            | Reason::FLOW_CONTROL_ERROR
+            | Reason::FRAME_SIZE_ERROR
+            | Reason::COMPRESSION_ERROR
+            | Reason::HTTP_1_1_REQUIRED
+            | Reason::INADEQUATE_SECURITY,
+        ) => FailureCode::HttpProtocolError,
+        _ => incomplete,
+    })
+}
+
+/// Whether the other side says that it has not looked at the request (RFC 9113, 8.7): it refused the stream, or
+/// went away before it. Streams that it still answers are not told of that.
+pub fn is_unprocessed(error: &h2::Error) -> bool {
+    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    error.is_remote() && (error.is_go_away() || is_refused)
 }

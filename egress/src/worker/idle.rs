@@ -1,4 +1,4 @@
-//! Connections that nobody uses now.
+//! Connections of HTTP/1.1 that nobody uses now.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use faasw_egress_policy::Destination;
 use tokio::time::Instant;
 
 use super::Worker;
-use super::connection::Connection;
+use super::http1::Connection;
 use crate::frames::WorkerOptions;
 
 /// How long a connection may take to be ready for another request.
@@ -55,7 +55,13 @@ impl Idle {
         }
     }
 
-    fn put(&self, origin: Destination, connection: Connection) -> Option<u64> {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.all.borrow().len()
+    }
+
+    /// `others` are idle, too.
+    fn put(&self, origin: Destination, connection: Connection, others: usize) -> Option<u64> {
         if connection.made.elapsed() >= self.age || self.most == 0 || self.most_per_origin == 0 {
             return None;
         }
@@ -69,7 +75,10 @@ impl Idle {
             if let Some(at) = oldest {
                 all.remove(at);
             }
-        } else if all.len() >= self.most {
+        } else if all.len() + others >= self.most {
+            if all.is_empty() {
+                return None;
+            }
             all.remove(0);
         }
         let number = self.next.get();
@@ -107,7 +116,7 @@ pub async fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Conne
 fn watch(worker: Rc<Worker>, origin: Destination, connection: Connection) {
     let until = Instant::now() + worker.idle.idle;
     let closed = connection.closed();
-    if let Some(number) = worker.idle.put(origin, connection) {
+    if let Some(number) = worker.idle.put(origin, connection, worker.shared.idle()) {
         tokio::task::spawn_local(async move {
             // Whichever comes first; where it has been taken, nothing is found.
             let _ = tokio::time::timeout_at(until, closed).await;

@@ -1,17 +1,23 @@
 //! The worker: one function's calls, over connections that it is given.
 //!
 //! One thread. A task for each call, one that hears the node, one that tells it, one that takes
-//! connections, one for each connection. The node is believed; an upstream is not, and whoever takes this
+//! connections, one for each connection, one for each body that goes over HTTP/2. A call finds a *lane*: a connection of HTTP/1.1 (`http1`, idle ones in
+//! `idle`), or a place on one of HTTP/2 (`http2`), which is shared (`shared`). Above that nothing knows which it is. The node is believed; an upstream is not, and whoever takes this
 //! process over by one has one function's connections, and nothing else.
 
 mod body;
 mod call;
-mod connection;
 mod failure;
+mod http1;
+mod http2;
 mod idle;
+mod lane;
 mod request;
 mod response;
+mod shared;
+mod stream;
 mod tls;
+mod usage;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,6 +56,7 @@ struct Worker {
     options: WorkerOptions,
     tls: tls::Tls,
     idle: idle::Idle,
+    shared: shared::Shared,
     calls: RefCell<HashMap<u64, Call>>,
     /// What is to be said. Bounded by what it is: data by credit, all else by the calls.
     frames: mpsc::UnboundedSender<BytesMut>,
@@ -123,7 +130,8 @@ impl Worker {
             ToWorker::Cancel => {
                 let call = self.calls.borrow_mut().remove(&call);
                 if let Some(call) = call {
-                    // Its connection goes with it: half of an answer may be on it.
+                    // Its connection goes with it, for half of an answer may be on it, or its stream of one that it
+                    // shares.
                     call.task.abort();
                 }
             }
@@ -172,6 +180,7 @@ async fn serve(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
         options,
         tls: tls::Tls::new(&authorities)?,
         idle: idle::Idle::new(&options),
+        shared: shared::Shared::new(&options),
         calls: RefCell::default(),
         frames,
     });

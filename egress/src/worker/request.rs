@@ -1,10 +1,10 @@
 //! A request's head, as it goes to the upstream.
 
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
-use faasw_egress_policy::Destination;
+use faasw_egress_policy::{Destination, Scheme};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{Method, Request, Uri};
+use http::{Method, Request, Uri, Version};
 use http_body::Body;
 
 /// The longest path and query.
@@ -122,15 +122,15 @@ impl RequestHead {
         self.method.is_idempotent()
     }
 
-    /// The request, with a body. `trailers` are names of those that are known to follow.
+    /// The request over HTTP/1.1, with a body. `trailers` are names of those that are known to follow.
     pub fn request<B: Body>(&self, body: B, trailers: &[Vec<u8>]) -> Request<B> {
         let size = body.size_hint().exact();
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = Uri::from(self.path_and_query.clone());
         *request.headers_mut() = self.headers.clone();
-        if size == Some(0) && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
-            // Said where a body is what one expects (RFC 9110, 8.6); hyper says nothing.
+        if size == Some(0) && self.expects_body() {
+            // hyper says nothing.
             let none = HeaderValue::from_static("0");
             request.headers_mut().insert(header::CONTENT_LENGTH, none);
         }
@@ -148,6 +148,44 @@ impl RequestHead {
             }
         }
         request
+    }
+
+    /// Whether a body is what one expects: that there is none is said then (RFC 9110, 8.6).
+    fn expects_body(&self) -> bool {
+        [Method::POST, Method::PUT, Method::PATCH].contains(&self.method)
+    }
+
+    /// The request over HTTP/2. `size` is of its body, where that is known.
+    ///
+    /// # Errors
+    /// When it goes nowhere that a URI can say.
+    pub fn http2_request(&self, size: Option<u64>) -> Result<Request<()>, Failure> {
+        let scheme = match self.destination.scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        };
+        let uri = Uri::builder()
+            .scheme(scheme)
+            .authority(self.destination.authority())
+            .path_and_query(self.path_and_query.clone())
+            .build()
+            .map_err(|_| Failure::new(FailureCode::HttpRequestUriInvalid))?;
+        let mut request = Request::new(());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_2;
+        let headers = request.headers_mut();
+        headers.clone_from(&self.headers);
+        // The authority is no field here.
+        headers.remove(header::HOST);
+        let length = self.declared.or(size);
+        if let Some(length) = length.filter(|length| *length > 0 || self.expects_body()) {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        // All that may be said of it (RFC 9113, 8.2.2), and the function does get trailers: some servers
+        // of gRPC want to hear it.
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        Ok(request)
     }
 }
 
@@ -211,6 +249,52 @@ mod tests {
             [("accept", "a"), ("accept", "b"), ("host", "example.com")]
         );
         assert_eq!(request.uri(), "/a?b");
+    }
+
+    #[test]
+    fn over_http2_the_authority_is_no_field_and_only_trailers_are_offered() {
+        let sent = [
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("te", "gzip"),
+            ("accept", "a"),
+        ];
+        let request = RequestHead::new(&head(&sent)).unwrap();
+        let request = request.http2_request(Some(0)).unwrap();
+        let fields: Vec<_> = request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        assert_eq!(fields, [("accept", "a"), ("te", "trailers")]);
+        assert_eq!(request.uri(), "http://example.com/a?b");
+        // A length that is known is said, and that there is none where a body is what one expects.
+        for (method, declared, size, said) in [
+            ("GET", None, Some(0), None),
+            ("POST", None, Some(0), Some("0")),
+            ("GET", None, Some(3), Some("3")),
+            ("POST", None, None, None),
+            ("POST", Some("7"), None, Some("7")),
+        ] {
+            let fields: Vec<_> = declared
+                .iter()
+                .map(|value| ("content-length", *value))
+                .collect();
+            let head = OutgoingHead {
+                method: method.as_bytes().to_vec(),
+                ..head(&fields)
+            };
+            let request = RequestHead::new(&head)
+                .unwrap()
+                .http2_request(size)
+                .unwrap();
+            let length = request.headers().get("content-length");
+            assert_eq!(
+                length.map(|value| value.to_str().unwrap()),
+                said,
+                "{method}"
+            );
+        }
     }
 
     #[test]

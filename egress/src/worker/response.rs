@@ -8,6 +8,9 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::request::{is_of_connection, nominated};
 
+/// Most fields of an answer's head, and of its trailers.
+pub const FIELDS_MAX: usize = 256;
+
 /// The head of an answer, as bytes.
 ///
 /// # Errors
@@ -18,6 +21,9 @@ pub fn head(parts: &Parts) -> Result<Vec<u8>, Failure> {
         return Err(Failure::new(FailureCode::HttpUpgradeFailed));
     }
     let headers = &parts.headers;
+    if headers.len() > FIELDS_MAX {
+        return Err(Failure::new(FailureCode::HttpResponseHeaderSectionSize));
+    }
     // Two readers may disagree where such an answer ends (RFC 9112, 6.3).
     let has_length = headers.contains_key(header::CONTENT_LENGTH);
     if has_length && headers.contains_key(header::TRANSFER_ENCODING) {
@@ -55,6 +61,9 @@ pub fn head(parts: &Parts) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// When they are too large.
 pub fn tail(trailers: &HeaderMap) -> Result<Vec<u8>, Failure> {
+    if trailers.len() > FIELDS_MAX {
+        return Err(Failure::new(FailureCode::HttpResponseTrailerSectionSize));
+    }
     let bytes = Tail::Trailers(fields(trailers)).encode();
     match bytes.len() as u64 <= TAIL_MAX {
         true => Ok(bytes),

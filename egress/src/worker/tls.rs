@@ -14,6 +14,14 @@ use tokio_rustls::client::TlsStream;
 
 use super::failure;
 
+/// What HTTP/2 is called where a protocol is chosen (RFC 9113, 3.2).
+const HTTP2: &[u8] = b"h2";
+
+/// Whether the server has chosen HTTP/2. One that chooses nothing speaks HTTP/1.1.
+pub fn has_chosen_http2(stream: &TlsStream<TcpStream>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(HTTP2)
+}
+
 /// Speaks TLS 1.2 and 1.3, and trusts the usual roots and those of the operator.
 pub struct Tls(TlsConnector);
 
@@ -37,7 +45,7 @@ impl Tls {
             .map_err(io::Error::other)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 

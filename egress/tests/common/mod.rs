@@ -1,6 +1,10 @@
 //! A connector and a worker as processes, and upstreams of all sorts.
 #![allow(dead_code, reason = "each suite uses some of it")]
 
+pub mod frames;
+pub mod http2;
+pub mod tls;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;

@@ -12,6 +12,7 @@
     reason = "a test may panic"
 )]
 
+mod secure;
 mod work;
 
 use std::ffi::CString;

@@ -12,6 +12,8 @@ use faasw_egress::client::{Connector, ConnectorOptions, Part, Worker};
 use faasw_egress::frames::WorkerOptions;
 use faasw_egress_policy::{AllowPrivate, Destination};
 
+use crate::secure;
+
 /// How long all of it may take.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -39,26 +41,33 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
             ..ConnectorOptions::default()
         };
         let connector = Connector::new(orders, &options).unwrap();
-        let worker = Worker::new(frames, passing, &connector, WorkerOptions::default(), &[]);
-        let worker = worker.unwrap();
+        let (config, authority) = secure::config("known.example");
+        let options = WorkerOptions::default();
+        let worker = Worker::new(frames, passing, &connector, options, &[authority]).unwrap();
         let port = echoing();
+        let secure = secure::echoing(config).await;
         let calls = async {
             let large = vec![7; 4 << 20];
-            for (host, body) in [("known.example", &b"hello"[..]), ("127.0.0.1", &large)] {
-                let echoed = call(&worker, host, port, body).await?;
+            for (scheme, host, port, body) in [
+                ("http", "known.example", port, &b"hello"[..]),
+                ("http", "127.0.0.1", port, &large),
+                ("https", "known.example", secure, &large),
+                ("https", "known.example", secure, b"hello"),
+            ] {
+                let echoed = call(&worker, scheme, host, port, body).await?;
                 if echoed.as_deref().map_err(String::as_str) != Ok(body) {
                     let echoed = echoed.map(|echoed| echoed.len());
-                    return Err(format!("{host} did not echo: {echoed:?}"));
+                    return Err(format!("{scheme}://{host} did not echo: {echoed:?}"));
                 }
             }
             // Which server is asked first is the resolver's to say, by how it has found them: of several
             // names both are, whatever comes of it.
             for name in 0..16 {
                 let host = format!("asked-{name}.example");
-                call(&worker, &host, port, b"hello").await?.ok();
+                call(&worker, "http", &host, port, b"hello").await?.ok();
             }
             // Nobody listens there.
-            call(&worker, "[::1]", 1, b"").await.map(|_| ())
+            call(&worker, "http", "[::1]", 1, b"").await.map(|_| ())
         };
         let timed_out = |_| Err("it takes too long".to_owned());
         tokio::time::timeout(LONG, calls)
@@ -72,13 +81,14 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
 /// What is echoed, or why the call fails.
 async fn call(
     worker: &Worker,
+    scheme: &str,
     host: &str,
     port: u16,
     body: &[u8],
 ) -> Result<Result<Vec<u8>, String>, String> {
     let head = OutgoingHead {
         method: "POST".into(),
-        scheme: "http".into(),
+        scheme: scheme.into(),
         authority: format!("{host}:{port}").into_bytes(),
         path_and_query: "/".into(),
         headers: vec![(b"content-length".into(), body.len().to_string().into())],

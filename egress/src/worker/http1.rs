@@ -1,30 +1,24 @@
-//! A connection that speaks HTTP/1.1.
+//! A connection that speaks HTTP/1.1: one request's at a time.
 
 use std::cell::Cell;
 use std::future::Future;
-use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use faasw_abi::channel::HEAD_MAX;
 use faasw_abi::outgoing::Failure;
-use faasw_egress_policy::{Destination, Scheme};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
 use super::failure;
-use super::tls::Tls;
-
-/// Most fields of an answer.
-const FIELDS_MAX: usize = 256;
+use super::lane::NoAnswer;
+use super::response::FIELDS_MAX;
+use super::stream::Counted;
 
 /// A connection; dropped, it is closed.
 pub struct Connection {
@@ -36,33 +30,17 @@ pub struct Connection {
     closed: watch::Receiver<bool>,
 }
 
-/// Why there is no answer.
-pub struct NoAnswer {
-    pub failure: Failure,
-    /// Whether the request has not been sent at all.
-    pub is_unsent: bool,
-    /// Whether a byte of the answer has come.
-    pub has_answer: bool,
-}
-
 impl Connection {
-    /// Speaks TLS, where it is to, and HTTP.
+    /// Speaks HTTP/1.1 over `stream`.
     ///
     /// # Errors
-    /// When the other side does not.
-    pub async fn new(stream: TcpStream, to: &Destination, tls: &Tls) -> Result<Self, Failure> {
-        match to.scheme {
-            Scheme::Http => Self::over(stream).await,
-            Scheme::Https => Self::over(tls.connect(&to.host, stream).await?).await,
-        }
-    }
-
-    async fn over<S: AsyncRead + AsyncWrite + Unpin + 'static>(stream: S) -> Result<Self, Failure> {
+    /// When it is of no use.
+    pub async fn over<S>(stream: S) -> Result<Self, Failure>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
         let received = Rc::new(Cell::new(0));
-        let stream = Counted {
-            stream,
-            received: received.clone(),
-        };
+        let stream = Counted::new(stream, received.clone());
         // Room for a head that is as large as the function can be told of, and no more.
         let handshake = http1::Builder::new()
             .max_headers(FIELDS_MAX)
@@ -130,55 +108,5 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-/// A stream that counts what is received.
-struct Counted<S> {
-    stream: S,
-    received: Rc<Cell<u64>>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let more = buffer.filled().len() - before;
-        self.received.set(self.received.get() + more as u64);
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

@@ -1,0 +1,259 @@
+//! Connections of HTTP/2, which requests to the same origin share: who has room, who is to make another, and who
+//! waits for that.
+//!
+//! What an origin speaks is known once somebody has shaken hands with it. Until then the first request has a connection made, and
+//! others that come meanwhile wait to see whether they can share it; where they cannot, each has one of its own made, and so have all later ones.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use faasw_egress_policy::Destination;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Worker;
+use super::http2::{Connection, STREAMS_MAX, Slot};
+use super::usage::Usage;
+use crate::frames::WorkerOptions;
+
+/// Most origins that something is remembered of, but for those in use.
+const ORIGINS_MAX: usize = 256;
+
+/// Shared connections of one function.
+pub struct Shared {
+    origins: RefCell<HashMap<Destination, Origin>>,
+    most: usize,
+    most_per_origin: usize,
+    /// How long one may be idle.
+    pub idle_time: Duration,
+    age: Duration,
+}
+
+struct Origin {
+    connections: Vec<Rc<Connection>>,
+    /// How many connections are being made.
+    dialling: usize,
+    /// How many of those have failed so far.
+    failed: u64,
+    /// How many requests wait for room.
+    waiting: usize,
+    /// How many requests one connection has room for, as far as is known.
+    room: usize,
+    changed: Rc<Notify>,
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self {
+            connections: Vec::new(),
+            dialling: 0,
+            failed: 0,
+            waiting: 0,
+            room: STREAMS_MAX,
+            changed: Rc::default(),
+        }
+    }
+}
+
+impl Origin {
+    fn is_unused(&self) -> bool {
+        self.connections.is_empty() && self.dialling == 0 && self.waiting == 0
+    }
+
+    /// How many requests those connections will have room for that are being made, or whose server has not said yet
+    /// how many it takes: beside the one of whoever makes it.
+    fn coming(&self) -> usize {
+        let unsettled = self
+            .connections
+            .iter()
+            .filter(|connection| !connection.usage.is_settled());
+        (self.dialling + unsettled.count()) * self.room.saturating_sub(1)
+    }
+}
+
+/// What a request is to do that finds no room.
+pub enum Plan {
+    /// One is being made that will have room.
+    Wait(Wait),
+    /// To make one.
+    Dial(Dial),
+}
+
+/// A request that waits for room.
+pub struct Wait {
+    worker: Rc<Worker>,
+    origin: Destination,
+    changed: Rc<Notify>,
+}
+
+/// A request that has a connection made. Dropped before it is told what came of that, it has failed.
+pub struct Dial {
+    worker: Rc<Worker>,
+    origin: Destination,
+    is_over: bool,
+}
+
+impl Shared {
+    pub fn new(options: &WorkerOptions) -> Self {
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        Self {
+            origins: RefCell::default(),
+            most: count(options.idle_max),
+            most_per_origin: count(options.idle_per_origin),
+            idle_time: Duration::from_nanos(options.idle),
+            age: Duration::from_nanos(options.age),
+        }
+    }
+
+    fn with<T>(&self, origin: &Destination, act: impl FnOnce(&mut Origin) -> T) -> Option<T> {
+        self.origins.borrow_mut().get_mut(origin).map(act)
+    }
+
+    /// How many connections nobody uses.
+    pub fn idle(&self) -> usize {
+        let origins = self.origins.borrow();
+        origins.values().map(|origin| idle_of(origin).count()).sum()
+    }
+
+    /// One to `origin` with room: the oldest, so that the others become idle where there is less to do.
+    pub fn take(&self, origin: &Destination, than: Option<Instant>) -> Option<Rc<Connection>> {
+        self.with(origin, |origin| {
+            origin.connections.retain(|connection| {
+                connection.is_usable() && connection.made.elapsed() < self.age
+            });
+            let is_younger =
+                |connection: &&Rc<Connection>| than.is_none_or(|than| connection.made > than);
+            let mut fitting = origin.connections.iter().filter(is_younger);
+            fitting
+                .find(|connection| connection.usage.has_room())
+                .cloned()
+        })
+        .flatten()
+    }
+
+    /// What a request to `origin` is to do that finds no room. `failed` is for it to keep: who has waited for a
+    /// connection that could not be made tries on its own.
+    pub fn plan(
+        &self,
+        worker: &Rc<Worker>,
+        origin: &Destination,
+        failed: &mut Option<u64>,
+    ) -> Plan {
+        let mut origins = self.origins.borrow_mut();
+        if origins.len() >= ORIGINS_MAX && !origins.contains_key(origin) {
+            origins.retain(|_, origin| !origin.is_unused());
+        }
+        let entry = origins.entry(origin.clone()).or_default();
+        let has_failed = *failed.get_or_insert(entry.failed) != entry.failed;
+        let (worker, origin) = (worker.clone(), origin.clone());
+        if !has_failed && entry.waiting < entry.coming() {
+            entry.waiting += 1;
+            let changed = entry.changed.clone();
+            return Plan::Wait(Wait {
+                worker,
+                origin,
+                changed,
+            });
+        }
+        entry.dialling += 1;
+        Plan::Dial(Dial {
+            worker,
+            origin,
+            is_over: false,
+        })
+    }
+
+    /// A server has said how many requests at once it takes.
+    pub fn has_room_for(&self, origin: &Destination, streams: usize) {
+        self.with(origin, |origin| {
+            origin.room = streams.clamp(1, STREAMS_MAX);
+            origin.changed.notify_waiters();
+        });
+    }
+
+    /// A request has left `connection`.
+    pub fn left(&self, worker: &Worker, origin: &Destination, connection: &Rc<Connection>) {
+        let is_idle = connection.usage.leave();
+        let others = worker.idle.count();
+        let is_too_many = is_idle && others + self.idle() > self.most;
+        self.with(origin, |origin| {
+            origin.changed.notify_waiters();
+            let is_too_many = is_too_many || idle_of(origin).count() > self.most_per_origin;
+            // A name's new address is to be seen at last.
+            if is_idle && (is_too_many || connection.made.elapsed() >= self.age) {
+                origin
+                    .connections
+                    .retain(|other| !Rc::ptr_eq(other, connection));
+            }
+        });
+    }
+
+    /// No request is to be sent over the connection of that usage any more.
+    pub fn forget(&self, origin: &Destination, usage: &Rc<Usage>) {
+        self.with(origin, |origin| {
+            let is_it = |connection: &Rc<Connection>| Rc::ptr_eq(&connection.usage, usage);
+            origin.connections.retain(|connection| !is_it(connection));
+            // Who waits for it to have room does not wait for it any more.
+            origin.changed.notify_waiters();
+        });
+    }
+}
+
+/// Connections that nobody uses.
+fn idle_of(origin: &Origin) -> impl Iterator<Item = &Rc<Connection>> {
+    let connections = origin.connections.iter();
+    connections.filter(|connection| connection.usage.is_idle())
+}
+
+impl Wait {
+    /// Waits until there may be room, or none will come.
+    pub async fn changed(self) {
+        self.changed.notified().await;
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let shared = &self.worker.shared;
+        shared.with(&self.origin, |origin| origin.waiting -= 1);
+    }
+}
+
+impl Dial {
+    /// It is one of HTTP/2: others share it from now on. A place on it.
+    pub fn shares(mut self, connection: Rc<Connection>) -> Slot {
+        let slot = Slot::new(&self.worker, &self.origin, &connection);
+        self.is_over = true;
+        self.worker.shared.with(&self.origin, |origin| {
+            origin.dialling -= 1;
+            origin.connections.push(connection);
+            origin.changed.notify_waiters();
+        });
+        slot
+    }
+
+    /// It is one of HTTP/1.1.
+    pub fn shares_nothing(mut self) {
+        self.is_over = true;
+        self.worker.shared.with(&self.origin, |origin| {
+            origin.dialling -= 1;
+            origin.room = 0;
+            origin.changed.notify_waiters();
+        });
+    }
+}
+
+impl Drop for Dial {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.worker.shared.with(&self.origin, |origin| {
+            origin.dialling -= 1;
+            origin.failed += 1;
+            origin.changed.notify_waiters();
+        });
+    }
+}

@@ -1,0 +1,84 @@
+//! A stream that counts, and that gives way.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How many bytes are read before others have their turn: an upstream that never pauses is not to keep the
+/// thread, and what it sends is to be taken by those whom it is for before there is more of it.
+const TURN: usize = 64 << 10;
+
+/// Counts what is received, for who has the other handle of the count.
+pub struct Counted<S> {
+    stream: S,
+    received: Rc<Cell<u64>>,
+    /// Bytes of this turn.
+    taken: usize,
+}
+
+impl<S> Counted<S> {
+    pub fn new(stream: S, received: Rc<Cell<u64>>) -> Self {
+        Self {
+            stream,
+            received,
+            taken: 0,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.taken >= TURN {
+            self.taken = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let more = buffer.filled().len() - before;
+        self.received.set(self.received.get() + more as u64);
+        self.taken = match polled {
+            Poll::Ready(_) => self.taken + more,
+            Poll::Pending => 0,
+        };
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
