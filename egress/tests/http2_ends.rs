@@ -142,10 +142,11 @@ fn a_new_connection_that_refuses_is_not_tried_again_and_a_begun_body_neither() {
             b"hi"
         );
         let mut call = egress.begin(&request("PUT", &upstream));
-        let sent = call.sender.send(Bytes::from_static(b"some")).await;
+        // It is sent, and may be refused before this is said.
+        let _ = call.sender.send(Bytes::from_static(b"some")).await;
         let failed = outcome(&mut call.receiver).await;
         assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
-        assert_eq!((sent.is_ok(), upstream.count()), (true, 1));
+        assert_eq!(upstream.count(), 1);
     });
 }
 
