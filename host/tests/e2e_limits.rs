@@ -14,6 +14,7 @@ mod e2e;
 
 use std::{
     fmt::Write as _,
+    io::{Read as _, Write as _},
     time::{Duration, Instant},
 };
 
@@ -197,6 +198,33 @@ fn a_response_that_is_cut_short_is_not_passed_on() {
             .any(|line| line.text.contains("trap_after_head"))
     });
     is_healthy();
+}
+
+/// Whoever has all bytes that were announced did not go away.
+fn a_function_goes_on_when_all_that_it_announced_was_taken() {
+    let module = file("host/tests/e2e/afterwards.wat");
+    BENCH.deploy("afterwards", &module, FunctionOptions::default());
+    for asked in 1..=5 {
+        let answer = BENCH.get("/afterwards");
+        assert_eq!((answer.status, answer.body.len()), (200, 1_000_000));
+        let lines = BENCH.log_once("afterwards", |lines| lines.len() == asked);
+        assert!(
+            lines.iter().all(|line| line.text == "all of it done"),
+            "{lines:?}"
+        );
+    }
+    // Who has less did.
+    let mut client = std::net::TcpStream::connect(BENCH.address).unwrap();
+    client
+        .write_all(b"GET /afterwards HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    client.read_exact(&mut [0; 1000]).unwrap();
+    drop(client);
+    BENCH.log_once("afterwards", |lines| {
+        lines
+            .iter()
+            .any(|line| line.text.contains("the client went away"))
+    });
 }
 
 fn statuses_outside_http_are_not_passed_on() {
@@ -410,6 +438,7 @@ fn main() {
         an_exit_without_a_response_is_named_by_its_code,
         no_response_is_told_apart,
         a_response_that_is_cut_short_is_not_passed_on,
+        a_function_goes_on_when_all_that_it_announced_was_taken,
         statuses_outside_http_are_not_passed_on,
         large_requests_are_refused,
         a_client_that_sends_too_slowly_is_told_so,

@@ -31,7 +31,8 @@ pub enum BodyError {
 /// The body of a response, or an export. Read it as an [`http_body::Body`].
 ///
 /// It comes while it is made, and that goes no faster than the body is read. Dropping a response's
-/// ends the function's instance.
+/// ends the function's instance, unless all bytes that its `Content-Length` announces were read: the function comes
+/// to its end then.
 #[derive(Debug, Default)]
 pub struct Body {
     content: Content,
@@ -47,14 +48,64 @@ enum Content {
         bytes: Bytes,
         trailers: Option<HeaderMap>,
     },
-    Stream {
-        parts: ResponseStream,
-        /// Bytes that the announced length still promises.
-        left: Option<u64>,
-        /// Whether `Server-Timing` was asked for behind the body.
-        timing: bool,
-    },
+    Stream(Streamed),
     Export(Exporting),
+}
+
+/// A response that is still being made.
+#[derive(Debug)]
+struct Streamed {
+    /// Until it is let go.
+    parts: Option<ResponseStream>,
+    /// Bytes that the announced length still promises.
+    left: Option<u64>,
+    /// Whether `Server-Timing` was asked for behind the body.
+    timing: bool,
+}
+
+impl Streamed {
+    /// The next frame; nothing behind the last.
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(parts) = &mut self.parts else {
+            return Poll::Ready(None);
+        };
+        let part = ready!(parts.poll_part(context));
+        let is_last = !matches!(part, Some(Ok(Part::Data(_))));
+        let frame = part.and_then(|part| {
+            let frame = part.and_then(|part| frame(part, &mut self.left, self.timing));
+            frame.transpose()
+        });
+        if is_last {
+            self.parts = None;
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Response)))
+    }
+}
+
+/// Whoever has been given all that was announced asks for no more, and did not go away: the function that made it comes
+/// to its end.
+impl Drop for Streamed {
+    fn drop(&mut self) {
+        if self.left == Some(0)
+            && let Some(parts) = self.parts.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(see_out(parts));
+        }
+    }
+}
+
+/// Waits for the end behind the last byte that was announced. Where more bytes come it is no end.
+async fn see_out(mut parts: ResponseStream) {
+    let mut next = async || std::future::poll_fn(|context| parts.poll_part(context)).await;
+    while let Some(Ok(Part::Data(bytes))) = next().await {
+        if !bytes.is_empty() {
+            return;
+        }
+    }
 }
 
 impl Body {
@@ -70,12 +121,13 @@ impl Body {
 
     /// A body that comes part by part, `length` bytes of it where that is known.
     pub(crate) fn stream(parts: ResponseStream, length: Option<u64>, timing: bool) -> Self {
+        let parts = Some(parts);
         let left = length;
-        Content::Stream {
+        Content::Stream(Streamed {
             parts,
             left,
             timing,
-        }
+        })
         .into()
     }
 
@@ -93,7 +145,10 @@ impl Body {
 
     /// Whether all that was announced was given away: nobody has to ask for more to know.
     fn is_given(&self) -> bool {
-        let has_nothing_left = matches!(&self.content, Content::Stream { left: Some(0), .. });
+        let has_nothing_left = matches!(
+            &self.content,
+            Content::Stream(Streamed { left: Some(0), .. })
+        );
         has_nothing_left || http_body::Body::is_end_stream(self)
     }
 
@@ -104,7 +159,7 @@ impl Body {
         match &self.content {
             Content::Empty => Some(&[]),
             Content::Whole { bytes, .. } => Some(bytes),
-            Content::Stream { .. } | Content::Export(_) => None,
+            Content::Stream(_) | Content::Export(_) => None,
         }
     }
 
@@ -163,19 +218,7 @@ impl http_body::Body for Body {
                     Some(Ok(Frame::data(std::mem::take(bytes))))
                 }
             }
-            Content::Stream {
-                parts,
-                left,
-                timing,
-            } => match ready!(parts.poll_part(context)) {
-                None => None,
-                Some(part) => {
-                    let frame = part.and_then(|part| frame(part, left, *timing));
-                    frame
-                        .transpose()
-                        .map(|frame| frame.map_err(BodyError::Response))
-                }
-            },
+            Content::Stream(streamed) => ready!(streamed.poll_frame(context)),
             Content::Export(export) => ready!(export.poll_piece(context))
                 .map(|piece| piece.map(Frame::data).map_err(BodyError::Export)),
         };
@@ -199,7 +242,7 @@ impl http_body::Body for Body {
         match &self.content {
             Content::Empty => true,
             Content::Whole { bytes, trailers } => bytes.is_empty() && trailers.is_none(),
-            Content::Stream { .. } => false,
+            Content::Stream(_) => false,
             Content::Export(export) => export.bytes_left() == 0,
         }
     }
@@ -217,7 +260,9 @@ impl http_body::Body for Body {
                 hint
             }
             Content::Whole { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
-            Content::Stream { left, .. } => left.map_or_else(SizeHint::new, SizeHint::with_exact),
+            Content::Stream(Streamed { left, .. }) => {
+                left.map_or_else(SizeHint::new, SizeHint::with_exact)
+            }
             Content::Export(export) => SizeHint::with_exact(export.bytes_left()),
         }
     }
