@@ -106,6 +106,12 @@ impl Grant {
             && self.host.have(&destination.host)
             && self.ports.have(destination.port)
     }
+
+    /// Whether it grants nothing but requests by TLS, and not to every host.
+    #[must_use]
+    pub fn is_of_hosts_by_tls(&self) -> bool {
+        self.scheme == Some(Scheme::Https) && self.host != Hosts::All
+    }
 }
 
 impl FromStr for Grant {

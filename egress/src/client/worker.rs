@@ -1,5 +1,6 @@
 //! A worker, as the node has it.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -15,6 +16,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use zerocopy::IntoBytes as _;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::queue::{Outgoing, Queue, in_time, queue};
 use super::table::{Calls, Entry, Heard, hear};
@@ -47,13 +49,37 @@ const BUSY: usize = 2 << 20;
 /// way, and what little is said of each.
 const QUEUE_MAX: usize = 64 << 20;
 
+/// What is said to a worker.
+#[derive(Debug)]
+enum Said {
+    /// Any number of frames.
+    Frames(BytesMut),
+    /// A frame that has secrets in it.
+    Secret(Secret),
+}
+
+/// Nothing is left of it once it was said.
+struct Secret(BytesMut);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 #[derive(Debug)]
 pub struct Shared {
     number: u64,
     options: WorkerOptions,
     /// What is to be said. Data is bounded by credit; what calls that are over have left in it, by
     /// [`BUSY`] and [`QUEUE_MAX`].
-    frames: Queue<BytesMut>,
+    frames: Queue<Said>,
     /// `None` when the process is gone.
     calls: Mutex<Option<Calls>>,
     connector: Mutex<Connector>,
@@ -122,11 +148,33 @@ impl Worker {
     /// When `destination` is not the head's, the head is too large, the process is gone, or there
     /// is too much that it has not yet heard.
     pub fn begin(&self, head: &OutgoingHead, destination: Destination) -> Result<Call, Failure> {
+        self.begin_by(Said::Frames, head, destination)
+    }
+
+    /// The same for a head that has secrets in it: of what it takes to say it, nothing is left in this process when the
+    /// worker has it.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_with_secrets(
+        &self,
+        head: &OutgoingHead,
+        destination: Destination,
+    ) -> Result<Call, Failure> {
+        self.begin_by(|frame| Said::Secret(Secret(frame)), head, destination)
+    }
+
+    fn begin_by(
+        &self,
+        said: impl FnOnce(BytesMut) -> Said,
+        head: &OutgoingHead,
+        destination: Destination,
+    ) -> Result<Call, Failure> {
         // The worker shows the head's name to whom it is connected to: it must be the same.
         if Destination::of_request(&head.scheme, &head.authority).as_ref() != Ok(&destination) {
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
-        let head_bytes = head.encode();
+        let head_bytes = Zeroizing::new(head.encode());
         if head_bytes.len() as u64 > HEAD_MAX {
             return Err(Failure::new(FailureCode::HttpRequestHeaderSectionSize));
         }
@@ -142,7 +190,9 @@ impl Worker {
             Some(calls) => calls.insert(call, entry),
             None => return Err(terminated()),
         };
-        self.shared.say(frame(call, ToWorker::Begin, &head_bytes));
+        let begins = frame(call, ToWorker::Begin, &head_bytes);
+        let size = begins.len();
+        self.shared.add(said(begins), size);
         Ok(Call::new(&self.shared, call, credit, received))
     }
 
@@ -209,7 +259,11 @@ impl Shared {
     /// Says something to the worker.
     pub fn say(&self, frame: BytesMut) {
         let size = frame.len();
-        if self.frames.add(frame, size) > QUEUE_MAX {
+        self.add(Said::Frames(frame), size);
+    }
+
+    fn add(&self, said: Said, size: usize) {
+        if self.frames.add(said, size) > QUEUE_MAX {
             // Whoever writes sees it, and closes.
             self.closed.send_replace(true);
         }
@@ -265,19 +319,35 @@ impl Shared {
 }
 
 /// Says what is to be said; as much as there is at once.
-async fn write(mut outgoing: Outgoing<BytesMut>, mut socket: OwnedWriteHalf) -> io::Result<()> {
-    while let Some((mut bytes, _)) = outgoing.next().await {
-        while bytes.len() < FRAME_MAX {
-            match outgoing.next_now() {
-                Some((more, _)) => bytes.unsplit(more),
-                None => break,
+async fn write(mut outgoing: Outgoing<Said>, mut socket: OwnedWriteHalf) -> io::Result<()> {
+    let mut behind = None;
+    loop {
+        let next = match behind.take() {
+            Some(said) => Some(said),
+            None => outgoing.next().await.map(|(said, _)| said),
+        };
+        match next {
+            None => return Ok(()),
+            Some(Said::Frames(mut bytes)) => {
+                while bytes.len() < FRAME_MAX && behind.is_none() {
+                    match outgoing.next_now() {
+                        Some((Said::Frames(more), _)) => bytes.unsplit(more),
+                        Some((secret, _)) => behind = Some(secret),
+                        None => break,
+                    }
+                }
+                while !bytes.is_empty() {
+                    outgoing.written(in_time(socket.write_buf(&mut bytes)).await?);
+                }
+            }
+            Some(Said::Secret(secret)) => {
+                let mut rest = &secret.0[..];
+                while !rest.is_empty() {
+                    outgoing.written(in_time(socket.write_buf(&mut rest)).await?);
+                }
             }
         }
-        while !bytes.is_empty() {
-            outgoing.written(in_time(socket.write_buf(&mut bytes)).await?);
-        }
     }
-    Ok(())
 }
 
 /// Hears what the worker says, until it is gone or not in its right mind.

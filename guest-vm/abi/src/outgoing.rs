@@ -122,13 +122,18 @@ impl OutgoingHead {
     /// The head as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        for string in [
+        let strings = [
             &self.method,
             &self.scheme,
             &self.authority,
             &self.path_and_query,
-        ] {
+        ];
+        let parts = strings.iter().map(|string| 4 + string.len());
+        let fields = self.headers.iter();
+        let fields = fields.map(|(name, value)| 8 + name.len() + value.len());
+        // At once as large as it becomes: what grows leaves copies behind, of secrets for one.
+        let mut writer = Writer::with_capacity(parts.chain(fields).sum::<usize>() + 4 + 3 * 8);
+        for string in strings {
             writer.string(string);
         }
         writer.pairs(&self.headers);
@@ -317,6 +322,8 @@ mod tests {
             },
         };
         let bytes = head.encode();
+        // Nothing of it was left behind by growing.
+        assert_eq!(bytes.capacity(), bytes.len());
         assert_eq!(OutgoingHead::decode(&bytes), Ok(head));
         for end in 0..bytes.len() {
             assert!(OutgoingHead::decode(&bytes[..end]).is_err(), "{end}");

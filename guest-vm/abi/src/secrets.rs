@@ -36,6 +36,20 @@ pub fn encode(secrets: &[(&[u8], &[u8])]) -> Vec<u8> {
     writer.into_bytes()
 }
 
+/// The value that `bytes` spell for a name, where it is; nothing, too, where they are no such list.
+#[must_use]
+pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut reader = Reader::new(bytes);
+    let count = reader.count().ok()?;
+    for _ in 0..count {
+        let (found, value) = (reader.slice().ok()?, reader.slice().ok()?);
+        if found == name {
+            return Some(value);
+        }
+    }
+    None
+}
+
 /// The names and values that `bytes` spell.
 ///
 /// # Errors
@@ -58,6 +72,11 @@ mod tests {
     fn secrets_survive_the_trip_and_nothing_else_is_taken_for_them() {
         let secrets: [(&[u8], &[u8]); 2] = [(b"key", b"value"), (b"other", &[0xff; 300])];
         let bytes = encode(&secrets);
+        for (name, value) in secrets {
+            assert_eq!(find(&bytes, name), Some(value));
+            assert_eq!(find(&bytes[..bytes.len() - 1], b"other"), None);
+        }
+        assert_eq!(find(&bytes, b"value"), None);
         assert_eq!(
             (bytes.len(), bytes.capacity()),
             (encoded_len(&secrets), bytes.len())

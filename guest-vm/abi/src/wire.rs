@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    fn count(&mut self) -> Result<usize, WireError> {
+    pub(crate) fn count(&mut self) -> Result<usize, WireError> {
         usize::try_from(u32::from_le_bytes(self.array()?)).map_err(|_| WireError::BadValue)
     }
 

@@ -54,6 +54,9 @@ pub struct FunctionInfo {
     /// Names of the secrets that it reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretName>,
+    /// Names of the secrets that are bound to hosts, and to which.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bound_secrets: BTreeMap<SecretName, Vec<Outbound>>,
     /// Full names of its module's imports.
     pub imports: Vec<String>,
     /// Size of its module, or of its script, in bytes.

@@ -81,6 +81,8 @@ pub struct FunctionOptions {
     outbound: BTreeSet<Outbound>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     secrets: BTreeSet<SecretName>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    bound_secrets: BTreeMap<SecretName, BTreeSet<Outbound>>,
 }
 
 /// Whether a text can be a key of a configuration.
@@ -116,6 +118,15 @@ pub enum OptionsError {
     /// Too many secrets.
     #[error("a function reads {MOST_SECRETS} secrets at most, not {0}")]
     Secrets(usize),
+    /// A function is to read a secret, and not to.
+    #[error("{0} cannot be both a secret that the function reads and one that is bound to hosts")]
+    SecretReadAndBound(SecretName),
+    /// Others could read it on its way, or anybody could be sent it.
+    #[error("a secret is bound to `https://` and a host, not to {0}: that is who gets it")]
+    SecretBound(Outbound),
+    /// A secret is bound to too much.
+    #[error("a secret is bound to {MOST_OUTBOUND} hosts at most, not {0}")]
+    SecretHosts(usize),
     /// What it asks for by this name would be one or the other.
     #[error("{0} cannot be both a secret and a key of the configuration")]
     SecretInConfiguration(SecretName),
@@ -310,6 +321,21 @@ impl FunctionOptions {
         &self.secrets
     }
 
+    /// Binds a secret to a host: the function reads a random text in its place, for which the node puts the secret
+    /// into the headers of requests to that host alone, over TLS. May be called again with other hosts. That the function may
+    /// make requests there has to be granted besides ([`FunctionOptions::allow_outbound`]).
+    #[must_use]
+    pub fn bind_secret(mut self, name: SecretName, host: Outbound) -> Self {
+        self.bound_secrets.entry(name).or_default().insert(host);
+        self
+    }
+
+    /// The secrets that are bound to hosts, and to which.
+    #[must_use]
+    pub fn bound_secrets(&self) -> &BTreeMap<SecretName, BTreeSet<Outbound>> {
+        &self.bound_secrets
+    }
+
     /// The environment, in its order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
@@ -388,13 +414,7 @@ impl FunctionOptions {
         if self.outbound.len() > MOST_OUTBOUND {
             return Err(OptionsError::Outbound(self.outbound.len()));
         }
-        if self.secrets.len() > MOST_SECRETS {
-            return Err(OptionsError::Secrets(self.secrets.len()));
-        }
-        let mut secrets = self.secrets.iter();
-        if let Some(both) = secrets.find(|name| self.configuration.contains_key(name.as_str())) {
-            return Err(OptionsError::SecretInConfiguration(both.clone()));
-        }
+        self.validate_secrets()?;
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));
         }
@@ -428,6 +448,31 @@ impl FunctionOptions {
                 return Err(OptionsError::Init(
                     "what initialises at deployment is frozen afterwards: before-init and an initialising export exclude each other",
                 ));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_secrets(&self) -> Result<(), OptionsError> {
+        let count = self.secrets.len() + self.bound_secrets.len();
+        if count > MOST_SECRETS {
+            return Err(OptionsError::Secrets(count));
+        }
+        for name in self.secrets.iter().chain(self.bound_secrets.keys()) {
+            if self.configuration.contains_key(name.as_str()) {
+                return Err(OptionsError::SecretInConfiguration(name.clone()));
+            }
+        }
+        for (name, hosts) in &self.bound_secrets {
+            if self.secrets.contains(name) {
+                return Err(OptionsError::SecretReadAndBound(name.clone()));
+            }
+            if hosts.len() > MOST_OUTBOUND {
+                return Err(OptionsError::SecretHosts(hosts.len()));
+            }
+            let is_open = |host: &&Outbound| !host.grant().is_of_hosts_by_tls();
+            if let Some(open) = hosts.iter().find(is_open) {
+                return Err(OptionsError::SecretBound(open.clone()));
             }
         }
         Ok(())

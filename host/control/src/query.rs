@@ -65,6 +65,15 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 let name = SecretName::new(&value);
                 options.secret(name.map_err(|error| format!("{parameter}: {error}"))?)
             }
+            "bind-secret" => {
+                let (name, host) = value
+                    .split_once('=')
+                    .ok_or_else(|| format!("{parameter} is not NAME=HOST"))?;
+                let name =
+                    SecretName::new(name).map_err(|error| format!("{parameter}: {error}"))?;
+                let host = Outbound::new(host).map_err(|error| format!("{parameter}: {error}"))?;
+                options.bind_secret(name, host)
+            }
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -119,6 +128,11 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     for name in options.secrets() {
         query.append_pair("secret", name.as_str());
+    }
+    for (name, hosts) in options.bound_secrets() {
+        for host in hosts {
+            query.append_pair("bind-secret", &format!("{name}={host}"));
+        }
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
@@ -302,6 +316,15 @@ mod tests {
             FunctionOptions::default()
                 .secret(SecretName::new("api_key").unwrap())
                 .secret(SecretName::new("a b&\u{e9}").unwrap()),
+            FunctionOptions::default()
+                .bind_secret(
+                    SecretName::new("api_key").unwrap(),
+                    Outbound::new("https://api.example.com").unwrap(),
+                )
+                .bind_secret(
+                    SecretName::new("api_key").unwrap(),
+                    Outbound::new("https://*.example.com:8443").unwrap(),
+                ),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
             FunctionOptions::default()
                 .warm_up(WarmUpRequest::new("/b").unwrap())

@@ -121,6 +121,10 @@ fn text(details: &FunctionDetails) -> String {
     }
     let secrets = function.secrets.iter().map(SecretName::as_str);
     line("secrets", list(secrets));
+    for (name, hosts) in &function.bound_secrets {
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        line("bound", format!("{} to {}", Line(name), hosts.join(", ")));
+    }
     let stores = function.stores.iter().map(StoreName::as_str);
     line("shared kv", list(stores));
     let grants: Vec<String> = function.outbound.iter().map(ToString::to_string).collect();

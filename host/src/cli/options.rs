@@ -29,6 +29,10 @@ pub struct Options {
     /// Let the function read this secret like its configuration, any number of times; `faasw secret set` says what it is
     #[arg(long = "secret", value_name = "NAME", value_parser = secret)]
     pub secrets: Vec<SecretName>,
+    /// Bind this secret to a host, any number of times: the function reads a random text in its place, for which the
+    /// node puts the secret into the headers of requests to that host, and to no other
+    #[arg(long = "bind-secret", value_name = "NAME=https://HOST", value_parser = bound_secret)]
+    pub bound_secrets: Vec<(SecretName, Outbound)>,
     /// Let the function use this key-value store, which others may use, too, any number of times; its own,
     /// "default", needs no grant
     #[arg(long = "kv", value_name = "STORE", value_parser = store)]
@@ -144,6 +148,9 @@ impl From<Options> for FunctionOptions {
         for name in given.secrets {
             options = options.secret(name);
         }
+        for (name, host) in given.bound_secrets {
+            options = options.bind_secret(name, host);
+        }
         for grant in given.outbound {
             options = options.allow_outbound(grant);
         }
@@ -189,6 +196,14 @@ fn store(text: &str) -> Result<StoreName, String> {
 
 fn secret(text: &str) -> Result<SecretName, String> {
     SecretName::new(text).map_err(|error| error.to_string())
+}
+
+/// A secret's name, and a host.
+fn bound_secret(text: &str) -> Result<(SecretName, Outbound), String> {
+    let form = "not of the form NAME=https://HOST; `faasw secret set` says what the secret is";
+    let (name, host) = text.split_once('=').ok_or(form)?;
+    let host = host.starts_with("https://").then_some(host).ok_or(form)?;
+    Ok((secret(name)?, outbound(host)?))
 }
 
 fn outbound(text: &str) -> Result<Outbound, String> {

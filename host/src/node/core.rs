@@ -475,6 +475,7 @@ impl Core {
             secrets: options
                 .secrets()
                 .iter()
+                .chain(options.bound_secrets().keys())
                 .map(|name| name.as_str().as_bytes().to_vec())
                 .collect(),
             freeze: options.freeze_policy(),

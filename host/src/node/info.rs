@@ -44,6 +44,11 @@ pub(super) fn function_info(
         stores: options.stores().iter().cloned().collect(),
         outbound: options.outbound().iter().cloned().collect(),
         secrets: options.secrets().iter().cloned().collect(),
+        bound_secrets: options
+            .bound_secrets()
+            .iter()
+            .map(|(name, hosts)| (name.clone(), hosts.iter().cloned().collect()))
+            .collect(),
         imports: record.imports.clone(),
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
@@ -109,7 +114,7 @@ fn configuration_notice(record: &VersionRecord) -> Option<String> {
 
 /// That it was given what it has no way to ask for, or what is nothing yet.
 fn secrets_notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String> {
-    if record.options.secrets().is_empty() {
+    if record.options.secrets().is_empty() && record.options.bound_secrets().is_empty() {
         return None;
     }
     if !reads_configuration(record) {

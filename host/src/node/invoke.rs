@@ -163,8 +163,9 @@ impl Core {
                 return Err(failure);
             }
         };
-        let secrets = match self.secrets_for(function).await {
-            Ok(secrets) => secrets,
+        let (secrets, bound) = match self.secrets_for(function).await {
+            Ok(Some(secrets)) => (Some(secrets.given), secrets.bound),
+            Ok(None) => (None, None),
             Err(failure) => {
                 Box::pin(message::refuse(Request::from_parts(parts, body))).await;
                 return Err(failure);
@@ -192,7 +193,7 @@ impl Core {
                 total: limits.total_time,
                 ..CallLimits::default()
             },
-            outbound: function.outbound(&log),
+            outbound: function.outbound(&log, bound),
             log,
             client: Client { account, is_early },
             store: function.store(),

@@ -8,7 +8,10 @@ use faasw_pool::{LogStream, Outbound};
 use super::{core::Core, function::Function, info::makes_requests, invoke::Follower};
 use crate::{
     registry::VersionRecord,
-    services::outbound::{Granted, Hears, Limits, Maker},
+    services::{
+        outbound::{Granted, Hears, Limits, Maker},
+        secrets::Bound,
+    },
 };
 
 /// What a version may make requests to, and by whom they are made.
@@ -43,7 +46,12 @@ impl Core {
 
 impl Function {
     /// What makes its guests' requests, where it was granted any. `follower` hears of those that were refused.
-    pub(super) fn outbound(&self, follower: &Arc<Follower>) -> Option<Arc<dyn Outbound>> {
+    /// `bound` are the secrets that are put into them.
+    pub(super) fn outbound(
+        &self,
+        follower: &Arc<Follower>,
+        bound: Option<Arc<Bound>>,
+    ) -> Option<Arc<dyn Outbound>> {
         let Reaches {
             grants,
             limits,
@@ -53,6 +61,7 @@ impl Function {
             grants,
             limits,
             maker,
+            bound,
             follower.clone(),
         )))
     }
@@ -69,8 +78,17 @@ impl Hears for Follower {
 
     fn refused(&self, why: &str) {
         self.metrics.outbound(&self.function.name, false);
+        self.told(why);
+    }
+
+    fn told(&self, what: &str) {
         let instance = self.instance.load(Ordering::Relaxed);
         let log = &self.function.log;
-        log.add(instance, Some(&self.known), LogStream::Node, why.as_bytes());
+        log.add(
+            instance,
+            Some(&self.known),
+            LogStream::Node,
+            what.as_bytes(),
+        );
     }
 }

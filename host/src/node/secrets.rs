@@ -1,9 +1,13 @@
 //! The secrets of functions: set by their operator, given to their requests.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use faasw_abi::configuration::is_reader;
-use faasw_control::{FunctionName, SECRET_BYTES, SecretInfo, SecretName};
+use faasw_control::{FunctionName, Outbound, SECRET_BYTES, SecretInfo, SecretName};
 use faasw_pool::{SECRETS_MAX, Secrets};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -16,7 +20,7 @@ use super::{
 use crate::{
     failure::Failure,
     registry::{RegistryError, VersionRecord},
-    services::secrets::SealError,
+    services::secrets::{Bound, SealError},
 };
 
 /// Why a secret was not set or removed, or cannot be read.
@@ -54,7 +58,8 @@ impl From<SealError> for SecretError {
 /// The secrets of a version, as its requests get them.
 #[derive(Debug)]
 pub(super) struct Given {
-    names: Vec<SecretName>,
+    /// What they are called, and the hosts of those that are bound to some.
+    names: BTreeMap<SecretName, Option<Vec<Outbound>>>,
     opened: Mutex<Opened>,
     /// Who opens them; whoever comes meanwhile waits for that.
     opening: tokio::sync::Mutex<()>,
@@ -65,18 +70,33 @@ pub(super) struct Given {
 struct Opened {
     /// Counts what was set or removed.
     changes: u64,
-    secrets: Option<Secrets>,
+    secrets: Option<OpenedSecrets>,
+}
+
+/// Secrets as a request has them.
+#[derive(Clone, Debug)]
+pub(super) struct OpenedSecrets {
+    /// What the function reads: also what stands for those that are bound.
+    pub(super) given: Secrets,
+    /// What is put into its requests.
+    pub(super) bound: Option<Arc<Bound>>,
 }
 
 impl Given {
     /// Those of a version that can ask for them; nothing where it has none.
     pub(super) fn to(record: &VersionRecord) -> Option<Self> {
-        let names = record.options.secrets();
+        let options = &record.options;
+        let read = options.secrets().iter();
+        let read = read.map(|name| (name.clone(), None));
+        let bound = options.bound_secrets().iter();
+        let bound =
+            bound.map(|(name, hosts)| (name.clone(), Some(hosts.iter().cloned().collect())));
+        let names: BTreeMap<_, _> = read.chain(bound).collect();
         if names.is_empty() || !reads_configuration(record) {
             return None;
         }
         Some(Self {
-            names: names.iter().cloned().collect(),
+            names,
             opened: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
         })
@@ -99,12 +119,31 @@ pub(super) fn reads_configuration(record: &VersionRecord) -> bool {
     record.imports.iter().any(|import| is_reader(import))
 }
 
+impl OpenedSecrets {
+    fn new(
+        read: &[(SecretName, Zeroizing<Vec<u8>>)],
+        bound: Vec<(SecretName, Vec<Outbound>, Zeroizing<Vec<u8>>)>,
+    ) -> io::Result<Self> {
+        let bound = match bound.is_empty() {
+            true => None,
+            false => Some(Arc::new(Bound::new(bound)?)),
+        };
+        let read = read.iter();
+        let read = read.map(|(name, value)| (name.as_str().as_bytes(), value.as_slice()));
+        let tokens = bound.iter().flat_map(|bound| bound.tokens());
+        let tokens = tokens.map(|(name, token)| (name.as_str().as_bytes(), token.as_bytes()));
+        let pairs: Vec<(&[u8], &[u8])> = read.chain(tokens).collect();
+        let given = Secrets::new(&pairs)?;
+        Ok(Self { given, bound })
+    }
+}
+
 impl Core {
     /// What a request of this function is to know, if it has secrets.
     pub(super) async fn secrets_for(
         &self,
         function: &Arc<Function>,
-    ) -> Result<Option<Secrets>, Failure> {
+    ) -> Result<Option<OpenedSecrets>, Failure> {
         let Some(given) = &function.secrets else {
             return Ok(None);
         };
@@ -116,7 +155,11 @@ impl Core {
     }
 
     /// Opens the secrets of a function, once however many want them.
-    async fn open_for(&self, function: &Arc<Function>, given: &Given) -> Result<Secrets, Failure> {
+    async fn open_for(
+        &self,
+        function: &Arc<Function>,
+        given: &Given,
+    ) -> Result<OpenedSecrets, Failure> {
         let _opening = given.opening.lock().await;
         let changes = {
             let opened = given.lock();
@@ -159,30 +202,31 @@ impl Core {
             return Vec::new();
         };
         let is_set = |name: &SecretName| set.iter().any(|info| info.name == *name);
-        let unset = given.names.iter().filter(|name| !is_set(name));
+        let unset = given.names.keys().filter(|name| !is_set(name));
         unset.cloned().collect()
     }
 
     async fn open_secrets(
         &self,
         function: &Arc<Function>,
-        names: Vec<SecretName>,
-    ) -> Result<Secrets, SecretError> {
+        names: BTreeMap<SecretName, Option<Vec<Outbound>>>,
+    ) -> Result<OpenedSecrets, SecretError> {
         let (storage, function) = (self.storage.clone(), function.clone());
         let opening = tokio::task::spawn_blocking(move || {
             let sealed = storage.registry.sealed(&function.name)?;
-            let mut opened: Vec<(SecretName, Zeroizing<Vec<u8>>)> = Vec::new();
+            let mut read: Vec<(SecretName, Zeroizing<Vec<u8>>)> = Vec::new();
+            let mut bound = Vec::new();
             for (name, sealed) in sealed {
-                if names.contains(&name) {
-                    let value = storage.secrets.open(&function.name, &name, &sealed)?;
-                    opened.push((name, value));
+                let Some(hosts) = names.get(&name) else {
+                    continue;
+                };
+                let value = storage.secrets.open(&function.name, &name, &sealed)?;
+                match hosts {
+                    None => read.push((name, value)),
+                    Some(hosts) => bound.push((name, hosts.clone(), value)),
                 }
             }
-            let pairs: Vec<(&[u8], &[u8])> = opened
-                .iter()
-                .map(|(name, value)| (name.as_str().as_bytes(), value.as_slice()))
-                .collect();
-            Secrets::new(&pairs).map_err(|error| SecretError::Seal(error.to_string()))
+            OpenedSecrets::new(&read, bound).map_err(|error| SecretError::Seal(error.to_string()))
         });
         opening
             .await

@@ -186,6 +186,11 @@ pub fn descendants(ancestor: u32) -> Vec<u32> {
         .collect()
 }
 
+pub fn name_of(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim().to_owned()
+}
+
 pub fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     // A zombie has ended; only its parent has not looked yet.

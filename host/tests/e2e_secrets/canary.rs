@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The value that is looked for. It stands nowhere as a whole but where it was put.
-fn canary() -> String {
+pub fn canary() -> String {
     ["canary", "of", "this", "test", "7f3a9c"].join("-")
 }
 
@@ -28,7 +28,7 @@ fn marker() -> String {
 
 /// Where a text is in a process's memory: the line and the flags of each mapping that has it, and the files in memory
 /// that it has open.
-fn found_in_memory(pid: u32, text: &str) -> Vec<String> {
+pub fn found_in_memory(pid: u32, text: &str) -> Vec<String> {
     let there = |result: io::Result<File>| match result {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -121,7 +121,7 @@ fn has(memory: &File, from: u64, to: u64, text: &[u8]) -> bool {
 }
 
 /// Every file below a folder that has a text.
-fn found_in_files(folder: &Path, text: &str) -> Vec<String> {
+pub fn found_in_files(folder: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let (path, kind) = (entry.path(), entry.file_type().unwrap());

@@ -8,6 +8,7 @@
     reason = "a test may panic"
 )]
 
+mod bound;
 mod canary;
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,6 +23,7 @@ use std::{
     process::{Child, Stdio},
 };
 
+use bound::a_bound_secret_goes_to_its_hosts_and_to_nobody_else;
 use canary::a_canary_is_found_nowhere;
 use common::raw;
 use e2e::{
@@ -398,5 +400,6 @@ fn main() {
         they_survive_a_restart_with_the_key_alone,
         commands_say_what_is_wrong,
         a_canary_is_found_nowhere,
+        a_bound_secret_goes_to_its_hosts_and_to_nobody_else,
     ]);
 }

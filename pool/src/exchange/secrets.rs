@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use faasw_abi::secrets::{SECRETS_MAX, encode, encoded_len};
+use faasw_abi::secrets::{SECRETS_MAX, encode, encoded_len, find};
 use memmap2::{Advice, MmapMut};
 use zeroize::Zeroize as _;
 
@@ -42,6 +42,12 @@ impl Secrets {
         Ok(Self(Arc::new(Pages(pages))))
     }
 
+    /// The value of that name, where it is among them.
+    #[must_use]
+    pub fn value(&self, name: &[u8]) -> Option<&[u8]> {
+        find(self.bytes(), name)
+    }
+
     /// How they are spelled, see [`faasw_abi::secrets`].
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0.0
@@ -71,6 +77,8 @@ mod tests {
         let told = decode(secrets.clone().bytes()).unwrap();
         assert_eq!(told[0], (b"key".to_vec(), b"canary".to_vec()));
         assert_eq!(told.len(), 2);
+        assert_eq!(secrets.value(b"key"), Some(&b"canary"[..]));
+        assert_eq!(secrets.value(b"canary"), None);
         assert_eq!(format!("{secrets:?}"), "Secrets");
         assert!(
             decode(Secrets::new(&[]).unwrap().bytes())

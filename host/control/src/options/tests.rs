@@ -77,6 +77,27 @@ fn secrets_survive_the_registry_and_are_few() {
     assert!(!none.contains("secrets"), "{none}");
     let both = options.config("a", "x").check();
     assert_eq!(both, Err(OptionsError::SecretInConfiguration(secret("a"))));
+    let host = |text: &str| Outbound::new(text).unwrap();
+    let (api, others) = (host("https://api.test"), host("https://*.api.test:8443"));
+    let bound = FunctionOptions::default()
+        .bind_secret(secret("a"), api.clone())
+        .bind_secret(secret("a"), others);
+    let json = serde_json::to_string(&bound).unwrap();
+    let expected = r#""bound_secrets":{"a":["https://*.api.test:8443","https://api.test"]}"#;
+    assert!(json.contains(expected), "{json}");
+    let back: FunctionOptions = serde_json::from_str(&json).unwrap();
+    assert_eq!((back.check(), &back), (Ok(()), &bound));
+    let both = bound.clone().secret(secret("a")).check();
+    assert_eq!(both, Err(OptionsError::SecretReadAndBound(secret("a"))));
+    let both = bound.clone().config("a", "x").check();
+    assert_eq!(both, Err(OptionsError::SecretInConfiguration(secret("a"))));
+    for open in ["http://api.test", "*://api.test:443", "https://*"] {
+        let refused = bound.clone().bind_secret(secret("b"), host(open)).check();
+        assert_eq!(refused, Err(OptionsError::SecretBound(host(open))));
+    }
+    let many = (1..=MOST_SECRETS).map(|number| secret(&format!("s{number}")));
+    let many = many.fold(bound, FunctionOptions::secret);
+    assert_eq!(many.check(), Err(OptionsError::Secrets(MOST_SECRETS + 1)));
     let many = (0..=MOST_SECRETS).map(|number| secret(&format!("s{number}")));
     let many = many.fold(FunctionOptions::default(), FunctionOptions::secret);
     assert_eq!(many.check(), Err(OptionsError::Secrets(MOST_SECRETS + 1)));

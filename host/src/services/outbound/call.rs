@@ -14,6 +14,7 @@ use faasw_egress_policy::Destination;
 use faasw_pool::{AnswerPart, OutgoingCall, OutgoingRequest};
 
 use super::{granted::Places, slot::Slot};
+use crate::services::secrets::Filled;
 
 /// Waits for the function's worker.
 type Starting = Pin<Box<dyn Future<Output = Result<Arc<Worker>, Failure>> + Send>>;
@@ -29,6 +30,8 @@ enum State {
     Starting {
         worker: Starting,
         request: Box<OutgoingRequest>,
+        /// Its head with secrets, where it has any.
+        filled: Option<Filled>,
         destination: Destination,
         /// Its body has ended meanwhile, with this tail.
         tail: Option<Vec<u8>>,
@@ -53,14 +56,16 @@ impl EgressCall {
     pub(super) fn new(
         slot: &Arc<Slot>,
         request: OutgoingRequest,
+        filled: Option<Filled>,
         destination: Destination,
         places: Places,
     ) -> Self {
         let state = match slot.worker() {
-            Some(worker) => State::begin(worker, &request, destination, None),
+            Some(worker) => State::begin(worker, &request, filled, destination, None),
             None => State::Starting {
                 worker: Box::pin(slot.clone().start()),
                 request: Box::new(request),
+                filled,
                 destination,
                 tail: None,
             },
@@ -76,6 +81,7 @@ impl EgressCall {
         let State::Starting {
             worker,
             request,
+            filled,
             destination,
             tail,
         } = &mut self.state
@@ -83,7 +89,10 @@ impl EgressCall {
             return Poll::Ready(());
         };
         self.state = match ready!(worker.as_mut().poll(context)) {
-            Ok(worker) => State::begin(worker, request, destination.clone(), tail.take()),
+            Ok(worker) => {
+                let (filled, destination) = (filled.take(), destination.clone());
+                State::begin(worker, request, filled, destination, tail.take())
+            }
             Err(failure) => State::Failed(Some(failure)),
         };
         // Whoever was told to wait for the other half has something to look at now.
@@ -96,10 +105,15 @@ impl State {
     fn begin(
         worker: Arc<Worker>,
         request: &OutgoingRequest,
+        filled: Option<Filled>,
         destination: Destination,
         tail: Option<Vec<u8>>,
     ) -> Self {
-        let call = match worker.begin(&request.head, destination) {
+        let begun = match &filled {
+            Some(filled) => worker.begin_with_secrets(filled.head(), destination),
+            None => worker.begin(&request.head, destination),
+        };
+        let call = match begun {
             Ok(call) => call,
             Err(failure) => return Self::Failed(Some(failure)),
         };

@@ -8,11 +8,13 @@ use std::{
 
 use bytes::Bytes;
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
+use faasw_control::SecretName;
 use faasw_egress_policy::{Destination, Grant, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{call::EgressCall, slot::Slot};
+use crate::services::secrets::{Bound, Filled, NoHeader};
 
 /// Who makes requests that were granted.
 #[derive(Clone, Debug)]
@@ -76,6 +78,9 @@ pub(crate) trait Hears: Send + Sync {
 
     /// A request was refused, and why.
     fn refused(&self, why: &str);
+
+    /// A request is made, and its owner is to know this of it.
+    fn told(&self, what: &str);
 }
 
 /// The requests of one version of a function.
@@ -83,6 +88,8 @@ pub(crate) struct Granted {
     grants: Arc<[Grant]>,
     limits: Limits,
     maker: Maker,
+    /// Secrets that are put into requests.
+    bound: Option<Arc<Bound>>,
     hears: Arc<dyn Hears>,
 }
 
@@ -100,12 +107,14 @@ impl Granted {
         grants: Arc<[Grant]>,
         limits: Limits,
         maker: Maker,
+        bound: Option<Arc<Bound>>,
         hears: Arc<dyn Hears>,
     ) -> Self {
         Self {
             grants,
             limits,
             maker,
+            bound,
             hears,
         }
     }
@@ -139,19 +148,56 @@ impl Granted {
         self.hears.made();
         Ok((destination, places))
     }
+
+    /// A request's head with the secrets that are bound to where it goes, where there are any in it.
+    fn fill(
+        &self,
+        head: &OutgoingHead,
+        destination: &Destination,
+    ) -> Result<Option<Filled>, Failure> {
+        let Some(bound) = &self.bound else {
+            return Ok(None);
+        };
+        let elsewhere = |name: &SecretName| {
+            self.hears.told(&format!(
+                "a request to {destination} has the text of its secret {name}, which is bound to other hosts, and went without the secret"
+            ));
+        };
+        let filled = bound.fill(head, destination, elsewhere);
+        filled.map_err(|NoHeader(name)| {
+            self.hears.refused(&format!(
+                "a request to {destination} was not made: its secret {name} cannot stand in a header"
+            ));
+            Failure::new(FailureCode::HttpProtocolError)
+        })
+    }
 }
 
 impl Outbound for Granted {
     fn begin(&self, request: OutgoingRequest) -> Box<dyn OutgoingCall> {
-        match (self.admit(&request.head), &self.maker) {
+        let admitted = self.admit(&request.head).and_then(|(destination, places)| {
+            let filled = self.fill(&request.head, &destination)?;
+            Ok((destination, places, filled))
+        });
+        match (admitted, &self.maker) {
             (Err(failure), _) => Box::new(Refused(Some(failure))),
-            (Ok((destination, places)), Maker::Egress(slot)) => {
-                Box::new(EgressCall::new(slot, request, destination, places))
+            (Ok((destination, places, filled)), Maker::Egress(slot)) => {
+                Box::new(EgressCall::new(slot, request, filled, destination, places))
             }
-            (Ok((_, places)), Maker::Embedder(outbound)) => Box::new(Counted {
-                call: outbound.begin(request),
-                _places: places,
-            }),
+            (Ok((_, places, filled)), Maker::Embedder(outbound)) => {
+                let request = match filled.map(Filled::into_head) {
+                    None => request,
+                    Some(head) => OutgoingRequest {
+                        bytes: head.encode().into(),
+                        head,
+                        ..request
+                    },
+                };
+                Box::new(Counted {
+                    call: outbound.begin(request),
+                    _places: places,
+                })
+            }
         }
     }
 }

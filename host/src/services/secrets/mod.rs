@@ -4,6 +4,8 @@
 //! the registry's file has no value, and a record that is put in another's place opens nothing. The key is in
 //! a file of its own beside it. What is opened is in memory that is zeroed ([`faasw_pool::Secrets`]).
 
+mod bound;
+
 use std::{fmt, sync::Arc};
 
 use faasw_control::{FunctionName, SecretInfo, SecretName};
@@ -13,6 +15,8 @@ use ring::{
 };
 use thiserror::Error;
 use zeroize::{Zeroize as _, Zeroizing};
+
+pub(crate) use self::bound::{Bound, Filled, NoHeader};
 
 /// Bytes of the key.
 pub(crate) const KEY: usize = 32;
