@@ -65,6 +65,8 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 let name = SecretName::new(&value);
                 options.secret(name.map_err(|error| format!("{parameter}: {error}"))?)
             }
+            "arg" => options.argument(value),
+            "files-at" => options.files_at(value),
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -119,6 +121,12 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     for name in options.secrets() {
         query.append_pair("secret", name.as_str());
+    }
+    for argument in options.arguments() {
+        query.append_pair("arg", argument);
+    }
+    if let Some(path) = options.own_files_at() {
+        query.append_pair("files-at", path);
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
@@ -303,6 +311,10 @@ mod tests {
                 .secret(SecretName::new("api_key").unwrap())
                 .secret(SecretName::new("a b&\u{e9}").unwrap()),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
+            FunctionOptions::default()
+                .argument("--a=b&c")
+                .argument("")
+                .files_at("/usr/lib/\u{e9}"),
             FunctionOptions::default()
                 .warm_up(WarmUpRequest::new("/b").unwrap())
                 .warm_up(

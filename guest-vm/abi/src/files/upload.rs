@@ -58,11 +58,14 @@ impl Files {
     }
 }
 
+/// Where files are, and where the module behind them.
+pub type Parts = (Range<usize>, Range<usize>);
+
 /// Where in an upload its files are, and where its module; nothing where it has no files.
 ///
 /// # Errors
 /// When it ends before what it announces.
-pub fn split(upload: &[u8]) -> Result<Option<(Range<usize>, Range<usize>)>, FilesError> {
+pub fn split(upload: &[u8]) -> Result<Option<Parts>, FilesError> {
     if !upload.starts_with(&MAGIC) {
         return Ok(None);
     }
@@ -333,7 +336,10 @@ mod tests {
         }
         assert_eq!(pack(&many.into_bytes()), Err(FilesError::TooMany));
         let large = vec![0; CONTENTS_MAX as usize];
-        let too_large = pack(&files(&[(Kind::File, "a", &large), (Kind::File, "b", b"1")]));
+        let too_large = pack(&files(&[
+            (Kind::File, "a", &large),
+            (Kind::File, "b", b"1"),
+        ]));
         assert_eq!(too_large, Err(FilesError::TooLarge));
     }
 }
