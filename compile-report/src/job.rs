@@ -19,6 +19,8 @@ pub enum Task {
     CompileToInitialise,
     /// It is compiled so that Wizer can initialise it by this export, or as it is.
     CompileToInitialiseBy(String),
+    /// It is a function's files, and is packed to a bundle ([`faasw_abi::files`]).
+    Pack,
     /// It is rewritten so that it begins with what this export has made of it: the state
     /// ([`faasw_abi::state`]) stands behind it.
     Rewrite(String),
@@ -43,12 +45,14 @@ impl Task {
     const COMPILE_TO_INITIALISE: u8 = 1;
     const COMPILE_TO_INITIALISE_BY: u8 = 2;
     const REWRITE: u8 = 3;
+    const PACK: u8 = 4;
 
     /// What stands in the input before an upload of so many bytes.
     #[must_use]
     pub fn front(&self, keeps_cache: bool, upload_bytes: u64) -> Vec<u8> {
         let (kind, export) = match self {
             Self::Compile => (Self::COMPILE, ""),
+            Self::Pack => (Self::PACK, ""),
             Self::CompileToInitialise => (Self::COMPILE_TO_INITIALISE, ""),
             Self::CompileToInitialiseBy(export) => {
                 (Self::COMPILE_TO_INITIALISE_BY, export.as_str())
@@ -69,7 +73,7 @@ impl Task {
     #[must_use]
     pub fn export(&self) -> Option<&str> {
         match self {
-            Self::Compile => None,
+            Self::Compile | Self::Pack => None,
             Self::CompileToInitialise => Some(INITIALISER),
             Self::CompileToInitialiseBy(export) | Self::Rewrite(export) => Some(export),
         }
@@ -93,6 +97,7 @@ impl<'a> Input<'a> {
             Task::COMPILE_TO_INITIALISE => Task::CompileToInitialise,
             Task::COMPILE_TO_INITIALISE_BY => Task::CompileToInitialiseBy(export),
             Task::REWRITE => Task::Rewrite(export),
+            Task::PACK => Task::Pack,
             _ => return None,
         };
         Some(Self {
@@ -115,6 +120,7 @@ mod tests {
             (Task::CompileToInitialise, false),
             (Task::CompileToInitialiseBy("a:b/c#é".to_owned()), true),
             (Task::Rewrite(String::new()), false),
+            (Task::Pack, false),
         ] {
             let input = [&task.front(keeps_cache, 2)[..], b"upstate"].concat();
             let read = Input {
@@ -128,7 +134,7 @@ mod tests {
                 assert_eq!(Input::read(&input[..end]), None);
             }
         }
-        let unknown = [&[4], &Task::Compile.front(false, 0)[1..]].concat();
+        let unknown = [&[5], &Task::Compile.front(false, 0)[1..]].concat();
         assert_eq!(Input::read(&unknown), None);
     }
 }

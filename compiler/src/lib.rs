@@ -12,6 +12,7 @@
 //!   starts with; `outline` reads it, `module` and `component` apply the rules of each.
 //! - `supported`: the imports that a function may have.
 //! - `wizer`: code that can be asked what it has become, and the module that begins there.
+//! - `packed`: a function's files, which are no code, but as little to be trusted.
 //! - `artifact`: the compilation itself. `cache`: what it leaves for the next one.
 //!
 //! The program is `faasw-compiler`. What it is made of beside that is here, too, so
@@ -41,9 +42,10 @@ mod wizer;
 
 use std::sync::Arc;
 
+use faasw_abi::files::{FilesError, upload};
 use faasw_abi::isa::Isa;
 use faasw_abi::state::INITIALISER;
-use faasw_compile_report::{Compiled, Input, Refusal, Task, Wizer};
+use faasw_compile_report::{Compiled, FunctionKind, Input, Refusal, RefusalKind, Task, Wizer};
 
 use crate::{cache::Cache, inspect::Function};
 
@@ -66,6 +68,9 @@ pub struct Artifact {
 /// # Errors
 /// A [`Refusal`] that says what is wrong with the upload and what to do next.
 pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
+    if input.task == Task::Pack {
+        return packed(input.upload);
+    }
     let source = source::read(input.upload)?;
     let function = inspect::inspect(&source.wasm)?;
     let cache = input
@@ -74,7 +79,7 @@ pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
     let compile = |wasm: &[u8]| artifact::compile(wasm, function.kind, isa, cache.as_ref());
     let instrument = |export| wizer::instrument(&source.wasm, function.kind, export);
     let instrumented = match &input.task {
-        Task::Compile => None,
+        Task::Compile | Task::Pack => None,
         Task::CompileToInitialise => function.has_initialiser.then(|| instrument(INITIALISER)),
         Task::CompileToInitialiseBy(export) => Some(instrument(export)),
         Task::Rewrite(export) => {
@@ -94,6 +99,21 @@ pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
     };
     let kept = cache.map(|cache| cache.write()).unwrap_or_default();
     Ok(artifact(function, code, source.from_text, wizer).with_cache(kept))
+}
+
+/// The bundle of a function's files. They are no function: of what is reported only the size says something.
+fn packed(files: &[u8]) -> Result<Artifact, Refusal> {
+    let refused = |error: FilesError| Refusal::new(RefusalKind::Unsupported, error.to_string());
+    let bundle = upload::pack(files).map_err(refused)?;
+    let function = Function {
+        kind: FunctionKind::CgiModule,
+        name_hint: None,
+        imports: Vec::new(),
+        initial_memory_bytes: 0,
+        has_initialiser: false,
+        is_engine: false,
+    };
+    Ok(artifact(function, bundle, false, None))
 }
 
 impl Artifact {

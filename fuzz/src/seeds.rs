@@ -1,6 +1,7 @@
 //! What good sides send, as inputs of the targets.
 
 mod egress;
+mod files;
 
 use crate::targets::mailbox::WORDS;
 use crate::targets::{export, image};
@@ -11,7 +12,9 @@ use faasw_abi::mailbox::{GuestWords, LOG_RECORD_HEADER};
 use faasw_abi::outcome::Outcome;
 use faasw_abi::pages::{PageRange, Ranges};
 use faasw_abi::trap::TrapKind;
-use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, encode_trailers};
+use faasw_abi::wire::{
+    FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, SeedFiles, encode_trailers,
+};
 use faasw_abi::{script, state, store};
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
@@ -37,6 +40,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(exports());
     all.extend(store_records());
     all.extend(egress::all());
+    all.extend(files::all());
     all.push(("log", "two-streams", log()));
     let sets = [
         (1_u64).to_le_bytes().to_vec(),
@@ -158,6 +162,10 @@ fn messages() -> Vec<Seed> {
         environment: vec![pair("A", "b")],
         configuration: vec![pair("c", "d")],
         secrets: vec![b"e".to_vec()],
+        files: Some(SeedFiles {
+            bytes: 8192,
+            mount: "/f".into(),
+        }),
     };
     let commands = Commands::of(&[
         Command::Link,

@@ -26,6 +26,7 @@ targets!(
     compile_report,
     egress,
     export,
+    files,
     fri,
     image,
     log,

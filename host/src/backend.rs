@@ -46,6 +46,10 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// beside the code; empty where nothing is. Dropping the future ends the work.
     fn compile(&self, work: Compilation) -> Running<'_, CompileResult>;
 
+    /// Packs a function's files to a bundle; nobody but who does that looks at them. Dropping the future ends the
+    /// work.
+    fn pack(&self, files: Bytes) -> Running<'_, Result<Bytes, CompileError>>;
+
     /// Takes code that is stored: it need not be read before it is needed. Nothing where it is
     /// read now and is not there.
     fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>>;
@@ -276,6 +280,10 @@ impl Backend for Pool {
             let (compiled, kept) = self.compile_for(work).await?;
             Ok((code_of(self, compiled), kept))
         })
+    }
+
+    fn pack(&self, files: Bytes) -> Running<'_, Result<Bytes, CompileError>> {
+        Box::pin(async move { Self::pack(self, &files).await })
     }
 
     fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {

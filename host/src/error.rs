@@ -5,6 +5,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
+use faasw_abi::files::FilesError;
 use faasw_abi::script::{ENGINE_VERSION, ScriptError};
 use faasw_control::{EXTENSIONS_MAX, Extension, FunctionName, HostName, NameError, OptionsError};
 use faasw_pool::{CompileError, ExportError, ImageError, ParcelError, SeedError};
@@ -84,6 +85,24 @@ impl From<DataDirError> for StartError {
     }
 }
 
+/// Why a function cannot have the files that were sent with it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FilesRefused {
+    /// The upload ends before its module, or the files have a length that none may have.
+    #[error("{0}")]
+    Upload(FilesError),
+    /// They break a rule.
+    #[error("its files were not taken: {0}")]
+    Bundle(CompileError),
+    /// A script brings its own.
+    #[error("a script has no files beside its own: they are for modules and components")]
+    OfScript,
+    /// There are none.
+    #[error("it was said where its files are to be, but none were sent")]
+    Missing,
+}
+
 /// Why a deployment failed. What was deployed under the name before stays.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -123,6 +142,9 @@ pub enum DeployError {
     /// The script cannot be taken apart.
     #[error("{0}")]
     Script(ScriptError),
+    /// What was sent as its files are none, or not for this.
+    #[error("{0}")]
+    Files(FilesRefused),
     /// There is no language engine for a script.
     #[error("there is no language engine for {file:?}: {}", known(extensions))]
     NoEngine {

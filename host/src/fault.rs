@@ -5,7 +5,7 @@
 use faasw_pool::{Fault, Manner};
 
 use crate::{
-    error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
+    error::{DeployError, EngineError, FilesRefused, FunctionError, ImportError, RollbackError},
     registry::RegistryError,
 };
 
@@ -43,7 +43,11 @@ impl DeployError {
             Self::Script(_) | Self::NoEngine { .. } | Self::NotInitialised(_) => {
                 (Fault::Function, Manner::Failed)
             }
-            Self::Compile(error) => error.fault(),
+            Self::Files(FilesRefused::Missing) => (Fault::Caller, Manner::Failed),
+            Self::Files(FilesRefused::Upload(_) | FilesRefused::OfScript) => {
+                (Fault::Function, Manner::Failed)
+            }
+            Self::Files(FilesRefused::Bundle(error)) | Self::Compile(error) => error.fault(),
             Self::Seed(error) => error.fault(),
             Self::Registry(error) => error.fault(),
             Self::ShuttingDown => (Fault::Platform, Manner::NoRoom),

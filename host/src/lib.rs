@@ -60,6 +60,23 @@ pub mod script {
     };
 }
 
+/// Files for a function, in front of its module: what [`Node::deploy`] takes with them.
+///
+/// ```
+/// use faasw::files::{Files, Kind};
+///
+/// let mut files = Files::default();
+/// files.add(Kind::File, "lib/greeting.txt", b"hello");
+/// files.add(Kind::Link, "greeting", b"lib/greeting.txt");
+/// let upload = files.before(b"\0asm\x01\0\0\0");
+/// // node.deploy("greeter", upload, FunctionOptions::default().files_at("/data"))
+/// ```
+pub mod files {
+    pub use faasw_abi::files::{
+        CONTENTS_MAX, ENTRIES_MAX, FilesError, Kind, PATH_MAX, is_mount, upload::Files,
+    };
+}
+
 mod builder;
 mod data_dir;
 mod error;
@@ -83,7 +100,9 @@ mod services;
 pub use ipnet::IpNet;
 
 pub use builder::NodeBuilder;
-pub use error::{DeployError, EngineError, FunctionError, ImportError, RollbackError, StartError};
+pub use error::{
+    DeployError, EngineError, FilesRefused, FunctionError, ImportError, RollbackError, StartError,
+};
 pub use limits::Limits;
 pub use log::Event;
 pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
@@ -96,13 +115,13 @@ pub use services::{
 };
 
 pub use faasw_control::{
-    Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FreezePolicy,
-    FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName,
-    HostNameError, ImageInfo, ImagePages, ImageWorkingSet, Imported, Initialised, LogLine, LogPage,
-    LogStream, NameError, OptionsError, Outbound as OutboundGrant, RequestId, RequestIdError,
-    RequestLimits, SECRET_BYTES, STORE_PAGE, STORE_VALUE_BYTES, SecretInfo, SecretName,
-    SecretNameError, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys, StoreName, StoreNameError,
-    TraceContext, WarmUpError, WarmUpRequest, spelling,
+    Deployed, Digest, DigestError, EngineInfo, EngineUse, Extension, ExtensionError, FilesInfo,
+    FreezePolicy, FunctionDetails, FunctionInfo, FunctionKind, FunctionName, FunctionOptions,
+    HostName, HostNameError, ImageInfo, ImagePages, ImageWorkingSet, Imported, Initialised,
+    LogLine, LogPage, LogStream, NameError, OptionsError, Outbound as OutboundGrant, RequestId,
+    RequestIdError, RequestLimits, SECRET_BYTES, STORE_PAGE, STORE_VALUE_BYTES, SecretInfo,
+    SecretName, SecretNameError, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys, StoreName,
+    StoreNameError, TraceContext, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::outgoing;
 pub use faasw_pool::{

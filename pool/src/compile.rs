@@ -1,10 +1,11 @@
-//! Running the compile helper: to compile an upload, and to rewrite one that a guest has
-//! initialised.
+//! Running the compile helper: to compile an upload, to rewrite one that a guest has
+//! initialised, and to pack a function's files.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bytes::Bytes;
+use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_abi::isa::Isa;
 use faasw_compile_report::contract::{
     CACHE_MAX, EXIT_MEMORY, EXIT_REPORTED, STATE_MAX, UPLOAD_MAX,
@@ -198,17 +199,45 @@ pub async fn rewrite(
 ) -> Result<Bytes, CompileError> {
     let output = memory_file("faasw-module").map_err(system)?;
     perform(spawner, input, &output, isa, limits).await?;
+    let too_large = |bytes| {
+        CompileError::Unsupported(format!(
+            "as it was initialised it has {bytes} bytes; at most {most_bytes} are taken"
+        ))
+    };
+    whole(output, most_bytes, too_large).await
+}
+
+/// Packs a function's files to a bundle. Dropping the future ends the helper.
+///
+/// # Errors
+/// What is wrong with the files, or which limit was met.
+pub async fn pack(
+    spawner: &Arc<Spawner>,
+    input: Input,
+    isa: Isa,
+    limits: Limits,
+) -> Result<Bytes, CompileError> {
+    let output = memory_file("faasw-files").map_err(system)?;
+    perform(spawner, input, &output, isa, limits).await?;
+    let most = usize::try_from(BUNDLE_MAX).unwrap_or(usize::MAX);
+    let too_large = |bytes| CompileError::Helper(format!("it has packed {bytes} bytes of files"));
+    whole(output, most, too_large).await
+}
+
+/// All of a file that a helper has written, which has ended: nobody writes there any more.
+async fn whole(
+    output: OwnedFd,
+    most_bytes: usize,
+    too_large: impl FnOnce(usize) -> CompileError,
+) -> Result<Bytes, CompileError> {
     let bytes = rustix::fs::fstat(&output).map_err(system)?.st_size;
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     if bytes > most_bytes {
-        return Err(CompileError::Unsupported(format!(
-            "as it was initialised it has {bytes} bytes; at most {most_bytes} are taken"
-        )));
+        return Err(too_large(bytes));
     }
-    // The helper has ended: nobody writes there any more.
-    let module = tokio::task::spawn_blocking(move || read_all(&output, 0, bytes)).await;
-    let module = module.map_err(|error| PlatformError::Protocol(error.to_string()))?;
-    Ok(module.map_err(system)?.into())
+    let content = tokio::task::spawn_blocking(move || read_all(&output, 0, bytes)).await;
+    let content = content.map_err(|error| PlatformError::Protocol(error.to_string()))?;
+    Ok(content.map_err(system)?.into())
 }
 
 fn read_all(file: &OwnedFd, offset: u64, bytes: usize) -> Result<Vec<u8>, Errno> {

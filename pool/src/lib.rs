@@ -82,8 +82,8 @@ pub use memory::for_instances as memory_for_instances;
 pub use options::{POLL, PoolOptions};
 pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
 pub use seeds::{
-    FreezePolicy, FreezeReport, FunctionSpec, FunctionVersion, Known, LanguageEngine, Script,
-    ScriptFiles, ScriptSource, WarmUp,
+    FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Known,
+    LanguageEngine, Script, ScriptFiles, ScriptSource, WarmUp,
 };
 pub use shells::{Confinement, Launcher, WallClock};
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};

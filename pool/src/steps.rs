@@ -50,6 +50,7 @@ impl Steps {
             environment: Vec::new(),
             configuration: Vec::new(),
             secrets: Vec::new(),
+            files: None,
         };
         let code = compiled.code.get().await?;
         let mut mailbox = Mailbox::new()?;
@@ -146,6 +147,7 @@ impl StepTree {
                     environment: Vec::new(),
                     configuration: Vec::new(),
                     secrets: Vec::new(),
+                    files: None,
                 },
             },
             Command::Instantiate,

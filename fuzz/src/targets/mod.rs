@@ -3,6 +3,7 @@
 pub mod compile_report;
 pub mod egress;
 pub mod export;
+pub mod files;
 pub mod fri;
 pub mod image;
 pub mod log;
@@ -18,10 +19,11 @@ pub mod working_set;
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 14] = [
+pub const ALL: [Target; 15] = [
     compile_report::TARGET,
     egress::TARGET,
     export::TARGET,
+    files::TARGET,
     fri::TARGET,
     image::TARGET,
     log::TARGET,

@@ -56,8 +56,8 @@ pub enum ChannelKind {
     /// [`RequestHead`](crate::wire::RequestHead) and
     /// [`ResponseHead`](crate::wire::ResponseHead), their tails trailers.
     Invocation = 0,
-    /// A script to its engine, before any request. The head is its length, as a little-endian
-    /// `u64`; nothing comes back.
+    /// What a function is made of beside its code, before any request: a script to its engine, or the bundle of
+    /// a function's files. The head is its length, as a little-endian `u64`; nothing comes back.
     Script = 1,
     /// Records of the store ([`crate::store`]), for as long as an invocation lasts: one of the guest's, then
     /// one of the node's. Neither message has a head, and neither ends.
@@ -97,7 +97,7 @@ impl Channel {
     /// That of the invocation.
     pub const INVOCATION: Self = ChannelKind::Invocation.channel();
 
-    /// That of a script.
+    /// That of a script, or of files.
     pub const SCRIPT: Self = ChannelKind::Script.channel();
 
     /// That of the store.

@@ -195,7 +195,7 @@ impl Commands {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::FunctionKind;
+    use crate::wire::{FunctionKind, SeedFiles};
     use alloc::vec;
 
     fn all() -> [Command; 8] {
@@ -213,6 +213,10 @@ mod tests {
                     environment: vec![(b"A".to_vec(), b"b".to_vec())],
                     configuration: vec![(b"c".to_vec(), b"d".to_vec())],
                     secrets: vec![b"e".to_vec()],
+                    files: Some(SeedFiles {
+                        bytes: 9,
+                        mount: "/f".into(),
+                    }),
                 },
             },
             Command::Instantiate,
@@ -229,6 +233,7 @@ mod tests {
                     environment: Vec::new(),
                     configuration: Vec::new(),
                     secrets: Vec::new(),
+                    files: None,
                 },
             },
             Command::WarmUp {

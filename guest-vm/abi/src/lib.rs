@@ -14,6 +14,7 @@
 //! - [`mailbox`]: the only memory that both sides write.
 //! - [`channel`]: what passes through it, and where.
 //! - [`doorbell`]: the port the guest rings and what each ring means.
+//! - [`files`]: a function's files, as they are sent and as its guests have them.
 //! - [`isa`]: the instruction sets that functions are compiled for.
 //! - [`wire`]: how request and response heads are spelled as bytes.
 //! - [`ring`]: where the bytes of a body lie in the mailbox.
@@ -37,6 +38,7 @@ pub mod command;
 pub mod configuration;
 pub mod doorbell;
 pub mod entry;
+pub mod files;
 pub mod isa;
 pub mod mailbox;
 pub mod memory_map;
@@ -55,4 +57,4 @@ pub mod wire;
 ///
 /// Raise it with every change of a layout or of a meaning; a guest that finds
 /// another number in its boot page refuses to start.
-pub const ABI_VERSION: u32 = 13;
+pub const ABI_VERSION: u32 = 14;

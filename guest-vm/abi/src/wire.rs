@@ -4,6 +4,7 @@
 //! a list is a `u32` count and its items. [`Reader`] checks every length
 //! against what is left, so a count never sizes an allocation by itself.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -104,9 +105,20 @@ pub struct SeedConfig {
     pub environment: Vec<Pair>,
     /// Its configuration: keys and values, which interfaces for that give out.
     pub configuration: Vec<Pair>,
+    /// Its files, if it has some: their bundle comes on [`crate::channel::Channel::SCRIPT`].
+    pub files: Option<SeedFiles>,
     /// The names of its secrets, which come with each invocation ([`crate::secrets`]), and are read as its
     /// configuration is.
     pub secrets: Vec<Vec<u8>>,
+}
+
+/// What the guest must know of a function's files before it has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedFiles {
+    /// Bytes of their bundle ([`crate::files::bundle`]).
+    pub bytes: u64,
+    /// Where they are for the function: an absolute path.
+    pub mount: String,
 }
 
 /// Appends to a message.
@@ -345,6 +357,11 @@ impl SeedConfig {
         writer.pairs(&self.environment);
         writer.pairs(&self.configuration);
         writer.strings(&self.secrets);
+        writer.bytes(&[u8::from(self.files.is_some())]);
+        if let Some(SeedFiles { bytes, mount }) = &self.files {
+            writer.bytes(&bytes.to_le_bytes());
+            writer.string(mount.as_bytes());
+        }
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -363,6 +380,13 @@ impl SeedConfig {
             environment: reader.pairs()?,
             configuration: reader.pairs()?,
             secrets: reader.list(Reader::string)?,
+            files: match reader.array().map(|[has_files]| flag(has_files))?? {
+                true => Some(SeedFiles {
+                    bytes: u64::from_le_bytes(reader.array()?),
+                    mount: String::from_utf8(reader.string()?).map_err(|_| WireError::BadValue)?,
+                }),
+                false => None,
+            },
         })
     }
 }

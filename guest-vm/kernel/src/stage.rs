@@ -8,13 +8,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
 use core::ptr::{self, NonNull};
+use core::slice;
 
+use faasw_abi::channel::Channel;
 use faasw_abi::command::Command;
 use faasw_abi::doorbell::Doorbell;
-use faasw_abi::memory_map::CODE;
-use faasw_abi::wire::{RequestHead, SeedConfig};
+use faasw_abi::files::bundle::BUNDLE_MAX;
+use faasw_abi::memory_map::{CODE, LARGE_PAGE};
+use faasw_abi::wire::{RequestHead, SeedConfig, SeedFiles};
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
+use faasw_runtime::platform::receive;
 use wasmtime::{CustomCodeMemory, Engine};
 
 use crate::instance::Instance;
@@ -137,10 +141,29 @@ fn link() -> Linkers<Instance> {
     }
 }
 
+/// The bundle of a function's files, which comes on a channel of its own: whole large frames of RAM that nobody
+/// writes from then on, so that all of the function's instances share them.
+fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
+    let frames = match files.bytes <= BUNDLE_MAX {
+        true => frames::large_run(files.bytes.div_ceil(LARGE_PAGE)),
+        false => None,
+    };
+    let Some(frames) = frames else {
+        host::fatal(format_args!("{} bytes of files do not fit", files.bytes));
+    };
+    let start = ptr::with_exposed_provenance_mut::<u8>(frames.address() as usize);
+    // SAFETY: the frames are new, so nothing else refers to them, zeroed, mapped writable, and never given back.
+    let bundle = unsafe { slice::from_raw_parts_mut(start, files.bytes as usize) };
+    if !receive(platform, Channel::SCRIPT, bundle) {
+        host::fatal(format_args!("files came without their length"));
+    }
+    bundle
+}
+
 /// Everything of a function before its own code runs.
 fn load(
     linkers: Box<Linkers<Instance>>,
-    platform: Instance,
+    mut platform: Instance,
     code_bytes: u64,
     config: SeedConfig,
 ) -> Result<Prepared<Instance>, Failure> {
@@ -154,7 +177,9 @@ fn load(
     // SAFETY: the host has placed an artifact of the compile helper there, on a
     // page boundary, read-only and for as long as the VM lives.
     let loaded = unsafe { Loaded::from_raw(linkers.engine(), code, config.kind) }?;
-    let prepared = Prepared::new(&linkers, loaded, config, platform);
+    let files = config.files.as_ref();
+    let files = files.map(|files| take_files(&mut platform, files));
+    let prepared = Prepared::new(&linkers, loaded, config, files, platform);
     // A guest serves one function, and ends without undoing anything.
     mem::forget(linkers);
     prepared.map_err(|unready| unready.failure)

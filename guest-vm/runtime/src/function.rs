@@ -31,6 +31,7 @@ use wasmtime::{Engine, InstancePre, Linker, Module, Result, Store, TypedFunc};
 use crate::cgi::Output;
 use crate::draws::Draws;
 use crate::failure::{Ended, Failure, Unready};
+use crate::files::Files;
 use crate::http::{IncomingRequest, ResponseOutparam};
 use crate::platform::Platform;
 use crate::state::{State, Stdio};
@@ -140,16 +141,28 @@ impl<P: Platform> Linked<P> {
 }
 
 impl<P: Platform> Prepared<P> {
-    /// Links the function and makes its store.
+    /// Links the function and makes its store. `files` is the bundle that `config` speaks of, where it does.
     ///
     /// # Errors
-    /// When it imports something that there is not, or something of another type.
+    /// When it imports something that there is not, or something of another type; when its bundle is none.
     pub fn new(
         linkers: &Linkers<P>,
         loaded: Loaded,
-        config: SeedConfig,
+        mut config: SeedConfig,
+        files: Option<&'static [u8]>,
         platform: P,
     ) -> Result<Self, Unready<P>> {
+        let files = files.zip(config.files.take());
+        let files = files.map(|(bundle, config)| Files::new(bundle, config.mount));
+        let files = match files.transpose() {
+            Ok(files) => files,
+            Err(error) => {
+                return Err(Unready {
+                    platform,
+                    failure: Failure::new(Outcome::LoadFailed, format!("{error}")),
+                });
+            }
+        };
         let linked = match Linked::new(linkers, &loaded.code) {
             Ok(linked) => linked,
             Err(error) => {
@@ -166,7 +179,7 @@ impl<P: Platform> Prepared<P> {
             }
         };
         let (tells_state, has_entry) = (config.tells_state, config.has_entry);
-        let mut store = Store::new(&linkers.engine, State::new(config, stdio, platform));
+        let mut store = Store::new(&linkers.engine, State::new(config, stdio, files, platform));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);

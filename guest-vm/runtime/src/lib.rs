@@ -17,7 +17,7 @@
 //! Inside, one module a family of host functions: `wasip1` (core modules),
 //! `wasip2` (components), `http` (`wasi:http`), and `cgi` (how commands answer
 //! requests). `state` is what they all work on, with `descriptors` of a core module and the
-//! `exchange` of a component; `front` is the platform as they see it; `memory` bounds what the
+//! `exchange` of a component; `files` are what both see of a function's files; `front` is the platform as they see it; `memory` bounds what the
 //! function allocates.
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -32,6 +32,7 @@ pub mod draws;
 pub mod engine;
 mod exchange;
 pub mod failure;
+mod files;
 mod front;
 pub mod function;
 mod headers;

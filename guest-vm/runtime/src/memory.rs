@@ -1,10 +1,12 @@
-//! Bounds what a function allocates: the sum of its linear memories and tables.
+//! Bounds what a function allocates: the sum of its linear memories, tables, and what it has written to files.
 
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
 use wasmtime::{ResourceLimiter, Result};
+
+use crate::files::{FileError, Room};
 
 /// Bytes that Wasmtime needs for one table element.
 const TABLE_ELEMENT_BYTES: usize = size_of::<usize>();
@@ -17,7 +19,7 @@ const MAX_TABLES: usize = 1_000;
 /// Most linear memories in one function; each reserves gigabytes of addresses.
 const MAX_MEMORIES: usize = 100;
 
-/// Counts and bounds the bytes of all linear memories and tables together.
+/// Counts and bounds the bytes of all linear memories, tables and written files together.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     limit: usize,
@@ -123,6 +125,22 @@ impl MemoryLimit {
         self.used -= self.added;
         self.denied |= self.added > 0;
         self.added = 0;
+    }
+}
+
+impl Room for MemoryLimit {
+    fn take(&mut self, bytes: usize) -> core::result::Result<(), FileError> {
+        let total = self.used.saturating_add(bytes);
+        if total > self.limit {
+            self.denied = true;
+            return Err(FileError::NoSpace);
+        }
+        self.used = total;
+        Ok(())
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.used = self.used.saturating_sub(bytes);
     }
 }
 

@@ -139,3 +139,21 @@ pub(crate) fn read_some(platform: &mut impl Platform, channel: Channel, out: &mu
         }
     }
 }
+
+/// Fills `out` with what comes on a channel before any request, whose head says how many bytes that are; says whether
+/// it has as many.
+pub fn receive(platform: &mut impl Platform, channel: Channel, out: &mut [u8]) -> bool {
+    let announced = platform.head(channel).try_into().map(u64::from_le_bytes);
+    if announced != Ok(out.len() as u64) {
+        return false;
+    }
+    let mut rest = out;
+    while !rest.is_empty() {
+        let read = read_some(platform, channel, rest);
+        rest = rest.get_mut(read..).unwrap_or_default();
+        if read == 0 {
+            return false;
+        }
+    }
+    true
+}

@@ -1,7 +1,9 @@
 //! What all host functions work on: one function's side of the store.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use faasw_abi::channel::Channel;
 use faasw_abi::wire::{Pair, RequestHead, SeedConfig};
@@ -13,6 +15,7 @@ use crate::descriptors::Descriptors;
 use crate::draws::{Draws, Kind};
 use crate::exchange::Exchange;
 use crate::failure::Ended;
+use crate::files::Files;
 use crate::front::Front;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
@@ -52,6 +55,8 @@ pub(crate) struct State<P> {
     pub(crate) stdio: Stdio,
     /// The descriptors of a core module.
     pub(crate) descriptors: Descriptors,
+    /// Its files, where it was deployed with some.
+    pub(crate) files: Option<Box<Files>>,
     /// The `wasi:http` request in progress.
     pub(crate) exchange: Exchange,
     /// Its own code may still say where it is to be frozen.
@@ -62,7 +67,7 @@ pub(crate) struct State<P> {
 
 impl<P: Platform> State<P> {
     /// The state of a function of which nothing has run.
-    pub(crate) fn new(config: SeedConfig, stdio: Stdio, platform: P) -> Self {
+    pub(crate) fn new(config: SeedConfig, stdio: Stdio, files: Option<Files>, platform: P) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
         Self {
@@ -75,7 +80,8 @@ impl<P: Platform> State<P> {
             configuration: config.configuration,
             secrets: Secrets::named(config.secrets),
             stdio,
-            descriptors: Descriptors::default(),
+            descriptors: Descriptors::new(files.is_some()),
+            files: files.map(Box::new),
             exchange: Exchange::default(),
             may_enter: !config.tells_state,
             runs_ahead: false,
@@ -98,6 +104,13 @@ impl<P: Platform> State<P> {
         self.configuration = config.configuration;
         self.secrets = Secrets::named(config.secrets);
         Ok(())
+    }
+
+    /// Its files, what they are paid from, and the time; nothing where it has none.
+    pub(crate) fn file_system(&mut self) -> Option<(&mut Files, &mut MemoryLimit, Duration)> {
+        let now = self.platform.wall();
+        let files = self.files.as_mut()?;
+        Some((files, &mut self.memory, now))
     }
 
     /// A command's request begins: its environment has CGI's variables, too.

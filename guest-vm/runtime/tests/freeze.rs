@@ -271,6 +271,7 @@ fn the_platform_comes_back_from_a_failure() {
         &Linkers::new(&support::ENGINE).unwrap(),
         loaded,
         config,
+        None,
         platform,
     )
     .unwrap();

@@ -9,6 +9,7 @@ mod transfer;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use faasw_abi::files::upload;
 use faasw_words::{ImageInfo, SeedInfo};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, Full};
@@ -91,13 +92,13 @@ impl Client {
         // A node stops reading what is too large, and the connection would
         // break before its answer arrives: better not to begin.
         let limit = self.node().await?.module_limit;
-        if module.len() > limit {
+        // Files in front of it are held against limits of their own.
+        let parts = upload::split(&module).ok().flatten();
+        let bytes = parts.map_or(module.len(), |(_, module)| module.len());
+        if bytes > limit {
             return Err(ClientError::Refused {
                 status: StatusCode::PAYLOAD_TOO_LARGE,
-                detail: format!(
-                    "the module is {} bytes; at most {limit} are taken",
-                    module.len()
-                ),
+                detail: format!("the module is {bytes} bytes; at most {limit} are taken"),
             });
         }
         self.ask(Method::PUT, path, module).await

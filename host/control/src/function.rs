@@ -57,6 +57,12 @@ pub struct FunctionInfo {
     /// Names of the secrets that are bound to hosts, and to which.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bound_secrets: BTreeMap<SecretName, Vec<Outbound>>,
+    /// Its program arguments, but for its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    /// Its files, if it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesInfo>,
     /// Full names of its module's imports.
     pub imports: Vec<String>,
     /// Size of its module, or of its script, in bytes.
@@ -91,6 +97,21 @@ pub struct FunctionInfo {
     /// Bytes of its seed's image on disk; nothing where there is none.
     #[serde(default)]
     pub image_bytes: Option<u64>,
+}
+
+/// The files that a function was deployed with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesInfo {
+    /// Where it finds them.
+    pub at: String,
+    /// Of the bundle that they are packed to.
+    pub digest: Digest,
+    /// How many files, folders and links there are.
+    pub entries: u32,
+    /// Bytes of all files together.
+    pub bytes: u64,
+    /// Bytes of the bundle: what they take in memory and on disk.
+    pub bundle_bytes: u64,
 }
 
 /// How a function was initialised when it was deployed.

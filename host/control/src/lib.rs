@@ -68,7 +68,7 @@ pub use faasw_abi::wire::FunctionKind;
 pub use faasw_words::{
     FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, LogStream, SeedInfo, SetReuse,
 };
-pub use function::{Deployed, FunctionDetails, FunctionInfo, Imported, Initialised};
+pub use function::{Deployed, FilesInfo, FunctionDetails, FunctionInfo, Imported, Initialised};
 pub use host_name::{HostName, HostNameError};
 pub use key_value::{STORE_PAGE, STORE_VALUE_BYTES, Store, StoreInfo, StoreKeys};
 pub use log::{LogLine, LogPage};

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use faasw_abi::files::is_mount;
 use faasw_words::FreezePolicy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -34,6 +35,12 @@ const MOST_OUTBOUND: usize = 64;
 
 /// Most secrets that a function reads.
 const MOST_SECRETS: usize = 32;
+
+/// Most arguments of a function.
+const MOST_ARGUMENTS: usize = 64;
+
+/// Most bytes of all of them together.
+const ARGUMENT_BYTES: usize = 8 << 10;
 
 /// Most bytes of a configuration's keys and values together. The line of the request that deploys it takes fewer
 /// of some, as it spells them: short keys, each with a name of the parameter, and letters that it spells as
@@ -83,6 +90,11 @@ pub struct FunctionOptions {
     secrets: BTreeSet<SecretName>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     bound_secrets: BTreeMap<SecretName, BTreeSet<Outbound>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    arguments: Vec<String>,
+    /// Where its files are, if somewhere else than at `/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files_at: Option<String>,
 }
 
 /// Whether a text can be a key of a configuration.
@@ -127,6 +139,19 @@ pub enum OptionsError {
     /// A secret is bound to too much.
     #[error("a secret is bound to {MOST_OUTBOUND} hosts at most, not {0}")]
     SecretHosts(usize),
+    /// An argument that no program can have.
+    #[error("an argument has no zero byte: {0:?}")]
+    Argument(String),
+    /// Too many arguments, or too long ones.
+    #[error(
+        "a function has {MOST_ARGUMENTS} arguments of {ARGUMENT_BYTES} bytes together at most, not {0} of {1}"
+    )]
+    Arguments(usize, usize),
+    /// A path that no files can be at.
+    #[error(
+        "{0:?} is no place for files: that is / or an absolute path, without a slash at its end, . and .."
+    )]
+    FilesAt(String),
     /// What it asks for by this name would be one or the other.
     #[error("{0} cannot be both a secret and a key of the configuration")]
     SecretInConfiguration(SecretName),
@@ -336,6 +361,32 @@ impl FunctionOptions {
         &self.bound_secrets
     }
 
+    /// Adds a program argument, behind those given before; the first is the function's name in any case.
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Its program arguments, but for its name.
+    #[must_use]
+    pub fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// Says where the function finds the files that it is deployed with: an absolute path instead of `/`.
+    #[must_use]
+    pub fn files_at(mut self, path: impl Into<String>) -> Self {
+        self.files_at = Some(path.into());
+        self
+    }
+
+    /// Where its files are to be, unless that is `/`.
+    #[must_use]
+    pub fn own_files_at(&self) -> Option<&str> {
+        self.files_at.as_deref()
+    }
+
     /// The environment, in its order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
@@ -415,6 +466,17 @@ impl FunctionOptions {
             return Err(OptionsError::Outbound(self.outbound.len()));
         }
         self.validate_secrets()?;
+        if let Some(argument) = self.arguments.iter().find(|one| one.contains('\0')) {
+            return Err(OptionsError::Argument(argument.clone()));
+        }
+        let argument_bytes = self.arguments.iter().map(String::len).sum();
+        if self.arguments.len() > MOST_ARGUMENTS || argument_bytes > ARGUMENT_BYTES {
+            let count = self.arguments.len();
+            return Err(OptionsError::Arguments(count, argument_bytes));
+        }
+        if let Some(path) = self.files_at.as_ref().filter(|path| !is_mount(path)) {
+            return Err(OptionsError::FilesAt(path.clone()));
+        }
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));
         }

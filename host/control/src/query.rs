@@ -74,6 +74,8 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 let host = Outbound::new(host).map_err(|error| format!("{parameter}: {error}"))?;
                 options.bind_secret(name, host)
             }
+            "arg" => options.argument(value),
+            "files-at" => options.files_at(value),
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -133,6 +135,12 @@ pub fn write_options(options: &FunctionOptions) -> String {
         for host in hosts {
             query.append_pair("bind-secret", &format!("{name}={host}"));
         }
+    }
+    for argument in options.arguments() {
+        query.append_pair("arg", argument);
+    }
+    if let Some(path) = options.own_files_at() {
+        query.append_pair("files-at", path);
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
@@ -326,6 +334,10 @@ mod tests {
                     Outbound::new("https://*.example.com:8443").unwrap(),
                 ),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
+            FunctionOptions::default()
+                .argument("--a=b&c")
+                .argument("")
+                .files_at("/usr/lib/\u{e9}"),
             FunctionOptions::default()
                 .warm_up(WarmUpRequest::new("/b").unwrap())
                 .warm_up(

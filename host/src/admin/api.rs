@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use bytes::Bytes;
+use faasw_abi::files::upload;
 use faasw_control::{LogPage, NodeInfo, Problem, query};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use serde::Serialize;
@@ -18,6 +19,9 @@ use crate::{
 /// Time for a client to send a module. It is the node's own user: waiting
 /// costs nothing.
 const MODULE_TIME: Duration = Duration::from_secs(600);
+
+/// Most bytes of files in front of a module.
+const FILES_MAX: usize = upload::FILES_MAX as usize + 64;
 
 /// How long a request waits for a log line; the client asks again.
 const LOG_WAIT: Duration = Duration::from_secs(30);
@@ -151,7 +155,8 @@ impl Api {
 
     async fn deploy(&self, name: &str, uri: &Uri, body: Received) -> Answer {
         let options = query::read_options(uri.query()).map_err(bad_query)?;
-        let module = self.module(body).await?;
+        let limit = self.node.limits().module.saturating_add(FILES_MAX);
+        let module = self.upload(body, limit).await?;
         let deployed = self.node.deploy(name, module, options).await;
         json(&deployed.map_err(|error| error.problem().of_function(name))?)
     }
@@ -165,7 +170,11 @@ impl Api {
 
     /// The module that a client sends.
     async fn module(&self, body: Received) -> Result<Bytes, Problem> {
-        let limit = self.node.limits().module;
+        self.upload(body, self.node.limits().module).await
+    }
+
+    /// What a client sends of at most so many bytes.
+    async fn upload(&self, body: Received, limit: usize) -> Result<Bytes, Problem> {
         let module = message::collect(body, limit, MODULE_TIME, false).await;
         module.map_err(|unfit| match unfit {
             Unfit::BodyTooLarge(limit) => Problem::new(

@@ -59,7 +59,8 @@ Examples:
   faasw deploy hello.js                               a script, by its language engine
   faasw deploy shop/ --entry main.lua                 one of several files
   faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
-  faasw deploy shop.wasm --host shop.example.org --host www.example.org")]
+  faasw deploy shop.wasm --host shop.example.org --host www.example.org
+  faasw deploy php-cgi.wasm --files app:/app --args -d --args memory_limit=64M")]
     Deploy(Box<Deploy>),
     /// Send a request to a function and print its response
     Invoke(Invoke),
@@ -174,6 +175,12 @@ pub struct Up {
 }
 
 impl Up {
+    /// The folder of files that functions are to have, if there is one.
+    pub fn folder(&self) -> Option<&Path> {
+        let files = self.options.files.as_ref();
+        files.map(|files| files.folder.as_path())
+    }
+
     /// What a script of this file or folder begins with, if that was named.
     pub fn entry_of(&self, file: &Path) -> Option<&str> {
         self.entry.as_deref().filter(|_| file.is_dir())

@@ -16,6 +16,7 @@ use super::{
     confine::{Confinement, Needs},
     events::start_tracing,
     exit::Exit,
+    files,
     given::Given,
     observed::observed,
     output::{data_dir, deployed, print, print_json, read_module, with_progress},
@@ -74,6 +75,7 @@ pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
     needs.files.passing = folder.map(|folder| folder.path().to_owned());
     if args.watch {
         needs.files.read.extend(args.files.iter().cloned());
+        needs.files.read.extend(args.folder().map(Into::into));
         needs.others_files = true;
     }
     needs
@@ -143,6 +145,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
         hangup.reload(node.clone());
     }
     tokio::spawn(trim::follow());
+    let folder = args.folder().map(Path::to_path_buf);
     let options = FunctionOptions::from(args.options);
     let deploying = async {
         add_all(&node, engines).await?;
@@ -167,7 +170,8 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
         let mut watch = Watch::default();
         for (name, path, module) in modules {
             let entry = args.entry.clone().filter(|_| path.is_dir());
-            watch.add(name, path, entry, &module);
+            let files = folder.clone();
+            watch.add(name, path, (entry, files), &module);
         }
         log.say("watching for changes");
         tokio::select! {
@@ -330,7 +334,7 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
         modules.push((
             name,
             file.clone(),
-            script::read_upload(file, args.entry_of(file))?,
+            files::read_upload(file, args.entry_of(file), args.folder())?,
         ));
     }
     Ok(modules)

@@ -5,6 +5,7 @@ use faasw_control::{Client, FunctionOptions};
 use super::{
     args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
+    files,
     output::{self, data_dir, print, print_json, say, with_progress},
     script,
 };
@@ -17,7 +18,9 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
             .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
     };
     let client = Client::new(&data_dir(args.node)?);
-    let module = script::read_upload(&args.file, args.entry.as_deref())?;
+    let files = args.options.files.as_ref();
+    let files = files.map(|files| files.folder.as_path());
+    let module = files::read_upload(&args.file, args.entry.as_deref(), files)?;
     say(format_args!(
         "{name}: deploying {}…",
         output::size(module.len() as u64)

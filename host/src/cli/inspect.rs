@@ -108,6 +108,23 @@ fn text(details: &FunctionDetails) -> String {
         "environment",
         list(function.environment.iter().map(String::as_str)),
     );
+    line(
+        "arguments",
+        list(function.arguments.iter().map(String::as_str)),
+    );
+    if let Some(files) = &function.files {
+        line(
+            "files",
+            format!(
+                "{} with {} at {}, packed to {} with the digest {}",
+                files.entries,
+                size(files.bytes),
+                Line(&files.at),
+                size(files.bundle_bytes),
+                files.digest
+            ),
+        );
+    }
     let pairs = function.configuration.iter();
     let pairs: Vec<_> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
     match pairs.split_first() {

@@ -14,6 +14,7 @@ mod doctor;
 mod engines;
 mod events;
 mod exit;
+mod files;
 mod foreground;
 mod functions;
 mod given;

@@ -10,6 +10,7 @@ use faasw_control::{
 };
 
 use super::config_file::{self, ConfigFile};
+use super::files;
 use super::values::{at_least_one, host, time};
 
 #[derive(Debug, Args)]
@@ -41,6 +42,13 @@ pub struct Options {
     /// https://192.0.2.0/24, with a port or ports. It makes none without; private addresses are for the node to allow, too
     #[arg(long = "allow-outbound", value_name = "GRANT", value_parser = outbound)]
     pub outbound: Vec<Outbound>,
+    /// Give the function all that is in this folder for its files, at / or the path behind the colon, 64 MiB at most: it
+    /// may change them, and each request begins with what was deployed
+    #[arg(long = "files", value_name = "DIR[:/PATH]", value_parser = files::folder)]
+    pub files: Option<files::Folder>,
+    /// Give the function this program argument, behind its name, any number of times
+    #[arg(long = "args", value_name = "ARG", allow_hyphen_values = true)]
+    pub arguments: Vec<String>,
     #[command(flatten)]
     pub own: OwnLimits,
     /// Run at most this many requests of the function at once; others are
@@ -153,6 +161,12 @@ impl From<Options> for FunctionOptions {
         }
         for grant in given.outbound {
             options = options.allow_outbound(grant);
+        }
+        for argument in given.arguments {
+            options = options.argument(argument);
+        }
+        if let Some(path) = given.files.and_then(|files| files.at) {
+            options = options.files_at(path);
         }
         for (name, value) in given.environment {
             options = options.env(name, value);

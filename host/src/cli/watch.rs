@@ -13,7 +13,7 @@ use faasw::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::{output::say, script};
+use super::{files, output::say};
 
 /// How long it takes at most to notice that a module changed; it is deployed after twice that.
 const MODULE: Duration = Duration::from_millis(200);
@@ -38,6 +38,8 @@ struct Watched {
     path: PathBuf,
     /// What a folder begins with, if that was named.
     entry: Option<String>,
+    /// The folder of its files, if it has some.
+    files: Option<PathBuf>,
     digest: Digest,
     stamp: Settling<Vec<(PathBuf, Stamp)>>,
     /// When it is looked at next, and how long after that again.
@@ -46,14 +48,21 @@ struct Watched {
 }
 
 impl Watch {
-    /// Adds a file and what of it was deployed.
-    pub fn add(&mut self, name: FunctionName, path: PathBuf, entry: Option<String>, module: &[u8]) {
+    /// Adds a file, what a folder begins with and where its own files are, and what of it was deployed.
+    pub fn add(
+        &mut self,
+        name: FunctionName,
+        path: PathBuf,
+        (entry, files): (Option<String>, Option<PathBuf>),
+        module: &[u8],
+    ) {
         let extension = path.to_str().and_then(Extension::of_path);
         let is_script = extension.is_some() || path.is_dir();
         self.files.push(Watched {
             name,
             path,
             entry,
+            files,
             digest: Digest::of(module),
             // Not stamped: should it have changed since it was read, the first
             // looks notice.
@@ -84,11 +93,12 @@ impl Watch {
 impl Watched {
     fn look(&mut self) -> Option<(FunctionName, Bytes)> {
         // In the middle of a rename there is no file for a moment.
-        let now = script::stamp(&self.path).ok()?;
+        let folder = self.files.as_deref();
+        let now = files::stamp(&self.path, folder).ok()?;
         if !self.stamp.look(now) {
             return None;
         }
-        let module = match script::read_upload(&self.path, self.entry.as_deref()) {
+        let module = match files::read_upload(&self.path, self.entry.as_deref(), folder) {
             Ok(module) => module,
             Err(exit) => {
                 say(format_args!("{}: {exit}", self.name));
@@ -117,6 +127,7 @@ mod tests {
             name: FunctionName::new("f").unwrap(),
             path,
             entry: None,
+            files: None,
             digest: Digest::of(b"one"),
             stamp: Settling::new(None),
             due: Instant::now(),

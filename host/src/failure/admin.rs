@@ -71,6 +71,7 @@ impl DeployError {
             }
             Self::TooLarge { .. } => ("module-too-large", "The module is too large"),
             Self::Script(_) => ("bad-script", "Not a script"),
+            Self::Files(_) => ("bad-files", "Not the files of a function"),
             Self::NoEngine { .. } => ("no-engine", "No language engine for the script"),
             Self::NotInitialised(_) => (
                 "not-initialised",

@@ -14,7 +14,9 @@ use faasw_control::{
     FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Initialised, LogLine,
     LogPage,
 };
-use faasw_pool::{Backlog, BacklogLimits, FunctionSpec, ImageId, Images, Script, ScriptFiles};
+use faasw_pool::{
+    Backlog, BacklogLimits, FunctionFiles, FunctionSpec, ImageId, Images, Script, ScriptFiles,
+};
 use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::{
@@ -428,7 +430,8 @@ impl Core {
         &self,
         name: &FunctionName,
         record: &VersionRecord,
-        files: Option<ScriptFiles>,
+        script: Option<ScriptFiles>,
+        files: Option<FunctionFiles>,
         log: &Arc<FunctionLog>,
     ) -> FunctionSpec {
         let init = match &record.initialised {
@@ -438,7 +441,7 @@ impl Core {
             None => record.options.init_export().map(ToOwned::to_owned),
         };
         let engine = record.engine.as_ref().map(|engine| engine.name.to_string());
-        let script = engine.zip(files);
+        let script = engine.zip(script);
         FunctionSpec {
             script: script.map(|(engine, files)| Script {
                 engine,
@@ -447,6 +450,7 @@ impl Core {
             }),
             has_entry: record.imports.iter().any(|import| is_entry(import)),
             image: Some(record.image(name)),
+            files,
             ..self.spec_of(name, &record.options, init, log)
         }
     }
@@ -481,6 +485,12 @@ impl Core {
             freeze: options.freeze_policy(),
             init,
             script: None,
+            arguments: options
+                .arguments()
+                .iter()
+                .map(|argument| argument.as_bytes().to_vec())
+                .collect(),
+            files: None,
             warm_ups: warm_ups(name, options),
             has_entry: false,
             image: None,

@@ -57,7 +57,7 @@ impl Node {
 
     /// Makes a function of a module: a component, a WASI preview 1 command, or
     /// the text form of either; or of a script that the node has an engine for
-    /// ([`crate::script`]).
+    /// ([`crate::script`]). With [`crate::files`] in front of it, it has these.
     ///
     /// It becomes a new version of the name, and the current one at the end;
     /// requests under way finish on the version before. Dropping the future

@@ -82,9 +82,10 @@ impl Core {
             origin: images.origin(),
         };
         let (storage, digest) = (self.storage.clone(), function.record.digest);
+        let files = function.record.files.as_ref().map(|files| files.digest);
         let id = function.record.image(&name);
         let exported = blocking(move || {
-            let module = storage.registry.open_module(digest)?;
+            let module = storage.registry.open_version(digest, files)?;
             let note = serde_json::to_vec(&manifest).map_err(std::io::Error::other);
             let note = note.map_err(|error| RegistryError::file("its options".as_ref(), error))?;
             let export = images.export(&id, &note, module);

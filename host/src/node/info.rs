@@ -2,9 +2,9 @@
 //! clients of the admin API.
 
 use faasw_abi::store::is_import;
-use faasw_control::{FreezePolicy, FunctionInfo, FunctionName, Initialised, SecretName};
+use faasw_control::{FilesInfo, FreezePolicy, FunctionInfo, FunctionName, Initialised, SecretName};
 
-use super::secrets::reads_configuration;
+use super::{deploy::ROOT, secrets::reads_configuration};
 use crate::{limits::Limits, registry::VersionRecord};
 
 /// Where the seed of a version is.
@@ -49,6 +49,14 @@ pub(super) fn function_info(
             .iter()
             .map(|(name, hosts)| (name.clone(), hosts.iter().cloned().collect()))
             .collect(),
+        arguments: options.arguments().to_vec(),
+        files: record.files.as_ref().map(|files| FilesInfo {
+            at: options.own_files_at().unwrap_or(ROOT).to_owned(),
+            digest: files.digest,
+            entries: files.entries,
+            bytes: files.bytes,
+            bundle_bytes: files.bundle_bytes,
+        }),
         imports: record.imports.clone(),
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
@@ -195,6 +203,7 @@ mod tests {
         VersionRecord {
             digest: Digest::of(b""),
             engine: None,
+            files: None,
             initialised: None,
             kind: FunctionKind::HttpComponent,
             options: FunctionOptions::default().env("SECRET", "x").freeze(policy),

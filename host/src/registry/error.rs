@@ -8,7 +8,7 @@ use std::{
 use faasw_control::{Digest, FunctionName};
 use thiserror::Error;
 
-use super::record::FORMAT_WITH_SECRETS;
+use super::record::FORMAT_WITH_FILES;
 
 /// Why the registry failed.
 #[derive(Debug, Error)]
@@ -32,7 +32,7 @@ pub enum RegistryError {
     },
     /// It was written by another version of faasw.
     #[error(
-        "the registry has format {found}, this version of faasw has formats up to {FORMAT_WITH_SECRETS}: use the version that wrote it, or another data directory"
+        "the registry has format {found}, this version of faasw has formats up to {FORMAT_WITH_FILES}: use the version that wrote it, or another data directory"
     )]
     Format {
         /// The format found.

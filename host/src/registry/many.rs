@@ -100,6 +100,7 @@ fn store(registry: &Registry, function: &str, module: &[u8]) {
     let record = VersionRecord {
         digest: Digest::of(module),
         engine: None,
+        files: None,
         initialised: None,
         kind: code.kind,
         options: FunctionOptions::default(),
@@ -117,6 +118,6 @@ fn store(registry: &Registry, function: &str, module: &[u8]) {
         artifact: &code,
     };
     registry
-        .store_version(&name, &record, module, Some(new))
+        .store_version(&name, &record, only(module), Some(new))
         .unwrap();
 }

@@ -28,7 +28,8 @@ use redb::ReadableTable as _;
 
 pub use error::RegistryError;
 pub(crate) use record::{
-    Artifact, EngineRecord, FreezeRecord, NewArtifact, Proof, StoredArtifact, VersionRecord,
+    Artifact, EngineRecord, FilesRecord, FreezeRecord, NewArtifact, NewVersion, Proof,
+    StoredArtifact, VersionRecord,
 };
 
 use faasw_abi::pages::PageSet;
@@ -43,8 +44,9 @@ use reserve::Reserve;
 use secrets::drop_secrets;
 use store::Store;
 use tables::{
-    ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, artifact_file, digest_part, drop_artifacts,
-    drop_artifacts_of, put_artifact, read_name, read_record, tell_more, versions_of, write_record,
+    ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, artifact_file, begin_files, digest_part,
+    drop_artifacts, drop_artifacts_of, put_artifact, read_name, read_record, tell_more,
+    versions_of, write_record,
 };
 pub(crate) use tables::{Engines, Versions};
 use uses::{Exchange, Uses};
@@ -326,13 +328,13 @@ impl Registry {
         &self,
         name: &FunctionName,
         record: &VersionRecord,
-        module: &[u8],
+        sent: NewVersion<'_>,
         new: Option<NewArtifact<'_>>,
     ) -> Result<u64, RegistryError> {
         let _changing = self.changing();
-        let mut stored = self.add_version(name, record, module, new);
+        let mut stored = self.add_version(name, record, sent, new);
         if matches!(stored, Err(RegistryError::NoSpace)) && self.caches.clear() {
-            stored = self.add_version(name, record, module, new);
+            stored = self.add_version(name, record, sent, new);
         }
         match stored {
             Ok(number) => Ok(number),
@@ -350,22 +352,29 @@ impl Registry {
         &self,
         name: &FunctionName,
         record: &VersionRecord,
-        module: &[u8],
+        sent: NewVersion<'_>,
         new: Option<NewArtifact<'_>>,
     ) -> Result<u64, RegistryError> {
-        if self.sound_module(record.digest)?.is_none() {
-            self.modules.write(&record.digest.to_string(), module)?;
+        let files = record.files.as_ref().map(|files| files.digest);
+        let blobs = [(record.digest, sent.module)].into_iter();
+        for (digest, content) in blobs.chain(files.zip(sent.files)) {
+            if self.sound_module(digest)?.is_none() {
+                self.modules.write(&digest.to_string(), content)?;
+            }
         }
         let artifact = match new {
             Some(new) => Some((self.write_artifact(record.digest, new)?, new.artifact)),
             None => None,
         };
         let mut uses = self.uses();
-        let (number, unused, files, exchange) = self.store.change(|change| {
-            let mut files = match &artifact {
+        let (number, unused, code, exchange) = self.store.change(|change| {
+            let mut code = match &artifact {
                 Some((file, artifact)) => put_artifact(change, file, artifact)?,
                 None => Vec::new(),
             };
+            if files.is_some() {
+                begin_files(change)?;
+            }
             let mut versions = change.open_table(VERSIONS)?;
             let mut functions = change.open_table(FUNCTIONS)?;
             let before = functions
@@ -401,12 +410,12 @@ impl Registry {
                 exchange.dropped.extend(record.digests());
             }
             let unused = uses.unused_after(&exchange);
-            files.extend(drop_artifacts(change, &unused)?);
-            Ok((number, unused, files, exchange))
+            code.extend(drop_artifacts(change, &unused)?);
+            Ok((number, unused, code, exchange))
         })?;
         uses.apply(exchange);
         drop(uses);
-        self.collect(unused, files);
+        self.collect(unused, code);
         Ok(number)
     }
 
@@ -578,6 +587,15 @@ impl Registry {
     fn changing(&self) -> MutexGuard<'_, ()> {
         // It guards no data: a panic elsewhere leaves nothing half done here.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A module without files.
+#[cfg(test)]
+fn only(module: &[u8]) -> NewVersion<'_> {
+    NewVersion {
+        module,
+        files: None,
     }
 }
 

@@ -7,6 +7,20 @@ use faasw_control::Digest;
 use super::{Registry, RegistryError};
 
 impl Registry {
+    /// The same of a module and of the files of its version behind it, if that has some.
+    pub(crate) fn open_version(
+        &self,
+        module: Digest,
+        files: Option<Digest>,
+    ) -> Result<(u64, Box<dyn Read + Send + Sync>), RegistryError> {
+        let (bytes, module) = self.open_module(module)?;
+        let Some(files) = files else {
+            return Ok((bytes, module));
+        };
+        let (more, files) = self.open_module(files)?;
+        Ok((bytes.saturating_add(more), Box::new(module.chain(files))))
+    }
+
     /// How many bytes the module with a digest has, and what reads them. All of it was read before, and
     /// has that digest.
     pub(crate) fn open_module(

@@ -19,6 +19,9 @@ pub(super) const FORMAT_WITH_ENGINES: u64 = 3;
 /// The same once there were secrets: who knows nothing of them would leave them to the next of a function's name.
 pub(super) const FORMAT_WITH_SECRETS: u64 = 4;
 
+/// The same once a version had files: who knows nothing of them would take them for garbage.
+pub(super) const FORMAT_WITH_FILES: u64 = 5;
+
 /// A name's versions: which one serves, and which number was given last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FunctionRecord {
@@ -34,6 +37,9 @@ pub(crate) struct VersionRecord {
     /// The engine that runs it, where it is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) engine: Option<EngineUse>,
+    /// Its files, if it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) files: Option<FilesRecord>,
     /// How it was initialised, if it was.
     #[serde(default)]
     pub(crate) initialised: Option<Initialised>,
@@ -51,6 +57,27 @@ pub(crate) struct VersionRecord {
     pub(crate) module_bytes: u64,
     /// Of its compiled code.
     pub(crate) code_bytes: u64,
+}
+
+/// The files of a version, as they were packed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FilesRecord {
+    /// Of the bundle.
+    pub(crate) digest: Digest,
+    /// Of the bundle.
+    pub(crate) bundle_bytes: u64,
+    /// Files, folders and links.
+    pub(crate) entries: u32,
+    /// Of all files together.
+    pub(crate) bytes: u64,
+}
+
+/// What a version is made of, on its way into the registry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewVersion<'a> {
+    pub(crate) module: &'a [u8],
+    /// The bundle of its files, if it has some.
+    pub(crate) files: Option<&'a [u8]>,
 }
 
 /// A language engine as it was added.
@@ -147,7 +174,8 @@ impl VersionRecord {
     /// The digests of what its files are named by.
     pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
         let engine = self.engine.as_ref().map(|engine| engine.digest);
-        std::iter::once(self.digest).chain(engine)
+        let files = self.files.as_ref().map(|files| files.digest);
+        std::iter::once(self.digest).chain(engine).chain(files)
     }
 }
 

@@ -18,7 +18,7 @@ use redb::{
 
 use super::{
     RegistryError,
-    record::{FORMAT, FORMAT_WITH_SECRETS},
+    record::{FORMAT, FORMAT_WITH_FILES},
     tables::{FORMAT_KEY, META, make_tables},
 };
 use crate::redb_file;
@@ -171,7 +171,7 @@ fn check(database: &Database) -> Result<(), RegistryError> {
         Err(error) => return Err(error.into()),
     };
     match format {
-        Some(FORMAT..=FORMAT_WITH_SECRETS) => return Ok(()),
+        Some(FORMAT..=FORMAT_WITH_FILES) => return Ok(()),
         Some(found) => return Err(RegistryError::Format { found }),
         None => {}
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     Artifact, EngineRecord, RegistryError, VersionRecord,
-    record::{ArtifactRecord, FORMAT_WITH_ENGINES, FORMAT_WITH_SECRETS},
+    record::{ArtifactRecord, FORMAT_WITH_ENGINES, FORMAT_WITH_FILES, FORMAT_WITH_SECRETS},
 };
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -215,6 +215,11 @@ pub(super) fn begin_engines(change: &WriteTransaction) -> Result<(), RegistryErr
 /// From now on there are secrets.
 pub(super) fn begin_secrets(change: &WriteTransaction) -> Result<(), RegistryError> {
     raise_format(change, FORMAT_WITH_SECRETS)
+}
+
+/// From now on there are versions with files.
+pub(super) fn begin_files(change: &WriteTransaction) -> Result<(), RegistryError> {
+    raise_format(change, FORMAT_WITH_FILES)
 }
 
 fn raise_format(change: &WriteTransaction, to: u64) -> Result<(), RegistryError> {

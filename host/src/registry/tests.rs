@@ -9,7 +9,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 use faasw_abi::wire::FunctionKind;
 use faasw_control::{EngineUse, Extension, FunctionOptions};
 
-use super::{record::FORMAT_WITH_SECRETS, tables::*, *};
+use super::{record::FORMAT_WITH_FILES, tables::*, *};
 
 const GENERATION: &str = "x86-64-v3-test";
 
@@ -47,6 +47,7 @@ fn record(module: &[u8]) -> VersionRecord {
     VersionRecord {
         digest: Digest::of(module),
         engine: None,
+        files: None,
         initialised: None,
         kind: FunctionKind::HttpComponent,
         options: FunctionOptions::default().env("A", "b"),
@@ -88,7 +89,7 @@ fn store(registry: &Registry, function: &str, module: &[u8]) -> u64 {
     let code = artifact(b"code");
     let (name, record) = (name(function), record(module));
     registry
-        .store_version(&name, &record, module, new(&code))
+        .store_version(&name, &record, only(module), new(&code))
         .unwrap()
 }
 
@@ -195,7 +196,7 @@ fn the_same_bytes_are_stored_once_and_other_options_are_another_version() {
     store(&registry, "a", b"module");
     let mut other = record(b"module");
     other.options = FunctionOptions::default().env("A", "other");
-    let number = registry.store_version(&name("a"), &other, b"module", None);
+    let number = registry.store_version(&name("a"), &other, only(b"module"), None);
     assert_eq!(number.unwrap(), 2);
     let versions = registry.versions(&name("a")).unwrap();
     assert_ne!(versions[&1].options, versions[&2].options);
@@ -245,7 +246,7 @@ fn a_change_that_fails_changes_nothing() {
     // Where the module's file should come, there is a folder.
     let path = fixture.path().join("modules");
     fs::create_dir(path.join(Digest::of(b"other").to_string())).unwrap();
-    let failed = registry.store_version(&name("a"), &record(b"other"), b"other", None);
+    let failed = registry.store_version(&name("a"), &record(b"other"), only(b"other"), None);
     assert!(
         matches!(failed, Err(RegistryError::File { .. })),
         "{failed:?}"
@@ -318,7 +319,7 @@ fn another_format_is_refused_with_the_way_out() {
     let newer = registry.store.change(|change| {
         change
             .open_table(META)?
-            .insert(FORMAT_KEY, FORMAT_WITH_SECRETS + 1)?;
+            .insert(FORMAT_KEY, FORMAT_WITH_FILES + 1)?;
         Ok(())
     });
     newer.unwrap();
@@ -345,4 +346,46 @@ fn files_are_the_users_own() {
             .mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
+}
+
+/// Files are stored as modules are, shared, and go with the last version that has them.
+#[test]
+fn the_files_of_a_version_stay_as_long_as_a_version_has_them() {
+    let fixture = Fixture::new();
+    let (directory, registry) = fixture.open();
+    let bundle = b"a bundle";
+    let with_files = VersionRecord {
+        files: Some(FilesRecord {
+            digest: Digest::of(bundle),
+            bundle_bytes: bundle.len() as u64,
+            entries: 1,
+            bytes: 2,
+        }),
+        ..record(b"module")
+    };
+    let sent = NewVersion {
+        module: b"module",
+        files: Some(bundle),
+    };
+    for function in ["a", "b"] {
+        let number = registry.store_version(&name(function), &with_files, sent, None);
+        assert_eq!(number.unwrap(), 1);
+    }
+    assert_eq!(fixture.count("modules"), 2);
+    drop((directory, registry));
+    // The sweep of a start knows whose they are.
+    let (_directory, registry) = fixture.open();
+    let digest = Digest::of(bundle);
+    assert_eq!(registry.module(digest).unwrap(), bundle);
+    let (bytes, mut both) = registry
+        .open_version(with_files.digest, Some(digest))
+        .unwrap();
+    let mut all = Vec::new();
+    std::io::Read::read_to_end(&mut both, &mut all).unwrap();
+    assert_eq!((bytes, &all[..]), (14, &b"modulea bundle"[..]));
+    registry.remove_function(&name("a")).unwrap();
+    assert_eq!(registry.module(digest).unwrap(), bundle);
+    registry.remove_function(&name("b")).unwrap();
+    assert!(registry.module(digest).is_err());
+    assert_eq!(fixture.count("modules"), 0);
 }

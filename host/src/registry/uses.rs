@@ -8,7 +8,7 @@ use redb::{ReadTransaction, ReadableTable as _};
 use serde::Deserialize;
 
 use super::{
-    RegistryError,
+    FilesRecord, RegistryError,
     tables::{VERSIONS, engines_in, read_record},
 };
 
@@ -30,6 +30,8 @@ struct Parts {
     digest: Digest,
     #[serde(default)]
     engine: Option<EngineUse>,
+    #[serde(default)]
+    files: Option<FilesRecord>,
 }
 
 impl Uses {
@@ -40,9 +42,12 @@ impl Uses {
             let (key, value) = entry?;
             let parts: Parts = read_record(key.value().0, value.value())?;
             uses.add(parts.digest);
-            if let Some(engine) = parts.engine {
-                uses.add(engine.digest);
-            }
+            let engine = parts.engine.map(|engine| engine.digest);
+            let files = parts.files.map(|files| files.digest);
+            engine
+                .into_iter()
+                .chain(files)
+                .for_each(|used| uses.add(used));
         }
         for record in engines_in(state)?.values() {
             uses.add(record.digest);

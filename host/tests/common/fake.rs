@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use faasw::backend::{Backend, Code, CompileResult, FunctionVersion, Running, SeedResult, Stored};
 use faasw::{FunctionKind, LogStream};
+use faasw_abi::files::upload;
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
 use faasw_pool::{
     Call, Compilation, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply,
@@ -87,6 +88,12 @@ impl FakeBackend {
 impl Backend for FakeBackend {
     fn generation(&self) -> String {
         format!("fake-{}", self.version)
+    }
+
+    fn pack(&self, files: Bytes) -> Running<'_, Result<Bytes, CompileError>> {
+        let packed = upload::pack(&files).map(Bytes::from);
+        let packed = packed.map_err(|error| CompileError::Unsupported(error.to_string()));
+        Box::pin(async { packed })
     }
 
     /// Modules that begin with `bad` are refused; those with `slow` take long, those with `lacks`

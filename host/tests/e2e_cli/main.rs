@@ -13,6 +13,7 @@ mod common;
 #[path = "../e2e/mod.rs"]
 mod e2e;
 
+mod files;
 mod scripts;
 mod warm_up;
 mod watching;
@@ -27,6 +28,7 @@ use std::{
 
 use common::time_limit;
 use e2e::process::{Running, descendants, faasw, get, is_alive};
+use files::{a_folder_is_deployed_with_its_function, up_watches_the_folder_of_its_function};
 use scripts::{
     a_new_folder_is_a_function, scripts_run_by_engines_that_the_command_adds,
     up_runs_a_folder_and_watches_it, up_runs_the_readmes_first_example,
@@ -441,6 +443,8 @@ fn main() {
         up_runs_a_folder_and_watches_it,
         up_runs_the_readmes_first_example,
         warm_up_requests_come_from_files_too,
+        a_folder_is_deployed_with_its_function,
+        up_watches_the_folder_of_its_function,
         doctor_runs_a_guest,
     ]);
 }

@@ -77,6 +77,19 @@ impl Pool {
         Ok((compiled, cache))
     }
 
+    /// Packs a function's files, as [`faasw_abi::files::upload`] has them, to a bundle. Nothing but the helper looks at
+    /// their paths.
+    ///
+    /// # Errors
+    /// What is wrong with the files, or which limit was met.
+    pub async fn pack(&self, files: &[u8]) -> Result<Bytes, CompileError> {
+        let _turn = self.inner.compiling.acquire().await;
+        let input = Input::new(&Task::Pack, files, None)?;
+        let spawner = self.inner.stock.spawner()?;
+        let (isa, limits) = (self.inner.isa, self.compile_limits());
+        compile::pack(&spawner, input, isa, limits).await
+    }
+
     /// Initialises `upload` by Wizer, of which `function` is the code that tells its state:
     /// another module of at most `most_bytes`, which begins where the export has left it; and
     /// what that drew. It takes a place for a moment, as a request does.

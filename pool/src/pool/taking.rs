@@ -80,8 +80,10 @@ impl Pool {
         if let Some(frozen) = version.frozen() {
             return Ok(Origin::own(frozen));
         }
-        if version.is_script() {
-            let what = "a script's seed went with the microVM that it was for".to_owned();
+        if version.is_fed() {
+            let what =
+                "a seed went with the microVM that it was for, and nothing else can be forked"
+                    .to_owned();
             return Err(PlatformError::Protocol(what));
         }
         version.make_again();
@@ -108,7 +110,7 @@ impl Pool {
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
         // Its seed may have gone with the microVM.
-        let waited_for = match version.is_script() {
+        let waited_for = match version.is_fed() {
             true => version.worth_waiting_for(Duration::ZERO).await?,
             false => None,
         };

@@ -52,6 +52,7 @@ impl EngineVersion {
             environment: Vec::new(),
             configuration: Vec::new(),
             secrets: Vec::new(),
+            files: None,
         };
         Ok(Self {
             name: name.to_owned(),

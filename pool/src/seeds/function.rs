@@ -199,9 +199,14 @@ impl Function {
         self.version.name()
     }
 
-    /// Whether only its own seed can be forked for it.
-    pub(crate) fn is_script(&self) -> bool {
+    /// Whether it is a script.
+    pub(super) fn is_script(&self) -> bool {
         self.version.is_script()
+    }
+
+    /// Whether only its own seed can be forked for it.
+    pub(crate) fn is_fed(&self) -> bool {
+        self.version.is_fed()
     }
 
     /// Whether it is a script of this engine.

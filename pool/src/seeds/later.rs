@@ -36,7 +36,7 @@ impl Function {
 
     /// Its seed once it is made, for a request whose response must begin within `limit`,
     /// where it would take the request too long to do without; at once nothing where it
-    /// would not. What there is an image of is read quicker than it is done without. A script's is held in any case: nothing else can be forked for it, and
+    /// would not. What there is an image of is read quicker than it is done without. A script's is held in any case, and that of what has files: nothing else can be forked for it, and
     /// nobody is to wait for it who has a turn.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Function {
         limit: Duration,
     ) -> Result<Option<Held>, InvokeError> {
         let is_quick = || !self.is_read() && self.is_quick(limit);
-        match self.is_script() {
+        match self.is_fed() {
             true => {
                 if let Some(held) = self.held() {
                     return Ok(Some(held));

@@ -37,7 +37,8 @@ pub use self::making::Making;
 #[cfg(feature = "trial")]
 pub use self::recipe::Recipe;
 pub use self::spec::{
-    FreezePolicy, FreezeReport, FunctionSpec, Known, Script, ScriptFiles, ScriptSource, WarmUp,
+    FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, Known, Script, ScriptFiles,
+    ScriptSource, WarmUp,
 };
 #[cfg(feature = "trial")]
 pub use self::step::{Guest, Step};

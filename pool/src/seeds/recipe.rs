@@ -164,11 +164,11 @@ impl Recipe {
         match self {
             Self::Boot => Ok(()),
             Self::Link => mailbox.put_commands(&Commands::of(&[Command::Link])),
-            Self::Function(version) if !version.is_script() => {
+            Self::Function(version) if !version.is_fed() => {
                 mailbox.put_commands(&version.become_ready())
             }
             Self::Engine(_) | Self::Function(_) => Err(PlatformError::Protocol(
-                "a script is taken before any request".to_owned(),
+                "a script and files are taken before any request".to_owned(),
             )),
             #[cfg(feature = "trial")]
             Self::Commands(step) => mailbox.put_commands(&step.commands()),

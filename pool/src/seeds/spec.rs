@@ -41,6 +41,10 @@ pub struct FunctionSpec {
     /// then. Its seed is frozen once the engine has taken the script, and unless the policy
     /// says so the script may draw nothing before that which requests are not to share.
     pub script: Option<Script>,
+    /// Program arguments behind its name.
+    pub arguments: Vec<Vec<u8>>,
+    /// Its files, if it has some; none of a script.
+    pub files: Option<FunctionFiles>,
     /// Requests that it answers before its seed is frozen, one after the other, for what that
     /// leaves behind: its seed is frozen after its initialisation then, and unless the policy
     /// says so neither that nor they may draw what requests are not to share. Only for what
@@ -84,7 +88,18 @@ pub struct Script {
     pub files: ScriptFiles,
 }
 
-/// Where a script's files are.
+/// The files of a function, which its guests find in a folder.
+#[derive(Clone, Debug)]
+pub struct FunctionFiles {
+    /// Where that is: an absolute path.
+    pub mount: String,
+    /// Bytes of the bundle.
+    pub bytes: u64,
+    /// The bundle, as [`Pool::pack`](crate::Pool::pack) makes it.
+    pub bundle: ScriptFiles,
+}
+
+/// Where a script's files are, or the bundle of a function's.
 #[derive(Clone, Debug)]
 pub enum ScriptFiles {
     /// Here.
@@ -93,7 +108,7 @@ pub enum ScriptFiles {
     Stored(Arc<dyn ScriptSource>),
 }
 
-/// Where a script's files are that are not in memory.
+/// Where a script's files are that are not in memory, or a bundle.
 pub trait ScriptSource: fmt::Debug + Send + Sync {
     /// Reads them, proven to be what was stored.
     ///
@@ -102,15 +117,15 @@ pub trait ScriptSource: fmt::Debug + Send + Sync {
     fn read(&self) -> Bringing<'_, Result<Bytes, String>>;
 }
 
-impl Script {
-    /// Its files.
+impl ScriptFiles {
+    /// Them.
     ///
     /// # Errors
     /// When they are stored and cannot be had.
-    pub(super) async fn files(&self) -> Result<Bytes, PlatformError> {
-        match &self.files {
-            ScriptFiles::Here(files) => Ok(files.clone()),
-            ScriptFiles::Stored(source) => {
+    pub(super) async fn get(&self) -> Result<Bytes, PlatformError> {
+        match self {
+            Self::Here(files) => Ok(files.clone()),
+            Self::Stored(source) => {
                 let read = source.read().await;
                 read.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))
             }

@@ -1,5 +1,6 @@
 //! A function version, and how its seed is made.
 
+use std::iter;
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,8 +9,8 @@ use std::time::Duration;
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{CONFIGURATION_MAX, WARM_UPS_MAX};
-use faasw_abi::memory_map::{RAM_MAX, RAM_OVERHEAD, ram_bytes};
-use faasw_abi::wire::{FunctionKind, SeedConfig};
+use faasw_abi::memory_map::{LARGE_PAGE, RAM_MAX, RAM_OVERHEAD, ram_bytes};
+use faasw_abi::wire::{FunctionKind, SeedConfig, SeedFiles};
 use faasw_seedtree::StepDigest;
 use faasw_text::Line;
 use rustix::io::Errno;
@@ -133,7 +134,12 @@ impl Version {
             // Its guests are an engine's, whose RAM does not become less, and have to
             // receive it.
             Some(script) => spec.memory_limit.max(ENGINE_MEMORY) + script.bytes,
-            None => spec.memory_limit,
+            // They lie beside what it may use, in large pages of their own.
+            None => {
+                let files = spec.files.as_ref().map_or(0, |files| files.bytes);
+                spec.memory_limit
+                    .saturating_add(files.next_multiple_of(LARGE_PAGE))
+            }
         };
         let ram_bytes = ram_of(memory_limit)?;
         let config = SeedConfig {
@@ -141,10 +147,16 @@ impl Version {
             tells_state: code.tells_state(),
             has_entry: spec.has_entry,
             memory_limit: spec.memory_limit,
-            arguments: vec![spec.name.clone().into_bytes()],
+            arguments: iter::once(spec.name.clone().into_bytes())
+                .chain(spec.arguments.iter().cloned())
+                .collect(),
             environment: spec.environment.clone(),
             configuration: spec.configuration.clone(),
             secrets: spec.secrets.clone(),
+            files: spec.files.as_ref().map(|files| SeedFiles {
+                bytes: files.bytes,
+                mount: files.mount.clone(),
+            }),
         };
         let length = config.encoded_len();
         if length as u64 > CONFIGURATION_MAX {
@@ -284,7 +296,7 @@ impl Version {
         &self.code
     }
 
-    /// Bytes that its guests may come to have for it: all its linear memories, and what a
+    /// Bytes that its guests may come to have for it: all its linear memories, its files, and what a
     /// script takes on its way.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
@@ -295,9 +307,15 @@ impl Version {
         self.ram_bytes
     }
 
-    /// Whether it is a script, which only its own seed can be forked for.
+    /// Whether it is a script.
     pub fn is_script(&self) -> bool {
         self.spec.script.is_some()
+    }
+
+    /// Whether only its own seed can be forked for it: a script, and whatever has files, which a guest is given before
+    /// any request.
+    pub fn is_fed(&self) -> bool {
+        self.is_script() || self.spec.files.is_some()
     }
 
     /// Where its seed is frozen, if that is known: after its initialisation or before.
@@ -491,7 +509,7 @@ impl Version {
     ) -> Result<Making, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
-        let (files, code) = (script.files().await?, self.code.get().await?);
+        let (files, code) = (script.files.get().await?, self.code.get().await?);
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
         let feed = Feed::open(files, &mut mailbox).map_err(SeedError::Function)?;
         let (ram, code) = (self.ram_bytes, Some(&*code));
@@ -537,8 +555,18 @@ impl Version {
         let mut mailbox = Mailbox::new()?;
         let code = self.code.get().await?;
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
+        let feed = match &self.spec.files {
+            Some(files) => {
+                let bundle = files.bundle.get().await?;
+                Some(Feed::open(bundle, &mut mailbox).map_err(SeedError::Function)?)
+            }
+            None => None,
+        };
         let (ram, code) = (self.ram_bytes, Some(&*code));
         let mut making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
+        if let Some(feed) = feed {
+            making = making.giving(feed);
+        }
         making.reach(Doorbell::Loaded).await?;
         Ok(making)
     }

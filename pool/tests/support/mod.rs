@@ -107,6 +107,8 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         freeze,
         init: None,
         script: None,
+        arguments: Vec::new(),
+        files: None,
         warm_ups: Vec::new(),
         has_entry: false,
         image: None,

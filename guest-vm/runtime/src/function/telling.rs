@@ -83,6 +83,13 @@ impl<P: Platform> Ready<P> {
         if !state.descriptors.are_untouched() {
             wasmtime::bail!("it has closed or moved a file descriptor when it is initialised");
         }
+        if state
+            .files
+            .as_ref()
+            .is_some_and(|files| !files.are_untouched())
+        {
+            wasmtime::bail!("it has changed its files when it is initialised");
+        }
         if matches!(&state.stdio, Stdio::Command(output) if !output.is_empty()) {
             wasmtime::bail!("it has begun its response when it is initialised");
         }

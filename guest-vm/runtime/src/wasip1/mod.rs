@@ -1,12 +1,15 @@
 //! WASI preview 1 for core modules: commands in CGI style.
 //!
-//! The descriptors are 0, 1 and 2, and there never are others. Functions on
-//! files, directories and sockets answer with the error that a process without
-//! any would get ([`refused`]).
+//! The descriptors are 0, 1 and 2, and where the function was deployed with files 3, which is the folder of these,
+//! and whatever it opens there ([`files`], [`folders`], [`paths`]). Functions on sockets answer with the error that a process
+//! without any would get ([`refused`]).
 
 mod clock;
 mod errno;
+mod files;
+mod folders;
 mod memory;
+mod paths;
 mod poll;
 mod process;
 mod refused;
@@ -28,6 +31,9 @@ pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
     process::add_to_linker(&mut linker)?;
     clock::add_to_linker(&mut linker)?;
     stdio::add_to_linker(&mut linker)?;
+    files::add_to_linker(&mut linker)?;
+    folders::add_to_linker(&mut linker)?;
+    paths::add_to_linker(&mut linker)?;
     poll::add_to_linker(&mut linker)?;
     refused::add_to_linker(&mut linker)?;
     let entry = |mut caller: Caller<'_, State<P>>| caller.data_mut().enter();

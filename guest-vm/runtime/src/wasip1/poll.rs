@@ -1,5 +1,5 @@
 //! `poll_oneoff`: waits for clocks, for bytes on standard input, and for room
-//! on standard output. Standard error is always ready.
+//! on standard output. Standard error and files are always ready.
 
 use alloc::vec::Vec;
 
@@ -10,11 +10,11 @@ use super::MODULE;
 use super::clock::Clock;
 use super::errno::{Errno, Halt};
 use super::memory::{Memory, call, item, unsigned};
-use crate::descriptors::Stream;
+use crate::descriptors::{Descriptor, Stream};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
-/// Most subscriptions in one call; there are three descriptors to wait for.
+/// Most subscriptions in one call; there are two descriptors to wait for.
 const MAX_SUBSCRIPTIONS: u32 = 1024;
 
 /// Bytes of a subscription and of an event.
@@ -65,9 +65,10 @@ impl Subscription {
                 }
             }
             FD_READ | FD_WRITE => match (state.descriptors.get(id), kind) {
-                (Some(Stream::Stdin), FD_READ) => Until::Request,
-                (Some(Stream::Stdout), FD_WRITE) => Until::Room,
-                (Some(Stream::Stderr), FD_WRITE) => Until::Now(0),
+                (Some(Descriptor::Stream(Stream::Stdin)), FD_READ) => Until::Request,
+                (Some(Descriptor::Stream(Stream::Stdout)), FD_WRITE) => Until::Room,
+                (Some(Descriptor::Stream(Stream::Stderr)), FD_WRITE)
+                | (Some(Descriptor::File(_)), _) => Until::Now(0),
                 _ => Until::Now(Errno::Badf as u16),
             },
             _ => return Err(Errno::Inval),

@@ -1,4 +1,4 @@
-//! Functions on files, directories and sockets, of which there are none.
+//! Functions on sockets, of which there are none, and on rights, which stay what they are.
 
 use wasmtime::{FuncType, Linker, Result, Val, ValType};
 
@@ -13,9 +13,7 @@ struct Refused {
     name: &'static str,
     /// Its parameters: `i` for 32 bits, `I` for 64.
     parameters: &'static str,
-    /// Which parameter is the descriptor.
-    descriptor: usize,
-    /// The error for a descriptor that is open, that is, a standard stream.
+    /// The error for a descriptor that is open.
     errno: Errno,
 }
 
@@ -23,41 +21,12 @@ const fn refused(name: &'static str, parameters: &'static str, errno: Errno) -> 
     Refused {
         name,
         parameters,
-        descriptor: 0,
         errno,
     }
 }
 
-const FUNCTIONS: [Refused; 28] = [
-    refused("fd_advise", "iIIi", Errno::Spipe),
-    refused("fd_allocate", "iII", Errno::Spipe),
-    refused("fd_datasync", "i", Errno::Inval),
+const FUNCTIONS: [Refused; 5] = [
     refused("fd_fdstat_set_rights", "iII", Errno::Notsup),
-    refused("fd_filestat_set_size", "iI", Errno::Inval),
-    refused("fd_filestat_set_times", "iIIi", Errno::Inval),
-    refused("fd_pread", "iiiIi", Errno::Spipe),
-    // Not Notdir: C libraries look for preopened directories from 3 up until
-    // this says that there are no more.
-    refused("fd_prestat_get", "ii", Errno::Badf),
-    refused("fd_prestat_dir_name", "iii", Errno::Badf),
-    refused("fd_pwrite", "iiiIi", Errno::Spipe),
-    refused("fd_readdir", "iiiIi", Errno::Notdir),
-    refused("fd_seek", "iIii", Errno::Spipe),
-    refused("fd_sync", "i", Errno::Inval),
-    refused("fd_tell", "ii", Errno::Spipe),
-    refused("path_create_directory", "iii", Errno::Notdir),
-    refused("path_filestat_get", "iiiii", Errno::Notdir),
-    refused("path_filestat_set_times", "iiiiIIi", Errno::Notdir),
-    refused("path_link", "iiiiiii", Errno::Notdir),
-    refused("path_open", "iiiiiIIii", Errno::Notdir),
-    refused("path_readlink", "iiiiii", Errno::Notdir),
-    refused("path_remove_directory", "iii", Errno::Notdir),
-    refused("path_rename", "iiiiii", Errno::Notdir),
-    Refused {
-        descriptor: 2,
-        ..refused("path_symlink", "iiiii", Errno::Notdir)
-    },
-    refused("path_unlink_file", "iii", Errno::Notdir),
     refused("sock_accept", "iii", Errno::Notsock),
     refused("sock_recv", "iiiiii", Errno::Notsock),
     refused("sock_send", "iiiii", Errno::Notsock),
@@ -73,7 +42,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         });
         let ty = FuncType::new(linker.engine(), parameters, [ValType::I32]);
         linker.func_new(MODULE, refused.name, ty, |caller, arguments, results| {
-            let descriptor = arguments.get(refused.descriptor).and_then(Val::i32);
+            let descriptor = arguments.first().and_then(Val::i32);
             let errno = match descriptor.map(unsigned) {
                 Some(descriptor) if caller.data().descriptors.get(descriptor).is_none() => {
                     Errno::Badf

@@ -1,12 +1,14 @@
-//! What can be done with descriptors 0, 1 and 2: reading, writing, asking.
+//! What can be done with every descriptor: reading, writing, closing, asking. [`super::files`] has what
+//! only files have.
 
 use faasw_abi::channel::Channel;
 use wasmtime::{Caller, Linker, Result};
 
 use super::MODULE;
 use super::errno::{Errno, Halt};
+use super::files::{self, RIGHT_POLL, RIGHT_READ, RIGHT_WRITE};
 use super::memory::{Memory, call, item, unsigned};
-use crate::descriptors::Stream;
+use crate::descriptors::{Descriptor, Stream};
 use crate::platform::{Platform, read_some};
 use crate::state::State;
 
@@ -20,13 +22,8 @@ const BUFFER: u32 = 8;
 /// bounded by the memory that they are in; the rest is a short read or write.
 const MAX_TRANSFER: u32 = 1 << 20;
 
-/// `rights` of `fdstat`: reading, writing, polling.
-const RIGHT_READ: u64 = 1 << 1;
-const RIGHT_WRITE: u64 = 1 << 6;
-const RIGHT_POLL: u64 = 1 << 27;
-
 /// The buffers that a call names, cut to [`MAX_TRANSFER`] bytes in all.
-fn buffers(
+pub(super) fn buffers(
     memory: &Memory<'_>,
     array: u32,
     count: u32,
@@ -53,8 +50,12 @@ fn read<P: Platform>(
     count: u32,
     read_at: u32,
 ) -> Result<(), Halt> {
-    if state.descriptors.get(descriptor).ok_or(Errno::Badf)? != Stream::Stdin {
-        return Err(Errno::Badf.into());
+    match state.descriptors.get(descriptor) {
+        Some(Descriptor::Stream(Stream::Stdin)) => {}
+        Some(Descriptor::File(file)) => {
+            return files::read(memory, state, descriptor, file, array, count, read_at);
+        }
+        _ => return Err(Errno::Badf.into()),
     }
     // Gathered first: reading writes to the memory that the array is in.
     let buffers = buffers(memory, array, count)?.collect::<Result<alloc::vec::Vec<_>, _>>()?;
@@ -86,7 +87,13 @@ fn write<P: Platform>(
     count: u32,
     written_at: u32,
 ) -> Result<(), Halt> {
-    let stream = state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
+    let stream = match state.descriptors.get(descriptor) {
+        Some(Descriptor::Stream(stream)) => stream,
+        Some(Descriptor::File(file)) => {
+            return files::write(memory, state, descriptor, file, array, count, written_at);
+        }
+        _ => return Err(Errno::Badf.into()),
+    };
     let mut total = 0;
     for buffer in buffers(memory, array, count)? {
         let (pointer, length) = buffer?;
@@ -119,9 +126,6 @@ fn fdstat(stream: Stream) -> [u8; 24] {
     }
     stat
 }
-
-/// Bytes of a `filestat`; all zero for a pipe.
-const FILESTAT: [u8; 64] = [0; 64];
 
 /// Adds the functions of this module.
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
@@ -163,7 +167,8 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         |caller: Caller<'_, State<P>>, descriptor: i32| {
             call(caller, |_, state| {
                 let closed = state.descriptors.close(unsigned(descriptor));
-                closed.ok_or(Errno::Badf)?;
+                let closed = closed.ok_or(Errno::Badf)?;
+                files::closed(state, closed);
                 Ok(())
             })
         },
@@ -174,7 +179,9 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         |caller: Caller<'_, State<P>>, from: i32, to: i32| {
             call(caller, |_, state| {
                 let moved = state.descriptors.renumber(unsigned(from), unsigned(to));
-                moved.ok_or(Errno::Badf)?;
+                if let Some(replaced) = moved.ok_or(Errno::Badf)? {
+                    files::closed(state, replaced);
+                }
                 Ok(())
             })
         },
@@ -184,20 +191,26 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         "fd_fdstat_get",
         |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
             call(caller, |memory, state| {
-                let stream = state.descriptors.get(unsigned(descriptor));
-                let stream = stream.ok_or(Errno::Badf)?;
-                Ok(memory.write(unsigned(stat), &fdstat(stream))?)
+                let descriptor = state.descriptors.get(unsigned(descriptor));
+                let told = match descriptor.ok_or(Errno::Badf)? {
+                    Descriptor::Stream(stream) => fdstat(stream),
+                    other => files::fdstat(&other),
+                };
+                Ok(memory.write(unsigned(stat), &told)?)
             })
         },
     )?;
     linker.func_wrap(
         MODULE,
         "fd_fdstat_set_flags",
-        |caller: Caller<'_, State<P>>, descriptor: i32, _flags: i32| {
+        |caller: Caller<'_, State<P>>, descriptor: i32, flags: i32| {
             call(caller, |_, state| {
+                let descriptor = unsigned(descriptor);
                 // Non-blocking is what the streams are anyway.
-                let stream = state.descriptors.get(unsigned(descriptor));
-                stream.ok_or(Errno::Badf)?;
+                state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
+                if let Some(file) = state.descriptors.file_mut(descriptor) {
+                    file.flags = u16::try_from(flags).map_err(|_| Errno::Inval)?;
+                }
                 Ok(())
             })
         },
@@ -207,9 +220,8 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         "fd_filestat_get",
         |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
             call(caller, |memory, state| {
-                let stream = state.descriptors.get(unsigned(descriptor));
-                stream.ok_or(Errno::Badf)?;
-                Ok(memory.write(unsigned(stat), &FILESTAT)?)
+                let told = files::filestat_of(state, unsigned(descriptor))?;
+                Ok(memory.write(unsigned(stat), &told)?)
             })
         },
     )?;

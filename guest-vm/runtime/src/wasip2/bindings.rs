@@ -20,6 +20,8 @@ wasmtime::component::bindgen!({
         "wasi:io/poll.pollable": crate::wasip2::poll::Pollable,
         "wasi:io/streams.input-stream": crate::wasip2::streams::InputStream,
         "wasi:io/streams.output-stream": crate::wasip2::streams::OutputStream,
+        "wasi:filesystem/types.descriptor": crate::wasip2::files::Descriptor,
+        "wasi:filesystem/types.directory-entry-stream": crate::wasip2::files::Listing,
         "wasi:http/types.fields": crate::http::Fields,
         "wasi:http/types.incoming-request": crate::http::IncomingRequest,
         "wasi:http/types.incoming-body": crate::http::IncomingBody,
@@ -34,6 +36,7 @@ wasmtime::component::bindgen!({
     },
     trappable_error_type: {
         "wasi:io/streams.stream-error" => crate::wasip2::streams::StreamFailure,
+        "wasi:filesystem/types.error-code" => crate::wasip2::files::FileFailure,
         "wasi:http/types.header-error" => crate::http::HeaderFailure,
         "wasi:http/types.error-code" => crate::http::HttpFailure,
     },

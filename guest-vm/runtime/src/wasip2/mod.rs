@@ -8,6 +8,7 @@ pub(crate) mod bindings;
 mod cli;
 mod clocks;
 mod config;
+pub(crate) mod files;
 mod key_value;
 pub(crate) mod poll;
 mod random;

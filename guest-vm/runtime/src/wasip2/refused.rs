@@ -1,7 +1,7 @@
-//! `wasi:filesystem`, `wasi:sockets`, and what SDKs name beside WASI: linked, and refused.
+//! `wasi:sockets`, and what SDKs name beside WASI: linked, and refused.
 //!
 //! The libraries that toolchains link in import these whether a program uses
-//! them or not, and so do worlds of an SDK. Since no descriptor and no socket ever exists, most functions
+//! them or not, and so do worlds of an SDK. Since no socket ever exists, most functions
 //! cannot be reached at all; they are defined by name only, and refuse in
 //! whatever way their type allows.
 
@@ -41,49 +41,7 @@ struct Absent;
 /// The one network there is; nothing can be reached through it.
 struct Network;
 
-const INTERFACES: [Refused; 9] = [
-    Refused {
-        interface: "wasi:filesystem/types@0.2.12",
-        resources: &["descriptor", "directory-entry-stream"],
-        functions: &[
-            "[method]descriptor.read-via-stream",
-            "[method]descriptor.write-via-stream",
-            "[method]descriptor.append-via-stream",
-            "[method]descriptor.advise",
-            "[method]descriptor.sync-data",
-            "[method]descriptor.get-flags",
-            "[method]descriptor.get-type",
-            "[method]descriptor.set-size",
-            "[method]descriptor.set-times",
-            "[method]descriptor.read",
-            "[method]descriptor.write",
-            "[method]descriptor.read-directory",
-            "[method]descriptor.sync",
-            "[method]descriptor.create-directory-at",
-            "[method]descriptor.stat",
-            "[method]descriptor.stat-at",
-            "[method]descriptor.set-times-at",
-            "[method]descriptor.link-at",
-            "[method]descriptor.open-at",
-            "[method]descriptor.readlink-at",
-            "[method]descriptor.remove-directory-at",
-            "[method]descriptor.rename-at",
-            "[method]descriptor.symlink-at",
-            "[method]descriptor.unlink-file-at",
-            "[method]descriptor.is-same-object",
-            "[method]descriptor.metadata-hash",
-            "[method]descriptor.metadata-hash-at",
-            "[method]directory-entry-stream.read-directory-entry",
-            "filesystem-error-code",
-        ],
-        code: "bad-descriptor",
-    },
-    Refused {
-        interface: "wasi:filesystem/preopens@0.2.12",
-        resources: &[],
-        functions: &["get-directories"],
-        code: "",
-    },
+const INTERFACES: [Refused; 7] = [
     Refused {
         interface: "wasi:sockets/network@0.2.12",
         resources: &[],
@@ -261,7 +219,7 @@ fn refuse(code: &str, function: &ComponentFunc, results: &mut [Val]) -> Result<(
             Type::Result(_) => Val::Result(Err(Some(Box::new(Val::Enum(code.to_string()))))),
             Type::Option(_) => Val::Option(None),
             Type::List(_) => Val::List(Vec::new()),
-            _ => wasmtime::bail!("functions have no files and no sockets"),
+            _ => wasmtime::bail!("functions have no sockets"),
         };
     }
     Ok(())

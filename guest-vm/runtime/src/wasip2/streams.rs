@@ -1,7 +1,7 @@
 //! `wasi:io/error` and `wasi:io/streams`.
 //!
 //! Reads take from the body of the request, or of an answer to one of the function's own, as it arrives; writes go to
-//! the response, or to such a request, at the pace at which the other side takes it. Logs are taken at once.
+//! the response, or to such a request, at the pace at which the other side takes it. Logs and files are taken at once.
 
 use alloc::string::String;
 use alloc::vec;
@@ -16,6 +16,7 @@ use super::bindings::wasi::io::{error, streams};
 use super::poll::Pollable;
 use crate::exchange::{BodyId, CallId, ExchangeNumber, WriteFailure};
 use crate::failure::Ended;
+use crate::files::{FileError, Node};
 use crate::http::call_failure;
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
@@ -40,6 +41,8 @@ pub enum InputStream {
     Stdin,
     /// The body of an answer to a request of the function's own.
     Answer(CallId),
+    /// A file, from there on.
+    File { node: Node, at: u64 },
 }
 
 /// Where a function writes to.
@@ -51,13 +54,15 @@ pub enum OutputStream {
     Stderr,
     /// The body of an outgoing message.
     Body(BodyId),
+    /// A file, from there on, or at its end.
+    File { node: Node, at: Option<u64> },
 }
 
 impl InputStream {
     /// What to wait for to read from it.
     fn pollable(self) -> Pollable {
         match self {
-            Self::Empty => Pollable::Ready,
+            Self::Empty | Self::File { .. } => Pollable::Ready,
             Self::RequestBody(exchange) => Pollable::Request(exchange),
             Self::Stdin => Pollable::Stdin,
             Self::Answer(call) => Pollable::AnswerBody(call),
@@ -70,7 +75,7 @@ impl OutputStream {
     fn pollable(self) -> Pollable {
         match self {
             Self::Stdout => Pollable::Stdout,
-            Self::Stderr => Pollable::Ready,
+            Self::Stderr | Self::File { .. } => Pollable::Ready,
             Self::Body(body) => Pollable::Writable(body),
         }
     }
@@ -82,6 +87,18 @@ pub struct IoError {
     text: String,
     /// The same in the words of `wasi:http`.
     pub(crate) code: Option<ErrorCode>,
+    /// What was wrong with a file, where that was it.
+    pub(crate) file: Option<FileError>,
+}
+
+impl From<FileError> for StreamFailure {
+    fn from(error: FileError) -> Self {
+        Self::Failed(IoError {
+            text: alloc::format!("the file: {error:?}"),
+            code: None,
+            file: Some(error),
+        })
+    }
 }
 
 /// Why a stream operation failed.
@@ -133,6 +150,15 @@ impl<P: Platform> State<P> {
                 }
                 None => Err(StreamFailure::Closed),
             },
+            InputStream::File { node, at } => {
+                let bytes = self.read_file(node, at, length)?;
+                if bytes.is_empty() && length > 0 {
+                    return Err(StreamFailure::Closed);
+                }
+                let at = at.saturating_add(bytes.len() as u64);
+                *self.table.get_mut(stream)? = InputStream::File { node, at };
+                Ok(bytes)
+            }
         }
     }
 
@@ -163,6 +189,7 @@ impl<P: Platform> State<P> {
                 StreamFailure::Failed(IoError {
                     text: alloc::format!("the body is not whole: {}", crate::http::spell(&code)),
                     code: Some(code),
+                    file: None,
                 })
             }
             _ => StreamFailure::Closed,
@@ -180,7 +207,7 @@ impl<P: Platform> State<P> {
     fn permit(&self, stream: &Resource<OutputStream>) -> Result<u64, StreamFailure> {
         Ok(match *self.table.get(stream)? {
             OutputStream::Stdout => MAX_WRITE.min(self.stdout_room() as u64),
-            OutputStream::Stderr => MAX_WRITE,
+            OutputStream::Stderr | OutputStream::File { .. } => MAX_WRITE,
             OutputStream::Body(body) => {
                 MAX_WRITE.min(self.exchange.bodies.room(body, &self.platform))
             }
@@ -225,7 +252,7 @@ impl<P: Platform> State<P> {
     fn flush_stream(&mut self, stream: &Resource<OutputStream>) -> Result<(), StreamFailure> {
         match *self.table.get(stream)? {
             OutputStream::Stdout => self.flush_stdout(),
-            OutputStream::Stderr => {}
+            OutputStream::Stderr | OutputStream::File { .. } => {}
             OutputStream::Body(body) => {
                 if self.exchange.bodies.is_sent(body) {
                     self.platform.flush();
@@ -253,6 +280,11 @@ impl<P: Platform> State<P> {
         match *self.table.get(stream)? {
             OutputStream::Stdout => self.write_stdout(bytes)?,
             OutputStream::Stderr => self.write_stderr(bytes),
+            OutputStream::File { node, at } => {
+                let end = self.write_file(node, at, bytes)?;
+                let at = at.map(|_| end);
+                *self.table.get_mut(stream)? = OutputStream::File { node, at };
+            }
             OutputStream::Body(body) => self
                 .exchange
                 .bodies
@@ -266,6 +298,7 @@ impl<P: Platform> State<P> {
                             true => ErrorCode::HttpRequestBodySize(Some(declared)),
                             false => ErrorCode::HttpResponseBodySize(Some(declared)),
                         }),
+                        file: None,
                     }),
                     WriteFailure::Finished => StreamFailure::Closed,
                 })?,
@@ -356,7 +389,9 @@ impl<P: Platform> streams::HostInputStream for State<P> {
     }
 
     fn drop(&mut self, stream: Resource<InputStream>) -> Result<()> {
-        self.table.delete(stream)?;
+        if let InputStream::File { node, .. } = self.table.delete(stream)? {
+            self.close_node(node);
+        }
         Ok(())
     }
 }
@@ -432,7 +467,9 @@ impl<P: Platform> streams::HostOutputStream for State<P> {
     }
 
     fn drop(&mut self, stream: Resource<OutputStream>) -> Result<()> {
-        self.table.delete(stream)?;
+        if let OutputStream::File { node, .. } = self.table.delete(stream)? {
+            self.close_node(node);
+        }
         Ok(())
     }
 }

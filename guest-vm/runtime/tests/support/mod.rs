@@ -8,9 +8,10 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, LazyLock};
 
+use faasw_abi::files::upload::{Files, pack};
 use faasw_abi::isa::Isa;
 use faasw_abi::outcome::Outcome;
-use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig};
+use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, SeedFiles};
 use faasw_runtime::engine;
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
@@ -19,6 +20,7 @@ use faasw_runtime::testing::MemoryPlatform;
 use wasmtime::{CustomCodeMemory, Engine};
 
 pub use FunctionKind::{CgiModule, CliComponent, HttpComponent};
+pub use faasw_abi::files::Kind;
 
 const PAGE: usize = 4096;
 
@@ -95,6 +97,7 @@ pub struct Call {
     pub body: Vec<u8>,
     pub ring: usize,
     pub arriving: Vec<Vec<u8>>,
+    pub files: Option<&'static [u8]>,
 }
 
 /// What came of a call.
@@ -126,6 +129,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
             environment: Vec::new(),
             configuration: Vec::new(),
             secrets: Vec::new(),
+            files: None,
         },
         request: RequestHead {
             method: bytes("GET"),
@@ -140,6 +144,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
         body: Vec::new(),
         ring: 1 << 20,
         arriving: Vec::new(),
+        files: None,
     }
 }
 
@@ -174,6 +179,26 @@ impl Call {
         self
     }
 
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.config.arguments.push(bytes(argument));
+        self
+    }
+
+    /// Gives it files, where they are said to be: of folders, links and files the kind, the path and the content.
+    pub fn files(mut self, mount: &str, files: &[(Kind, &str, &[u8])]) -> Self {
+        let mut upload = Files::default();
+        for (kind, path, content) in files {
+            upload.add(*kind, path, content);
+        }
+        let bundle = pack(&upload.into_bytes()).unwrap();
+        self.config.files = Some(SeedFiles {
+            bytes: bundle.len() as u64,
+            mount: mount.into(),
+        });
+        self.files = Some(bundle.leak());
+        self
+    }
+
     pub fn memory(mut self, bytes: u64) -> Self {
         self.config.memory_limit = bytes;
         self
@@ -202,6 +227,7 @@ impl Call {
             &Linkers::new(&ENGINE).unwrap(),
             loaded,
             self.config.clone(),
+            self.files,
             platform,
         )
         .and_then(Prepared::instantiate)

@@ -6,6 +6,7 @@
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::{Buf, BufMut as _, Bytes};
+use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_control::{Digest, FunctionName};
 use faasw_pool::{Arriving, Contents, IMAGE_MAX, ImageError, Images, Opening, ParcelError};
 use http_body_util::BodyExt as _;
@@ -14,11 +15,14 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::import::{Manifest, unfit};
+use super::{
+    files::Packed,
+    import::{Manifest, unfit},
+};
 use crate::{
     error::{DeployError, ImportError},
     node::core::Core,
-    registry::RegistryError,
+    registry::{FilesRecord, RegistryError},
 };
 
 /// What has arrived: all of it was sealed, by somebody who has the key.
@@ -27,6 +31,8 @@ pub(super) struct Arrived {
     pub(super) name: FunctionName,
     pub(super) manifest: Manifest,
     pub(super) module: Bytes,
+    /// Its files, packed, if it has some.
+    pub(super) files: Option<Packed>,
     /// Its image, which is no image of this node yet; why it is not used, where that is known.
     pub(super) image: Result<Arriving, String>,
     /// For as long as it waits to be deployed: modules that wait are in memory, too.
@@ -39,7 +45,9 @@ const MODULE: usize = 0;
 /// An export whose note was opened.
 struct Receiving {
     contents: Contents,
+    /// And then what is behind it.
     module: Vec<u8>,
+    bundle: Vec<u8>,
     image: Result<Arriving, String>,
 }
 
@@ -74,6 +82,15 @@ impl Core {
             contents.check_length(bytes)?;
         }
         let [module_bytes, image_bytes] = contents.parts();
+        let manifest: Manifest = serde_json::from_slice(&note)?;
+        let files = manifest.record.files.clone();
+        let bundle_bytes = files.as_ref().map_or(0, |files| files.bundle_bytes);
+        if bundle_bytes > BUNDLE_MAX {
+            return Err(ParcelError::TooLarge.into());
+        }
+        // The files are behind the module.
+        let module_bytes = module_bytes.checked_sub(bundle_bytes);
+        let module_bytes = module_bytes.ok_or(ImportError::Module)?;
         let size = usize::try_from(module_bytes).unwrap_or(usize::MAX);
         let limit = self.limits.module;
         if size > limit {
@@ -82,18 +99,20 @@ impl Core {
         if image_bytes > IMAGE_MAX {
             return Err(ParcelError::TooLarge.into());
         }
-        let manifest: Manifest = serde_json::from_slice(&note)?;
         let name = name.unwrap_or_else(|| manifest.name.clone());
         let image = unfit(&manifest, &name, &images.origin());
         let receiving = Receiving {
             contents,
             module: Vec::new(),
+            bundle: Vec::new(),
             image: Err(image.clone().unwrap_or_default()),
         };
         let mut receiving = upload.part(MODULE, receiving).await?;
         let (digest, images) = (manifest.record.digest, images.clone());
         receiving = blocking(move || {
-            if Digest::of(&receiving.module) != digest {
+            receiving.bundle = receiving.module.split_off(size.min(receiving.module.len()));
+            let is_bundle = |files: FilesRecord| Digest::of(&receiving.bundle) == files.digest;
+            if Digest::of(&receiving.module) != digest || !files.is_none_or(is_bundle) {
                 return Err(ImportError::Module);
             }
             if image.is_none() {
@@ -106,10 +125,15 @@ impl Core {
         if !upload.read(1).await?.is_empty() {
             return Err(ParcelError::TooLong.into());
         }
+        let files = match manifest.record.files {
+            Some(_) => Some(Packed::of(receiving.bundle.into()).await?),
+            None => None,
+        };
         Ok(Arrived {
             name,
             manifest,
             module: receiving.module.into(),
+            files,
             image: receiving.image,
             turn,
         })

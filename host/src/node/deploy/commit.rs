@@ -10,6 +10,7 @@ use faasw_pool::Images;
 
 use super::{
     code::{Ready, Whose},
+    files::Packed,
     seed::Seeded,
 };
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
         info::notice,
         replace::OF_A_DEPLOYMENT,
     },
-    registry::{NewArtifact, RegistryError},
+    registry::{NewArtifact, NewVersion, RegistryError},
 };
 
 impl Core {
@@ -29,6 +30,7 @@ impl Core {
         let Seeded {
             function,
             module,
+            files,
             ready,
             seed_time,
         } = seeded;
@@ -39,7 +41,7 @@ impl Core {
             let core = Arc::clone(self);
             tokio::spawn(async move {
                 core.provide_before(&function, OF_A_DEPLOYMENT).await;
-                core.commit_version(function, module, ready).await
+                core.commit_version(function, module, files, ready).await
             })
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
@@ -57,6 +59,7 @@ impl Core {
         &self,
         mut function: Function,
         module: Bytes,
+        files: Option<Packed>,
         ready: Ready,
     ) -> Result<Arc<Function>, DeployError> {
         let _committing = self.committing.lock().await;
@@ -71,7 +74,12 @@ impl Core {
                 generation: &generation,
                 artifact,
             });
-            let store = || storage.registry.store_version(&name, &record, &module, new);
+            let files = files.as_ref().map(|files| &files.bundle[..]);
+            let sent = NewVersion {
+                module: &module,
+                files,
+            };
+            let store = || storage.registry.store_version(&name, &record, sent, new);
             let images = storage.images.as_deref();
             let version = match store() {
                 // Images are made again; this is not.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use faasw_control::{EngineUse, FreezePolicy, FunctionName, FunctionOptions};
 use faasw_pool::Initialiser;
 
+use super::files::{Packed, check_files};
 use crate::{error::DeployError, node::core::Core};
 
 /// A module or a script within the node's limits, with options that make sense. What a
@@ -15,6 +16,8 @@ pub(super) struct Detected {
     /// Of a script: the engine for it.
     pub(super) engine: Option<EngineUse>,
     pub(super) options: FunctionOptions,
+    /// Its files, packed, if it has some.
+    pub(super) files: Option<Packed>,
 }
 
 impl Detected {
@@ -36,6 +39,7 @@ impl Core {
         name: &FunctionName,
         module: Bytes,
         options: FunctionOptions,
+        has_files: bool,
     ) -> Result<Detected, DeployError> {
         options.check()?;
         self.check_hosts(name, &options)?;
@@ -44,11 +48,13 @@ impl Core {
             return Err(DeployError::TooLarge { size, limit });
         }
         let engine = self.engine_of(&module, &options)?;
+        check_files(has_files, &options, engine.is_some())?;
         Ok(Detected {
             name: name.clone(),
             module,
             engine,
             options,
+            files: None,
         })
     }
 }

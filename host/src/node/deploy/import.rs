@@ -67,13 +67,15 @@ impl Core {
             name,
             manifest,
             module,
+            files,
             image,
             turn: arrival,
         } = arrived;
         let (name, manifest) = (&name, &manifest);
         self.bring_engine_for(&module).await?;
         let options = manifest.record.options.clone();
-        let mut detected = self.detect(name, module, options)?;
+        let mut detected = self.detect(name, module, options, files.is_some())?;
+        detected.files = files;
         let turn = self.deployments.acquire().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
@@ -149,8 +151,10 @@ impl Core {
         }
         self.observer.tell(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
-        let files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));
-        let spec = self.spec(name, &record, files, log);
+        let script_files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));
+        let given = compiled.detected.files.as_ref();
+        let given = given.map(|files| files.files(&record.options));
+        let spec = self.spec(name, &record, script_files, given, log);
         let known = Known {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
@@ -169,6 +173,7 @@ impl Core {
         Ok(Ok(Seeded {
             function: self.unnumbered(name, record, log, made),
             module: compiled.detected.module.clone(),
+            files: compiled.detected.files.clone(),
             ready: compiled.ready.clone(),
             seed_time: begun.elapsed(),
         }))
@@ -249,6 +254,7 @@ fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
         record: VersionRecord {
             digest: faasw_control::Digest::of(module),
             engine: None,
+            files: None,
             initialised: None,
             kind: faasw_control::FunctionKind::HttpComponent,
             options: faasw_control::FunctionOptions::default().env("A", "b"),

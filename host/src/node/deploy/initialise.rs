@@ -36,7 +36,11 @@ impl Core {
                 let Compiled {
                     detected, ready, ..
                 } = &compiled;
-                let spec = self.spec_of(&detected.name, &detected.options, None, log);
+                let files = detected.files.as_ref();
+                let spec = FunctionSpec {
+                    files: files.map(|files| files.files(&detected.options)),
+                    ..self.spec_of(&detected.name, &detected.options, None, log)
+                };
                 (export.clone(), self.rewritten(detected, ready, spec).await?)
             }
         };
@@ -103,6 +107,7 @@ impl Core {
             module,
             engine: None,
             options: detected.options.clone(),
+            files: detected.files.clone(),
         };
         let digest = {
             let module = detected.module.clone();
@@ -136,7 +141,7 @@ impl Core {
         let name = FunctionName::new("wizen")?;
         // Nobody's: it is told to whoever observes, and kept nowhere.
         let log = Arc::new(FunctionLog::new(name.clone(), None, self.observer.clone()));
-        let detected = self.detect(&name, module, options)?;
+        let detected = self.detect(&name, module, options, false)?;
         if detected.engine.is_some() {
             let why = "a script is no module: its engine initialises it when it is deployed";
             return Err(DeployError::NotInitialised(why.to_owned()));

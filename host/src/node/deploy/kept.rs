@@ -107,7 +107,8 @@ impl Core {
     ) -> Result<Arc<dyn FunctionVersion>, DeployError> {
         let ready = self.code_again(name, record).await?;
         self.observer.tell(Event::MakingSeed { function: name });
-        let spec = self.spec(name, record, self.script_again(record), log);
+        let files = self.stored_files(record);
+        let spec = self.spec(name, record, self.script_again(record), files, log);
         let (made, _) = ready.code.seed(&spec).await?;
         Ok(made)
     }
@@ -150,7 +151,8 @@ impl Core {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
         };
-        let spec = self.spec(name, record, self.script_again(record), log);
+        let files = self.stored_files(record);
+        let spec = self.spec(name, record, self.script_again(record), files, log);
         Ok(ready.code.adopt(&spec, known).await?)
     }
 }

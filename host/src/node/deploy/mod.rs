@@ -1,7 +1,7 @@
 //! Deployments: from a module's bytes to a function that serves requests.
 //!
-//! Each stage is a file, and takes what the one before it gives: [`detect`] checks what
-//! was sent, [`prepare`] finds out whether its code is there already, [`compile`] makes it
+//! Each stage is a file, and takes what the one before it gives: [`files`] has what came in front of the
+//! module packed, [`detect`] checks what was sent, [`prepare`] finds out whether its code is there already, [`compile`] makes it
 //! where it is not, [`initialise`] does what it does before its first request,
 //! [`seed`] has a seed made of it, [`commit`] stores it and lets it
 //! serve. Until the commit nothing has changed, so a deployment that fails leaves what
@@ -13,6 +13,7 @@ pub(super) mod code;
 mod commit;
 mod compile;
 mod detect;
+mod files;
 mod import;
 mod initialise;
 mod kept;
@@ -23,6 +24,7 @@ mod seed;
 pub(crate) use self::import::{export_note, note_of};
 pub(super) use self::{
     code::{Ready, Whose},
+    files::ROOT,
     import::Manifest,
 };
 
@@ -92,16 +94,19 @@ impl Core {
     async fn run_stages(
         self: &Arc<Self>,
         name: &FunctionName,
-        module: Bytes,
+        upload: Bytes,
         options: FunctionOptions,
         log: Arc<FunctionLog>,
     ) -> Result<Deployed, DeployError> {
+        let (module, files) = Self::split(&upload)?;
+        drop(upload);
         self.bring_engine_for(&module).await?;
-        let detected = self.detect(name, module, options)?;
+        let mut detected = self.detect(name, module, options, files.is_some())?;
         let turn = self.deployments.acquire().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
+        detected.files = self.pack(files).await?;
         let prepared = self.prepare(detected).await?;
         let compiled = self.compile(prepared).await?;
         let compiled = self.initialise(compiled, &log).await?;

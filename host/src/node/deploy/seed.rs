@@ -9,7 +9,7 @@ use bytes::Bytes;
 use faasw_control::FunctionName;
 use faasw_pool::ScriptFiles;
 
-use super::{code::Ready, compile::Compiled, detect::Detected};
+use super::{code::Ready, compile::Compiled, detect::Detected, files::Packed};
 use crate::{
     backend::FunctionVersion,
     error::DeployError,
@@ -27,6 +27,8 @@ pub(super) struct Seeded {
     /// Without its number, which the registry gives.
     pub(super) function: Function,
     pub(super) module: Bytes,
+    /// Its files, packed, if it has some.
+    pub(super) files: Option<Packed>,
     pub(super) ready: Ready,
     /// What making the seed took.
     pub(super) seed_time: Duration,
@@ -45,6 +47,7 @@ impl Compiled {
         VersionRecord {
             digest: *digest,
             engine: detected.engine.clone(),
+            files: detected.files.as_ref().map(|files| files.record.clone()),
             initialised: initialised.clone(),
             kind: ready.code.kind(),
             options: detected.options.clone(),
@@ -68,7 +71,13 @@ impl Core {
         let begun = Instant::now();
         let mut record = compiled.record();
         let Compiled {
-            detected: Detected { name, module, .. },
+            detected:
+                Detected {
+                    name,
+                    module,
+                    files,
+                    ..
+                },
             ready,
             drew,
             ..
@@ -76,7 +85,8 @@ impl Core {
         self.observer.tell(Event::MakingSeed { function: &name });
         let script = record.engine.is_some();
         let script = script.then(|| ScriptFiles::Here(module.clone()));
-        let spec = self.spec(&name, &record, script, &log);
+        let given = files.as_ref().map(|files| files.files(&record.options));
+        let spec = self.spec(&name, &record, script, given, &log);
         let (made, report) = ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
         if let Some(drew) = drew.filter(|drew| !drew.drawn.is_empty()) {
@@ -87,6 +97,7 @@ impl Core {
         Ok(Seeded {
             function: self.unnumbered(&name, record, &log, made),
             module,
+            files,
             ready,
             seed_time,
         })

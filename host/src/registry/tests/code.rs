@@ -132,7 +132,7 @@ fn code_that_is_one_functions_is_nobody_elses() {
     let digest = Digest::of(b"module");
     let put = |function: &str| {
         let (name, record) = (name(function), record(b"module"));
-        let stored = registry.store_version(&name, &record, b"module", new(&code));
+        let stored = registry.store_version(&name, &record, only(b"module"), new(&code));
         stored.unwrap();
     };
     let found = |function: Option<&str>| {

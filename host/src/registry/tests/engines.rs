@@ -28,7 +28,7 @@ fn store_script(registry: &Registry, function: &str, module: &[u8]) -> Result<u6
         }),
         ..record(b"a script")
     };
-    registry.store_version(&name(function), &record, b"a script", None)
+    registry.store_version(&name(function), &record, only(b"a script"), None)
 }
 
 #[test]

@@ -43,8 +43,9 @@ fn function() -> Function {
         environment: Vec::new(),
         configuration: Vec::new(),
         secrets: Vec::new(),
+        files: None,
     };
-    State::new(config, Stdio::Log, MemoryPlatform::new(0))
+    State::new(config, Stdio::Log, None, MemoryPlatform::new(0))
 }
 
 /// The same handle once more; handles are borrowed or given away per call.

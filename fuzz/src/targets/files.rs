@@ -1,0 +1,69 @@
+//! A function's files: as somebody sends them, which the compile helper packs, and a bundle, which a guest takes.
+
+use faasw_abi::files::bundle::{Bundle, Summary, What};
+use faasw_abi::files::upload;
+
+use crate::Target;
+
+/// The smallest entries are a path of one byte; each takes a place among all, one among its folder's names, and a record.
+pub const TARGET: Target = Target {
+    name: "files",
+    read,
+    memory: 64 << 10,
+    per_byte: 512,
+    executions: 30_000,
+};
+
+fn read(bytes: &[u8]) -> bool {
+    let Some((how, rest)) = bytes.split_first() else {
+        return false;
+    };
+    match how {
+        0 => {
+            let Ok(bundle) = upload::pack(rest) else {
+                return false;
+            };
+            // What was packed is a bundle, and says so.
+            let summary = Summary::of(&bundle).map(|summary| summary.entries + 1);
+            let read = Bundle::read(&bundle).map(|bundle| walk(&bundle));
+            assert_eq!((read.is_ok(), summary), (true, read.ok()));
+            true
+        }
+        1 => match Bundle::read(rest) {
+            Ok(bundle) => {
+                assert_eq!(walk(&bundle), bundle.count());
+                true
+            }
+            Err(_) => false,
+        },
+        _ => {
+            let split = upload::split(rest);
+            split.is_ok_and(|parts| parts.is_some())
+        }
+    }
+}
+
+/// Goes through all folders, once each, and finds what they say; says how many entries there are.
+fn walk(bundle: &Bundle<'_>) -> u32 {
+    let (mut folders, mut seen) = (vec![0], 1);
+    while let Some(folder) = folders.pop() {
+        let Some(What::Folder { first, count }) = bundle.entry(folder).map(|entry| entry.what)
+        else {
+            panic!("no folder");
+        };
+        for index in first..first + count {
+            let entry = bundle.entry(index);
+            let entry = entry.unwrap_or_else(|| panic!("no entry"));
+            assert_eq!(
+                (bundle.named(folder, entry.name), entry.parent),
+                (Some(index), folder)
+            );
+            seen += 1;
+            match entry.what {
+                What::Folder { .. } => folders.push(index),
+                What::File(_) | What::Link(_) => {}
+            }
+        }
+    }
+    seen
+}

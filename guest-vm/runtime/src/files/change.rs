@@ -1,0 +1,402 @@
+//! What changes files. Each call comes about as a whole, or not at all but for how much was written.
+
+use alloc::string::ToString;
+use core::time::Duration;
+
+use faasw_abi::files::Kind;
+use faasw_abi::files::bundle::What;
+
+use super::content::Content;
+use super::folder::Folder;
+use super::{Body, Changed, FileError, Files, NODE, Node, Opening, ROOT, Room, Times};
+
+/// Most bytes of what a link leads to.
+const TARGET_MAX: usize = 4096;
+
+impl Files {
+    pub(super) fn put(&mut self, node: Node, body: Body) {
+        let changed = Changed {
+            body,
+            links: 1,
+            times: Times::default(),
+        };
+        self.changed.insert(node, changed);
+    }
+
+    /// A node that is new, in a folder that has nothing of this name.
+    fn add(
+        &mut self,
+        folder: Node,
+        name: &str,
+        body: Body,
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<Node, FileError> {
+        let node = self.next;
+        let next = node.checked_add(1).ok_or(FileError::NoSpace)?;
+        let target = match &body {
+            Body::Link(target) => target.len(),
+            Body::File(_) | Body::Folder(_) => 0,
+        };
+        self.folder_mut(folder, room)?;
+        room.take(NODE + target)?;
+        if let Err(error) = self.folder_mut(folder, room)?.add(name, node, room) {
+            room.give_back(NODE + target);
+            return Err(error);
+        }
+        self.next = next;
+        self.put(node, body);
+        self.touch(node, |times| *times = Times::all(now));
+        self.touch(folder, |times| times.modified = now);
+        Ok(node)
+    }
+
+    fn touch(&mut self, node: Node, touch: impl FnOnce(&mut Times)) {
+        if let Some(changed) = self.changed.get_mut(&node) {
+            touch(&mut changed.times);
+        }
+    }
+
+    /// A node as it is to be changed.
+    fn changed_mut(&mut self, node: Node, room: &mut impl Room) -> Result<&mut Changed, FileError> {
+        if !self.changed.contains_key(&node) {
+            match self.bundled(node).ok_or(FileError::NoEntry)? {
+                What::File(content) => {
+                    room.take(NODE)?;
+                    self.put(node, Body::File(Content::of(content)));
+                }
+                What::Link(target) => {
+                    room.take(NODE + target.len())?;
+                    self.put(node, Body::Link(target.into()));
+                }
+                What::Folder { .. } => {
+                    self.folder_mut(node, room)?;
+                }
+            }
+        }
+        self.changed.get_mut(&node).ok_or(FileError::NoEntry)
+    }
+
+    fn content_mut(&mut self, node: Node, room: &mut impl Room) -> Result<&mut Content, FileError> {
+        match &mut self.changed_mut(node, room)?.body {
+            Body::File(content) => Ok(content),
+            Body::Folder(_) | Body::Link(_) => Err(FileError::IsFolder),
+        }
+    }
+
+    /// Forgets a node that is in no folder, once nobody has it open.
+    pub(super) fn drop_unused(&mut self, node: Node, room: &mut impl Room) {
+        let is_unused = |changed: &Changed| changed.links == 0;
+        if self.open.contains_key(&node) || !self.changed.get(&node).is_some_and(is_unused) {
+            return;
+        }
+        if let Some(changed) = self.changed.remove(&node) {
+            let more = match &changed.body {
+                Body::File(content) => content.cost(),
+                Body::Folder(folder) => folder.cost(),
+                Body::Link(target) => target.len(),
+            };
+            room.give_back(NODE + more);
+        }
+    }
+
+    /// A node is in one folder less.
+    fn unlink_node(&mut self, node: Node, room: &mut impl Room) {
+        if let Some(changed) = self.changed.get_mut(&node) {
+            changed.links = changed.links.saturating_sub(1);
+            self.drop_unused(node, room);
+        }
+    }
+
+    /// Opens what is at a path; it is held until it is let go of.
+    pub(crate) fn open(
+        &mut self,
+        base: Node,
+        path: &str,
+        how: Opening,
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<Node, FileError> {
+        if how.create && how.folder {
+            return Err(FileError::Invalid);
+        }
+        let place = self.walk(base, path, how.follow && !(how.create && how.exclusive))?;
+        let node = match (place.node, place.name) {
+            (Some(_), _) if how.create && how.exclusive => return Err(FileError::Exists),
+            (Some(node), _) => {
+                self.may_open(node, place.is_folder, how)?;
+                node
+            }
+            (None, Some(name)) if how.create => {
+                if place.is_folder {
+                    return Err(FileError::IsFolder);
+                }
+                let (folder, name) = (place.folder, name.to_string());
+                self.add(folder, &name, Body::File(Content::of(&[])), now, room)?
+            }
+            (None, _) => return Err(FileError::NoEntry),
+        };
+        if how.truncate && place_is_file(self, node) {
+            self.set_size(node, 0, now, room)?;
+        }
+        self.hold(node);
+        Ok(node)
+    }
+
+    fn may_open(&self, node: Node, is_folder: bool, how: Opening) -> Result<(), FileError> {
+        match self.kind(node)? {
+            Kind::Link => Err(FileError::Loop),
+            Kind::File if how.folder || is_folder => Err(FileError::NotFolder),
+            Kind::Folder if how.write || how.truncate || how.create => Err(FileError::IsFolder),
+            Kind::File | Kind::Folder => Ok(()),
+        }
+    }
+
+    /// Writes to a file; says how many bytes.
+    pub(crate) fn write(
+        &mut self,
+        node: Node,
+        at: u64,
+        bytes: &[u8],
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<usize, FileError> {
+        let written = self.content_mut(node, room)?.write(at, bytes, room)?;
+        if written > 0 {
+            self.touch(node, |times| (times.modified, times.changed) = (now, now));
+        }
+        Ok(written)
+    }
+
+    /// Cuts a file off, or has zeroes follow.
+    pub(crate) fn set_size(
+        &mut self,
+        node: Node,
+        size: u64,
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        self.content_mut(node, room)?.set_size(size, room)?;
+        self.touch(node, |times| (times.modified, times.changed) = (now, now));
+        Ok(())
+    }
+
+    /// Says when something was read and changed, what of that is given.
+    pub(crate) fn set_times(
+        &mut self,
+        node: Node,
+        accessed: Option<Duration>,
+        modified: Option<Duration>,
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        let times = &mut self.changed_mut(node, room)?.times;
+        times.accessed = accessed.unwrap_or(times.accessed);
+        times.modified = modified.unwrap_or(times.modified);
+        times.changed = now;
+        Ok(())
+    }
+
+    /// Makes an empty folder.
+    pub(crate) fn create_folder(
+        &mut self,
+        base: Node,
+        path: &str,
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        let place = self.walk(base, path, false)?;
+        let (None, Some(name)) = (place.node, place.name) else {
+            return Err(FileError::Exists);
+        };
+        let (folder, name) = (place.folder, name.to_string());
+        self.add(
+            folder,
+            &name,
+            Body::Folder(Folder::within(folder)),
+            now,
+            room,
+        )?;
+        Ok(())
+    }
+
+    /// Makes a link. It may lead nowhere, but not out by its first step.
+    pub(crate) fn create_link(
+        &mut self,
+        target: &str,
+        base: Node,
+        path: &str,
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        match target {
+            _ if target.is_empty() => return Err(FileError::NoEntry),
+            _ if target.len() > TARGET_MAX => return Err(FileError::NameTooLong),
+            _ if target.contains('\0') => return Err(FileError::Invalid),
+            _ if target.starts_with('/') => return Err(FileError::LeadsOut),
+            _ => {}
+        }
+        let (folder, name) = self.free(base, path)?;
+        let body = Body::Link(target.into());
+        self.add(folder, &name, body, now, room)?;
+        Ok(())
+    }
+
+    /// Where something that is no folder can be put.
+    fn free(&self, base: Node, path: &str) -> Result<(Node, alloc::string::String), FileError> {
+        let place = self.walk(base, path, false)?;
+        match (place.node, place.name) {
+            (Some(node), _) if place.is_folder && self.kind(node)? != Kind::Folder => {
+                Err(FileError::NotFolder)
+            }
+            (None, Some(name)) if !place.is_folder => Ok((place.folder, name.to_string())),
+            (None, _) => Err(FileError::NoEntry),
+            (Some(_), _) => Err(FileError::Exists),
+        }
+    }
+
+    /// Puts a file, or a link, into a folder once more.
+    pub(crate) fn link(
+        &mut self,
+        from: (Node, &str),
+        to: (Node, &str),
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        let node = self.find(from.0, from.1, false)?;
+        if self.kind(node)? == Kind::Folder {
+            return Err(FileError::NotPermitted);
+        }
+        let (folder, name) = self.free(to.0, to.1)?;
+        self.changed_mut(node, room)?;
+        self.folder_mut(folder, room)?.add(&name, node, room)?;
+        let changed = self.changed_mut(node, room)?;
+        changed.links = changed.links.saturating_add(1);
+        Ok(())
+    }
+
+    /// Removes a file or a link.
+    pub(crate) fn unlink(
+        &mut self,
+        base: Node,
+        path: &str,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        let place = self.walk(base, path, false)?;
+        let node = place.node.ok_or(FileError::NoEntry)?;
+        if self.kind(node)? == Kind::Folder {
+            return Err(FileError::IsFolder);
+        }
+        let node = place.there(self)?;
+        let (folder, name) = (place.folder, place.name.ok_or(FileError::Busy)?.to_string());
+        self.folder_mut(folder, room)?.remove(&name, room);
+        self.unlink_node(node, room);
+        Ok(())
+    }
+
+    /// Removes an empty folder.
+    pub(crate) fn remove_folder(
+        &mut self,
+        base: Node,
+        path: &str,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        let place = self.walk(base, path, false)?;
+        let node = place.node.ok_or(FileError::NoEntry)?;
+        if self.kind(node)? != Kind::Folder {
+            return Err(FileError::NotFolder);
+        }
+        if self.has_entries(node) {
+            return Err(FileError::NotEmpty);
+        }
+        let (folder, name) = (place.folder, place.name.ok_or(FileError::Busy)?.to_string());
+        self.forget_folder(node, room)?;
+        self.folder_mut(folder, room)?.remove(&name, room);
+        self.unlink_node(node, room);
+        Ok(())
+    }
+
+    /// A folder of the bundle is nowhere for whoever has it open, too.
+    fn forget_folder(&mut self, node: Node, room: &mut impl Room) -> Result<(), FileError> {
+        self.folder_mut(node, room).map(drop)
+    }
+
+    /// Moves something, over a file or an empty folder that is there.
+    pub(crate) fn rename(
+        &mut self,
+        from: (Node, &str),
+        to: (Node, &str),
+        now: Duration,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        let source = self.walk(from.0, from.1, false)?;
+        let node = source.there(self)?;
+        let source_name = source.name.ok_or(FileError::Busy)?.to_string();
+        let target = self.walk(to.0, to.1, false)?;
+        let target_name = target.name.ok_or(FileError::Busy)?.to_string();
+        let is_folder = self.kind(node)? == Kind::Folder;
+        if !is_folder && target.is_folder {
+            return Err(FileError::NotFolder);
+        }
+        let (source, over, target) = (source.folder, target.node, target.folder);
+        if over == Some(node) {
+            return Ok(());
+        }
+        if is_folder && self.is_within(target, node) {
+            return Err(FileError::Invalid);
+        }
+        if let Some(over) = over {
+            match (is_folder, self.kind(over)? == Kind::Folder) {
+                (true, false) => return Err(FileError::NotFolder),
+                (false, true) => return Err(FileError::IsFolder),
+                (true, true) if self.has_entries(over) => return Err(FileError::NotEmpty),
+                (true, true) => self.forget_folder(over, room)?,
+                (false, false) => {}
+            }
+        }
+        // All that may want memory comes before the first change.
+        if is_folder {
+            self.folder_mut(node, room)?;
+        }
+        self.folder_mut(source, room)?;
+        let folder = self.folder_mut(target, room)?;
+        if over.is_none() {
+            folder.add(&target_name, node, room)?;
+        } else {
+            folder.replace(&target_name, node);
+        }
+        self.folder_mut(source, room)?.remove(&source_name, room);
+        if let Some(Changed {
+            body: Body::Folder(folder),
+            ..
+        }) = self.changed.get_mut(&node)
+        {
+            folder.parent = target;
+        }
+        for folder in [source, target] {
+            self.touch(folder, |times| times.modified = now);
+        }
+        if let Some(over) = over {
+            self.unlink_node(over, room);
+        }
+        Ok(())
+    }
+
+    /// Whether a folder is another one, or somewhere in it.
+    fn is_within(&self, folder: Node, other: Node) -> bool {
+        let mut at = folder;
+        loop {
+            if at == other {
+                return true;
+            }
+            let parent = self.parent(at);
+            if at == ROOT || parent == at {
+                return false;
+            }
+            at = parent;
+        }
+    }
+}
+
+fn place_is_file(files: &Files, node: Node) -> bool {
+    matches!(files.kind(node), Ok(Kind::File))
+}

@@ -1,0 +1,161 @@
+//! What a changed file has: pages that were written, over what the bundle has of it.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+
+use super::{FileError, Room, SIZE_MAX};
+
+const PAGE: usize = 4096;
+
+/// What a page takes, with what keeps it.
+const PAGE_COST: usize = PAGE + 128;
+
+/// A changed file.
+#[derive(Debug)]
+pub(super) struct Content {
+    /// As much of what the bundle has as was never cut off.
+    base: &'static [u8],
+    size: u64,
+    pages: BTreeMap<u64, Box<[u8; PAGE]>>,
+}
+
+/// Copies from a position on; says how many bytes.
+pub(super) fn read_from(content: &[u8], at: u64, out: &mut [u8]) -> usize {
+    let from = usize::try_from(at).ok().and_then(|at| content.get(at..));
+    let from = from.unwrap_or_default();
+    let count = from.len().min(out.len());
+    for (to, from) in out.chunks_mut(PAGE).zip(from.chunks(PAGE)) {
+        let count = to.len().min(from.len());
+        if let (Some(to), Some(from)) = (to.get_mut(..count), from.get(..count)) {
+            to.copy_from_slice(from);
+        }
+    }
+    count
+}
+
+/// Which page a position is in, and where in that.
+fn place(at: u64) -> (u64, usize) {
+    (at / PAGE as u64, (at % PAGE as u64) as usize)
+}
+
+impl Content {
+    /// A file that has so far what the bundle has.
+    pub(super) fn of(base: &'static [u8]) -> Self {
+        Self {
+            base,
+            size: base.len() as u64,
+            pages: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What its pages take.
+    pub(super) fn cost(&self) -> usize {
+        self.pages.len() * PAGE_COST
+    }
+
+    pub(super) fn read(&self, at: u64, out: &mut [u8]) -> usize {
+        let left = usize::try_from(self.size.saturating_sub(at)).unwrap_or(usize::MAX);
+        let count = left.min(out.len());
+        let mut rest = out.get_mut(..count).unwrap_or_default();
+        let mut at = at;
+        while !rest.is_empty() {
+            let (page, within) = place(at);
+            let (piece, after) = rest.split_at_mut(rest.len().min(PAGE - within));
+            match self.pages.get(&page) {
+                Some(page) => {
+                    read_from(page.as_slice(), within as u64, piece);
+                }
+                None => {
+                    let read = read_from(self.base, at, piece);
+                    piece.get_mut(read..).unwrap_or_default().fill(0);
+                }
+            }
+            at += piece.len() as u64;
+            rest = after;
+        }
+        count
+    }
+
+    /// Writes from a position on; says how many bytes.
+    ///
+    /// # Errors
+    /// When not even one was written for want of memory, or the file would be too large.
+    pub(super) fn write(
+        &mut self,
+        at: u64,
+        bytes: &[u8],
+        room: &mut impl Room,
+    ) -> Result<usize, FileError> {
+        let most = SIZE_MAX.saturating_sub(at);
+        if most == 0 && !bytes.is_empty() {
+            return Err(FileError::TooLarge);
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..bytes.len().min(most)).unwrap_or_default();
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            let (page, within) = place(at + written as u64);
+            let page = match self.page(page, room) {
+                Ok(page) => page,
+                Err(error) if written == 0 => return Err(error),
+                Err(_) => break,
+            };
+            let to = page.get_mut(within..).unwrap_or_default();
+            let count = to.len().min(rest.len());
+            if let (Some(to), Some(from)) = (to.get_mut(..count), rest.get(..count)) {
+                to.copy_from_slice(from);
+            }
+            written += count;
+        }
+        if written > 0 {
+            self.size = self.size.max(at + written as u64);
+        }
+        Ok(written)
+    }
+
+    /// A page of its own.
+    fn page(
+        &mut self,
+        number: u64,
+        room: &mut impl Room,
+    ) -> Result<&mut Box<[u8; PAGE]>, FileError> {
+        if !self.pages.contains_key(&number) {
+            room.take(PAGE_COST)?;
+            let mut page = Box::new([0; PAGE]);
+            read_from(self.base, number * PAGE as u64, page.as_mut_slice());
+            self.pages.insert(number, page);
+        }
+        self.pages.get_mut(&number).ok_or(FileError::Invalid)
+    }
+
+    /// Cuts it off, or has zeroes follow.
+    ///
+    /// # Errors
+    /// When it would be too large.
+    pub(super) fn set_size(&mut self, size: u64, room: &mut impl Room) -> Result<(), FileError> {
+        if size > SIZE_MAX {
+            return Err(FileError::TooLarge);
+        }
+        if size < self.size {
+            let base = usize::try_from(size).unwrap_or(usize::MAX);
+            self.base = self.base.get(..base).unwrap_or(self.base);
+            let (last, within) = place(size);
+            let behind = self.pages.split_off(&last);
+            room.give_back(behind.len() * PAGE_COST);
+            for (number, mut page) in behind {
+                if number == last && within > 0 {
+                    page.get_mut(within..).unwrap_or_default().fill(0);
+                    // It was paid for a moment ago.
+                    room.take(PAGE_COST)?;
+                    self.pages.insert(number, page);
+                }
+            }
+        }
+        self.size = size;
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! What a folder has, and how it is listed.
+//!
+//! Each entry has a number that no other entry of its folder ever has: a listing goes on behind
+//! the number that it has come to, whatever was added and removed meanwhile.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use faasw_abi::files::bundle::What;
+
+use super::{Body, FileError, Files, NODE, Node, Room};
+
+/// A changed folder.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    pub(super) parent: Node,
+    names: BTreeMap<Arc<str>, u64>,
+    entries: BTreeMap<u64, (Arc<str>, Node)>,
+    next: u64,
+}
+
+/// What an entry takes, in bytes.
+fn cost(name: &str) -> usize {
+    192 + name.len()
+}
+
+/// One of a folder's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listed<'a> {
+    /// Its number; those of a listing grow.
+    pub(crate) number: u64,
+    pub(crate) name: &'a str,
+    pub(crate) node: Node,
+}
+
+impl Folder {
+    /// An empty one.
+    pub(super) fn within(parent: Node) -> Self {
+        Self {
+            parent,
+            next: 1,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Node> {
+        let number = self.names.get(name)?;
+        self.entries.get(number).map(|(_, node)| *node)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Adds an entry of a name that it does not have.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        node: Node,
+        room: &mut impl Room,
+    ) -> Result<(), FileError> {
+        room.take(cost(name))?;
+        let name: Arc<str> = name.into();
+        self.names.insert(name.clone(), self.next);
+        self.entries.insert(self.next, (name, node));
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Has an entry stand for something else; says what it stood for.
+    pub(super) fn replace(&mut self, name: &str, node: Node) -> Option<Node> {
+        let entry = self.entries.get_mut(self.names.get(name)?)?;
+        Some(core::mem::replace(&mut entry.1, node))
+    }
+
+    pub(super) fn remove(&mut self, name: &str, room: &mut impl Room) -> Option<Node> {
+        let number = self.names.remove(name)?;
+        room.give_back(cost(name));
+        self.entries.remove(&number).map(|(_, node)| node)
+    }
+
+    /// What its entries take.
+    pub(super) fn cost(&self) -> usize {
+        self.names.keys().map(|name| cost(name)).sum()
+    }
+}
+
+impl Files {
+    /// What a folder has by a name.
+    pub(super) fn child(&self, folder: Node, name: &str) -> Option<Node> {
+        match self.body(folder) {
+            Some(Body::Folder(folder)) => folder.get(name),
+            Some(_) => None,
+            None => self.bundle.named(folder, name),
+        }
+    }
+
+    /// The folder that a folder is in.
+    pub(crate) fn parent(&self, folder: Node) -> Node {
+        match self.body(folder) {
+            Some(Body::Folder(folder)) => folder.parent,
+            _ => self
+                .bundle
+                .entry(folder)
+                .map_or(folder, |entry| entry.parent),
+        }
+    }
+
+    /// A folder's entries behind the one of this number, at most `most`.
+    pub(crate) fn list(
+        &self,
+        folder: Node,
+        behind: u64,
+        most: usize,
+    ) -> Result<Vec<Listed<'_>>, FileError> {
+        match (self.body(folder), self.bundled(folder)) {
+            (Some(Body::Folder(folder)), _) => {
+                let behind = behind.saturating_add(1);
+                let entries = folder.entries.range(behind..).take(most);
+                let listed = entries.map(|(number, (name, node))| Listed {
+                    number: *number,
+                    name,
+                    node: *node,
+                });
+                Ok(listed.collect())
+            }
+            (None, Some(What::Folder { first, count })) => {
+                let from = u32::try_from(behind).unwrap_or(u32::MAX).min(count);
+                let listed = (from..count).take(most).filter_map(|index| {
+                    let node = first.checked_add(index)?;
+                    Some(Listed {
+                        number: u64::from(index) + 1,
+                        name: self.bundle.entry(node)?.name,
+                        node,
+                    })
+                });
+                Ok(listed.collect())
+            }
+            (None, None) => Err(FileError::NoEntry),
+            _ => Err(FileError::NotFolder),
+        }
+    }
+
+    pub(super) fn has_entries(&self, folder: Node) -> bool {
+        match (self.body(folder), self.bundled(folder)) {
+            (Some(Body::Folder(folder)), _) => !folder.is_empty(),
+            (None, Some(What::Folder { count, .. })) => count > 0,
+            _ => false,
+        }
+    }
+
+    /// A folder as it is to be changed: with names of its own from then on, and numbers as they were.
+    ///
+    /// # Errors
+    /// When there is no memory for them, or nothing can be put there any more.
+    pub(super) fn folder_mut(
+        &mut self,
+        node: Node,
+        room: &mut impl Room,
+    ) -> Result<&mut Folder, FileError> {
+        if !self.changed.contains_key(&node) {
+            let all = self.list(node, 0, usize::MAX)?;
+            let names: usize = all.iter().map(|entry| cost(entry.name)).sum();
+            room.take(NODE + names)?;
+            let mut folder = Folder::within(self.parent(node));
+            for entry in all {
+                let name: Arc<str> = entry.name.into();
+                folder.names.insert(name.clone(), entry.number);
+                folder.entries.insert(entry.number, (name, entry.node));
+                folder.next = entry.number + 1;
+            }
+            self.put(node, Body::Folder(folder));
+        }
+        match self.changed.get_mut(&node) {
+            // Whoever has it open has a folder that is nowhere.
+            Some(changed) if changed.links == 0 => Err(FileError::NoEntry),
+            Some(changed) => match &mut changed.body {
+                Body::Folder(folder) => Ok(folder),
+                _ => Err(FileError::NotFolder),
+            },
+            None => Err(FileError::NoEntry),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! From a folder and a path to what is there. No path leads above the folder that it begins at.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use faasw_abi::files::{Kind, NAME_MAX};
+
+use super::{FileError, Files, Node};
+
+/// Most links that a path goes through.
+const LINKS_MAX: usize = 40;
+
+/// Most bytes of a path.
+const PATH_MAX: usize = 4096;
+
+/// Most parts of a path that are still to be gone through, those of links included.
+const PARTS_MAX: usize = 8192;
+
+/// Where a path leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// The folder that its last part is in.
+    pub(super) folder: Node,
+    /// The last part; none where that is a folder that was come through, by `.` or `..`.
+    pub(super) name: Option<&'a str>,
+    /// What is there.
+    pub(super) node: Option<Node>,
+    /// The path says that it is a folder.
+    pub(super) is_folder: bool,
+}
+
+impl Place<'_> {
+    /// What is there, a folder if the path says so.
+    pub(super) fn there(&self, files: &Files) -> Result<Node, FileError> {
+        let node = self.node.ok_or(FileError::NoEntry)?;
+        match self.is_folder && files.kind(node)? != Kind::Folder {
+            true => Err(FileError::NotFolder),
+            false => Ok(node),
+        }
+    }
+}
+
+/// The parts of a path, the last first, and whether it says that it leads to a folder.
+fn parts(path: &str) -> Result<(Vec<&str>, bool), FileError> {
+    if path.is_empty() {
+        return Err(FileError::NoEntry);
+    }
+    if path.len() > PATH_MAX {
+        return Err(FileError::NameTooLong);
+    }
+    if path.contains('\0') {
+        return Err(FileError::Invalid);
+    }
+    if path.starts_with('/') {
+        return Err(FileError::LeadsOut);
+    }
+    let parts = path.rsplit('/').filter(|part| !part.is_empty());
+    Ok((parts.collect(), path.ends_with('/')))
+}
+
+impl Files {
+    /// Goes a path from a folder on, through links, at its end too with `follow`.
+    pub(super) fn walk<'a>(
+        &'a self,
+        base: Node,
+        path: &'a str,
+        follow: bool,
+    ) -> Result<Place<'a>, FileError> {
+        if self.kind(base)? != Kind::Folder {
+            return Err(FileError::NotFolder);
+        }
+        let (mut left, mut is_folder) = parts(path)?;
+        let (mut through, mut links) = (vec![base], 0);
+        while let Some(part) = left.pop() {
+            let folder = through.last().copied().unwrap_or(base);
+            let name = match part {
+                "." => continue,
+                ".." => {
+                    through.pop();
+                    if through.is_empty() {
+                        return Err(FileError::LeadsOut);
+                    }
+                    continue;
+                }
+                name if name.len() > NAME_MAX => return Err(FileError::NameTooLong),
+                name => name,
+            };
+            let is_last = left.is_empty();
+            let node = self.child(folder, name);
+            let kind = node.map(|node| self.kind(node)).transpose()?;
+            if let (Some(node), Some(Kind::Link)) = (node, kind)
+                && (!is_last || follow || is_folder)
+            {
+                links += 1;
+                let (more, leads_to_folder) = parts(self.target(node).unwrap_or_default())?;
+                if links > LINKS_MAX || left.len() + more.len() > PARTS_MAX {
+                    return Err(FileError::Loop);
+                }
+                is_folder |= is_last && leads_to_folder;
+                left.extend(more);
+                continue;
+            }
+            if is_last {
+                return Ok(Place {
+                    folder,
+                    name: Some(name),
+                    node,
+                    is_folder,
+                });
+            }
+            match (node, kind) {
+                (Some(node), Some(Kind::Folder)) => through.push(node),
+                (Some(_), _) => return Err(FileError::NotFolder),
+                (None, _) => return Err(FileError::NoEntry),
+            }
+        }
+        let folder = through.last().copied().unwrap_or(base);
+        Ok(Place {
+            folder,
+            name: None,
+            node: Some(folder),
+            is_folder: true,
+        })
+    }
+
+    /// What is at a path.
+    pub(crate) fn find(&self, base: Node, path: &str, follow: bool) -> Result<Node, FileError> {
+        self.walk(base, path, follow)?.there(self)
+    }
+
+    /// Where the link at a path leads.
+    pub(crate) fn read_link(&self, base: Node, path: &str) -> Result<&str, FileError> {
+        let node = self.find(base, path, false)?;
+        self.target(node).ok_or(FileError::Invalid)
+    }
+}

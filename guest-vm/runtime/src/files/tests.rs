@@ -1,0 +1,386 @@
+use alloc::string::ToString as _;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use faasw_abi::files::upload::{Files as Upload, pack};
+
+use super::*;
+
+/// So many bytes, and how many of them are taken.
+struct Budget {
+    taken: usize,
+    most: usize,
+}
+
+impl Room for Budget {
+    fn take(&mut self, bytes: usize) -> Result<(), FileError> {
+        if self.taken + bytes > self.most {
+            return Err(FileError::NoSpace);
+        }
+        self.taken += bytes;
+        Ok(())
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.taken -= bytes;
+    }
+}
+
+const NOW: Duration = Duration::from_secs(9);
+
+const LARGE: [u8; 10_000] = [7; 10_000];
+
+fn files() -> (Files, Budget) {
+    let mut upload = Upload::default();
+    for (kind, path, content) in [
+        (Kind::File, "index.html", &b"<p>"[..]),
+        (Kind::File, "lib/large", &LARGE),
+        (Kind::File, "lib/deep/er", b"x"),
+        (Kind::Folder, "empty", b""),
+        (Kind::Link, "home", b"index.html"),
+        (Kind::Link, "lib/up", b"../home"),
+        (Kind::Link, "round", b"round"),
+    ] {
+        upload.add(kind, path, content);
+    }
+    let bundle = pack(&upload.into_bytes()).unwrap();
+    let files = Files::new(bundle.leak(), "/".into()).unwrap();
+    let budget = Budget {
+        taken: 0,
+        most: 1 << 20,
+    };
+    (files, budget)
+}
+
+const WRITE: Opening = Opening {
+    create: true,
+    exclusive: false,
+    folder: false,
+    truncate: false,
+    write: true,
+    follow: true,
+};
+
+fn content(files: &Files, path: &str) -> Result<Vec<u8>, FileError> {
+    let node = files.find(ROOT, path, true)?;
+    let mut out = vec![0; files.stat(node)?.size as usize];
+    let read = files.read(node, 0, &mut out)?;
+    assert_eq!(read, out.len());
+    Ok(out)
+}
+
+fn names(files: &Files, path: &str) -> Vec<String> {
+    let folder = files.find(ROOT, path, true).unwrap();
+    let listed = files.list(folder, 0, usize::MAX).unwrap();
+    let numbers: Vec<u64> = listed.iter().map(|entry| entry.number).collect();
+    assert!(numbers.is_sorted_by(|one, next| one < next));
+    listed.iter().map(|entry| entry.name.to_string()).collect()
+}
+
+#[test]
+fn a_bundle_is_read_where_it_lies() {
+    let (files, budget) = files();
+    assert_eq!(content(&files, "lib/large"), Ok(LARGE.to_vec()));
+    assert_eq!(content(&files, "./lib//deep/../up"), Ok(b"<p>".to_vec()));
+    assert_eq!(names(&files, "lib"), ["deep", "large", "up"]);
+    assert_eq!(
+        names(&files, "."),
+        ["empty", "home", "index.html", "lib", "round"]
+    );
+    let large = files.find(ROOT, "lib/large", true).unwrap();
+    let mut some = [0; 9];
+    assert_eq!(files.read(large, 9_995, &mut some), Ok(5));
+    assert_eq!(files.read(large, u64::MAX, &mut some), Ok(0));
+    assert!(files.are_untouched());
+    assert_eq!(budget.taken, 0);
+}
+
+#[test]
+fn no_path_leads_out() {
+    let (mut files, mut room) = files();
+    let lib = files.find(ROOT, "lib", true).unwrap();
+    for (base, path) in [
+        (ROOT, ".."),
+        (ROOT, "/index.html"),
+        (ROOT, "lib/../../x"),
+        (lib, "../index.html"),
+        (lib, "deep/../.."),
+        // A link that leads within the files, but out of the folder that is open.
+        (lib, "up"),
+    ] {
+        assert_eq!(
+            files.find(base, path, true),
+            Err(FileError::LeadsOut),
+            "{path}"
+        );
+    }
+    assert_eq!(files.find(lib, "up", false).map(|_| ()), Ok(()));
+    for target in ["/etc/passwd", "/"] {
+        let made = files.create_link(target, ROOT, "out", NOW, &mut room);
+        assert_eq!(made, Err(FileError::LeadsOut));
+    }
+    files
+        .create_link("../../x", ROOT, "out", NOW, &mut room)
+        .unwrap();
+    assert_eq!(files.find(ROOT, "out", true), Err(FileError::LeadsOut));
+    assert_eq!(files.find(ROOT, "round", true), Err(FileError::Loop));
+    assert_eq!(files.find(ROOT, "round/x", true), Err(FileError::Loop));
+    assert_eq!(
+        files.find(ROOT, "index.html/", true),
+        Err(FileError::NotFolder)
+    );
+    assert_eq!(
+        files.find(ROOT, "index.html/x", true),
+        Err(FileError::NotFolder)
+    );
+    assert_eq!(files.find(ROOT, "", true), Err(FileError::NoEntry));
+    assert_eq!(files.find(ROOT, "a\0", true), Err(FileError::Invalid));
+    let long = "a".repeat(256);
+    assert_eq!(files.find(ROOT, &long, true), Err(FileError::NameTooLong));
+    let long = "a/".repeat(2049);
+    assert_eq!(files.find(ROOT, &long, true), Err(FileError::NameTooLong));
+}
+
+/// Links that each lead through two others would double the way with each of them.
+#[test]
+fn links_that_multiply_end() {
+    let (mut files, mut room) = files();
+    let name = |number: u32| alloc::format!("l{number}");
+    for number in 0..60 {
+        let next = name(number + 1);
+        let target = alloc::format!("empty/../{next}/../{next}");
+        files
+            .create_link(&target, ROOT, &name(number), NOW, &mut room)
+            .unwrap();
+    }
+    assert_eq!(files.find(ROOT, "l0", true), Err(FileError::Loop));
+}
+
+#[test]
+fn writes_lie_over_the_bundle_page_by_page() {
+    let (mut files, mut room) = files();
+    let node = files
+        .open(ROOT, "lib/large", WRITE, NOW, &mut room)
+        .unwrap();
+    assert_eq!(files.write(node, 5_000, b"abc", NOW, &mut room), Ok(3));
+    let mut expected = LARGE.to_vec();
+    expected[5_000..5_003].copy_from_slice(b"abc");
+    assert_eq!(content(&files, "lib/large").unwrap(), expected);
+    // One page of three.
+    assert!(room.taken < 8192, "{}", room.taken);
+    // Behind the end: zeroes between.
+    assert_eq!(files.write(node, 10_100, b"z", NOW, &mut room), Ok(1));
+    expected.resize(10_100, 0);
+    expected.push(b'z');
+    assert_eq!(content(&files, "lib/large").unwrap(), expected);
+    // What is cut off does not come back, neither what was written nor what the bundle has.
+    files.set_size(node, 5_001, NOW, &mut room).unwrap();
+    files.set_size(node, 12_000, NOW, &mut room).unwrap();
+    expected.truncate(5_001);
+    expected.resize(12_000, 0);
+    assert_eq!(content(&files, "lib/large").unwrap(), expected);
+    files.set_size(node, 4_096, NOW, &mut room).unwrap();
+    files.set_size(node, 4_097, NOW, &mut room).unwrap();
+    assert_eq!(content(&files, "lib/large").unwrap()[4_096], 0);
+    assert_eq!(
+        files.set_size(node, u64::MAX, NOW, &mut room),
+        Err(FileError::TooLarge)
+    );
+    assert_eq!(
+        files.write(node, u64::MAX, b"x", NOW, &mut room),
+        Err(FileError::TooLarge)
+    );
+    assert_eq!(files.stat(node).unwrap().times.modified, NOW);
+}
+
+#[test]
+fn memory_is_taken_and_given_back() {
+    let (mut files, mut room) = files();
+    let before = {
+        // What the folder itself takes once it has changed.
+        files.open(ROOT, "a", WRITE, NOW, &mut room).unwrap();
+        room.taken
+    };
+    let node = files.open(ROOT, "b", WRITE, NOW, &mut room).unwrap();
+    let bytes = vec![1; 2 << 20];
+    let written = files.write(node, 0, &bytes, NOW, &mut room).unwrap();
+    assert!(written > 900 << 10 && written < 1 << 20, "{written}");
+    assert_eq!(
+        files.write(node, 2 << 20, b"x", NOW, &mut room),
+        Err(FileError::NoSpace)
+    );
+    let no_space = files.create_folder(ROOT, &"n".repeat(250), NOW, &mut room);
+    if no_space.is_err() {
+        assert_eq!(no_space, Err(FileError::NoSpace));
+    }
+    files.unlink(ROOT, "b", &mut room).unwrap();
+    // It is open yet.
+    assert!(room.taken > 900 << 10);
+    assert_eq!(files.stat(node).unwrap().links, 0);
+    files.let_go(node, &mut room);
+    files.remove_folder(ROOT, &"n".repeat(250), &mut room).ok();
+    assert_eq!(room.taken, before);
+    assert_eq!(files.stat(node), Err(FileError::NoEntry));
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing() {
+    let (mut files, _) = files();
+    let mut none = Budget { taken: 0, most: 0 };
+    let full = |result: Result<(), FileError>| assert_eq!(result, Err(FileError::NoSpace));
+    full(files.open(ROOT, "new", WRITE, NOW, &mut none).map(drop));
+    full(files.create_folder(ROOT, "new", NOW, &mut none));
+    full(files.create_link("a", ROOT, "new", NOW, &mut none));
+    full(files.unlink(ROOT, "index.html", &mut none));
+    full(files.remove_folder(ROOT, "empty", &mut none));
+    full(files.rename((ROOT, "index.html"), (ROOT, "new"), NOW, &mut none));
+    full(files.link((ROOT, "index.html"), (ROOT, "new"), &mut none));
+    let node = files.find(ROOT, "index.html", true).unwrap();
+    full(files.write(node, 0, b"x", NOW, &mut none).map(drop));
+    full(files.set_size(node, 0, NOW, &mut none));
+    assert!(files.are_untouched());
+    assert_eq!(content(&files, "index.html"), Ok(b"<p>".to_vec()));
+}
+
+#[test]
+fn folders_are_changed_as_names() {
+    let (mut files, mut room) = files();
+    files.unlink(ROOT, "index.html", &mut room).unwrap();
+    assert_eq!(content(&files, "home"), Err(FileError::NoEntry));
+    assert_eq!(
+        files.remove_folder(ROOT, "lib", &mut room),
+        Err(FileError::NotEmpty)
+    );
+    assert_eq!(
+        files.unlink(ROOT, "lib", &mut room),
+        Err(FileError::IsFolder)
+    );
+    assert_eq!(
+        files.remove_folder(ROOT, ".", &mut room),
+        Err(FileError::NotEmpty)
+    );
+    assert_eq!(
+        files.create_folder(ROOT, "lib", NOW, &mut room),
+        Err(FileError::Exists)
+    );
+    files.create_folder(ROOT, "new", NOW, &mut room).unwrap();
+    files
+        .rename((ROOT, "lib"), (ROOT, "new/lib"), NOW, &mut room)
+        .unwrap();
+    assert_eq!(content(&files, "new/lib/deep/er"), Ok(b"x".to_vec()));
+    let lib = files.find(ROOT, "new/lib", true).unwrap();
+    assert_eq!(files.parent(lib), files.find(ROOT, "new", true).unwrap());
+    // No folder gets into itself, whichever way it is named.
+    let deep = files.find(ROOT, "new/lib/deep", true).unwrap();
+    for to in [(ROOT, "new/lib/deep/new"), (deep, "new")] {
+        let moved = files.rename((ROOT, "new"), to, NOW, &mut room);
+        assert_eq!(moved, Err(FileError::Invalid));
+    }
+    assert_eq!(
+        files.rename((ROOT, "new"), (ROOT, "home"), NOW, &mut room),
+        Err(FileError::NotFolder)
+    );
+    assert_eq!(
+        files.rename((ROOT, "home"), (ROOT, "empty"), NOW, &mut room),
+        Err(FileError::IsFolder)
+    );
+    files
+        .rename((ROOT, "new"), (ROOT, "empty"), NOW, &mut room)
+        .unwrap();
+    assert_eq!(content(&files, "empty/lib/deep/er"), Ok(b"x".to_vec()));
+    assert_eq!(names(&files, "."), ["empty", "home", "round"]);
+}
+
+#[test]
+fn a_listing_goes_on_where_it_was_whatever_was_removed() {
+    let (mut files, mut room) = files();
+    let mut seen = Vec::new();
+    let mut behind = 0;
+    loop {
+        let one = files.list(ROOT, behind, 1).unwrap();
+        let Some(entry) = one.first() else { break };
+        let (name, number) = (entry.name.to_string(), entry.number);
+        if name != "lib" && name != "empty" {
+            files.unlink(ROOT, &name, &mut room).unwrap();
+        }
+        seen.push(name);
+        behind = number;
+    }
+    assert_eq!(seen, ["empty", "home", "index.html", "lib", "round"]);
+    assert_eq!(names(&files, "."), ["empty", "lib"]);
+}
+
+#[test]
+fn whoever_has_a_folder_open_that_was_removed_puts_nothing_there() {
+    let (mut files, mut room) = files();
+    let empty = files.find(ROOT, "empty", true).unwrap();
+    files.hold(empty);
+    files.remove_folder(ROOT, "empty", &mut room).unwrap();
+    let made = files.open(empty, "x", WRITE, NOW, &mut room);
+    assert_eq!(made, Err(FileError::NoEntry));
+    assert_eq!(files.find(ROOT, "empty", true), Err(FileError::NoEntry));
+    files.let_go(empty, &mut room);
+}
+
+#[test]
+fn one_file_can_be_in_two_folders() {
+    let (mut files, mut room) = files();
+    files
+        .link((ROOT, "index.html"), (ROOT, "lib/again"), &mut room)
+        .unwrap();
+    let node = files
+        .open(ROOT, "lib/again", WRITE, NOW, &mut room)
+        .unwrap();
+    files.write(node, 0, b"<b", NOW, &mut room).unwrap();
+    assert_eq!(content(&files, "index.html"), Ok(b"<b>".to_vec()));
+    assert_eq!(files.stat(node).unwrap().links, 2);
+    files.unlink(ROOT, "index.html", &mut room).unwrap();
+    assert_eq!(content(&files, "lib/again"), Ok(b"<b>".to_vec()));
+    let folder = files.link((ROOT, "lib"), (ROOT, "more"), &mut room);
+    assert_eq!(folder, Err(FileError::NotPermitted));
+}
+
+#[test]
+fn how_something_is_opened_is_held_to() {
+    let (mut files, mut room) = files();
+    let open = |files: &mut Files, room: &mut Budget, path: &str, how: Opening| {
+        files.open(ROOT, path, how, NOW, room).map(drop)
+    };
+    let read = Opening {
+        follow: true,
+        ..Opening::default()
+    };
+    let nofollow = Opening::default();
+    let exclusive = Opening {
+        exclusive: true,
+        ..WRITE
+    };
+    let folder = Opening {
+        folder: true,
+        ..read
+    };
+    for (path, how, expected) in [
+        ("nothing", read, Err(FileError::NoEntry)),
+        ("home", read, Ok(())),
+        ("home", nofollow, Err(FileError::Loop)),
+        ("home", exclusive, Err(FileError::Exists)),
+        ("lib", WRITE, Err(FileError::IsFolder)),
+        ("lib", folder, Ok(())),
+        ("index.html", folder, Err(FileError::NotFolder)),
+        ("new/", WRITE, Err(FileError::IsFolder)),
+        ("no/thing", WRITE, Err(FileError::NoEntry)),
+        ("new", WRITE, Ok(())),
+    ] {
+        assert_eq!(
+            open(&mut files, &mut room, path, how),
+            expected,
+            "{path} {how:?}"
+        );
+    }
+    let truncate = Opening {
+        truncate: true,
+        ..read
+    };
+    open(&mut files, &mut room, "home", truncate).unwrap();
+    assert_eq!(content(&files, "index.html"), Ok(Vec::new()));
+}

@@ -1,0 +1,269 @@
+//! `wasi:filesystem`: the files of a function, over the same module as those of preview 1.
+
+mod descriptor;
+
+use alloc::string::{String, ToString as _};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use faasw_abi::files::Kind;
+use wasmtime::component::{Resource, ResourceTableError};
+use wasmtime::{Error, Result};
+
+use super::bindings::wasi::clocks::wall_clock::Datetime;
+use super::bindings::wasi::filesystem::types::{
+    DescriptorFlags, DescriptorStat, DescriptorType, ErrorCode, NewTimestamp, PathFlags,
+};
+use super::bindings::wasi::filesystem::{preopens, types};
+use super::streams::IoError;
+use crate::files::{FileError, Files, Node, ROOT, Stat};
+use crate::memory::MemoryLimit;
+use crate::platform::Platform;
+use crate::state::State;
+
+/// Most bytes of one read or write, whatever the function asks for.
+const MAX_TRANSFER: u64 = 64 << 10;
+
+/// The resource behind `wasi:filesystem/types.descriptor`.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor {
+    node: Node,
+    flags: DescriptorFlags,
+}
+
+/// The resource behind `wasi:filesystem/types.directory-entry-stream`: a folder, and how far it was listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing {
+    folder: Node,
+    behind: u64,
+}
+
+/// Why an operation on files failed.
+pub enum FileFailure {
+    /// The function is told.
+    Failed(ErrorCode),
+    /// The function broke the rules.
+    Trap(Error),
+}
+
+impl From<FileError> for FileFailure {
+    fn from(error: FileError) -> Self {
+        Self::Failed(code(error))
+    }
+}
+
+impl From<ResourceTableError> for FileFailure {
+    fn from(error: ResourceTableError) -> Self {
+        Self::Trap(error.into())
+    }
+}
+
+fn code(error: FileError) -> ErrorCode {
+    match error {
+        FileError::Exists => ErrorCode::Exist,
+        FileError::NoEntry => ErrorCode::NoEntry,
+        FileError::NotFolder => ErrorCode::NotDirectory,
+        FileError::IsFolder => ErrorCode::IsDirectory,
+        FileError::NotEmpty => ErrorCode::NotEmpty,
+        FileError::Loop => ErrorCode::Loop,
+        FileError::NameTooLong => ErrorCode::NameTooLong,
+        FileError::LeadsOut | FileError::NotPermitted => ErrorCode::NotPermitted,
+        FileError::Invalid => ErrorCode::Invalid,
+        FileError::NoSpace => ErrorCode::InsufficientSpace,
+        FileError::TooLarge => ErrorCode::FileTooLarge,
+        FileError::Busy => ErrorCode::Busy,
+    }
+}
+
+fn type_of(kind: Kind) -> DescriptorType {
+    match kind {
+        Kind::File => DescriptorType::RegularFile,
+        Kind::Folder => DescriptorType::Directory,
+        Kind::Link => DescriptorType::SymbolicLink,
+    }
+}
+
+fn told(stat: &Stat) -> DescriptorStat {
+    let date = |time: Duration| {
+        Some(Datetime {
+            seconds: time.as_secs(),
+            nanoseconds: time.subsec_nanos(),
+        })
+    };
+    DescriptorStat {
+        type_: type_of(stat.kind),
+        link_count: stat.links.into(),
+        size: stat.size,
+        data_access_timestamp: date(stat.times.accessed),
+        data_modification_timestamp: date(stat.times.modified),
+        status_change_timestamp: date(stat.times.changed),
+    }
+}
+
+fn time(given: NewTimestamp, now: Duration) -> Option<Duration> {
+    match given {
+        NewTimestamp::NoChange => None,
+        NewTimestamp::Now => Some(now),
+        NewTimestamp::Timestamp(date) => Some(
+            Duration::from_secs(date.seconds)
+                .saturating_add(Duration::from_nanos(date.nanoseconds.into())),
+        ),
+    }
+}
+
+fn hash(node: Node) -> types::MetadataHashValue {
+    types::MetadataHashValue {
+        lower: u64::from(node) + 1,
+        upper: 0,
+    }
+}
+
+fn follows(flags: PathFlags) -> bool {
+    flags.contains(PathFlags::SYMLINK_FOLLOW)
+}
+
+impl<P: Platform> State<P> {
+    fn p2_files(&mut self) -> Result<(&mut Files, &mut MemoryLimit, Duration), FileFailure> {
+        let none = FileFailure::Failed(ErrorCode::BadDescriptor);
+        self.file_system().ok_or(none)
+    }
+
+    fn descriptor(&self, descriptor: &Resource<Descriptor>) -> Result<Descriptor, FileFailure> {
+        Ok(*self.table.get(descriptor)?)
+    }
+
+    fn node(&self, descriptor: &Resource<Descriptor>) -> Result<Node, FileFailure> {
+        Ok(self.descriptor(descriptor)?.node)
+    }
+
+    /// The node of a file that is open for this.
+    fn opened(
+        &mut self,
+        descriptor: &Resource<Descriptor>,
+        flag: DescriptorFlags,
+    ) -> Result<Node, FileFailure> {
+        let Descriptor { node, flags } = self.descriptor(descriptor)?;
+        match self.p2_files()?.0.kind(node)? {
+            Kind::File if flags.contains(flag) => Ok(node),
+            Kind::File | Kind::Link => Err(FileFailure::Failed(ErrorCode::BadDescriptor)),
+            Kind::Folder => Err(FileFailure::Failed(ErrorCode::IsDirectory)),
+        }
+    }
+
+    /// Something that is open holds a node from now on.
+    fn open_node<T: Send + 'static>(
+        &mut self,
+        node: Node,
+        resource: T,
+    ) -> Result<Resource<T>, FileFailure> {
+        let pushed = self.table.push(resource)?;
+        self.p2_files()?.0.hold(node);
+        Ok(pushed)
+    }
+
+    /// What held a node is closed.
+    pub(super) fn close_node(&mut self, node: Node) {
+        if let Some((files, room, _)) = self.file_system() {
+            files.let_go(node, room);
+        }
+    }
+
+    /// Reads at most `length` bytes of a file from a position on.
+    pub(super) fn read_file(
+        &mut self,
+        node: Node,
+        at: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, FileError> {
+        let (files, ..) = self.file_system().ok_or(FileError::NoEntry)?;
+        // Room for what is there, not for what was asked for.
+        let left = files.stat(node)?.size.saturating_sub(at);
+        let length = length.min(MAX_TRANSFER).min(left);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        let read = files.read(node, at, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// Writes all of `bytes`, at the end of a file where no position is given; says where they end.
+    pub(super) fn write_file(
+        &mut self,
+        node: Node,
+        at: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<u64, FileError> {
+        let (files, room, now) = self.file_system().ok_or(FileError::NoEntry)?;
+        let mut at = match at {
+            Some(at) => at,
+            None => files.stat(node)?.size,
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let written = files.write(node, at, rest, now, room)?;
+            at = at.saturating_add(written as u64);
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        Ok(at)
+    }
+}
+
+impl<P: Platform> preopens::Host for State<P> {
+    fn get_directories(&mut self) -> Result<Vec<(Resource<Descriptor>, String)>> {
+        let Some((files, ..)) = self.file_system() else {
+            return Ok(Vec::new());
+        };
+        let mount = files.mount().to_string();
+        let root = Descriptor {
+            node: ROOT,
+            flags: DescriptorFlags::READ | DescriptorFlags::MUTATE_DIRECTORY,
+        };
+        match self.open_node(ROOT, root) {
+            Ok(root) => Ok(vec![(root, mount)]),
+            Err(FileFailure::Trap(error)) => Err(error),
+            Err(FileFailure::Failed(_)) => Ok(Vec::new()),
+        }
+    }
+}
+
+impl<P: Platform> types::Host for State<P> {
+    fn filesystem_error_code(&mut self, error: Resource<IoError>) -> Result<Option<ErrorCode>> {
+        Ok(self.table.get(&error)?.file.map(code))
+    }
+
+    fn convert_error_code(&mut self, failure: FileFailure) -> Result<ErrorCode> {
+        match failure {
+            FileFailure::Failed(code) => Ok(code),
+            FileFailure::Trap(error) => Err(error),
+        }
+    }
+}
+
+impl<P: Platform> types::HostDirectoryEntryStream for State<P> {
+    fn read_directory_entry(
+        &mut self,
+        listing: Resource<Listing>,
+    ) -> Result<Option<types::DirectoryEntry>, FileFailure> {
+        let Listing { folder, behind } = *self.table.get(&listing)?;
+        let (files, ..) = self.p2_files()?;
+        let listed = files.list(folder, behind, 1)?;
+        let Some(entry) = listed.first() else {
+            return Ok(None);
+        };
+        let (behind, found) = (
+            entry.number,
+            types::DirectoryEntry {
+                type_: type_of(files.kind(entry.node)?),
+                name: entry.name.to_string(),
+            },
+        );
+        self.table.get_mut(&listing)?.behind = behind;
+        Ok(Some(found))
+    }
+
+    fn drop(&mut self, listing: Resource<Listing>) -> Result<()> {
+        let listing = self.table.delete(listing)?;
+        self.close_node(listing.folder);
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Files of commands: wasi-testsuite's programs, and what a command sees of its folder.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::FunctionKind;
+use support::{Call, CgiModule, CliComponent, Kind, compile, fixture, get};
+
+/// What wasi-testsuite's programs find, below `/`.
+fn suite_files() -> Vec<(Kind, &'static str, Vec<u8>)> {
+    let folder = "fixtures/wasi-testsuite/fs-tests.dir";
+    let file = |path: &'static str| {
+        (
+            Kind::File,
+            path,
+            support::fixture(&format!("{folder}/{path}")),
+        )
+    };
+    vec![
+        file("file"),
+        file("lseek.txt"),
+        file("pread.txt"),
+        file("fopendir.dir/file-0"),
+        file("fopendir.dir/file-1"),
+        file("writeable/.keep"),
+    ]
+}
+
+#[test]
+fn programs_of_wasi_testsuite_that_need_files_pass() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/wasi-testsuite");
+    let files = suite_files();
+    let files: Vec<(Kind, &str, &[u8])> = files
+        .iter()
+        .map(|(kind, path, content)| (*kind, *path, content.as_slice()))
+        .collect();
+    let (mut programs, mut failed) = (0, Vec::new());
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "wasm") {
+            continue;
+        }
+        programs += 1;
+        let code = compile(CgiModule, &std::fs::read(&path).unwrap());
+        let answer = get(CgiModule, "/").files("/", &files).run(&code);
+        // Most of them say nothing, which is no response: that they end well is what counts.
+        match &answer.result {
+            Ok(()) => {}
+            Err(failure) if failure.outcome == Outcome::NoResponse => {}
+            Err(failure) => {
+                let error = String::from_utf8_lossy(&answer.err);
+                failed.push(format!("{}: {failure}\n{error}", path.display()));
+            }
+        }
+    }
+    assert!(programs >= 40, "{programs} programs");
+    assert!(
+        failed.is_empty(),
+        "{} failed:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+/// The same program for preview 1 and for 0.2, with what calls it.
+static PROBES: LazyLock<[(FunctionKind, Vec<u8>); 2]> = LazyLock::new(|| {
+    [
+        (CgiModule, "fixtures/files-probe.wasm"),
+        (CliComponent, "fixtures/files-probe-p2.wasm"),
+    ]
+    .map(|(kind, path)| (kind, compile(kind, &fixture(path))))
+});
+
+/// Each path, and what both answer to it.
+#[track_caller]
+fn both_answer(with: impl Fn(Call) -> Call, all: &[(&str, &str)]) {
+    for (kind, code) in PROBES.iter() {
+        for (path, expected) in all {
+            let answer = with(get(*kind, path)).run(code);
+            assert_eq!(answer.text(), *expected, "{kind:?} {path}");
+        }
+    }
+}
+
+const SOME: [(Kind, &str, &[u8]); 4] = [
+    (Kind::File, "greeting.txt", b"hello"),
+    (Kind::File, "lib/deep/er", b"deep"),
+    (Kind::Link, "lib/up", b"../greeting.txt"),
+    (Kind::Link, "round", b"round"),
+];
+
+#[test]
+fn both_interfaces_have_the_same_files() {
+    both_answer(
+        |call| call.files("/", &SOME),
+        &[
+            ("/read/greeting.txt", "hello"),
+            ("/read/lib/up", "hello"),
+            ("/read/nothing", "NotFound"),
+            ("/read/greeting.txt/x", "NotADirectory"),
+            ("/list/", "greeting.txt lib/ round@"),
+            ("/list/lib", "deep/ up@"),
+            ("/size/lib/deep/er", "4 4"),
+            ("/write/lib/new?some", "NotFound -> some"),
+            ("/write/lib/up?some", "hello -> some"),
+            ("/append/greeting.txt?-more", "hello-more"),
+            ("/rewrite/greeting.txt?LL", "eLLo"),
+            ("/change/folder?x", "x three"),
+            ("/remove/lib/deep/er", "removed"),
+            ("/remove/lib", "IsADirectory"),
+        ],
+    );
+}
+
+#[test]
+fn they_are_where_they_are_said_to_be() {
+    both_answer(
+        |call| call.files("/srv/data", &SOME),
+        &[
+            ("/read/srv/data/greeting.txt", "hello"),
+            ("/read/srv/data/lib/../greeting.txt", "hello"),
+            ("/list/srv/data/lib", "deep/ up@"),
+        ],
+    );
+    for (kind, code) in PROBES.iter() {
+        for path in [
+            "/read/srv/data/../data/greeting.txt",
+            "/read/greeting.txt",
+            "/read/srv",
+        ] {
+            let answer = get(*kind, path).files("/srv/data", &SOME).run(code);
+            assert_ne!(answer.text(), "hello", "{kind:?} {path}");
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_paid_for_from_the_functions_memory() {
+    for (kind, code) in PROBES.iter() {
+        let answer = get(*kind, "/fill/large")
+            .files("/", &SOME)
+            .memory(16 << 20)
+            .run(code);
+        let (written, error) = answer.text().split_once(' ').unwrap();
+        let written: u32 = written.parse().unwrap();
+        assert!((8..16).contains(&written), "{kind:?} {written}");
+        // The C library of 0.2 does not ask what was wrong with a stream.
+        let expected = match kind {
+            CgiModule => "StorageFull",
+            _ => "Uncategorized",
+        };
+        assert_eq!(error, expected, "{kind:?}");
+    }
+}
+
+#[test]
+fn arguments_come_behind_the_name() {
+    both_answer(
+        |call| call.argument("-d").argument("a=b c"),
+        &[("/arguments", "fn|-d|a=b c")],
+    );
+}
+
+#[test]
+fn a_bundle_that_is_none_is_no_function() {
+    for (kind, code) in PROBES.iter() {
+        let mut call = get(*kind, "/").files("/", &SOME);
+        call.files = call.files.map(|bundle| &bundle[..bundle.len() / 2]);
+        let failure = call.ready(code).err().unwrap();
+        assert_eq!(failure.outcome, Outcome::LoadFailed, "{failure}");
+    }
+}

@@ -1,0 +1,213 @@
+//! The files of a function: a folder, as it is sent in front of a module.
+
+use std::{
+    fs, io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use faasw::{
+    files::{CONTENTS_MAX, ENTRIES_MAX, Files, Kind, is_mount},
+    stamp::Stamp,
+};
+
+use super::{exit::Exit, script};
+
+/// A folder, and where the function is to find what it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    pub folder: PathBuf,
+    /// At `/` unless that is said.
+    pub at: Option<String>,
+}
+
+/// `DIR` or `DIR:/path`.
+pub fn folder(text: &str) -> Result<Folder, String> {
+    let (folder, at) = match text.rfind(":/").and_then(|at| text.split_at_checked(at)) {
+        Some((folder, at)) => (folder, at.strip_prefix(':').map(ToOwned::to_owned)),
+        None => (text, None),
+    };
+    if folder.is_empty() {
+        return Err("it names no folder".into());
+    }
+    if let Some(at) = at.as_ref().filter(|at| !is_mount(at)) {
+        return Err(format!(
+            "{at} is no place for files: that is / or an absolute path, without a slash at its end, . and .."
+        ));
+    }
+    Ok(Folder {
+        folder: folder.into(),
+        at,
+    })
+}
+
+/// What is to be deployed: of a file or a folder, with the files in front of it that it is to have.
+///
+/// # Errors
+/// When it, or what it is to have, cannot be read or sent.
+pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Result<Bytes, Exit> {
+    let module = script::read_upload(path, entry)?;
+    let Some(folder) = files else {
+        return Ok(module);
+    };
+    let refused = |error: io::Error| {
+        Exit::failure(format_args!(
+            "the files of {} cannot be taken: {error}",
+            folder.display()
+        ))
+    };
+    Ok(read(folder).map_err(refused)?.before(&module).into())
+}
+
+/// What tells that something of it has changed.
+///
+/// # Errors
+/// When it is not there.
+pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stamp)>> {
+    let mut stamps = script::stamp(path)?;
+    if let Some(folder) = files {
+        for found in found(folder)? {
+            let path = folder.join(&found.path);
+            // Links and folders are told by their names: nothing is read where they lead.
+            if found.kind == Kind::File {
+                let stamp = Stamp::of(&path)?;
+                stamps.push((path, stamp));
+            }
+        }
+    }
+    Ok(stamps)
+}
+
+/// Something in a folder.
+struct Found {
+    path: String,
+    kind: Kind,
+    bytes: u64,
+}
+
+/// Everything below a folder, in order: hidden files, too. No link is gone through.
+fn found(folder: &Path) -> io::Result<Vec<Found>> {
+    let mut all = Vec::new();
+    let mut folders = vec![(folder.to_owned(), String::new())];
+    while let Some((folder, within)) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let path = entry.path();
+            let Some(name) = name.to_str() else {
+                return Err(io::Error::other(format!("{path:?} is not UTF-8")));
+            };
+            let within = format!("{within}{name}");
+            let status = entry.metadata()?;
+            let kind = match status.file_type() {
+                kind if kind.is_symlink() => Kind::Link,
+                kind if kind.is_dir() => {
+                    folders.push((path, format!("{within}/")));
+                    Kind::Folder
+                }
+                kind if kind.is_file() => Kind::File,
+                _ => {
+                    let what = format!("{within:?} is neither a file nor a folder nor a link");
+                    return Err(io::Error::other(what));
+                }
+            };
+            all.push(Found {
+                path: within,
+                kind,
+                bytes: status.len(),
+            });
+            if all.len() > ENTRIES_MAX {
+                let many = format!("there are more than {ENTRIES_MAX} files, folders and links");
+                return Err(io::Error::other(many));
+            }
+        }
+    }
+    all.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    Ok(all)
+}
+
+/// All of a folder, to be sent. What paths and links may be is for whoever packs it to say.
+fn read(folder: &Path) -> io::Result<Files> {
+    let all = found(folder)?;
+    // Before anything is read: it may be more than memory holds.
+    let files = all.iter().filter(|found| found.kind == Kind::File);
+    let bytes: u64 = files.map(|found| found.bytes).sum();
+    if bytes > CONTENTS_MAX {
+        return Err(io::Error::other(format!(
+            "they have {} MiB; at most {} MiB are taken",
+            bytes.div_ceil(1 << 20),
+            CONTENTS_MAX >> 20
+        )));
+    }
+    let mut files = Files::default();
+    for Found { path, kind, .. } in all {
+        let there = folder.join(&path);
+        let failed = |error: io::Error| io::Error::other(format!("{path}: {error}"));
+        match kind {
+            Kind::Folder => files.add(kind, &path, b""),
+            Kind::File => files.add(kind, &path, &fs::read(&there).map_err(failed)?),
+            Kind::Link => {
+                let target = fs::read_link(&there).map_err(failed)?;
+                files.add(kind, &path, target.as_os_str().as_bytes());
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::{fs::symlink, net::UnixListener};
+
+    #[test]
+    fn a_folder_is_said_with_where_it_is_found() {
+        let said = |text: &str| folder(text).map(|said| (said.folder, said.at));
+        assert_eq!(said("site"), Ok(("site".into(), None)));
+        assert_eq!(said("a:b"), Ok(("a:b".into(), None)));
+        let at = Some("/usr/lib".to_owned());
+        assert_eq!(said("C:/x:/usr/lib"), Ok(("C:/x".into(), at)));
+        assert_eq!(said("./lib:/"), Ok(("./lib".into(), Some("/".into()))));
+        for wrong in ["", ":/x", "x:/a/", "x:/a/../b"] {
+            assert!(folder(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn all_of_a_folder_is_sent_and_no_link_is_gone_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("lib/empty")).unwrap();
+        fs::write(at("lib/a.py"), "a").unwrap();
+        fs::write(at(".hidden"), "h").unwrap();
+        symlink("/etc", at("out")).unwrap();
+        symlink("lib/a.py", at("a")).unwrap();
+        let paths =
+            |all: &[Found]| -> Vec<String> { all.iter().map(|found| found.path.clone()).collect() };
+        let all = found(folder.path()).unwrap();
+        assert_eq!(
+            paths(&all),
+            [".hidden", "a", "lib", "lib/a.py", "lib/empty", "out"]
+        );
+        let module = at("f.wasm");
+        fs::write(&module, b"\0asm").unwrap();
+        let before = stamp(&module, Some(&at("lib"))).unwrap();
+        fs::write(at("lib/new"), "").unwrap();
+        assert_ne!(stamp(&module, Some(&at("lib"))).unwrap(), before);
+        let upload = read_upload(&module, None, Some(&at("lib"))).unwrap();
+        assert!(upload.ends_with(b"\0asm") && upload.len() > 4);
+        assert_eq!(read_upload(&module, None, None).unwrap(), &b"\0asm"[..]);
+    }
+
+    #[test]
+    fn what_is_no_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let _socket = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let refused = read_upload(Path::new("Cargo.toml"), None, Some(folder.path()));
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("\"socket\" is neither"), "{refused}");
+        let nowhere = read_upload(Path::new("Cargo.toml"), None, Some(Path::new("nowhere")));
+        assert!(nowhere.unwrap_err().to_string().contains("nowhere"));
+    }
+}

@@ -1,0 +1,110 @@
+//! The files that a function is deployed with: in front of its module as they come, a bundle from then on. The node
+//! looks at lengths; what is in them the compile helper says, and the guest that has them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_abi::files::{bundle::Summary, upload};
+use faasw_control::{Digest, FunctionOptions};
+use faasw_pool::{CompileError, FunctionFiles, ScriptFiles};
+
+use super::code::StoredScript;
+use crate::{
+    error::{DeployError, FilesRefused},
+    node::core::{Core, blocking},
+    registry::{FilesRecord, VersionRecord},
+};
+
+/// Where a function finds its files, unless its options say.
+pub(in crate::node) const ROOT: &str = "/";
+
+/// A bundle that was packed here.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    pub(super) bundle: Bytes,
+    pub(super) record: FilesRecord,
+}
+
+impl Packed {
+    /// What a function that is not stored yet has of it.
+    pub(super) fn files(&self, options: &FunctionOptions) -> FunctionFiles {
+        FunctionFiles {
+            mount: mount(options),
+            bytes: self.bundle.len() as u64,
+            bundle: ScriptFiles::Here(self.bundle.clone()),
+        }
+    }
+
+    /// That of a bundle.
+    ///
+    /// # Errors
+    /// When it does not begin like one.
+    pub(super) async fn of(bundle: Bytes) -> Result<Self, DeployError> {
+        let none = || {
+            let what = "what it has packed is no bundle".to_owned();
+            DeployError::Files(FilesRefused::Bundle(CompileError::Helper(what)))
+        };
+        let summary = Summary::of(&bundle).ok_or_else(none)?;
+        let digest = {
+            let bundle = bundle.clone();
+            blocking(move || Ok(Digest::of(&bundle))).await?
+        };
+        let record = FilesRecord {
+            digest,
+            bundle_bytes: bundle.len() as u64,
+            entries: summary.entries,
+            bytes: summary.contents,
+        };
+        Ok(Self { bundle, record })
+    }
+}
+
+fn mount(options: &FunctionOptions) -> String {
+    options.own_files_at().unwrap_or(ROOT).to_owned()
+}
+
+/// Whether a function can have files, or none.
+pub(super) fn check_files(
+    has_files: bool,
+    options: &FunctionOptions,
+    is_script: bool,
+) -> Result<(), DeployError> {
+    match has_files {
+        true if is_script => Err(DeployError::Files(FilesRefused::OfScript)),
+        false if options.own_files_at().is_some() => Err(DeployError::Files(FilesRefused::Missing)),
+        _ => Ok(()),
+    }
+}
+
+impl Core {
+    /// The module of an upload, and the files in front of it.
+    pub(super) fn split(upload: &Bytes) -> Result<(Bytes, Option<Bytes>), DeployError> {
+        let refused = |error| DeployError::Files(FilesRefused::Upload(error));
+        Ok(match upload::split(upload).map_err(refused)? {
+            Some((files, module)) => (upload.slice(module), Some(upload.slice(files))),
+            None => (upload.clone(), None),
+        })
+    }
+
+    /// Has files packed.
+    pub(super) async fn pack(&self, files: Option<Bytes>) -> Result<Option<Packed>, DeployError> {
+        let Some(files) = files else {
+            return Ok(None);
+        };
+        let packed = self.backend.pack(files).await;
+        let bundle = packed.map_err(|error| DeployError::Files(FilesRefused::Bundle(error)))?;
+        Packed::of(bundle).await.map(Some)
+    }
+
+    /// The files of a version that the registry has: they are read when its seed has to be made.
+    pub(in crate::node) fn stored_files(&self, record: &VersionRecord) -> Option<FunctionFiles> {
+        record.files.as_ref().map(|files| FunctionFiles {
+            mount: mount(&record.options),
+            bytes: files.bundle_bytes,
+            bundle: ScriptFiles::Stored(Arc::new(StoredScript {
+                storage: Arc::downgrade(&self.storage),
+                digest: files.digest,
+            })),
+        })
+    }
+}
