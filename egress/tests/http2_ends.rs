@@ -10,12 +10,13 @@
 mod common;
 
 use std::sync::{Arc, mpsc};
+use std::task::Poll;
 
 use bytes::Bytes;
 use common::frames::{
-    DATA, END_HEADERS, GOAWAY, HEADERS, OK, RESET, SETTINGS, frame, server, setting,
+    DATA, END_HEADERS, GOAWAY, HEADERS, OK, RESET, Raw, SETTINGS, frame, server, setting,
 };
-use common::http2::{Server, answer};
+use common::http2::{Server, answer, config};
 use common::tls::{authority, https, trusting};
 use common::{Egress, LONG, Upstream, next, outcome, runtime};
 use faasw_abi::outgoing::{FailureCode as Code, OutgoingHead};
@@ -147,6 +148,37 @@ fn a_new_connection_that_refuses_is_not_tried_again_and_a_begun_body_neither() {
         let failed = outcome(&mut call.receiver).await;
         assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
         assert_eq!(upstream.count(), 1);
+    });
+}
+
+#[test]
+fn who_waits_for_anothers_connection_tries_itself_where_that_hangs() {
+    runtime().block_on(async {
+        let authority = authority();
+        let egress = trusting(&authority);
+        let config = config(&authority);
+        let upstream = Upstream::new(move |stream, number| {
+            if number == 0 {
+                // Nobody shakes hands.
+                let _ = std::io::copy(&mut { stream }, &mut std::io::sink());
+                return;
+            }
+            if let Some(mut raw) = Raw::accept(&config, stream) {
+                raw.write(&frame(SETTINGS, 0, 0, &[]));
+                while let Some(stream) = raw.request() {
+                    raw.answer(stream, b"", b"hi");
+                }
+            }
+        });
+        let request = request("GET", &upstream);
+        let mut hangs = begin(&egress, &request);
+        while upstream.count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(egress.call(&request, b"").await.body, b"hi");
+        assert_eq!(upstream.count(), 2);
+        let early = std::future::poll_fn(|context| Poll::Ready(hangs.poll_next(context))).await;
+        assert!(early.is_pending());
     });
 }
 

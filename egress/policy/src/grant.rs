@@ -110,7 +110,12 @@ impl Grant {
     /// Whether it grants nothing but requests by TLS, and not to every host.
     #[must_use]
     pub fn is_of_hosts_by_tls(&self) -> bool {
-        self.scheme == Some(Scheme::Https) && self.host != Hosts::All
+        let is_all = match &self.host {
+            Hosts::All => true,
+            Hosts::Network(network) => network.prefix_len() == 0,
+            Hosts::Below(_) | Hosts::Name(_) => false,
+        };
+        self.scheme == Some(Scheme::Https) && !is_all
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::task::Context;
+use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::outgoing::Failure;
@@ -11,12 +12,16 @@ use http::HeaderMap;
 use http::response::Parts;
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::body::{RequestBody, Source};
 use super::request::{RequestHead, announced};
 use super::shared::{Dial, Plan};
 use super::{Worker, failure, http1, http2, idle, tls};
+
+/// How long a request waits for a connection that another one makes, before it makes its own: whom that one has met may
+/// never answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A place to send a request from.
 pub enum Lane {
@@ -71,6 +76,7 @@ impl Lane {
             return Ok((Self::Own(http1::Connection::over(stream).await?), false));
         }
         let mut failed = None;
+        let patient_until = Instant::now() + PATIENCE;
         loop {
             if let Some(slot) = http2::Slot::take(worker, origin, than) {
                 return Ok((Self::Shared(slot), true));
@@ -79,7 +85,12 @@ impl Lane {
                 return Ok((own, true));
             }
             match worker.shared.plan(worker, origin, &mut failed) {
-                Plan::Wait(wait) => wait.changed().await,
+                Plan::Wait(wait) => {
+                    if timeout_at(patient_until, wait.changed()).await.is_err() {
+                        // As if that one had failed.
+                        failed = Some(u64::MAX);
+                    }
+                }
                 Plan::Dial(dial) => {
                     return Ok((Self::dial(worker, call, head, dial).await?, false));
                 }

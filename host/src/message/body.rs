@@ -78,7 +78,8 @@ impl Streamed {
             let frame = part.and_then(|part| frame(part, &mut self.left, self.timing));
             frame.transpose()
         });
-        if is_last {
+        // One that breaks off is not seen out.
+        if is_last || matches!(frame, Some(Err(_))) {
             self.parts = None;
         }
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Response)))

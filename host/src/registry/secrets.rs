@@ -11,6 +11,7 @@ use super::{
     Registry, RegistryError,
     tables::{begin_secrets, read_name},
 };
+use crate::services::secrets::TOKEN;
 
 /// Function and name → seconds since 1970 when it was set, and the sealed value; made when it is first changed.
 const SECRETS: TableDefinition<'_, (&str, &str), (u64, &[u8])> = TableDefinition::new("secrets");
@@ -103,7 +104,8 @@ impl Registry {
             let mut secrets = change.open_table(SECRETS)?;
             let key = (function.as_str(), name.as_str());
             // A sealed value is longer than what it opens to.
-            let takes = |name: &str, sealed: &[u8]| SPELLED + name.len() + sealed.len();
+            // What stands for one that is bound may be longer than it.
+            let takes = |name: &str, sealed: &[u8]| SPELLED + name.len() + sealed.len().max(TOKEN);
             let mut bytes = takes(name.as_str(), sealed);
             for entry in secrets.range((function.as_str(), "")..)? {
                 let (other, value) = entry?;

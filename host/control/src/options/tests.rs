@@ -91,7 +91,13 @@ fn secrets_survive_the_registry_and_are_few() {
     assert_eq!(both, Err(OptionsError::SecretReadAndBound(secret("a"))));
     let both = bound.clone().config("a", "x").check();
     assert_eq!(both, Err(OptionsError::SecretInConfiguration(secret("a"))));
-    for open in ["http://api.test", "*://api.test:443", "https://*"] {
+    for open in [
+        "http://api.test",
+        "*://api.test:443",
+        "https://*",
+        "https://0.0.0.0/0",
+        "https://[::]/0",
+    ] {
         let refused = bound.clone().bind_secret(secret("b"), host(open)).check();
         assert_eq!(refused, Err(OptionsError::SecretBound(host(open))));
     }

@@ -14,7 +14,7 @@ use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{call::EgressCall, slot::Slot};
-use crate::services::secrets::{Bound, Filled, NoHeader};
+use crate::services::secrets::{Bound, Filled, Unfilled};
 
 /// Who makes requests that were granted.
 #[derive(Clone, Debug)]
@@ -145,7 +145,6 @@ impl Granted {
             ));
             Failure::new(FailureCode::ConnectionLimitReached)
         })?;
-        self.hears.made();
         Ok((destination, places))
     }
 
@@ -164,11 +163,20 @@ impl Granted {
             ));
         };
         let filled = bound.fill(head, destination, elsewhere);
-        filled.map_err(|NoHeader(name)| {
-            self.hears.refused(&format!(
-                "a request to {destination} was not made: its secret {name} cannot stand in a header"
-            ));
-            Failure::new(FailureCode::HttpProtocolError)
+        filled.map_err(|unfilled| {
+            let (what, code) = match unfilled {
+                Unfilled::NoHeader(name) => (
+                    format!("its secret {name} cannot stand in a header"),
+                    FailureCode::HttpProtocolError,
+                ),
+                Unfilled::TooLarge => (
+                    "its head has no room for its secrets".to_owned(),
+                    FailureCode::HttpRequestHeaderSectionSize,
+                ),
+            };
+            let what = format!("a request to {destination} was not made: {what}");
+            self.hears.refused(&what);
+            Failure::new(code)
         })
     }
 }
@@ -177,6 +185,7 @@ impl Outbound for Granted {
     fn begin(&self, request: OutgoingRequest) -> Box<dyn OutgoingCall> {
         let admitted = self.admit(&request.head).and_then(|(destination, places)| {
             let filled = self.fill(&request.head, &destination)?;
+            self.hears.made();
             Ok((destination, places, filled))
         });
         match (admitted, &self.maker) {

@@ -3,14 +3,15 @@
 //!
 //! The function, and whoever takes it over, has no use for such a text elsewhere; what comes back of the host may have the
 //! secret all the same, if that shows what it was sent. The process that speaks to hosts has the secrets of requests under
-//! way, not those of others.
+//! way, and of those that were lately, not those of others.
 
 use std::{fmt, io};
 
-use faasw_abi::outgoing::OutgoingHead;
+use faasw_abi::{channel::HEAD_MAX, outgoing::OutgoingHead};
 use faasw_control::{Outbound, SecretName};
 use faasw_egress_policy::Destination;
 use faasw_pool::Secrets;
+use memchr::memmem::find;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -20,10 +21,13 @@ const PREFIX: &str = "bound-secret-";
 /// Random bytes of a text, which spells them.
 const RANDOM: usize = 16;
 
+/// Bytes of a text.
+pub(crate) const TOKEN: usize = PREFIX.len() + 2 * RANDOM;
+
 /// The bound secrets of a version of a function, as they are set.
 pub(crate) struct Bound {
     all: Vec<One>,
-    /// By their texts.
+    /// By their places, a byte each.
     values: Secrets,
 }
 
@@ -40,9 +44,21 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// A secret that cannot stand in a header.
+/// Why secrets are not put into a head.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NoHeader(pub(crate) SecretName);
+pub(crate) enum Unfilled {
+    /// One of them cannot stand in a header.
+    NoHeader(SecretName),
+    /// It would become larger than a head may be.
+    TooLarge,
+}
+
+/// A part of a field's value.
+enum Piece<'a> {
+    Text(&'a [u8]),
+    /// A text that stands for a secret, by its place.
+    Token(usize),
+}
 
 /// A head that has secrets in it; nothing is left of them.
 pub(crate) struct Filled(OutgoingHead);
@@ -83,9 +99,10 @@ impl Bound {
             all.push(One { name, token, hosts });
             opened.push(value);
         }
-        let pairs = all.iter().zip(&opened);
+        let places: Vec<u8> = (0..=u8::MAX).take(opened.len()).collect();
+        let pairs = places.chunks(1).zip(&opened);
         let pairs: Vec<(&[u8], &[u8])> = pairs
-            .map(|(one, value)| (one.token.as_bytes(), value.as_slice()))
+            .map(|(place, value)| (place, value.as_slice()))
             .collect();
         let values = Secrets::new(&pairs)?;
         Ok(Self { all, values })
@@ -99,21 +116,33 @@ impl Bound {
     /// A head that has in its fields the secrets that are bound to where it goes; nothing where there are none to put
     /// in. Tells of those whose texts are in it that are bound to others.
     ///
+    /// A request that asks for its own head to be shown gets none, and no field that says how a message is
+    /// framed: how that is taken would tell of the secret.
+    ///
     /// # Errors
-    /// When one of them cannot stand there.
+    /// When one of them cannot stand there, or all are too much.
     pub(crate) fn fill(
         &self,
         head: &OutgoingHead,
         destination: &Destination,
         mut tell: impl FnMut(&SecretName),
-    ) -> Result<Option<Filled>, NoHeader> {
-        let mut filled: Option<Filled> = None;
-        for one in &self.all {
-            let token = one.token.as_bytes();
-            let has_it = |(_, value): &(Vec<u8>, Vec<u8>)| find(value, token).is_some();
-            if !head.headers.iter().any(has_it) {
-                continue;
-            }
+    ) -> Result<Option<Filled>, Unfilled> {
+        let (mut bytes, mut used) = (0, vec![false; self.all.len()]);
+        for (name, value) in &head.headers {
+            bytes += name.len();
+            self.each(value, |piece| match piece {
+                Piece::Text(text) => bytes += text.len(),
+                Piece::Token(place) => {
+                    bytes += self.value(place).len();
+                    if let Some(used) = used.get_mut(place) {
+                        *used |= takes_secrets(name);
+                    }
+                }
+            });
+        }
+        let (mut has_any, mut goes) = (false, vec![false; self.all.len()]);
+        let places = self.all.iter().zip(&used).zip(&mut goes).enumerate();
+        for (place, ((one, _), goes)) in places.filter(|(_, ((_, used), _))| **used) {
             if !one
                 .hosts
                 .iter()
@@ -122,47 +151,100 @@ impl Bound {
                 tell(&one.name);
                 continue;
             }
-            let value = self.values.value(token).unwrap_or_default();
-            if !value
-                .iter()
-                .all(|byte| (32..127).contains(byte) || *byte >= 128 || *byte == b'\t')
-            {
-                return Err(NoHeader(one.name.clone()));
+            if !self.value(place).iter().all(|byte| is_of_fields(*byte)) {
+                return Err(Unfilled::NoHeader(one.name.clone()));
             }
-            let filled = filled.get_or_insert_with(|| Filled(head.clone()));
-            for (_, field) in &mut filled.0.headers {
-                let mut put = replaced(field, token, value);
-                std::mem::swap(field, &mut put);
-                // With a text of another one in it, it may have that one's secret by now.
-                put.zeroize();
+            (*goes, has_any) = (true, true);
+        }
+        if !has_any || head.method.eq_ignore_ascii_case(b"TRACE") {
+            return Ok(None);
+        }
+        if bytes as u64 > HEAD_MAX {
+            return Err(Unfilled::TooLarge);
+        }
+        let filled = head.headers.iter().map(|(name, value)| {
+            let value = match takes_secrets(name) {
+                true => self.filled(value, &goes),
+                false => value.clone(),
+            };
+            (name.clone(), value)
+        });
+        Ok(Some(Filled(OutgoingHead {
+            headers: filled.collect(),
+            ..head.clone()
+        })))
+    }
+
+    fn value(&self, place: usize) -> &[u8] {
+        let key = u8::try_from(place).ok();
+        let value = key.and_then(|key| self.values.value(&[key]));
+        value.unwrap_or_default()
+    }
+
+    /// A field's value with the secrets in place of those texts that they go for.
+    fn filled(&self, value: &[u8], goes: &[bool]) -> Vec<u8> {
+        let piece = |piece: Piece<'_>| match piece {
+            Piece::Token(place) if goes.get(place) == Some(&true) => self.value(place).to_vec(),
+            Piece::Token(place) => {
+                let token = self.all.get(place).map(|one| one.token.as_bytes());
+                token.unwrap_or_default().to_vec()
+            }
+            Piece::Text(text) => text.to_vec(),
+        };
+        let mut pieces = Vec::new();
+        self.each(value, |next| pieces.push(Zeroizing::new(piece(next))));
+        // Not to grow: what grows leaves copies behind.
+        let mut filled = Vec::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
+        for piece in &pieces {
+            filled.extend_from_slice(piece);
+        }
+        filled
+    }
+
+    /// Goes through a field's value once, from front to back.
+    fn each<'a>(&self, value: &'a [u8], mut take: impl FnMut(Piece<'a>)) {
+        let (mut text, mut from) = (value, 0);
+        while let Some(found) = find(text.get(from..).unwrap_or_default(), PREFIX.as_bytes()) {
+            let at = from + found;
+            let token = text.get(at..at + TOKEN);
+            let is_it = |one: &One| Some(one.token.as_bytes()) == token;
+            match self.all.iter().position(is_it) {
+                Some(place) => {
+                    let (before, behind) = text.split_at(at);
+                    take(Piece::Text(before));
+                    take(Piece::Token(place));
+                    (text, from) = (behind.get(TOKEN..).unwrap_or_default(), 0);
+                }
+                None => from = at + PREFIX.len(),
             }
         }
-        Ok(filled)
+        take(Piece::Text(text));
     }
 }
 
-fn find(text: &[u8], part: &[u8]) -> Option<usize> {
-    text.windows(part.len()).position(|window| window == part)
+/// Whether secrets may stand in a field of that name.
+fn takes_secrets(name: &[u8]) -> bool {
+    const NEVER: [&str; 11] = [
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    !NEVER
+        .iter()
+        .any(|never| never.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// `text` with `value` in place of each `part`. Not to grow: what grows leaves copies behind.
-fn replaced(text: &[u8], part: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut count = 0;
-    let mut rest = text;
-    while let Some(at) = find(rest, part) {
-        count += 1;
-        rest = rest.split_at(at + part.len()).1;
-    }
-    let mut replaced = Vec::with_capacity(text.len() - count * part.len() + count * value.len());
-    let mut rest = text;
-    while let Some(at) = find(rest, part) {
-        let (before, behind) = rest.split_at(at);
-        replaced.extend_from_slice(before);
-        replaced.extend_from_slice(value);
-        rest = behind.split_at(part.len()).1;
-    }
-    replaced.extend_from_slice(rest);
-    replaced
+/// Whether a field's value may have that byte (RFC 9110, 5.5).
+fn is_of_fields(byte: u8) -> bool {
+    byte == b'\t' || (byte >= 32 && byte != 127)
 }
 
 #[cfg(test)]
@@ -261,7 +343,10 @@ mod tests {
                     |_| (),
                 )
                 .map(|_| ());
-            assert_eq!(refused, Err(NoHeader(SecretName::new("key").unwrap())));
+            assert_eq!(
+                refused,
+                Err(Unfilled::NoHeader(SecretName::new("key").unwrap()))
+            );
         }
         let bound = bound(&[("key", "https://api.test", "\u{e9}\t~ ")]);
         let token = bound.tokens().next().unwrap().1.to_owned();
@@ -271,5 +356,74 @@ mod tests {
             |_| (),
         );
         assert!(filled.is_ok_and(|filled| filled.is_some()));
+    }
+
+    #[test]
+    fn what_would_tell_of_a_secret_gets_none() {
+        let bound = bound(&[("key", "https://api.test", "1234")]);
+        let token = bound.tokens().next().unwrap().1.to_owned();
+        let api = destination("https://api.test");
+        for name in ["Trailer", "content-length", "host", "connection"] {
+            let filled = bound.fill(&head(&[(name, token.clone())]), &api, |_| ());
+            assert!(filled.unwrap().is_none(), "{name}");
+        }
+        let both = head(&[("trailer", token.clone()), ("x", token.clone())]);
+        let filled = bound.fill(&both, &api, |_| ()).unwrap().unwrap();
+        let values: Vec<_> = filled
+            .head()
+            .headers
+            .iter()
+            .map(|(_, value)| &value[..])
+            .collect();
+        assert_eq!(values, [token.as_bytes(), b"1234"]);
+        let traced = OutgoingHead {
+            method: b"trace".to_vec(),
+            ..head(&[("x", token)])
+        };
+        assert!(bound.fill(&traced, &api, |_| ()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_becomes_too_large_is_refused_before_it_is_made() {
+        let large = "x".repeat(16 << 10);
+        let bound = bound(&[
+            ("key", "https://api.test", &large),
+            ("b", "https://api.test", "y"),
+        ]);
+        let tokens: Vec<_> = bound.tokens().map(|(_, token)| token.to_owned()).collect();
+        let many = head(&[("a", tokens[0].repeat(1000)), ("b", tokens[1].clone())]);
+        let refused = bound.fill(&many, &destination("https://api.test"), |_| ());
+        assert_eq!(refused.map(|_| ()), Err(Unfilled::TooLarge));
+        // What looks like one is none, and what is within another is looked at once.
+        let odd = format!("{PREFIX}{}{PREFIX}{}", tokens[1], &tokens[1][..TOKEN - 1]);
+        let filled = bound.fill(
+            &head(&[("b", odd.clone())]),
+            &destination("https://api.test"),
+            |_| (),
+        );
+        let filled = filled.unwrap().unwrap();
+        let expected = odd.replacen(&tokens[1], "y", 1);
+        assert_eq!(filled.head().headers[0].1, expected.as_bytes());
+    }
+
+    #[test]
+    fn a_secret_that_has_anothers_text_brings_no_secret_of_that() {
+        let first = bound(&[("b", "https://api.test", "hidden")]);
+        let text = first.tokens().next().unwrap().1.to_owned();
+        let mut both = bound(&[
+            ("a", "https://api.test", &text),
+            ("b", "https://b.test", "hidden"),
+        ]);
+        both.all[1].token = text.clone();
+        let token = both.tokens().next().unwrap().1.to_owned();
+        let filled = both.fill(
+            &head(&[("x", token)]),
+            &destination("https://api.test"),
+            |_| (),
+        );
+        assert_eq!(
+            filled.unwrap().unwrap().head().headers[0].1,
+            text.as_bytes()
+        );
     }
 }

@@ -16,7 +16,7 @@ use ring::{
 use thiserror::Error;
 use zeroize::{Zeroize as _, Zeroizing};
 
-pub(crate) use self::bound::{Bound, Filled, NoHeader};
+pub(crate) use self::bound::{Bound, Filled, TOKEN, Unfilled};
 
 /// Bytes of the key.
 pub(crate) const KEY: usize = 32;
