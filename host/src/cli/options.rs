@@ -40,7 +40,7 @@ pub struct Options {
     pub outbound: Vec<Outbound>,
     /// Give the function all that is in this folder for its files, at / or the path behind the colon, 64 MiB at most: it
     /// may change them, and each request begins with what was deployed
-    #[arg(long = "files", value_name = "DIR[:/PATH]", value_parser = files::folder)]
+    #[arg(id = "folder", long = "files", value_name = "DIR[:/PATH]", value_parser = files::folder)]
     pub files: Option<files::Folder>,
     /// Give the function this program argument, behind its name, any number of times
     #[arg(long = "args", value_name = "ARG", allow_hyphen_values = true)]
