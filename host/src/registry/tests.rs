@@ -326,7 +326,7 @@ fn another_format_is_refused_with_the_way_out() {
     drop(registry);
     let refused = Registry::open(&directory).unwrap_err().to_string();
     assert!(
-        refused.contains("format 5") && refused.contains("data directory"),
+        refused.contains("format 6") && refused.contains("data directory"),
         "{refused}"
     );
 }
