@@ -394,10 +394,12 @@ fn code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again() {
             }
         }
         assert_eq!(bench.text("/one/"), answer(1));
-        assert_eq!(disk.compiled(), 1);
+        // What the start brings ahead of requests may come to the other one by itself.
+        let compiled = disk.compiled();
+        assert!(compiled == 1 || compiled == 2, "{compiled}");
         have_leave(&bench, "two", "/one/");
         assert_eq!(bench.text("/two/"), answer(2));
-        assert_eq!(disk.compiled(), 1);
+        assert_eq!(compiled + disk.compiled(), 2);
     }
     stop(bench);
 }
