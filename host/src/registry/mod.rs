@@ -7,6 +7,7 @@
 //! names, which the next start removes (docs/decisions/0010). Calls block; the
 //! node makes them off its async threads.
 
+mod artifacts;
 mod blobs;
 mod caches;
 mod engines;
@@ -32,21 +33,19 @@ pub(crate) use record::{
     StoredArtifact, VersionRecord,
 };
 
-use faasw_abi::pages::PageSet;
 use faasw_control::{Digest, FunctionName};
-use faasw_pool::{ImageId, ReadCode};
+use faasw_pool::ImageId;
 
 use crate::data_dir::DataDir;
 use blobs::Blobs;
 use caches::Caches;
-use record::{ArtifactRecord, FunctionRecord, PiecesRecord};
+use record::FunctionRecord;
 use reserve::Reserve;
 use secrets::drop_secrets;
 use store::Store;
 use tables::{
-    ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, artifact_file, begin_files, digest_part,
-    drop_artifacts, drop_artifacts_of, put_artifact, read_name, read_record, tell_more,
-    versions_of, write_record,
+    ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, begin_files, digest_part, drop_artifacts,
+    drop_artifacts_of, put_artifact, read_name, read_record, versions_of, write_record,
 };
 pub(crate) use tables::{Engines, Versions};
 use uses::{Exchange, Uses};
@@ -160,50 +159,6 @@ impl Registry {
         Ok(module.filter(|module| Digest::of(module) == digest))
     }
 
-    /// What a module was compiled to by this generation of engine, if there is something that
-    /// may be this function's code, or any engine's where none is named: anything else can be
-    /// compiled again. The code itself is not looked at, unless its record is of before code had
-    /// pieces.
-    pub(crate) fn artifact(
-        &self,
-        module: Digest,
-        generation: &str,
-        function: Option<&FunctionName>,
-    ) -> Result<Option<StoredArtifact>, RegistryError> {
-        let file = artifact_file(module, generation);
-        let Some(mut record) = self.artifact_record(&file, function)? else {
-            return Ok(None);
-        };
-        let pieces = match record.pieces.take() {
-            Some(pieces) => pieces,
-            None => match self.pieces_of_old(&file, &record)? {
-                Some(pieces) => pieces,
-                None => return Ok(None),
-            },
-        };
-        Ok(Some(StoredArtifact {
-            kind: record.kind,
-            imports: record.imports,
-            has_initialiser: record.has_initialiser,
-            bytes: pieces.bytes,
-            digest: pieces.pieces().digest(pieces.bytes),
-        }))
-    }
-
-    /// The modules that this generation of engine has compiled.
-    pub(crate) fn compiled_by(&self, generation: &str) -> Result<HashSet<Digest>, RegistryError> {
-        self.store.read(|state| {
-            let mut modules = HashSet::new();
-            for entry in state.open_table(ARTIFACTS)?.iter()? {
-                let (file, _) = entry?;
-                let file = file.value();
-                let module = digest_part(file).and_then(|digest| digest.parse().ok());
-                modules.extend(module.filter(|module| artifact_file(*module, generation) == file));
-            }
-            Ok(modules)
-        })
-    }
-
     /// What the images of functions are made over, as far as all of them are.
     pub(crate) fn images_are_over(&self) -> Result<Option<u64>, RegistryError> {
         self.store.read(|state| {
@@ -219,107 +174,6 @@ impl Registry {
             change.open_table(META)?.insert(IMAGES_KEY, over)?;
             Ok(())
         })
-    }
-
-    /// The code of such an artifact in memory, if it is there and undamaged. Where it is told what
-    /// is used of it `first`, the rest may be on its way.
-    pub(crate) fn code(
-        &self,
-        module: Digest,
-        generation: &str,
-        function: Option<&FunctionName>,
-        first: Option<&PageSet>,
-    ) -> Result<Option<ReadCode>, RegistryError> {
-        let file = artifact_file(module, generation);
-        let Some(record) = self.artifact_record(&file, function)? else {
-            return Ok(None);
-        };
-        let pieces = match record.pieces {
-            Some(pieces) => pieces,
-            None => match self.pieces_of_old(&file, &record)? {
-                Some(pieces) => pieces,
-                None => return Ok(None),
-            },
-        };
-        let (bytes, pieces) = (pieces.bytes, pieces.pieces());
-        match self.artifacts.code(&file, bytes, pieces, first) {
-            Some(Ok(code)) => Ok(Some(code)),
-            // Whether the file or the memory for it is at fault: it can be compiled again.
-            Some(Err(error)) => {
-                tracing::warn!(file, %error, "stored code is not used; it is compiled again");
-                Ok(None)
-            }
-            None => {
-                tracing::warn!(file, "stored code is missing; it is compiled again");
-                Ok(None)
-            }
-        }
-    }
-
-    fn artifact_record(
-        &self,
-        file: &str,
-        function: Option<&FunctionName>,
-    ) -> Result<Option<ArtifactRecord>, RegistryError> {
-        let record = self.store.read(|state| {
-            let artifacts = state.open_table(ARTIFACTS)?;
-            let Some(record) = artifacts.get(file)? else {
-                return Ok(None);
-            };
-            read_record::<ArtifactRecord>(file, record.value()).map(Some)
-        })?;
-        // Pieces were larger once.
-        let record = record.map(|record| ArtifactRecord {
-            pieces: record.pieces.filter(PiecesRecord::has_all),
-            ..record
-        });
-        let is_for = |record: &ArtifactRecord| {
-            record.only_for.is_none() || record.only_for.as_ref() == function
-        };
-        Ok(record.filter(is_for))
-    }
-
-    /// The pieces of code that was stored when that had none, or others, if it is sound; its record
-    /// has them from now on.
-    fn pieces_of_old(
-        &self,
-        file: &str,
-        record: &ArtifactRecord,
-    ) -> Result<Option<PiecesRecord>, RegistryError> {
-        let code = self.artifacts.read(file)?;
-        let Some(code) = code.filter(|code| Digest::of(code) == record.digest) else {
-            tracing::warn!(
-                file,
-                "stored code is missing or damaged; it is compiled again"
-            );
-            return Ok(None);
-        };
-        let pieces = PiecesRecord::of(&code);
-        let record = ArtifactRecord {
-            pieces: Some(pieces.clone()),
-            ..record.clone()
-        };
-        let _changing = self.changing();
-        if let Err(error) = self.store.change(|change| tell_more(change, file, &record)) {
-            tracing::debug!(file, %error, "the pieces of stored code are found again next time");
-        }
-        Ok(Some(pieces))
-    }
-
-    /// Stores what a version's module was compiled to anew, in place of what
-    /// other generations made of it.
-    pub(crate) fn store_artifact(
-        &self,
-        module: Digest,
-        new: NewArtifact<'_>,
-    ) -> Result<(), RegistryError> {
-        let _changing = self.changing();
-        let file = self.write_artifact(module, new)?;
-        let others = self
-            .store
-            .change(|change| put_artifact(change, &file, new.artifact))?;
-        self.collect([], others);
-        Ok(())
     }
 
     /// Adds a version to a name and makes it the current one. Returns its
@@ -518,16 +372,6 @@ impl Registry {
         drop(uses);
         self.collect(unused, files);
         Ok(())
-    }
-
-    fn write_artifact(
-        &self,
-        module: Digest,
-        new: NewArtifact<'_>,
-    ) -> Result<String, RegistryError> {
-        let file = artifact_file(module, new.generation);
-        self.artifacts.write(&file, &new.artifact.code)?;
-        Ok(file)
     }
 
     /// Removes modules, and files of code. A change is done when it is committed; what cannot be

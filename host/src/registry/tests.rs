@@ -8,6 +8,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 
 use faasw_abi::wire::FunctionKind;
 use faasw_control::{EngineUse, Extension, FunctionOptions};
+use faasw_pool::ReadCode;
 
 use super::{record::FORMAT_WITH_FILES, tables::*, *};
 

@@ -1,5 +1,7 @@
 //! What can be done with paths, from a folder on that is open.
 
+use core::time::Duration;
+
 use wasmtime::{Caller, Linker, Result};
 
 use super::MODULE;
@@ -7,7 +9,8 @@ use super::errno::{Errno, Halt};
 use super::files::{RIGHT_READ, RIGHT_WRITE, filestat, times};
 use super::memory::{Memory, call, unsigned};
 use crate::descriptors::{Descriptor, OpenFile};
-use crate::files::Opening;
+use crate::files::{FileError, Files, Node, Opening};
+use crate::memory::MemoryLimit;
 use crate::platform::Platform;
 use crate::state::State;
 use faasw_abi::files::Kind;
@@ -153,43 +156,39 @@ fn add_queries<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     Ok(())
 }
 
-/// What changes what is at one path.
-fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+/// Adds a function that changes what is at one path, and is told nothing else.
+fn add_change<P: Platform>(
+    linker: &mut Linker<State<P>>,
+    name: &str,
+    change: fn(&mut Files, Node, &str, Duration, &mut MemoryLimit) -> Result<(), FileError>,
+) -> Result<()> {
     linker.func_wrap(
         MODULE,
-        "path_create_directory",
-        |caller: Caller<'_, State<P>>, folder: i32, path: i32, length: i32| {
+        name,
+        move |caller: Caller<'_, State<P>>, folder: i32, path: i32, length: i32| {
             call(caller, |memory, state| {
                 let folder = state.folder(unsigned(folder))?;
                 let path = text(memory, path, length)?;
                 let (files, room, now) = state.files()?;
-                Ok(files.create_folder(folder, path, now, room)?)
+                Ok(change(files, folder, path, now, room)?)
             })
         },
     )?;
-    linker.func_wrap(
-        MODULE,
+    Ok(())
+}
+
+/// What changes what is at one path.
+fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+    add_change(linker, "path_create_directory", Files::create_folder)?;
+    add_change(
+        linker,
         "path_remove_directory",
-        |caller: Caller<'_, State<P>>, folder: i32, path: i32, length: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let path = text(memory, path, length)?;
-                let (files, room, _) = state.files()?;
-                Ok(files.remove_folder(folder, path, room)?)
-            })
-        },
+        |files, folder, path, _, room| files.remove_folder(folder, path, room),
     )?;
-    linker.func_wrap(
-        MODULE,
+    add_change(
+        linker,
         "path_unlink_file",
-        |caller: Caller<'_, State<P>>, folder: i32, path: i32, length: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let path = text(memory, path, length)?;
-                let (files, room, _) = state.files()?;
-                Ok(files.unlink(folder, path, room)?)
-            })
-        },
+        |files, folder, path, _, room| files.unlink(folder, path, room),
     )?;
     linker.func_wrap(
         MODULE,

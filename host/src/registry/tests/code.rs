@@ -1,6 +1,7 @@
 //! Compiled code: of which generation, whose, and by which pieces it is verified.
 
 use super::*;
+use crate::registry::record::{ArtifactRecord, PiecesRecord};
 
 #[test]
 fn code_of_another_generation_is_replaced() {
