@@ -18,7 +18,7 @@ use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
     Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, FreezeReport, FunctionSpec,
     ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known, LanguageEngine,
-    PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo,
+    PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
 };
 
 use crate::services::outbound::{NewConnector, NewWorker, Processes};
@@ -238,6 +238,11 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     /// Whether a request would have a place now.
     fn has_room(&self) -> bool {
         true
+    }
+
+    /// Whose places its requests take, where they are counted.
+    fn share(&self) -> Option<Share> {
+        None
     }
 
     /// Cuts the request that has waited longest for its client, if one has waited at all;
@@ -498,6 +503,10 @@ impl FunctionVersion for PoolVersion {
 
     fn has_room(&self) -> bool {
         self.pool.has_room(&self.version)
+    }
+
+    fn share(&self) -> Option<Share> {
+        Some(Share::of(&self.version))
     }
 
     fn evict(&self) -> bool {

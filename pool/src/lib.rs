@@ -66,7 +66,7 @@ pub use error::{
 pub use exchange::{
     Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
     ConnectionBacklog, FunctionBacklog, Lease, Outbound, OutgoingCall, OutgoingRequest, Part,
-    Reply, ReplyBody, RequestBody, ResponseStream, Secrets, StoreService,
+    Reply, ReplyBody, RequestBody, ResponseStream, Secrets, Share, StoreService,
 };
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::outgoing;

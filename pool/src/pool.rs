@@ -381,12 +381,19 @@ impl Pool {
             .worth_waiting_for(call.limits.begins_within())
             .await?;
         let wanted = wanted(version);
-        let room = self.inner.admission().place(wanted).await?;
+        let room = match call.client.within {
+            None => self.inner.admission().place(wanted).await?,
+            Some(share) => self.inner.admission().place_within(share, wanted)?,
+        };
         let head = call.head.encode();
         self.provide(version);
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
-        let turn = self.inner.admission().turn(wanted).await;
+        let turn = match call.client.within {
+            None => Some(self.inner.admission().turn(wanted).await),
+            // Whoever waits for it may have the last one.
+            Some(_) => None,
+        };
         // Steps that few requests have to take are boxed: each future in this one is moved
         // with it, whether it runs or not.
         let (mut instance, served) = match Self::parked(version).await {
@@ -439,7 +446,9 @@ impl Pool {
             timing,
             (room, busy, call.admitted),
         );
-        exchange.give_turn(turn);
+        if let Some(turn) = turn {
+            exchange.give_turn(turn);
+        }
         let mut begun = exchange.start().await;
         if let Err(InvokeError::Platform(error)) = &begun
             && Box::pin(exchange.end_if_untouched()).await

@@ -16,11 +16,12 @@ use crate::{Destination, Host, HostError, Name, Scheme};
 /// | part | is |
 /// | --- | --- |
 /// | scheme | `http`, `https`, or `*` for both |
-/// | host | a name, `*.` and a name for all names below it, `*` for all; an address, or a network such as `10.0.0.0/8` or `[fd00::]/8` |
+/// | host | a name, `*.` and a name for all names below it, `*` for all; an address, or a network such as `10.0.0.0/8` or `[fd00::]/8`; of the node itself `self` for all its functions, `NAME.spin.internal` for one |
 /// | port | a number, `FROM..TO` without the last, `*` for all; without one the scheme's own |
 ///
 /// A network is of requests that name an address; a name that has an address in it is not
-/// granted by that. Prints as the one spelling that means the same.
+/// granted by that. What is of the node itself is granted by its own names alone, and not by a `*` for all. Prints as the
+/// one spelling that means the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant {
     /// `None` for all.
@@ -32,6 +33,8 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Hosts {
     All,
+    /// All functions of the node.
+    Own,
     Below(Name),
     Name(Name),
     Network(IpNet),
@@ -56,8 +59,8 @@ pub enum GrantError {
     UserInformation,
     /// A path, a query or a fragment.
     Path,
-    /// `self`, which is not built yet.
-    ToSelf,
+    /// Another scheme or port with a name of the node itself.
+    OwnByOther,
     /// A list or a template in braces.
     Braces,
     /// `*` within a name.
@@ -83,7 +86,7 @@ impl fmt::Display for GrantError {
             Self::Scheme => "write `http`, `https` or `*` before `://`: nothing else is spoken here",
             Self::UserInformation => "leave out the user and `@`: a grant has scheme, host and port",
             Self::Path => "leave out path and query: a grant has scheme, host and port",
-            Self::ToSelf => "`self` cannot be granted yet: write the name under which this node is reached",
+            Self::OwnByOther => "the node's own functions are asked by `http` and without a port: write `http://self`, or `http://NAME.spin.internal`",
             Self::Braces => "lists and templates in braces are not read: write one grant for each",
             Self::Wildcard => "`*` stands alone or as the first part of a name, such as `*.example.com`",
             Self::NoPort => "with `*` as scheme, write a port: `:443`, or `:*` for all",
@@ -113,7 +116,7 @@ impl Grant {
         let is_all = match &self.host {
             Hosts::All => true,
             Hosts::Network(network) => network.prefix_len() == 0,
-            Hosts::Below(_) | Hosts::Name(_) => false,
+            Hosts::Own | Hosts::Below(_) | Hosts::Name(_) => false,
         };
         self.scheme == Some(Scheme::Https) && !is_all
     }
@@ -147,8 +150,13 @@ impl FromStr for Grant {
         let ports = match (port, scheme) {
             (Some(port), _) => Ports::parse(port)?,
             (None, Some(scheme)) => Ports::One(scheme.default_port()),
+            (None, None) if host.is_own() => return Err(GrantError::OwnByOther),
             (None, None) => return Err(GrantError::NoPort),
         };
+        let by_http = (Some(Scheme::Http), Ports::One(Scheme::Http.default_port()));
+        if host.is_own() && (scheme, &ports) != (by_http.0, &by_http.1) {
+            return Err(GrantError::OwnByOther);
+        }
         Ok(Self {
             scheme,
             host,
@@ -184,20 +192,30 @@ impl Hosts {
         }
         match Host::parse(text).map_err(GrantError::Host)? {
             Host::Address(address) => Ok(Self::Network(address.into())),
-            Host::Name(name) if matches!(name.as_str(), "self" | "self.alt") => {
-                Err(GrantError::ToSelf)
-            }
+            Host::Name(name) if name.is_all() => Ok(Self::Own),
             Host::Name(name) => Ok(Self::Name(name)),
+        }
+    }
+
+    /// Whether it grants nothing but the node itself.
+    fn is_own(&self) -> bool {
+        match self {
+            Self::Own => true,
+            Self::Below(name) | Self::Name(name) => name.is_own(),
+            Self::All | Self::Network(_) => false,
         }
     }
 
     fn have(&self, host: &Host) -> bool {
         match (self, host) {
-            (Self::All, _) => true,
+            (Self::All, Host::Name(name)) => !name.is_own(),
+            (Self::All, Host::Address(_)) => true,
+            (Self::Own, Host::Name(name)) => name.is_all(),
             (Self::Name(granted), Host::Name(name)) => granted == name,
             (Self::Below(granted), Host::Name(name)) => {
                 let before = name.as_str().strip_suffix(granted.as_str());
                 before.is_some_and(|before| before.ends_with('.'))
+                    && name.is_own() == granted.is_own()
             }
             (Self::Network(network), Host::Address(address)) => network.contains(address),
             _ => false,
@@ -240,6 +258,7 @@ impl fmt::Display for Grant {
         write!(f, "{}://", self.scheme.map_or("*", Scheme::as_str))?;
         match &self.host {
             Hosts::All => f.write_str("*")?,
+            Hosts::Own => f.write_str("self")?,
             Hosts::Below(name) => write!(f, "*.{name}")?,
             Hosts::Name(name) => name.fmt(f)?,
             Hosts::Network(network) => {

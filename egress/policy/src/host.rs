@@ -93,6 +93,11 @@ impl Name {
         }
     }
 
+    /// One that is of the node itself.
+    pub(crate) fn of_node(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -65,9 +65,15 @@ fn what_is_no_grant_is_told_what_to_write() {
         ("https://example.com#part", E::Path),
         ("https://example.com\\@evil.com", E::UserInformation),
         ("https://example.com\\x", E::Path),
-        ("https://self", E::ToSelf),
-        ("http://SELF:80", E::ToSelf),
-        ("http://self.alt", E::ToSelf),
+        ("https://self", E::OwnByOther),
+        ("http://self:8080", E::OwnByOther),
+        ("http://self:*", E::OwnByOther),
+        ("*://self", E::OwnByOther),
+        ("*://self:80", E::OwnByOther),
+        ("https://self.alt", E::OwnByOther),
+        ("https://shop.spin.internal", E::OwnByOther),
+        ("http://*.spin.internal:*", E::OwnByOther),
+        ("http://self/shop", E::Path),
         ("https://{a,b}.example.com", E::Braces),
         ("https://{{ host }}", E::Braces),
         ("https://api.*.com", E::Wildcard),
@@ -293,6 +299,68 @@ fn networks_of_an_operator_are_read_strictly() {
     }
 }
 
+#[test]
+fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
+    let own = |authority: &str| -> Destination {
+        Destination::of_request(b"http", authority.as_bytes()).unwrap()
+    };
+    for (grant, allowed) in [
+        ("http://self", &["self", "SELF.", "self:80", "self.alt"][..]),
+        ("http://self.alt", &["self", "self.alt"]),
+        ("http://shop.spin.internal", &["shop.spin.internal"]),
+        (
+            "http://*.spin.internal",
+            &["shop.spin.internal", "a.b.spin.internal"],
+        ),
+        // Everything else that there is.
+        ("*://*:*", &[]),
+        ("http://*:*", &[]),
+        ("http://*.internal", &[]),
+        ("http://*.alt", &[]),
+        ("http://0.0.0.0/0", &[]),
+    ] {
+        let grant: Grant = grant.parse().unwrap();
+        for authority in [
+            "self",
+            "SELF.",
+            "self:80",
+            "self.alt",
+            "shop.spin.internal",
+            "a.b.spin.internal",
+            "spin.internal",
+        ] {
+            let destination = own(authority);
+            assert!(destination.own().is_some(), "{authority}");
+            let is_allowed = allowed.contains(&authority);
+            assert_eq!(
+                grant.allows(&destination),
+                is_allowed,
+                "{grant} {authority}"
+            );
+        }
+        // Another port and another scheme are nobody's.
+        assert!(!grant.allows(&own("self:8080")), "{grant}");
+        let by_tls = Destination::of_request(b"https", b"self:80").unwrap();
+        assert!(!grant.allows(&by_tls), "{grant}");
+    }
+    assert_eq!(own("self").own(), Some(Own::ByPath));
+    assert_eq!(own("shop.spin.internal").own(), Some(Own::Function("shop")));
+    assert_eq!(own("a.b.spin.internal").own(), Some(Own::Function("a.b")));
+    assert_eq!(own("spin.internal").own(), Some(Own::Function("")));
+    for other in [
+        "self.example",
+        "aself",
+        "xspin.internal",
+        "internal",
+        "127.0.0.1",
+    ] {
+        assert_eq!(own(other).own(), None, "{other}");
+        let everything: Grant = "*://*:*".parse().unwrap();
+        assert!(everything.allows(&own(other)), "{other}");
+    }
+    assert_eq!(Destination::of_node(), own("self"));
+}
+
 proptest! {
     #[test]
     fn whatever_is_a_grant_prints_as_one_that_is_the_same(text in "(http|https|\\*)://[a-z0-9.*:/\\[\\]x_-]{0,24}") {
@@ -308,7 +376,7 @@ proptest! {
             prop_assert_eq!(again.as_ref(), Ok(&destination));
             // Its own spelling, granted, grants it and nothing else of its host.
             let grant: Grant = destination.to_string().parse().unwrap_or_else(|_| "http://none".parse().unwrap());
-            prop_assert!(grant.allows(&destination) || matches!(destination.host.to_string().as_str(), "self" | "self.alt"));
+            prop_assert!(grant.allows(&destination) || destination.own().is_some());
         }
     }
 }

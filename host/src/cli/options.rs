@@ -39,7 +39,8 @@ pub struct Options {
     #[arg(long = "kv", value_name = "STORE", value_parser = store)]
     pub stores: Vec<StoreName>,
     /// Let the function make requests to this, any number of times: https://api.example.com, http://*.internal:8080,
-    /// https://192.0.2.0/24, with a port or ports. It makes none without; private addresses are for the node to allow, too
+    /// https://192.0.2.0/24, with a port or ports; of this node http://self (all functions, by path) or
+    /// http://NAME.spin.internal. It makes none without; private addresses are for the node to allow, too
     #[arg(long = "allow-outbound", value_name = "GRANT", value_parser = outbound)]
     pub outbound: Vec<Outbound>,
     /// Give the function all that is in this folder for its files, at / or the path behind the colon, 64 MiB at most: it

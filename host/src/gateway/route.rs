@@ -5,9 +5,10 @@
 //! apart by the first segment of the path.
 
 use faasw_control::{FunctionName, HostName};
-use http::{Request, Uri, uri::PathAndQuery};
+use http::{Request, Uri};
 
 use super::host::host_of;
+use crate::message::Named;
 
 /// How functions are found.
 #[derive(Clone, Debug, Default)]
@@ -93,40 +94,14 @@ impl Route {
 
 const NO_NAME: Route = Route::Nothing("the path names no function: it begins with /NAME/");
 
-/// The first segment of the path is the name. A valid name has nothing that need
-/// be percent-encoded, but may be (RFC 3986, section 2.3).
 fn by_path(uri: &Uri) -> Route {
-    let Some(path) = uri.path().strip_prefix('/').filter(|path| !path.is_empty()) else {
-        return NO_NAME;
-    };
-    let slash = path.find('/');
-    let (name, rest) = match slash {
-        Some(slash) => path.split_at(slash),
-        None => (path, "/"),
-    };
-    match without_name(uri, rest) {
-        Some(uri) if !name.is_empty() => Route::Function {
-            name: percent_encoding::percent_decode_str(name)
-                .decode_utf8_lossy()
-                .into_owned(),
-            site: Site::Path {
-                uri,
-                is_bare: slash.is_none(),
-            },
+    match Named::of(uri) {
+        Some(Named { name, uri, is_bare }) => Route::Function {
+            name,
+            site: Site::Path { uri, is_bare },
         },
-        _ => NO_NAME,
+        None => NO_NAME,
     }
-}
-
-/// The URI with another path: scheme, authority and query stay.
-fn without_name(uri: &Uri, path: &str) -> Option<Uri> {
-    let path_and_query = match uri.query() {
-        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
-        None => PathAndQuery::try_from(path),
-    };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(path_and_query.ok()?);
-    Uri::from_parts(parts).ok()
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ const NOT_BEHIND: [&str; 15] = [
 ];
 
 /// Those of a function's trailers that HTTP lets pass.
-pub(super) fn trailers(made: &[Pair]) -> HeaderMap {
+pub(crate) fn trailers(made: &[Pair]) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for (name, value) in made {
         if let (Ok(name), Ok(value)) = (

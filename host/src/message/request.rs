@@ -8,7 +8,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use faasw_abi::wire::{Pair, RequestHead};
-use faasw_pool::ConnectionBacklog;
+use faasw_pool::{ConnectionBacklog, Share};
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme};
 
 use super::{
@@ -26,6 +26,11 @@ pub struct RemoteAddress(pub IpAddr);
 /// nobody else unless it was told to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromOperator;
+
+/// Another function made this request, which waits for it, as an extension of it: whose places it takes, where that is
+/// known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Within(pub(crate) Option<Share>);
 
 /// How a request came to the gateway, as an extension of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -95,11 +95,11 @@ impl Function {
     /// Where there is none, the request that has waited longest for its client is cut, and
     /// this one has its place as soon as that has ended.
     pub(super) async fn place(&self) -> Result<Place, Failure> {
-        let most = self.record.options.own_concurrency().unwrap_or(usize::MAX);
-        let busy = Failure::FunctionBusy(most);
-        if let Some(place) = UnderWay::enter(&self.under_way, most) {
-            return Ok(place);
-        }
+        let busy = match self.free_place() {
+            Ok(place) => return Ok(place),
+            Err(busy) => busy,
+        };
+        let most = self.most_at_once();
         // Before it is cut: nobody else is to have its place.
         let reserved = UnderWay::reserve(&self.under_way);
         let is_evicted = self.made.get().is_some_and(|made| made.evict());
@@ -108,6 +108,16 @@ impl Function {
         }
         let entering = reserved.enter_soon(most);
         timeout(EVICTING, entering).await.map_err(|_| busy)
+    }
+
+    /// One of these places, if it need not be waited for.
+    pub(super) fn free_place(&self) -> Result<Place, Failure> {
+        let most = self.most_at_once();
+        UnderWay::enter(&self.under_way, most).ok_or(Failure::FunctionBusy(most))
+    }
+
+    fn most_at_once(&self) -> usize {
+        self.record.options.own_concurrency().unwrap_or(usize::MAX)
     }
 }
 

@@ -25,12 +25,16 @@ use http_body::Body as _;
 use super::{
     core::Core,
     function::{Function, Place},
+    outbound::Outward,
 };
 use crate::{
     backend::FunctionVersion,
     failure::Failure,
-    message::{self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, Gathered},
+    message::{
+        self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, Gathered, Within,
+    },
     metrics::Metrics,
+    services::outbound::Hops,
 };
 
 impl Core {
@@ -121,7 +125,8 @@ impl Core {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        if let Err(failure) = self.check(&request) {
+        let within = request.extensions().get::<Within>().copied();
+        if let Err(failure) = self.check(&request, within.is_some()) {
             Box::pin(message::refuse(request)).await;
             return Err(failure);
         }
@@ -156,7 +161,7 @@ impl Core {
             place,
             made,
             waited,
-        } = match self.admit(function).await {
+        } = match self.admit(function, within.is_some()).await {
             Ok(admission) => admission,
             Err(failure) => {
                 Box::pin(message::refuse(Request::from_parts(parts, body))).await;
@@ -193,9 +198,17 @@ impl Core {
                 total: limits.total_time,
                 ..CallLimits::default()
             },
-            outbound: function.outbound(&log, bound),
+            outbound: self.outbound(function, &log, || Outward {
+                hops: Hops::of(&parts.headers),
+                share: within.map_or_else(|| made.share(), |Within(share)| share),
+                bound,
+            }),
             log,
-            client: Client { account, is_early },
+            client: Client {
+                account,
+                is_early,
+                within: within.and_then(|Within(share)| share),
+            },
             store: function.store(),
             secrets,
             admitted: Admitted::with(place),
@@ -217,9 +230,14 @@ impl Core {
         Ok(response)
     }
 
-    /// What can be told of a request before anything is taken for it.
-    fn check<B: http_body::Body>(&self, request: &Request<B>) -> Result<(), Failure> {
-        if self.has_ended() {
+    /// What can be told of a request before anything is taken for it. One that comes from within is part of another
+    /// that has begun, and goes on with that.
+    fn check<B: http_body::Body>(
+        &self,
+        request: &Request<B>,
+        is_within: bool,
+    ) -> Result<(), Failure> {
+        if self.has_ended() && !is_within {
             return Err(Failure::ShuttingDown);
         }
         message::check_size(request.headers(), &self.limits)?;
@@ -248,10 +266,13 @@ impl Core {
         Account::new(function.backlog.clone(), connection)
     }
 
-    /// Lets a request in.
-    async fn admit(&self, function: &Function) -> Result<Admission, Failure> {
+    /// Lets a request in; one that comes from within only if it need not wait for a place.
+    async fn admit(&self, function: &Function, is_within: bool) -> Result<Admission, Failure> {
         let begun = Instant::now();
-        let place = function.place().await?;
+        let place = match is_within {
+            false => function.place().await?,
+            true => function.free_place()?,
+        };
         let made = match function.made.get() {
             Some(made) => made,
             None => Box::pin(function.made.get_or_wake(self.wake(function)))

@@ -15,6 +15,7 @@ mod function;
 mod handle;
 mod images;
 mod info;
+mod inside;
 mod invoke;
 mod outbound;
 mod replace;

@@ -3,13 +3,15 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use faasw_egress_policy::Grant;
-use faasw_pool::{LogStream, Outbound};
+use faasw_pool::{LogStream, Outbound, Share};
 
-use super::{core::Core, function::Function, info::makes_requests, invoke::Follower};
+use super::{
+    core::Core, function::Function, info::makes_requests, inside::Inside, invoke::Follower,
+};
 use crate::{
     registry::VersionRecord,
     services::{
-        outbound::{Granted, Hears, Limits, Maker},
+        outbound::{Granted, Hears, Hops, Limits, Maker},
         secrets::Bound,
     },
 };
@@ -19,7 +21,7 @@ use crate::{
 pub(super) struct Reaches {
     grants: Arc<[Grant]>,
     limits: Limits,
-    maker: Maker,
+    maker: Option<Maker>,
 }
 
 impl Reaches {
@@ -39,30 +41,41 @@ impl Core {
         Some(Reaches {
             grants: granted.iter().map(|grant| grant.grant().clone()).collect(),
             limits: Limits::new(&self.outbound.calls, self.limits.outbound_function),
-            maker: self.outbound.maker()?,
+            maker: self.outbound.maker(),
         })
     }
 }
 
-impl Function {
-    /// What makes its guests' requests, where it was granted any. `follower` hears of those that were refused.
-    /// `bound` are the secrets that are put into them.
+/// What an invocation's requests go out with.
+pub(super) struct Outward {
+    /// Where the request has been that it answers.
+    pub(super) hops: Hops,
+    /// Whose places those to functions of the node take.
+    pub(super) share: Option<Share>,
+    /// Secrets that are put into them.
+    pub(super) bound: Option<Arc<Bound>>,
+}
+
+impl Core {
+    /// What makes the requests of one of a function's invocations, where it was granted any. `follower` hears of those
+    /// that were refused.
     pub(super) fn outbound(
         &self,
+        function: &Function,
         follower: &Arc<Follower>,
-        bound: Option<Arc<Bound>>,
+        with: impl FnOnce() -> Outward,
     ) -> Option<Arc<dyn Outbound>> {
         let Reaches {
             grants,
             limits,
             maker,
-        } = self.reaches.clone()?;
+        } = function.reaches.clone()?;
+        let Outward { hops, share, bound } = with();
+        let inside = Arc::new(Inside::new(&self.me, follower.known, share));
+        let hears = follower.clone();
+        let makers: (_, Arc<dyn Outbound>) = (maker, inside);
         Some(Arc::new(Granted::new(
-            grants,
-            limits,
-            maker,
-            bound,
-            follower.clone(),
+            grants, limits, makers, hops, bound, hears,
         )))
     }
 }

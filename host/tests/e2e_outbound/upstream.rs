@@ -144,6 +144,13 @@ impl Upstream {
             host.as_ref()
                 .map_or("nobody", |host| host.to_str().unwrap())
         );
+        if request.uri().path() == "/through" {
+            // Where it has been.
+            let through = request.headers().get_all("cdn-loop").iter();
+            let through: Vec<_> = through.map(|value| value.to_str().unwrap()).collect();
+            let body = Full::new(Bytes::from(through.join(" | ")));
+            return Ok(Response::new(body.map_err(|never| match never {}).boxed()));
+        }
         if request.uri().path() == "/begun" {
             let body = Nothing(Held::new(&self.counts));
             return Ok(Response::new(body.boxed()));

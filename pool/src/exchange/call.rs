@@ -11,6 +11,7 @@ use super::limits::CallLimits;
 use super::outbound::Outbound;
 use super::secrets::Secrets;
 use super::store::StoreService;
+use crate::seeds::{FunctionNumber, FunctionVersion};
 use crate::sink::{LogSink, Timing};
 
 /// A request as the pool takes it.
@@ -60,6 +61,26 @@ pub struct Client {
     /// The request begins before its body is there, as far as that is waited for: it is
     /// the first to be cut when others want its place.
     pub is_early: bool,
+    /// It is another function's request, which waits for it with a place of its own: this one's place counts for that
+    /// function, and where none is free it is refused at once. Nobody's unless set.
+    pub within: Option<Share>,
+}
+
+/// Whose places a request takes: those of a function, whatever its versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(FunctionNumber);
+
+impl Share {
+    /// That of a function's own requests.
+    #[must_use]
+    pub fn of(version: &FunctionVersion) -> Self {
+        Self(version.holding().number())
+    }
+
+    /// Which function it is.
+    pub(crate) fn number(self) -> FunctionNumber {
+        self.0
+    }
 }
 
 /// A function's response.

@@ -29,7 +29,7 @@ pub use self::backlog::{
     Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease,
 };
 pub use self::body::{Incoming, Part, ReplyBody, RequestBody, ResponseStream};
-pub use self::call::{Admitted, Call, Client, Reply};
+pub use self::call::{Admitted, Call, Client, Reply, Share};
 pub use self::end::{Ended, Rest};
 pub use self::following::{Begun, Exchange, Terms};
 pub use self::limits::CallLimits;

@@ -13,7 +13,7 @@ use faasw_egress_policy::{Destination, Grant, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{call::EgressCall, slot::Slot};
+use super::{call::EgressCall, hops::Hops, slot::Slot};
 use crate::services::secrets::{Bound, Filled, Unfilled};
 
 /// Who makes requests that were granted.
@@ -83,11 +83,16 @@ pub(crate) trait Hears: Send + Sync {
     fn told(&self, what: &str);
 }
 
-/// The requests of one version of a function.
+/// The requests that an invocation of a function may make.
 pub(crate) struct Granted {
     grants: Arc<[Grant]>,
     limits: Limits,
-    maker: Maker,
+    /// Of those that leave the node. Without one they are denied.
+    maker: Option<Maker>,
+    /// Of those that do not.
+    inside: Arc<dyn Outbound>,
+    /// Where the request has been that the invocation answers.
+    hops: Hops,
     /// Secrets that are put into requests.
     bound: Option<Arc<Bound>>,
     hears: Arc<dyn Hears>,
@@ -102,11 +107,12 @@ impl fmt::Debug for Granted {
 }
 
 impl Granted {
-    /// What these grants allow.
+    /// What these grants allow of what makers make.
     pub(crate) fn new(
         grants: Arc<[Grant]>,
         limits: Limits,
-        maker: Maker,
+        (maker, inside): (Option<Maker>, Arc<dyn Outbound>),
+        hops: Hops,
         bound: Option<Arc<Bound>>,
         hears: Arc<dyn Hears>,
     ) -> Self {
@@ -114,14 +120,23 @@ impl Granted {
             grants,
             limits,
             maker,
+            inside,
+            hops,
             bound,
             hears,
         }
     }
 
-    fn admit(&self, head: &OutgoingHead) -> Result<(Destination, Places), Failure> {
+    /// Lets a request go where its head says, which is completed.
+    fn admit(&self, head: &mut OutgoingHead) -> Result<(Destination, Places), Failure> {
         if !self.hears.is_there() {
             return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
+        let own = Destination::of_node();
+        // It names nobody: as in Spin that is what the function itself is part of, if it may ask that at all.
+        if head.authority.is_empty() && self.grants.iter().any(|grant| grant.allows(&own)) {
+            head.scheme = own.scheme.as_str().into();
+            head.authority = own.authority().into();
         }
         let destination = Destination::of_request(&head.scheme, &head.authority);
         let destination = destination.map_err(|error| {
@@ -138,6 +153,13 @@ impl Granted {
                 "a request to {destination} was denied: no grant allows it (deploy with --allow-outbound {destination})"
             ));
             return Err(Failure::new(FailureCode::HttpRequestDenied));
+        }
+        if !self.hops.write(head) {
+            self.hears.refused(&format!(
+                "a request to {destination} was refused: what it answers has come through {} functions, and may be in a loop",
+                Hops::MOST
+            ));
+            return Err(Failure::new(FailureCode::LoopDetected));
         }
         let places = self.limits.take().ok_or_else(|| {
             self.hears.refused(&format!(
@@ -182,37 +204,50 @@ impl Granted {
 }
 
 impl Outbound for Granted {
-    fn begin(&self, request: OutgoingRequest) -> Box<dyn OutgoingCall> {
-        let admitted = self.admit(&request.head).and_then(|(destination, places)| {
-            let filled = self.fill(&request.head, &destination)?;
+    fn begin(&self, mut request: OutgoingRequest) -> Box<dyn OutgoingCall> {
+        let admitted = self.admit(&mut request.head).and_then(|admitted| {
+            let filled = self.fill(&request.head, &admitted.0)?;
+            let maker = self.maker.as_ref();
+            if admitted.0.own().is_none() && maker.is_none() {
+                return Err(Failure::new(FailureCode::HttpRequestDenied));
+            }
             self.hears.made();
-            Ok((destination, places, filled))
+            Ok((admitted, filled, maker))
         });
-        match (admitted, &self.maker) {
-            (Err(failure), _) => Box::new(Refused(Some(failure))),
-            (Ok((destination, places, filled)), Maker::Egress(slot)) => {
-                Box::new(EgressCall::new(slot, request, filled, destination, places))
+        let ((destination, places), filled, maker) = match admitted {
+            Ok(admitted) => admitted,
+            Err(failure) => return Box::new(Refused::new(failure)),
+        };
+        let outbound = match (destination.own(), maker) {
+            (None, Some(Maker::Egress(slot))) => {
+                let call = EgressCall::new(slot, request, filled, destination, places);
+                return Box::new(call);
             }
-            (Ok((_, places, filled)), Maker::Embedder(outbound)) => {
-                let request = match filled.map(Filled::into_head) {
-                    None => request,
-                    Some(head) => OutgoingRequest {
-                        bytes: head.encode().into(),
-                        head,
-                        ..request
-                    },
-                };
-                Box::new(Counted {
-                    call: outbound.begin(request),
-                    _places: places,
-                })
-            }
-        }
+            (None, Some(Maker::Embedder(outbound))) => outbound,
+            (Some(_), _) | (None, None) => &self.inside,
+        };
+        let head = filled.map_or(request.head, Filled::into_head);
+        let request = OutgoingRequest {
+            bytes: head.encode().into(),
+            head,
+            is_whole: request.is_whole,
+        };
+        Box::new(Counted {
+            call: outbound.begin(request),
+            _places: places,
+        })
     }
 }
 
 /// A request that is not made.
-struct Refused(Option<Failure>);
+pub(crate) struct Refused(Option<Failure>);
+
+impl Refused {
+    /// The function is told why.
+    pub(crate) fn new(failure: Failure) -> Self {
+        Self(Some(failure))
+    }
+}
 
 impl OutgoingCall for Refused {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<usize> {

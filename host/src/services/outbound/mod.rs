@@ -2,12 +2,13 @@
 //!
 //! [`Granted`] is what a function's guests have: it holds each request against the version's grants and the limits,
 //! and has it made by [`Egress`], which starts the processes that connect and speak, or by whatever a program
-//! that embeds the node has for it. The node reads the head of the function's request, and nothing that an upstream
+//! that embeds the node has for it; what is for the node's own functions never leaves it. The node reads the head of the function's request, and nothing that an upstream
 //! says. See `docs/decisions/0026-reaching-out.md`.
 
 mod call;
 mod egress;
 mod granted;
+mod hops;
 mod options;
 mod slot;
 mod system;
@@ -17,6 +18,7 @@ pub use self::{
     options::{OutboundOptions, TrustError},
 };
 pub(crate) use self::{
-    granted::{Granted, Hears, Limits, Maker},
+    granted::{Granted, Hears, Limits, Maker, Refused},
+    hops::Hops,
     options::Outgoing,
 };

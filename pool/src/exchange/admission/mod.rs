@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use self::places::Places;
 pub use self::places::{Place, Wanted};
 pub use self::waits::{Wait, Waits};
+use super::call::Share;
 use crate::error::InvokeError;
 use crate::seeds::FunctionVersion;
 use crate::stats::MemoryStats;
@@ -112,6 +113,20 @@ impl Admission {
             Some(place) => Ok(place),
             None => Box::pin(self.wait_for_place(wanted)).await,
         }
+    }
+
+    /// A place for a request that another one waits for, out of `share`. Whoever waits for it keeps a place meanwhile, so
+    /// nobody is waited for: all of them might wait for each other.
+    ///
+    /// # Errors
+    /// [`InvokeError::OverCapacity`] when there is none now.
+    pub fn place_within(&self, share: Share, wanted: Wanted) -> Result<Place, InvokeError> {
+        let wanted = Wanted {
+            function: share.number(),
+            ..wanted
+        };
+        let place = self.places.try_place(wanted);
+        place.ok_or_else(|| InvokeError::OverCapacity(self.places.most()))
     }
 
     async fn wait_for_place(&self, wanted: Wanted) -> Result<Place, InvokeError> {

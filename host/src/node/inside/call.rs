@@ -1,0 +1,193 @@
+//! A request from one function to another, as the first one's invocation has it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use faasw_abi::{
+    channel::{HEAD_MAX, TAIL_MAX},
+    outgoing::{Answer, Failure, FailureCode, Tail, Timeouts},
+    wire::{Pair, ResponseHead},
+};
+use faasw_pool::{AnswerPart, OutgoingCall};
+use http::{HeaderMap, Response, header};
+use http_body::Body as _;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::sent::Sending;
+use crate::message::Body;
+
+/// The largest piece of an answer.
+const PIECE: usize = 64 << 10;
+
+/// Comes to the answer.
+type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+/// A request under way. Dropping it ends the instance that answers it.
+pub(super) struct InsideCall {
+    /// Until the request's body has ended.
+    sending: Option<Sending>,
+    answer: Stage,
+    timeouts: Timeouts,
+    /// When the next part of the answer is to be there.
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+enum Stage {
+    /// The function has not begun to answer.
+    Waiting(Answering),
+    /// It answers. What it said at once and the guest has no room for is held.
+    Answering { body: Body, held: Bytes },
+    /// There is no more to come.
+    Over,
+}
+
+impl InsideCall {
+    pub(super) fn new(answering: Answering, sending: Option<Sending>, timeouts: Timeouts) -> Self {
+        Self {
+            sending,
+            answer: Stage::Waiting(answering),
+            timeouts,
+            due: timer(timeouts.first_byte),
+        }
+    }
+
+    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Result<AnswerPart, Failure>> {
+        match &mut self.answer {
+            Stage::Waiting(answering) => {
+                let response = ready!(answering.as_mut().poll(context));
+                let (head, body) = head_of(response)?;
+                let held = Bytes::new();
+                self.answer = Stage::Answering { body, held };
+                Poll::Ready(Ok(AnswerPart::Head(head)))
+            }
+            Stage::Answering { body, held } => {
+                while held.is_empty() {
+                    let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(context)) else {
+                        return Poll::Ready(Ok(AnswerPart::End(Bytes::new())));
+                    };
+                    // The node's log has why.
+                    let frame = frame.map_err(|_| incomplete())?;
+                    match frame.into_data() {
+                        Ok(data) => *held = data,
+                        Err(frame) => {
+                            let trailers = frame.into_trailers().unwrap_or_default();
+                            return Poll::Ready(tail_of(&trailers).map(AnswerPart::End));
+                        }
+                    }
+                }
+                let piece = held.split_to(held.len().min(PIECE));
+                Poll::Ready(Ok(AnswerPart::Data(piece)))
+            }
+            Stage::Over => Poll::Pending,
+        }
+    }
+
+    /// Waits until the answer's next part is late, and says by which of the function's times.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<FailureCode> {
+        match &mut self.due {
+            None => Poll::Pending,
+            Some(due) => due.as_mut().poll(context).map(|()| match self.answer {
+                Stage::Waiting(_) => FailureCode::HttpResponseTimeout,
+                Stage::Answering { .. } | Stage::Over => FailureCode::ConnectionReadTimeout,
+            }),
+        }
+    }
+}
+
+impl OutgoingCall for InsideCall {
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        match &mut self.sending {
+            Some(sending) => sending.poll_room(context),
+            None => Poll::Pending,
+        }
+    }
+
+    fn send(&mut self, body: Bytes) {
+        if let Some(sending) = &mut self.sending {
+            sending.send(body);
+        }
+    }
+
+    fn end(&mut self, tail: Vec<u8>) {
+        if let Some(sending) = self.sending.take() {
+            sending.finish(tail);
+        }
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<AnswerPart> {
+        let part = match self.poll_part(context) {
+            Poll::Ready(part) => part,
+            Poll::Pending => Err(Failure::new(ready!(self.poll_late(context)))),
+        };
+        let part = part.unwrap_or_else(AnswerPart::Failed);
+        self.due = timer(self.timeouts.between_bytes);
+        if matches!(part, AnswerPart::End(_) | AnswerPart::Failed(_)) {
+            // What has failed is ended now, whoever has this call still.
+            (self.answer, self.due) = (Stage::Over, None);
+        }
+        Poll::Ready(part)
+    }
+}
+
+/// Goes off in so many nanoseconds; never in 0.
+fn timer(nanoseconds: u64) -> Option<Pin<Box<Sleep>>> {
+    let after = Some(Duration::from_nanos(nanoseconds)).filter(|after| !after.is_zero())?;
+    // What is further than that never comes.
+    let at = Instant::now().checked_add(after)?;
+    Some(Box::pin(sleep_until(at)))
+}
+
+/// A response's head as a guest reads it, and its body.
+fn head_of(response: Response<Body>) -> Result<(Bytes, Body), Failure> {
+    let (mut parts, body) = response.into_parts();
+    // What a server adds that sends it.
+    if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
+        let headers = &mut parts.headers;
+        headers
+            .entry(header::CONTENT_LENGTH)
+            .or_insert(length.into());
+    }
+    let head = Answer::Response(ResponseHead {
+        status: parts.status.as_u16(),
+        headers: pairs(&parts.headers),
+    });
+    let bytes = within(head.encode(), HEAD_MAX);
+    let too_large = |bytes| of_size(FailureCode::HttpResponseHeaderSectionSize, bytes);
+    Ok((bytes.map_err(too_large)?, body))
+}
+
+fn tail_of(trailers: &HeaderMap) -> Result<Bytes, Failure> {
+    let tail = within(Tail::Trailers(pairs(trailers)).encode(), TAIL_MAX);
+    tail.map_err(|bytes| of_size(FailureCode::HttpResponseTrailerSectionSize, bytes))
+}
+
+fn pairs(fields: &HeaderMap) -> Vec<Pair> {
+    let pair = |(name, value): (&header::HeaderName, &header::HeaderValue)| {
+        (name.as_str().into(), value.as_bytes().into())
+    };
+    fields.iter().map(pair).collect()
+}
+
+/// What is no longer than this; else its length.
+fn within(bytes: Vec<u8>, most: u64) -> Result<Bytes, u64> {
+    match bytes.len() as u64 {
+        length if length > most => Err(length),
+        _ => Ok(bytes.into()),
+    }
+}
+
+fn of_size(code: FailureCode, bytes: u64) -> Failure {
+    Failure {
+        number: Some(bytes),
+        ..Failure::new(code)
+    }
+}
+
+fn incomplete() -> Failure {
+    Failure::new(FailureCode::HttpResponseIncomplete)
+}

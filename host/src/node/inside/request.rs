@@ -1,0 +1,117 @@
+//! A function's request as one that comes to the node.
+
+use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead, Timeouts};
+use faasw_egress_policy::{Destination, Own};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header,
+    uri::{PathAndQuery, Scheme},
+};
+
+use super::sent::{Sending, Sent, sent};
+use crate::message::{Arrival, Named};
+
+/// The longest path and query, as for those that come from outside.
+const TARGET_BYTES: usize = 16 << 10;
+
+/// A request, and what goes with it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Which function it is for; there need not be one.
+    pub(super) name: String,
+    pub(super) request: Request<Sent>,
+    /// Where its body goes in; nothing where it has none.
+    pub(super) sending: Option<Sending>,
+    pub(super) timeouts: Timeouts,
+}
+
+/// Reads what a function has asked for. All of it is a stranger's word.
+///
+/// # Errors
+/// When no request can be made of it.
+pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failure> {
+    let fail = |code| move || Failure::new(code);
+    let destination = Destination::of_request(&head.scheme, &head.authority).ok();
+    let destination = destination.ok_or_else(fail(FailureCode::HttpRequestUriInvalid))?;
+    let method = Method::from_bytes(&head.method).ok();
+    let method = method.filter(|method| *method != Method::CONNECT);
+    let method = method.ok_or_else(fail(FailureCode::HttpRequestMethodInvalid))?;
+    if head.path_and_query.len() > TARGET_BYTES {
+        return Err(Failure::new(FailureCode::HttpRequestUriTooLong));
+    }
+    let target = match head.path_and_query.as_slice() {
+        path @ [b'/', ..] => PathAndQuery::try_from(path).ok(),
+        _ => None,
+    };
+    let target = target.ok_or_else(fail(FailureCode::HttpRequestUriInvalid))?;
+    let uri = Uri::from(target);
+    let (name, uri, has_host) = match destination.own() {
+        Some(Own::Function(name)) => (name.to_owned(), uri, true),
+        Some(Own::ByPath) => match Named::of(&uri) {
+            Some(Named { name, uri, .. }) => (name, uri, false),
+            None => (String::new(), uri, false),
+        },
+        None => return Err(Failure::new(FailureCode::HttpRequestDenied)),
+    };
+    let mut headers = fields(head)?;
+    let length = declared(&headers)?;
+    let (sending, body) = sent(length, is_whole)?;
+    for name in [
+        header::CONTENT_LENGTH,
+        header::EXPECT,
+        header::TRANSFER_ENCODING,
+    ] {
+        headers.remove(name);
+    }
+    let host = HeaderValue::from_str(&destination.authority());
+    let host = host.map_err(|_| Failure::new(FailureCode::HttpRequestUriInvalid))?;
+    headers.insert(header::HOST, host);
+    // The guest has a place for them.
+    headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    if let Some(length) = length {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    request.extensions_mut().insert(Arrival {
+        scheme: Scheme::HTTP,
+        has_host,
+    });
+    Ok(Asked {
+        name,
+        request,
+        sending,
+        timeouts: head.timeouts,
+    })
+}
+
+fn fields(head: &OutgoingHead) -> Result<HeaderMap, Failure> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &head.headers {
+        let name = HeaderName::from_bytes(name).ok();
+        let value = HeaderValue::from_bytes(value).ok();
+        let Some((name, value)) = name.zip(value) else {
+            return Err(Failure::new(FailureCode::HttpProtocolError));
+        };
+        if headers.try_append(name, value).is_err() {
+            return Err(Failure::new(FailureCode::HttpRequestHeaderSectionSize));
+        }
+    }
+    Ok(headers)
+}
+
+/// How long the function says that the body is.
+fn declared(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let text = value.to_str().ok();
+    let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let length = digits.and_then(|text| text.parse().ok());
+    match (length, values.next()) {
+        (Some(length), None) => Ok(Some(length)),
+        _ => Err(Failure::new(FailureCode::HttpRequestBodySize)),
+    }
+}

@@ -1,0 +1,227 @@
+//! The body of a request from one function to another.
+
+use std::{
+    future::Future as _,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use faasw_abi::outgoing::{Failure, FailureCode, Tail};
+use http_body::{Body, Frame, SizeHint};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::PollSender;
+
+use crate::message::trailers;
+
+/// Pieces that wait to be taken: whoever sends is not to be faster than whoever reads.
+const PIECES: usize = 2;
+
+/// The largest of them.
+const PIECE: usize = 64 << 10;
+
+/// Where it goes in. Dropped before it is finished, the body breaks off.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pieces: PollSender<Bytes>,
+    end: oneshot::Sender<Vec<u8>>,
+}
+
+/// Where it comes out.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pieces: mpsc::Receiver<Bytes>,
+    /// Its tail; nothing behind the end.
+    end: Option<oneshot::Receiver<Vec<u8>>>,
+    /// Bytes that are still to come, where that was said.
+    left: Option<u64>,
+}
+
+/// Why a body is not what it was to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum BrokenOff {
+    /// Whoever sent it has gone, or has said that it ends in the middle.
+    #[error("the function that sent it has not sent all of it")]
+    Unfinished,
+    /// It is longer or shorter than was said.
+    #[error("it has another length than was said")]
+    Length,
+}
+
+/// A body, as whoever sends it has it and as whoever reads it; all of it is there, and nothing, where it `is_whole`.
+///
+/// # Errors
+/// When there is to be something and nothing comes.
+pub(super) fn sent(
+    length: Option<u64>,
+    is_whole: bool,
+) -> Result<(Option<Sending>, Sent), Failure> {
+    let (sender, pieces) = mpsc::channel(PIECES);
+    if is_whole {
+        if length.is_some_and(|length| length > 0) {
+            return Err(Failure::new(FailureCode::HttpRequestBodySize));
+        }
+        let (end, left) = (None, Some(0));
+        return Ok((None, Sent { pieces, end, left }));
+    }
+    let (tell_end, end) = oneshot::channel();
+    let sending = Sending {
+        pieces: PollSender::new(sender),
+        end: tell_end,
+    };
+    let sent = Sent {
+        pieces,
+        end: Some(end),
+        left: length,
+    };
+    Ok((Some(sending), sent))
+}
+
+impl Sending {
+    /// How many bytes are taken now. For ever pending where nobody reads it.
+    pub(super) fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        match ready!(self.pieces.poll_reserve(context)) {
+            Ok(()) => Poll::Ready(PIECE),
+            Err(_) => Poll::Pending,
+        }
+    }
+
+    /// Takes bytes for which there was room.
+    pub(super) fn send(&mut self, piece: Bytes) {
+        // Where nobody reads it any more the answer says what there is to say.
+        let _ = self.pieces.send_item(piece);
+    }
+
+    /// The body ends with this tail.
+    pub(super) fn finish(self, tail: Vec<u8>) {
+        let _ = self.end.send(tail);
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let Some(end) = &mut self.end else {
+            return Poll::Ready(None);
+        };
+        // One of the two is told first, whichever is looked at.
+        let tail = match self.pieces.poll_recv(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Some(piece)) => {
+                let length = piece.len() as u64;
+                let left = self.left.map(|left| left.checked_sub(length));
+                return Poll::Ready(Some(match left {
+                    Some(None) => Err(BrokenOff::Length),
+                    left => {
+                        self.left = left.flatten();
+                        Ok(Frame::data(piece))
+                    }
+                }));
+            }
+            Poll::Ready(None) => ready!(Pin::new(end).poll(context)),
+        };
+        self.end = None;
+        if self.left.is_some_and(|left| left > 0) {
+            return Poll::Ready(Some(Err(BrokenOff::Length)));
+        }
+        let tail = tail.ok().and_then(|tail| Tail::decode(&tail).ok());
+        Poll::Ready(match tail {
+            Some(Tail::Trailers(fields)) if fields.is_empty() => None,
+            Some(Tail::Trailers(fields)) => Some(Ok(Frame::trailers(trailers(&fields)))),
+            Some(Tail::Failed(_)) | None => Some(Err(BrokenOff::Unfinished)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.end.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (&self.end, self.left) {
+            (None, _) => SizeHint::with_exact(0),
+            (Some(_), Some(left)) => SizeHint::with_exact(left),
+            (Some(_), None) => SizeHint::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt as _;
+    use std::future::poll_fn;
+
+    async fn read(mut body: Sent) -> Result<(Vec<u8>, Option<String>), BrokenOff> {
+        let (mut bytes, mut sum) = (Vec::new(), None);
+        while let Some(frame) = body.frame().await {
+            match frame?.into_data() {
+                Ok(data) => bytes.extend_from_slice(&data),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().unwrap();
+                    let value = trailers.get("x-sum").unwrap();
+                    sum = Some(value.to_str().unwrap().to_owned());
+                }
+            }
+        }
+        assert!(body.is_end_stream());
+        Ok((bytes, sum))
+    }
+
+    /// What comes out of three pieces of a body that was said to be so long and ends so.
+    async fn pass(
+        length: Option<u64>,
+        tail: Option<Tail>,
+    ) -> Result<(Vec<u8>, Option<String>), BrokenOff> {
+        let (sending, body) = sent(length, false).unwrap();
+        let mut sending = sending.unwrap();
+        let reading = tokio::spawn(read(body));
+        for piece in [&b"one"[..], b"two", b"six"] {
+            let room = poll_fn(|context| sending.poll_room(context));
+            tokio::select! {
+                room = room => assert_eq!(room, PIECE),
+                // Whoever reads has gone away from it.
+                () = tokio::time::sleep(std::time::Duration::from_secs(3600)) => break,
+            }
+            sending.send(Bytes::from_static(piece));
+        }
+        match tail {
+            Some(tail) => sending.finish(tail.encode()),
+            None => drop(sending),
+        }
+        reading.await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_comes_out_as_it_went_in_or_breaks_off() {
+        let whole = || Some(Tail::Trailers(Vec::new()));
+        let sum = || Some(Tail::Trailers(vec![(b"x-sum".to_vec(), b"9".to_vec())]));
+        let all = || b"onetwosix".to_vec();
+        assert_eq!(pass(None, whole()).await, Ok((all(), None)));
+        assert_eq!(pass(Some(9), sum()).await, Ok((all(), Some("9".into()))));
+        let failed = Tail::Failed(Failure::new(FailureCode::InternalError));
+        for (length, tail, error) in [
+            (None, None, BrokenOff::Unfinished),
+            (Some(9), Some(failed), BrokenOff::Unfinished),
+            (Some(10), whole(), BrokenOff::Length),
+            (Some(8), whole(), BrokenOff::Length),
+            (Some(0), whole(), BrokenOff::Length),
+        ] {
+            assert_eq!(pass(length, tail).await, Err(error), "{length:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_no_body_says_so_at_once() {
+        let (sending, body) = sent(None, true).unwrap();
+        assert!(sending.is_none() && body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(0));
+        assert!(sent(Some(0), true).is_ok());
+        assert!(sent(Some(1), true).is_err());
+    }
+}
