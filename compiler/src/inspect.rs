@@ -44,7 +44,7 @@ pub fn inspect(wasm: &[u8]) -> Result<Function, Refusal> {
     let role = if outline.component {
         component::inspect(types.as_ref(), &outline, &supported)?
     } else {
-        module::inspect(types.as_ref(), &outline)?
+        module::inspect(types.as_ref())?
     };
     Ok(Function {
         kind: role.kind,

@@ -8,6 +8,7 @@
 //! [`perform`] reads top to bottom:
 //!
 //! - `source`: binary, text, or something else that is named for what it is.
+//! - `componentise`: a core module that says of which component it is the code, as that.
 //! - `inspect`: what kind of function it is, what it imports, what memory it
 //!   starts with; `outline` reads it, `module` and `component` apply the rules of each.
 //! - `supported`: the imports that a function may have.
@@ -28,6 +29,7 @@ mod artifact;
 mod cache;
 pub mod cell;
 mod component;
+mod componentise;
 mod descriptors;
 pub mod exhaustion;
 pub mod helper;
@@ -72,23 +74,24 @@ pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
         return packed(input.upload);
     }
     let source = source::read(input.upload)?;
-    let function = inspect::inspect(&source.wasm)?;
+    let wasm = componentise::whole(source.wasm)?;
+    let function = inspect::inspect(&wasm)?;
     let cache = input
         .keeps_cache
         .then(|| Arc::new(Cache::new(input.beside)));
     let compile = |wasm: &[u8]| artifact::compile(wasm, function.kind, isa, cache.as_ref());
-    let instrument = |export| wizer::instrument(&source.wasm, function.kind, export);
+    let instrument = |export| wizer::instrument(&wasm, function.kind, export);
     let instrumented = match &input.task {
         Task::Compile | Task::Pack => None,
         Task::CompileToInitialise => function.has_initialiser.then(|| instrument(INITIALISER)),
         Task::CompileToInitialiseBy(export) => Some(instrument(export)),
         Task::Rewrite(export) => {
-            let rewritten = wizer::rewrite(&source.wasm, function.kind, export, input.beside)?;
+            let rewritten = wizer::rewrite(&wasm, function.kind, export, input.beside)?;
             let function = inspect::inspect(&rewritten)?;
             return Ok(artifact(function, rewritten, source.from_text, None));
         }
     };
-    let as_it_is = || compile(&source.wasm);
+    let as_it_is = || compile(&wasm);
     let (code, wizer) = match instrumented {
         Some(Ok(wasm)) => match compile(&wasm) {
             Ok(code) => (code, Some(Wizer::Instrumented)),

@@ -9,29 +9,23 @@ use wasmparser::{
 
 use crate::{
     advice,
-    outline::{Outline, Role},
+    outline::Role,
     preview1,
 };
 
 /// What a command's entry point is called.
-const START: &str = "_start";
+pub const START: &str = "_start";
 /// What a reactor's initialiser is called.
 const INITIALIZE: &str = "_initialize";
 /// The memory that host functions work on.
 const MEMORY: &str = "memory";
 
 /// Finds out whether a valid module is a function.
-pub fn inspect(types: TypesRef<'_>, outline: &Outline<'_>) -> Result<Role, Refusal> {
+pub fn inspect(types: TypesRef<'_>) -> Result<Role, Refusal> {
     // Imports first: a library that the linker left undefined symbols in is
     // told about those, rather than about what it would lack without them.
     let imports = imports(types)?;
     let exports = Exports::of(types);
-    if outline.component_metadata {
-        return Err(advice::not_a_function(
-            "this core module carries the metadata of a component but is none \
-             (`wasm-tools component new` makes one of it)",
-        ));
-    }
     let takes_nothing = |id| {
         function(types, id)
             .is_some_and(|start| start.params().is_empty() && start.results().is_empty())

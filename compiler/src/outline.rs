@@ -3,7 +3,7 @@
 
 use faasw_compile_report::FunctionKind;
 use wasmparser::{
-    ComponentName, CustomSectionReader, Encoding, KnownCustom, MemoryType, Name, Parser, Payload,
+    ComponentName, CustomSectionReader, Encoding, ExternalKind, KnownCustom, MemoryType, Name, Parser, Payload,
     TypeRef,
 };
 
@@ -32,14 +32,41 @@ pub struct Outline<'a> {
     pub component_imports: Vec<&'a str>,
     /// Names that a component exports, in their order.
     pub component_exports: Vec<&'a str>,
-    /// Whether a module carries the metadata from which a component is made.
-    pub component_metadata: bool,
     /// What its toolchain called it.
     pub name: Option<&'a str>,
     /// Minimum sizes of all memories that it defines, in bytes.
     pub initial_memory_bytes: u64,
     /// Whether a memory of its is shared by threads.
     pub shared_memory: bool,
+}
+
+/// Whether `wasm` is a core module that says of which component it is the code.
+pub fn tells_of_component(wasm: &[u8]) -> bool {
+    let payloads = Parser::new(0).parse_all(wasm).map_while(Result::ok);
+    for payload in payloads {
+        match payload {
+            Payload::Version { encoding, .. } if encoding != Encoding::Module => return false,
+            Payload::CustomSection(section) if section.name().starts_with("component-type") => {
+                return true;
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Whether a module exports a function of this name.
+pub fn exports_function(module: &[u8], name: &str) -> bool {
+    let payloads = Parser::new(0).parse_all(module);
+    payloads
+        .filter_map(Result::ok)
+        .any(|payload| match payload {
+            Payload::ExportSection(exports) => exports
+                .into_iter()
+                .filter_map(Result::ok)
+                .any(|export| export.name == name && export.kind == ExternalKind::Func),
+            _ => false,
+        })
 }
 
 impl<'a> Outline<'a> {
@@ -97,7 +124,6 @@ impl<'a> Outline<'a> {
     /// Custom sections need not be sound for a binary to be valid, so what is
     /// wrong in one ends only the look into it.
     fn custom(&mut self, section: &CustomSectionReader<'a>) {
-        self.component_metadata |= section.name().starts_with("component-type");
         match section.as_known() {
             KnownCustom::Name(names) => {
                 for name in names.into_iter().map_while(Result::ok) {

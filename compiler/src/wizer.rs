@@ -15,14 +15,14 @@ use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
 use wasmparser::{ValType, Validator, WasmFeatures};
 use wasmtime_wizer::{ComponentInstanceState, InstanceState, SnapshotVal, Wizer};
 
-/// What begins a command.
-const START: &str = "_start";
+use crate::{module::START, outline::exports_function};
+
 /// What a library is initialised by before anything else of it is called.
 const REACTOR: &str = "_initialize";
 
 /// `wasm` with exports that show its state, or why it cannot have them.
 pub fn instrument(wasm: &[u8], kind: FunctionKind, export: &str) -> Result<Vec<u8>, String> {
-    if kind == FunctionKind::CgiModule && exports(wasm, REACTOR) {
+    if kind == FunctionKind::CgiModule && exports_function(wasm, REACTOR) {
         // Wizer takes the export away, as what was called.
         return Err(format!("it exports {REACTOR}, which is not called here"));
     }
@@ -86,7 +86,7 @@ fn wizer(wasm: &[u8], kind: FunctionKind, export: &str) -> Wizer {
     wizer.init_func(export);
     match kind {
         // Calling it again would initialise it twice.
-        FunctionKind::CgiModule if export == INITIALISER && exports(wasm, RESUME) => {
+        FunctionKind::CgiModule if export == INITIALISER && exports_function(wasm, RESUME) => {
             wizer.func_rename(START, RESUME);
         }
         FunctionKind::CgiModule => {}
@@ -96,19 +96,6 @@ fn wizer(wasm: &[u8], kind: FunctionKind, export: &str) -> Wizer {
         }
     }
     wizer
-}
-
-fn exports(module: &[u8], name: &str) -> bool {
-    let payloads = wasmparser::Parser::new(0).parse_all(module);
-    payloads
-        .filter_map(Result::ok)
-        .any(|payload| match payload {
-            wasmparser::Payload::ExportSection(exports) => exports
-                .into_iter()
-                .filter_map(Result::ok)
-                .any(|export| export.name == name && export.kind == wasmparser::ExternalKind::Func),
-            _ => false,
-        })
 }
 
 /// A release build of Wizer does not look.

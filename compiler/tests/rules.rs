@@ -250,16 +250,70 @@ fn modules_that_are_no_commands_are_told_why() {
             format!(r#"{MEMORY} (global (export "_start") i32 (i32.const 0))"#),
             "not a function",
         ),
-        (
-            format!(r#"{MEMORY} {START} (@custom "component-type:x" "")"#),
-            "wasm-tools component new",
-        ),
     ] {
         let refusal = refusal(module(&fields).as_bytes());
         assert_eq!(refusal.kind, RefusalKind::Unsupported, "{refusal}");
         assert!(refusal.message.contains(words), "{refusal}");
         assert!(refusal.message.contains("wasm32-wasip2"), "{refusal}");
     }
+}
+
+#[test]
+fn a_core_module_that_tells_of_its_component_is_that() {
+    let core = fixture("config-probe-core.wasm");
+    let made = compile(&core, Isa::V3).unwrap();
+    assert_eq!(made.compiled.kind, FunctionKind::HttpComponent);
+    let whole = compile(&fixture("config-probe.wasm"), Isa::V3).unwrap();
+    // What its code imports by name; what preview 1 comes to is the adapters' own.
+    let of_bindings = |imports: &[String]| -> Vec<String> {
+        let names = imports.iter().filter(|name| !name.starts_with("wasi:"));
+        let mut names: Vec<_> = names.cloned().collect();
+        names.sort();
+        names
+    };
+    let spins = of_bindings(&whole.compiled.imports);
+    assert!(spins.iter().any(|name| name.starts_with("fermyon:spin/variables@")), "{spins:?}");
+    assert_eq!(of_bindings(&made.compiled.imports), spins);
+    // The same from any machine.
+    assert_eq!(compile(&core, Isa::V3).unwrap().code, made.code);
+}
+
+#[test]
+fn what_tells_of_a_component_that_it_is_not_is_refused() {
+    for (fields, words) in [
+        (format!(r#"{MEMORY} {START} (@custom "component-type:x" "")"#), "none comes of it"),
+        (r#"(@custom "component-type" "\00asm\0d\00\01\00")"#.to_owned(), "none comes of it"),
+    ] {
+        let refusal = refusal(module(&fields).as_bytes());
+        assert_eq!(refusal.kind, RefusalKind::Unsupported, "{refusal}");
+        assert!(refusal.message.contains(words), "{refusal}");
+    }
+    // Where it is damaged, wherever, nothing breaks; where it imports more than it tells of that is named.
+    let core = fixture("config-probe-core.wasm");
+    let at = core
+        .windows(14)
+        .position(|bytes| bytes == b"component-type")
+        .expect("it tells of its component");
+    let mut random = seeded();
+    for _ in 0..100 {
+        let mut damaged = core.clone();
+        for _ in 0..random.usize(1..4) {
+            let place = random.usize(at..damaged.len());
+            damaged[place] = random.u8(..);
+        }
+        if let Err(refusal) = compile(&damaged, Isa::V3) {
+            assert_ne!(refusal.kind, RefusalKind::Internal, "{refusal}");
+        }
+    }
+    let name = b"fermyon:spin/variables@2.0.0";
+    let mut other = core.clone();
+    let places: Vec<_> = (0..at).filter(|place| core[*place..].starts_with(name)).collect();
+    assert!(!places.is_empty());
+    for place in places {
+        other[place..place + 7].copy_from_slice(b"nobody.");
+    }
+    let refusal = refusal(&other);
+    assert!(refusal.message.contains("nobody."), "{refusal}");
 }
 
 #[test]

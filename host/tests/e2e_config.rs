@@ -60,6 +60,17 @@ fn it_is_read_by_every_interface_for_it() {
     }
 }
 
+/// As bindings leave it before any tool has made a component of it.
+fn a_core_module_is_the_component_that_it_tells_of() {
+    let deployed = BENCH.function("core", "fixtures/config-probe-core.wasm", colour("green"));
+    let component = BENCH.function("component", PROBE, colour("green"));
+    assert_eq!(deployed.function.kind, component.function.kind);
+    for path in ["get/colour", "variable/colour", "variable/nothing", "all", "at-start"] {
+        let expected = BENCH.text(&format!("/component/{path}"));
+        assert_eq!(BENCH.text(&format!("/core/{path}")), expected, "{path}");
+    }
+}
+
 fn no_function_sees_anothers() {
     for name in ["red", "blue", "none"] {
         let options = match name {
@@ -168,6 +179,7 @@ fn who_cannot_read_it_is_told() {
 fn main() {
     let tests = tests![
         it_is_read_by_every_interface_for_it,
+        a_core_module_is_the_component_that_it_tells_of,
         no_function_sees_anothers,
         it_belongs_to_the_version,
         it_survives_a_restart,
