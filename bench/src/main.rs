@@ -43,6 +43,7 @@ mod open_loop;
 mod overload;
 mod parked;
 mod process;
+mod relay;
 mod report;
 mod response;
 mod server_timing;
@@ -79,6 +80,8 @@ enum Command {
     Embedded(embedded::Arguments),
     /// What a get of a function's key-value store takes beside that floor, and durable sets beside the disk
     KeyValue(key_value::Arguments),
+    /// A body that a function passes on from an upstream to its client, against the same elsewhere
+    Relay(relay::Arguments),
     /// What it takes to get a shell: made ahead, or when asked for with control groups
     /// that were kept or are new
     Shells(shells::Arguments),
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Embedded(arguments) => embedded::run(&arguments),
         Command::KeyValue(arguments) => key_value::run(&arguments),
+        Command::Relay(arguments) => relay::run(&arguments),
         Command::Shells(arguments) => shells::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Parked(arguments) => parked::run(&arguments),

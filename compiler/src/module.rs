@@ -7,11 +7,7 @@ use wasmparser::{
     types::{CoreTypeId, EntityType, TypesRef},
 };
 
-use crate::{
-    advice,
-    outline::Role,
-    preview1,
-};
+use crate::{advice, outline::Role, preview1};
 
 /// What a command's entry point is called.
 pub const START: &str = "_start";

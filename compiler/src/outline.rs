@@ -3,8 +3,8 @@
 
 use faasw_compile_report::FunctionKind;
 use wasmparser::{
-    ComponentName, CustomSectionReader, Encoding, ExternalKind, KnownCustom, MemoryType, Name, Parser, Payload,
-    TypeRef,
+    ComponentName, CustomSectionReader, Encoding, ExternalKind, KnownCustom, MemoryType, Name,
+    Parser, Payload, TypeRef,
 };
 
 /// Size of a linear memory's page where it has no other, as a power of two.

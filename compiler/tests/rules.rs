@@ -272,7 +272,12 @@ fn a_core_module_that_tells_of_its_component_is_that() {
         names
     };
     let spins = of_bindings(&whole.compiled.imports);
-    assert!(spins.iter().any(|name| name.starts_with("fermyon:spin/variables@")), "{spins:?}");
+    assert!(
+        spins
+            .iter()
+            .any(|name| name.starts_with("fermyon:spin/variables@")),
+        "{spins:?}"
+    );
     assert_eq!(of_bindings(&made.compiled.imports), spins);
     // The same from any machine.
     assert_eq!(compile(&core, Isa::V3).unwrap().code, made.code);
@@ -281,8 +286,14 @@ fn a_core_module_that_tells_of_its_component_is_that() {
 #[test]
 fn what_tells_of_a_component_that_it_is_not_is_refused() {
     for (fields, words) in [
-        (format!(r#"{MEMORY} {START} (@custom "component-type:x" "")"#), "none comes of it"),
-        (r#"(@custom "component-type" "\00asm\0d\00\01\00")"#.to_owned(), "none comes of it"),
+        (
+            format!(r#"{MEMORY} {START} (@custom "component-type:x" "")"#),
+            "none comes of it",
+        ),
+        (
+            r#"(@custom "component-type" "\00asm\0d\00\01\00")"#.to_owned(),
+            "none comes of it",
+        ),
     ] {
         let refusal = refusal(module(&fields).as_bytes());
         assert_eq!(refusal.kind, RefusalKind::Unsupported, "{refusal}");
@@ -307,7 +318,9 @@ fn what_tells_of_a_component_that_it_is_not_is_refused() {
     }
     let name = b"fermyon:spin/variables@2.0.0";
     let mut other = core.clone();
-    let places: Vec<_> = (0..at).filter(|place| core[*place..].starts_with(name)).collect();
+    let places: Vec<_> = (0..at)
+        .filter(|place| core[*place..].starts_with(name))
+        .collect();
     assert!(!places.is_empty());
     for place in places {
         other[place..place + 7].copy_from_slice(b"nobody.");

@@ -65,7 +65,13 @@ fn a_core_module_is_the_component_that_it_tells_of() {
     let deployed = BENCH.function("core", "fixtures/config-probe-core.wasm", colour("green"));
     let component = BENCH.function("component", PROBE, colour("green"));
     assert_eq!(deployed.function.kind, component.function.kind);
-    for path in ["get/colour", "variable/colour", "variable/nothing", "all", "at-start"] {
+    for path in [
+        "get/colour",
+        "variable/colour",
+        "variable/nothing",
+        "all",
+        "at-start",
+    ] {
         let expected = BENCH.text(&format!("/component/{path}"));
         assert_eq!(BENCH.text(&format!("/core/{path}")), expected, "{path}");
     }

@@ -1,0 +1,257 @@
+//! `faasw-bench relay`: a body of an upstream through a function to its client, here and elsewhere.
+//!
+//! The upstream is this program. Both functions are asked by HTTP/1.0, whose answers end with their connection: what
+//! reading them takes here is next to nothing. In each round everybody is asked once.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use crate::{
+    client::{self, Url},
+    interrupt,
+    process::{Pid, Tree},
+    stats::{self, Ratio},
+    table::{self, Table},
+};
+
+/// What stands for the upstream's host and port in an address.
+const UPSTREAM: &str = "UPSTREAM";
+/// How much is written and read at once.
+const PIECE: usize = 256 << 10;
+/// How often memory is looked at while a body passes.
+const LOOK: usize = 32 << 20;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Address of a function on a faasw node that gives its client what an upstream answers, with UPSTREAM in place of
+    /// that one's host and port, such as http://127.0.0.1:8080/asks/proxy/UPSTREAM/body
+    #[arg(long, value_name = "URL")]
+    ours: Url,
+    /// Address of the same function on another server
+    #[arg(long, value_name = "URL")]
+    peer: Url,
+    /// The node's process: also tells how much more memory it takes while a body passes
+    #[arg(long, value_name = "PID")]
+    ours_pid: Option<Pid>,
+    /// The other server's process
+    #[arg(long, value_name = "PID")]
+    peer_pid: Option<Pid>,
+    /// MiB of the body
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
+    mebibytes: u64,
+    /// Rounds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One server over all rounds.
+#[derive(Serialize)]
+struct Server {
+    name: &'static str,
+    /// MiB in a second, as the median of the rounds.
+    mebibytes_per_second: f64,
+    /// MiB that its processes took more at most while a body passed than before, by the kernel's proportional count,
+    /// where the process is known: the largest of the rounds.
+    more_memory: Option<f64>,
+}
+
+/// What was measured.
+#[derive(Serialize)]
+struct Report {
+    mebibytes: u64,
+    rounds: u32,
+    servers: Vec<Server>,
+    /// Ours to the peer's, round by round.
+    speed: Option<Ratio>,
+}
+
+/// One body.
+struct Passed {
+    per_second: f64,
+    more_memory: Option<f64>,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// When a server does not give the whole body.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    interrupt::catch();
+    let bytes = arguments.mebibytes << 20;
+    let upstream = upstream(bytes)?;
+    let at = |url: &Url| Url {
+        authority: url.authority.clone(),
+        path: url.path.replace(UPSTREAM, &upstream),
+    };
+    let (ours, peer) = (at(&arguments.ours), at(&arguments.peer));
+    for url in [&ours, &peer] {
+        // The first has connections to be made, and a worker to be started.
+        pass(url, None, bytes)?;
+    }
+    let mut rounds = Vec::new();
+    for _ in 0..arguments.rounds {
+        interrupt::check()?;
+        rounds.push((
+            pass(&ours, arguments.ours_pid, bytes)?,
+            pass(&peer, arguments.peer_pid, bytes)?,
+        ));
+    }
+    let of = |name, passed: Vec<&Passed>| {
+        let speeds = passed.iter().map(|passed| passed.per_second);
+        let memory = passed.iter().filter_map(|passed| passed.more_memory);
+        Some(Server {
+            name,
+            mebibytes_per_second: stats::median_of(speeds)?,
+            more_memory: memory.reduce(f64::max),
+        })
+    };
+    let servers = [
+        of("ours", rounds.iter().map(|(ours, _)| ours).collect()),
+        of("peer", rounds.iter().map(|(_, peer)| peer).collect()),
+    ];
+    let pairs = rounds
+        .iter()
+        .map(|(ours, peer)| (ours.per_second, peer.per_second));
+    let report = Report {
+        mebibytes: arguments.mebibytes,
+        rounds: arguments.rounds,
+        servers: servers.into_iter().flatten().collect(),
+        speed: Ratio::of(&pairs.collect::<Vec<_>>()),
+    };
+    table::print(arguments.json, &report, || report.text())
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut table = Table::new(["", "MiB/s", "MiB more while it passes"]);
+        for server in &self.servers {
+            let memory = server
+                .more_memory
+                .map_or("-".into(), |more| format!("{more:.1}"));
+            let speed = format!("{:.0}", server.mebibytes_per_second);
+            table.row([server.name.to_owned(), speed, memory]);
+        }
+        let speed = match &self.speed {
+            Some(speed) => format!(
+                "ours to peer: {:.2} ({:.2} to {:.2}) times the speed\n",
+                speed.median, speed.low, speed.high
+            ),
+            None => String::new(),
+        };
+        format!(
+            "{} MiB, {} rounds\n{table}{speed}",
+            self.mebibytes, self.rounds
+        )
+    }
+}
+
+/// Asks a function and takes all that it answers.
+fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Passed> {
+    let memory = || {
+        server
+            .and_then(|pid| Tree::of(pid).ok())
+            .map(|tree| tree.proportional_bytes())
+    };
+    let (before, mut most) = (memory(), None);
+    let mut stream = client::connect(url, None)?;
+    stream.set_read_timeout(Some(client::TIMEOUT))?;
+    let begun = Instant::now();
+    let mut looking = Duration::ZERO;
+    let (authority, path) = (&url.authority, &url.path);
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: {authority}\r\n\r\n")?;
+    let mut piece = vec![0; PIECE];
+    let mut head = Vec::new();
+    let mut received = 0_u64;
+    let mut looked_at = 0;
+    loop {
+        let read = stream.read(&mut piece)?;
+        let mut data = piece.get(..read).unwrap_or_default();
+        if data.is_empty() {
+            break;
+        }
+        if received == 0 && !head.ends_with(b"\r\n\r\n") {
+            let end = data.windows(4).position(|four| four == b"\r\n\r\n");
+            let (of_head, body) = data.split_at(end.map_or(read, |end| end + 4));
+            head.extend_from_slice(of_head);
+            ensure!(
+                head.starts_with(b"HTTP/1.1 200 ") || head.starts_with(b"HTTP/1.0 200 "),
+                "{authority}{path} answers: {}",
+                String::from_utf8_lossy(&head)
+            );
+            data = body;
+        }
+        received += data.len() as u64;
+        if received - looked_at >= LOOK as u64 {
+            looked_at = received;
+            let began_to_look = Instant::now();
+            most = most.max(memory());
+            looking += began_to_look.elapsed();
+        }
+    }
+    let took = begun.elapsed().saturating_sub(looking);
+    ensure!(
+        received == bytes,
+        "{authority}{path} gave {received} bytes of {bytes}"
+    );
+    let more = most
+        .zip(before)
+        .map(|(most, before)| most.saturating_sub(before));
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    Ok(Passed {
+        per_second: mebibytes(bytes) / took.as_secs_f64(),
+        more_memory: more.map(mebibytes),
+    })
+}
+
+/// A server that answers each connection's request with so many bytes; its host and port.
+fn upstream(bytes: u64) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("the upstream has no port")?;
+    let address = listener.local_addr()?.to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            // Whoever asked has seen that it is not whole.
+            thread::spawn(move || answer(stream, bytes).ok());
+        }
+    });
+    Ok(address)
+}
+
+fn answer(mut stream: TcpStream, bytes: u64) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    let mut piece = vec![0; 4 << 10];
+    // All of it: what is left unread would cut the answer.
+    loop {
+        let read = stream.read(&mut piece)?;
+        request.extend_from_slice(piece.get(..read).unwrap_or_default());
+        let has_head = request.windows(4).any(|four| four == b"\r\n\r\n");
+        let is_chunked = request
+            .windows(7)
+            .any(|word| word.eq_ignore_ascii_case(b"chunked"));
+        if read == 0 || has_head && (!is_chunked || request.ends_with(b"0\r\n\r\n")) {
+            break;
+        }
+    }
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\nconnection: close\r\n\r\n"
+    )?;
+    let piece = vec![b'x'; PIECE];
+    let mut left = bytes;
+    while left > 0 {
+        let now = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        stream.write_all(piece.get(..now).unwrap_or_default())?;
+        left -= now as u64;
+    }
+    stream.shutdown(Shutdown::Write)
+}
