@@ -1,7 +1,9 @@
 //! Every spelling of a grant and of a request: what it means, or what is said instead.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use faasw_egress_policy::{AllowPrivate, Destination, Grant, GrantError, HostError, RequestError};
+use faasw_egress_policy::{
+    AllowPrivate, Destination, Grant, GrantError, HostError, Own, RequestError,
+};
 use proptest::prelude::*;
 
 fn destination(scheme: &str, authority: &str) -> Result<Destination, RequestError> {

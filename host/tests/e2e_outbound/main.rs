@@ -28,6 +28,11 @@ use e2e::{
     until,
 };
 use faasw::{FunctionOptions, Node, OutboundGrant, OutboundOptions};
+use inside::{
+    a_loop_ends_also_through_others, bodies_and_failures_pass,
+    functions_ask_each_other_and_no_process_is_needed, nobody_waits_for_a_place_with_one_in_hand,
+    who_is_not_interested_any_more_ends_the_other, who_was_not_granted_it_asks_no_function,
+};
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, pem::PemObject as _},
@@ -308,12 +313,12 @@ fn main() {
         nobody_hears_what_comes_late,
         either_process_may_die,
         a_confined_node_reaches_by_name_and_tls,
-        inside::functions_ask_each_other_and_no_process_is_needed,
-        inside::bodies_and_failures_pass,
-        inside::who_was_not_granted_it_asks_no_function,
-        inside::a_loop_ends_also_through_others,
-        inside::nobody_waits_for_a_place_with_one_in_hand,
-        inside::who_is_not_interested_any_more_ends_the_other,
+        functions_ask_each_other_and_no_process_is_needed,
+        bodies_and_failures_pass,
+        who_was_not_granted_it_asks_no_function,
+        a_loop_ends_also_through_others,
+        nobody_waits_for_a_place_with_one_in_hand,
+        who_is_not_interested_any_more_ends_the_other,
     ];
     e2e::main(tests);
 }

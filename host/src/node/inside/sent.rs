@@ -107,27 +107,22 @@ impl Body for Sent {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let Some(end) = &mut self.end else {
+        let Self { pieces, end, left } = &mut *self;
+        let Some(tail) = end else {
             return Poll::Ready(None);
         };
-        // One of the two is told first, whichever is looked at.
-        let tail = match self.pieces.poll_recv(context) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(piece)) => {
-                let length = piece.len() as u64;
-                let left = self.left.map(|left| left.checked_sub(length));
-                return Poll::Ready(Some(match left {
-                    Some(None) => Err(BrokenOff::Length),
-                    left => {
-                        self.left = left.flatten();
-                        Ok(Frame::data(piece))
-                    }
-                }));
+        if let Some(piece) = ready!(pieces.poll_recv(context)) {
+            if let Some(left) = left {
+                match left.checked_sub(piece.len() as u64) {
+                    Some(less) => *left = less,
+                    None => return Poll::Ready(Some(Err(BrokenOff::Length))),
+                }
             }
-            Poll::Ready(None) => ready!(Pin::new(end).poll(context)),
-        };
-        self.end = None;
-        if self.left.is_some_and(|left| left > 0) {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let tail = ready!(Pin::new(tail).poll(context));
+        *end = None;
+        if left.is_some_and(|left| left > 0) {
             return Poll::Ready(Some(Err(BrokenOff::Length)));
         }
         let tail = tail.ok().and_then(|tail| Tail::decode(&tail).ok());
