@@ -308,7 +308,7 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
     };
     for (grant, allowed) in [
         ("http://self", &["self", "SELF.", "self:80", "self.alt"][..]),
-        ("http://self.alt", &["self", "self.alt"]),
+        ("http://self.alt", &["self", "SELF.", "self:80", "self.alt"]),
         ("http://shop.spin.internal", &["shop.spin.internal"]),
         (
             "http://*.spin.internal",
