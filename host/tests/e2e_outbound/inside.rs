@@ -41,7 +41,7 @@ pub fn functions_ask_each_other_and_no_process_is_needed() {
     // Each meets a fresh instance, as from outside.
     for _ in 0..3 {
         let answer = bench.text("/asks/get/self/probe/count");
-        assert!(answer.ends_with("\"1\""), "{answer}");
+        assert!(answer.ends_with("\"1\\n\""), "{answer}");
     }
     let answer = bench.text("/asks/at-once/self/16");
     assert_eq!(
