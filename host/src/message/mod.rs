@@ -28,7 +28,7 @@ pub(crate) use access::{Follow, TellRequest};
 pub(crate) use collect::{asks_first, collect, discard, refuse};
 pub(crate) use correlation::{Correlation, sent_id};
 pub(crate) use forwarded::forwarded_for;
-pub(crate) use gather::{Gathered, gather};
+pub(crate) use gather::{Gathered, Wanted, gather};
 pub(crate) use incoming::{BodyLimits, limited};
 pub(crate) use request::{Arrival, Connection, FromOperator, request_head};
 pub(crate) use response::{Asked, response};

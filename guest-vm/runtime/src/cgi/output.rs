@@ -30,7 +30,10 @@ pub(crate) enum Output {
     /// The header block may not be complete yet.
     Block { bytes: Vec<u8>, seen: Seen },
     /// The head was sent; the body is being sent.
-    Body,
+    Body {
+        /// Its status says that the request has failed.
+        tells_failure: bool,
+    },
     /// There is a header block, and it says something that cannot be.
     Bad(String),
 }
@@ -48,6 +51,16 @@ impl Output {
     /// Whether nothing was written yet.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Block { bytes, .. } if bytes.is_empty())
+    }
+
+    /// Whether the command has told its client of a failure: by a status of 400 or more.
+    pub(crate) fn tells_failure(&self) -> bool {
+        matches!(
+            self,
+            Self::Body {
+                tells_failure: true
+            }
+        )
     }
 
     /// Takes the next bytes; waits until the platform has room for them. Where
@@ -72,7 +85,7 @@ impl Output {
                 let bytes = mem::take(bytes);
                 self.begin_body(&bytes, decision, is_head, platform)
             }
-            Self::Body => {
+            Self::Body { .. } => {
                 if !is_head {
                     send_whole(platform, Channel::INVOCATION, new);
                 }
@@ -103,7 +116,7 @@ impl Output {
                 .map_err(Failure::refused)?;
         }
         match self {
-            Self::Body => platform
+            Self::Body { .. } => platform
                 .finish(Channel::INVOCATION, &[])
                 .map_err(Failure::refused),
             Self::Bad(report) => Err(Failure::new(Outcome::BadResponse, report)),
@@ -137,7 +150,9 @@ impl Output {
         };
         drop_false_content_length(&mut head);
         platform.send_head(Channel::INVOCATION, &head.encode(), false)?;
-        *self = Self::Body;
+        *self = Self::Body {
+            tells_failure: head.status >= 400,
+        };
         self.write(body, is_head, platform)
     }
 }

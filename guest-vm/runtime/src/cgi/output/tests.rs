@@ -159,7 +159,12 @@ fn a_block_without_an_end_is_a_body_in_the_end() {
     for line in long.split_inclusive('\n') {
         output.write(line.as_bytes(), false, &mut platform).unwrap();
     }
-    assert!(matches!(output, Output::Body));
+    assert!(matches!(
+        output,
+        Output::Body {
+            tells_failure: false
+        }
+    ));
     output.finish(false, &mut platform).unwrap();
     assert_eq!(platform.response_body, long.as_bytes());
 }
