@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::headers;
 use crate::platform::{Platform, SendError, send_whole};
 
-/// Most bytes of a header block. What is longer is taken for a body.
+/// Most bytes of a header block. What is longer and none so far is taken for a body.
 const MAX_BLOCK: usize = 64 << 10;
 
 /// Most bytes of a field name.
@@ -79,6 +79,13 @@ impl Output {
                 bytes.extend_from_slice(new);
                 let decision = match scan(bytes, seen) {
                     Scan::More if bytes.len() <= MAX_BLOCK => return Ok(()),
+                    // As a body it would show what only its client's program was to see.
+                    Scan::More if has_cgi_field(bytes.get(..seen.fields).unwrap_or_default()) => {
+                        *self = Self::Bad(format!(
+                            "the function's header block is longer than {MAX_BLOCK} bytes"
+                        ));
+                        return Ok(());
+                    }
                     Scan::More | Scan::NoBlock => None,
                     Scan::Block { end } => Some(end),
                 };
@@ -210,7 +217,7 @@ fn scan(bytes: &[u8], seen: &mut Seen) -> Scan {
         seen.bytes = end + 1;
         if line.is_empty() {
             let block = bytes.get(..seen.fields).unwrap_or_default();
-            return if fields(block).any(|(name, _)| is_cgi_field(&name)) {
+            return if has_cgi_field(block) {
                 Scan::Block { end: seen.fields }
             } else {
                 Scan::NoBlock
@@ -239,8 +246,10 @@ fn may_become_field(front: &[u8]) -> bool {
 
 /// A block has at least one of these (RFC 3875, section 6.2); without the rule
 /// any text that begins with `word: …` and a blank line would be one.
-fn is_cgi_field(name: &[u8]) -> bool {
-    [b"content-type".as_slice(), b"location", b"status"].contains(&name)
+fn has_cgi_field(block: &[u8]) -> bool {
+    fields(block).any(|(name, _)| {
+        [b"content-type".as_slice(), b"location", b"status"].contains(&name.as_slice())
+    })
 }
 
 fn trim_end(line: &[u8]) -> &[u8] {

@@ -170,6 +170,17 @@ fn a_block_without_an_end_is_a_body_in_the_end() {
 }
 
 #[test]
+fn a_block_that_is_too_long_is_shown_to_nobody() {
+    let fields = "Set-Cookie: x\n".repeat(MAX_BLOCK / 10);
+    let output = format!("Content-Type: text/plain\n{fields}\nbody");
+    let (result, platform) = respond(output.as_bytes(), &[100]);
+    let failure = result.unwrap_err();
+    assert_eq!(failure.outcome, Outcome::BadResponse);
+    assert!(failure.report.contains("65536 bytes"), "{failure}");
+    assert!(platform.response_head.is_none() && platform.response_body.is_empty());
+}
+
+#[test]
 fn the_answer_to_head_keeps_its_length() {
     let mut platform = MemoryPlatform::new(0);
     let mut output = Output::default();
