@@ -172,6 +172,20 @@ fn an_exit_without_a_response_is_named_by_its_code() {
     fails("/probe/exit/1", 502, "exited", &["code 1"]);
 }
 
+fn a_failure_that_a_command_has_told_of_is_its_answer() {
+    fixture("exit-told");
+    for _ in 0..2 {
+        let answer = BENCH.get("/exit-told/");
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (500, "a page of the function\n")
+        );
+    }
+    let log = BENCH.log("exit-told");
+    let exits = log.iter().filter(|line| line.contains("code 3"));
+    assert_eq!(exits.count(), 2, "{log:?}");
+}
+
 fn no_response_is_told_apart() {
     BENCH.probe();
     fixture("nothing");
@@ -436,6 +450,7 @@ fn main() {
         the_default_time_limit_is_ten_seconds,
         endless_allocation_ends_at_the_memory_limit,
         an_exit_without_a_response_is_named_by_its_code,
+        a_failure_that_a_command_has_told_of_is_its_answer,
         no_response_is_told_apart,
         a_response_that_is_cut_short_is_not_passed_on,
         a_function_goes_on_when_all_that_it_announced_was_taken,

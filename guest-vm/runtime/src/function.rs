@@ -11,6 +11,7 @@
 //! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and the exports
 //! that it was to evaluate, and waits for its one request.
 
+mod command;
 mod entry;
 mod script;
 mod telling;
@@ -37,6 +38,8 @@ use crate::platform::Platform;
 use crate::state::{State, Stdio};
 use crate::supported::{CLI_EXPORT, HTTP_EXPORT, WASI_VERSION};
 use crate::{wasip1, wasip2};
+
+use self::command::run_cli;
 
 /// Most bytes that a component can pass to one host call: a record of its store, and what the
 /// engine counts for lists beside. More than any stream
@@ -283,13 +286,6 @@ impl Entry {
     }
 }
 
-fn run_cli<P: Platform>(run: &CliEntry, store: &mut Store<State<P>>) -> Result<()> {
-    match run.call(store, ())? {
-        (Ok(()),) => Ok(()),
-        (Err(()),) => Err(Ended::Exit(1).into()),
-    }
-}
-
 /// A function of an interface that a component exports, in any version that is compatible
 /// with the one named.
 fn exported<P, Arguments, Results>(
@@ -431,29 +427,6 @@ impl<P: Platform> Ready<P> {
             .exchange
             .conclude(&mut state.platform)
             .map_err(|failure| failure.noting(&state.memory))
-    }
-
-    fn handle_command(
-        &mut self,
-        request: &RequestHead,
-        run: impl FnOnce(&mut Store<State<P>>) -> Result<()>,
-    ) -> Result<(), Failure> {
-        self.store.data_mut().begin_command(request);
-        let ran = run(&mut self.store);
-        self.ended_well(ran)?;
-        self.finish_command()
-    }
-
-    /// The command has ended well.
-    fn finish_command(&mut self) -> Result<(), Failure> {
-        let state = self.store.data_mut();
-        let Stdio::Command(output) = mem::replace(&mut state.stdio, Stdio::Log) else {
-            return Err(Failure::new(
-                Outcome::GuestFailed,
-                "the command has answered a request already",
-            ));
-        };
-        output.finish(state.exchange.is_head, &mut state.platform)
     }
 
     /// Exiting with code 0 is as good as returning.

@@ -53,6 +53,7 @@ fn the_environment_is_the_requests_and_the_configured_one() {
         "REQUEST_METHOD=GET",
         "PATH_INFO=/env/a b",
         "QUERY_STRING=q=1",
+        "REQUEST_URI=/fn/env/a%20b?q=1",
         "SCRIPT_NAME=/fn",
         "SERVER_NAME=example.org",
         "SERVER_PORT=8080",
@@ -159,6 +160,17 @@ fn an_exit_code_is_told_and_none_is_no_failure() {
     let answer = request("/exit/9").run(&C_PROBE);
     assert_eq!(answer.failure(Outcome::Exit), "exited with code 9");
     wat("exit7").failure(Outcome::Exit);
+}
+
+#[test]
+fn who_has_told_of_a_failure_may_exit_with_any_code() {
+    let answer = wat("exit-told");
+    assert_eq!(answer.failure(Outcome::Exit), "exited with code 3");
+    assert_eq!(answer.head.as_ref().unwrap().status, 500);
+    assert_eq!(answer.body, b"a page of the function\n");
+    assert_eq!(answer.finished, Some(vec![]));
+    // Who has told of none has not answered.
+    assert_eq!(probe("/exit/7").finished, None);
 }
 
 #[test]

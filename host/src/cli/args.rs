@@ -60,7 +60,7 @@ Examples:
   faasw deploy shop/ --entry main.lua                 one of several files
   faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
   faasw deploy shop.wasm --host shop.example.org --host www.example.org
-  faasw deploy php-cgi.wasm --files app:/app --args -d --args memory_limit=64M")]
+  faasw deploy python.wasm --files app:/app -e PYTHONHOME=/app --args /app/main.py")]
     Deploy(Box<Deploy>),
     /// Send a request to a function and print its response
     Invoke(Invoke),

@@ -21,6 +21,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// As much of a body as shows that more will come.
 const ENOUGH: usize = 64 << 10;
+/// As much of a body as is waited for to know its length.
+const LENGTH_MAX: usize = 1 << 20;
 /// A piece of a body that is kept as it came.
 const LARGE: usize = 4 << 10;
 /// Room for smaller ones is taken in such steps: at least what a piece has.
@@ -34,6 +36,18 @@ pub(crate) struct Gathered {
     pub(crate) body: RequestBody,
     /// It goes on although little of it was there.
     pub(crate) is_early: bool,
+    /// How long it is in bytes, where all of it is there.
+    pub(crate) length: Option<u64>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Signs that the client means it.
+    Signs,
+    /// The body's end, for its length, which programs in CGI style have to be told
+    /// (RFC 3875, section 4.1.2). It is given up where the body turns out too large.
+    Length,
 }
 
 /// Waits until enough of a body is there, or all, or a moment has passed while there is
@@ -44,17 +58,25 @@ pub(crate) struct Gathered {
 pub(crate) async fn gather(
     mut body: RequestBody,
     account: &Account,
+    wanted: Wanted,
     has_room: impl Fn() -> bool,
 ) -> Result<Gathered, ClientError> {
     if body.is_end_stream() {
-        let is_early = false;
-        return Ok(Gathered { body, is_early });
+        return Ok(Gathered {
+            body,
+            is_early: false,
+            length: Some(0),
+        });
     }
+    let enough = match wanted {
+        Wanted::Signs => ENOUGH,
+        Wanted::Length => LENGTH_MAX,
+    };
     let mut taken = Taken::default();
     let mut is_early = false;
     let mut has_ended = false;
     let mut moment_ends = Instant::now() + MOMENT;
-    while taken.bytes < ENOUGH && !body.is_end_stream() {
+    while taken.bytes < enough && !body.is_end_stream() {
         let next = async {
             match taken.is_full {
                 // The rest stays with its client.
@@ -63,7 +85,8 @@ pub(crate) async fn gather(
             }
         };
         let Ok(frame) = timeout_at(moment_ends, next).await else {
-            is_early = has_room();
+            let may_be_early = wanted == Wanted::Signs || taken.is_full;
+            is_early = may_be_early && has_room();
             if is_early {
                 break;
             }
@@ -86,6 +109,7 @@ pub(crate) async fn gather(
         }
     }
     taken.flush();
+    let length = (has_ended || body.is_end_stream()).then_some(taken.bytes as u64);
     let body = match taken.held.is_empty() && !has_ended {
         true => body,
         // A body that has ended is not to be asked again.
@@ -94,7 +118,11 @@ pub(crate) async fn gather(
             body: (!has_ended).then_some(body),
         }),
     };
-    Ok(Gathered { body, is_early })
+    Ok(Gathered {
+        body,
+        is_early,
+        length,
+    })
 }
 
 /// What was taken of a body. Small pieces are put together: each would take far more
@@ -197,7 +225,7 @@ mod tests {
     }
 
     async fn gathered(body: RequestBody, has_room: bool) -> Gathered {
-        let gathered = gather(body, &Account::default(), || has_room).await;
+        let gathered = gather(body, &Account::default(), Wanted::Signs, || has_room).await;
         gathered.ok().unwrap()
     }
 
@@ -205,7 +233,7 @@ mod tests {
     async fn a_body_that_is_there_is_not_waited_for() {
         let begun = Instant::now();
         for bytes in [&b""[..], b"abc"] {
-            let Gathered { body, is_early } = gathered(whole(bytes), true).await;
+            let Gathered { body, is_early, .. } = gathered(whole(bytes), true).await;
             assert!(!is_early);
             assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
         }
@@ -216,10 +244,10 @@ mod tests {
     async fn a_body_that_does_not_come_is_waited_for_as_long_as_there_is_no_room() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
         sender.send_data(Bytes::from_static(b"x")).await.unwrap();
-        let Gathered { body, is_early } = gathered(RequestBody::new(body), true).await;
+        let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
         assert!(is_early);
         let account = Account::default();
-        let waiting = gather(body, &account, || false);
+        let waiting = gather(body, &account, Wanted::Signs, || false);
         let waiting = tokio::time::timeout(MOMENT * 20, waiting);
         assert!(waiting.await.is_err());
         drop(sender);
@@ -232,7 +260,7 @@ mod tests {
         for _ in 0..9 {
             sender.send_data(part.clone()).await.unwrap();
         }
-        let Gathered { body, is_early } = gathered(RequestBody::new(body), false).await;
+        let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), false).await;
         assert!(!is_early);
         let mut fields = http::HeaderMap::new();
         fields.insert("x-t", http::HeaderValue::from_static("1"));
@@ -241,6 +269,52 @@ mod tests {
         let all = body.collect().await.unwrap();
         assert!(all.trailers().is_some());
         assert_eq!(all.to_bytes().len(), 90_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_length_that_is_wanted_is_waited_for_unless_the_body_is_large() {
+        let sent = |parts: usize| {
+            let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
+            let sending = tokio::spawn(async move {
+                for _ in 0..parts {
+                    tokio::time::sleep(MOMENT * 2).await;
+                    let part = Bytes::from(vec![b'x'; 10_000]);
+                    sender.send_data(part).await.unwrap();
+                }
+            });
+            (RequestBody::new(body), sending)
+        };
+        let account = Account::default();
+        for (parts, length) in [(0, Some(0)), (9, Some(90_000)), (120, None)] {
+            let (body, sending) = sent(parts);
+            let gathering = gather(body, &account, Wanted::Length, || true);
+            let gathered = gathering.await.ok().unwrap();
+            assert_eq!((gathered.length, gathered.is_early), (length, false));
+            let all = gathered.body.collect().await.unwrap().to_bytes();
+            assert_eq!(all.len(), parts * 10_000);
+            sending.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_length_is_not_waited_for_where_there_is_no_room_for_the_body() {
+        let (mut sender, body) = Channel::<Bytes, ClientError>::new(9);
+        for _ in 0..9 {
+            let part = Bytes::from(vec![b'x'; LARGE]);
+            sender.send_data(part).await.unwrap();
+        }
+        let limits = BacklogLimits {
+            connection: 2 * LARGE as u64,
+            ..BacklogLimits::default()
+        };
+        let backlog = Backlog::new(limits);
+        let account = Account::new(backlog.function(), backlog.connection());
+        let gathering = gather(RequestBody::new(body), &account, Wanted::Length, || true);
+        let gathered = gathering.await.ok().unwrap();
+        assert_eq!((gathered.length, gathered.is_early), (None, true));
+        drop(sender);
+        let all = gathered.body.collect().await.unwrap().to_bytes();
+        assert_eq!(all.len(), 9 * LARGE);
     }
 
     #[tokio::test(start_paused = true)]
@@ -255,8 +329,10 @@ mod tests {
         });
         let backlog = Backlog::new(BacklogLimits::default());
         let account = Account::new(backlog.function(), backlog.connection());
-        let gathering = gather(RequestBody::new(body), &account, || true);
-        let Gathered { mut body, is_early } = gathering.await.ok().unwrap();
+        let gathering = gather(RequestBody::new(body), &account, Wanted::Signs, || true);
+        let Gathered {
+            mut body, is_early, ..
+        } = gathering.await.ok().unwrap();
         assert!(is_early);
         assert!((20_000..=3 * STEP as u64).contains(&backlog.held()));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -286,7 +362,7 @@ mod tests {
         let backlog = Backlog::new(limits);
         let account = Account::new(backlog.function(), backlog.connection());
         let body = RequestBody::new(body);
-        let mut gathering = std::pin::pin!(gather(body, &account, || false));
+        let mut gathering = std::pin::pin!(gather(body, &account, Wanted::Signs, || false));
         let waiting = tokio::time::timeout(MOMENT * 20, &mut gathering);
         assert!(waiting.await.is_err());
         assert_eq!(sender.capacity(), 3, "three were taken");
@@ -302,7 +378,7 @@ mod tests {
                 sender.send_data(bytes).await.unwrap();
             }
             drop(sender);
-            let Gathered { body, is_early } = gathered(RequestBody::new(body), true).await;
+            let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
             assert!(!is_early);
             assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
         }

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use faasw_control::FunctionKind;
 use faasw_pool::{
     Account, Admitted, Call, CallLimits, Client, ClientError, Effort, Fault, InvokeError, LogSink,
     LogStream, ReplyBody, Timing,
@@ -31,7 +32,8 @@ use crate::{
     backend::FunctionVersion,
     failure::Failure,
     message::{
-        self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, Gathered, Within,
+        self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, Gathered, Wanted,
+        Within,
     },
     metrics::Metrics,
     services::outbound::Hops,
@@ -133,6 +135,12 @@ impl Core {
         let asks_first = message::asks_first(&request);
         let (parts, body) = request.into_parts();
         let length = body.size_hint().exact();
+        let wanted = match function.record.kind {
+            FunctionKind::CgiModule | FunctionKind::CliComponent if length.is_none() => {
+                Wanted::Length
+            }
+            _ => Wanted::Signs,
+        };
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
         let account = self.account(function, &parts);
@@ -144,19 +152,28 @@ impl Core {
             Box::pin(message::refuse(Request::from_parts(parts, body))).await;
             return Err(Failure::NoRoom);
         }
-        let gathered = match is_whole || asks_first {
+        let gathered = match is_whole || asks_first && wanted == Wanted::Signs {
             // Whoever waits for a word is not to be told to send in vain.
             true => Gathered {
                 is_early: !is_whole,
                 body,
+                length,
             },
             // Most requests have no body: the futures for what they need not are boxed,
             // for each that is part of this one is moved with it.
-            false => Box::pin(message::gather(body, &account, has_room))
+            false => Box::pin(message::gather(body, &account, wanted, has_room))
                 .await
                 .map_err(InvokeError::from)?,
         };
-        let Gathered { body, is_early } = gathered;
+        let Gathered {
+            body,
+            is_early,
+            length: gathered,
+        } = gathered;
+        let length = match wanted {
+            Wanted::Length => gathered,
+            Wanted::Signs => length,
+        };
         let Admission {
             place,
             made,

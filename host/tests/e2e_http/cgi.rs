@@ -1,7 +1,12 @@
 //! Commands, which are called in CGI style.
 
 use faasw::{FunctionKind, FunctionOptions};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
+use crate::common::raw;
 use crate::e2e::BENCH;
 use crate::has_line;
 
@@ -17,6 +22,7 @@ pub fn commands_answer_in_cgi_style() {
         "SCRIPT_NAME=/cgi",
         "PATH_INFO=/env",
         "QUERY_STRING=q=1&r",
+        "REQUEST_URI=/cgi/env?q=1&r",
         "CONTENT_TYPE=text/x",
         "CONTENT_LENGTH=4",
         "HTTP_X_OWN=1",
@@ -67,6 +73,43 @@ pub fn commands_come_from_c_and_from_text() {
     let text = BENCH.function("text", "fixtures/wat/hello.wat", FunctionOptions::default());
     assert_eq!(text.function.kind, FunctionKind::CgiModule);
     assert_eq!(BENCH.get("/text/").status, 200);
+}
+
+/// RFC 3875, section 4.1.2: programs read as many bytes as they are told, and not to the end.
+pub fn commands_are_told_the_length_of_a_body_in_chunks() {
+    BENCH.function("c", "fixtures/cgi-c.wasm", FunctionOptions::default());
+    let head =
+        "POST /c/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n";
+    let send = |body: &str| {
+        let request = format!("{head}\r\n{body}");
+        BENCH.block_on(raw::send(BENCH.address, request.as_bytes()))
+    };
+    let few = send("3\r\nfro\r\n3\r\nm C\r\n0\r\n\r\n");
+    has_line(&few.body, "CONTENT_LENGTH 6");
+    assert!(few.body.ends_with("\n\nfrom C"), "{}", few.body);
+    has_line(&send("0\r\n\r\n").body, "CONTENT_LENGTH 0");
+    // One that is not to be kept until it has ended comes as before.
+    let piece = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
+    let many = send(&format!("{}0\r\n\r\n", piece.repeat(2)));
+    has_line(&many.body, "CONTENT_LENGTH ");
+    assert_eq!(many.body.matches('x').count(), 2 << 20);
+
+    // Who asks before it sends is told to send.
+    let answer = BENCH.block_on(async {
+        let mut stream = TcpStream::connect(BENCH.address).await.unwrap();
+        let head = format!("{head}Expect: 100-continue\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut seen).await.unwrap() > 0);
+        }
+        assert!(seen.starts_with(b"HTTP/1.1 100 "));
+        stream.write_all(b"2\r\nok\r\n0\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        raw::parse(&answer)
+    });
+    has_line(&answer.body, "CONTENT_LENGTH 2");
 }
 
 /// The guest's own memory functions: bytes that were not read yet must not be overwritten.

@@ -22,8 +22,8 @@ use bodies::{
     large_bodies_pass_through_constant_memory, trailers_pass_both_ways,
 };
 use cgi::{
-    commands_answer_in_cgi_style, commands_come_from_c_and_from_text,
-    memory_is_copied_and_filled_right,
+    commands_answer_in_cgi_style, commands_are_told_the_length_of_a_body_in_chunks,
+    commands_come_from_c_and_from_text, memory_is_copied_and_filled_right,
 };
 use common::time_limit;
 use e2e::{BENCH, Bench, limits};
@@ -244,6 +244,7 @@ fn main() {
         functions_cannot_forge_the_framing,
         commands_answer_in_cgi_style,
         commands_come_from_c_and_from_text,
+        commands_are_told_the_length_of_a_body_in_chunks,
         memory_is_copied_and_filled_right,
         entropy_drawn_by_the_initialisation_is_not_shared_unless_asked,
         output_becomes_the_functions_log_line_by_line,

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::headers;
 use crate::platform::{Platform, SendError, send_whole};
 
-/// Most bytes of a header block. What is longer is taken for a body.
+/// Most bytes of a header block. What is longer and none so far is taken for a body.
 const MAX_BLOCK: usize = 64 << 10;
 
 /// Most bytes of a field name.
@@ -30,7 +30,10 @@ pub(crate) enum Output {
     /// The header block may not be complete yet.
     Block { bytes: Vec<u8>, seen: Seen },
     /// The head was sent; the body is being sent.
-    Body,
+    Body {
+        /// Its status says that the request has failed.
+        tells_failure: bool,
+    },
     /// There is a header block, and it says something that cannot be.
     Bad(String),
 }
@@ -50,6 +53,16 @@ impl Output {
         matches!(self, Self::Block { bytes, .. } if bytes.is_empty())
     }
 
+    /// Whether the command has told its client of a failure: by a status of 400 or more.
+    pub(crate) fn tells_failure(&self) -> bool {
+        matches!(
+            self,
+            Self::Body {
+                tells_failure: true
+            }
+        )
+    }
+
     /// Takes the next bytes; waits until the platform has room for them. Where
     /// `is_head` says so, the body is thrown away.
     ///
@@ -66,13 +79,20 @@ impl Output {
                 bytes.extend_from_slice(new);
                 let decision = match scan(bytes, seen) {
                     Scan::More if bytes.len() <= MAX_BLOCK => return Ok(()),
+                    // As a body it would show what only its client's program was to see.
+                    Scan::More if has_cgi_field(bytes.get(..seen.fields).unwrap_or_default()) => {
+                        *self = Self::Bad(format!(
+                            "the function's header block is longer than {MAX_BLOCK} bytes"
+                        ));
+                        return Ok(());
+                    }
                     Scan::More | Scan::NoBlock => None,
                     Scan::Block { end } => Some(end),
                 };
                 let bytes = mem::take(bytes);
                 self.begin_body(&bytes, decision, is_head, platform)
             }
-            Self::Body => {
+            Self::Body { .. } => {
                 if !is_head {
                     send_whole(platform, Channel::INVOCATION, new);
                 }
@@ -103,7 +123,7 @@ impl Output {
                 .map_err(Failure::refused)?;
         }
         match self {
-            Self::Body => platform
+            Self::Body { .. } => platform
                 .finish(Channel::INVOCATION, &[])
                 .map_err(Failure::refused),
             Self::Bad(report) => Err(Failure::new(Outcome::BadResponse, report)),
@@ -137,7 +157,9 @@ impl Output {
         };
         drop_false_content_length(&mut head);
         platform.send_head(Channel::INVOCATION, &head.encode(), false)?;
-        *self = Self::Body;
+        *self = Self::Body {
+            tells_failure: head.status >= 400,
+        };
         self.write(body, is_head, platform)
     }
 }
@@ -195,7 +217,7 @@ fn scan(bytes: &[u8], seen: &mut Seen) -> Scan {
         seen.bytes = end + 1;
         if line.is_empty() {
             let block = bytes.get(..seen.fields).unwrap_or_default();
-            return if fields(block).any(|(name, _)| is_cgi_field(&name)) {
+            return if has_cgi_field(block) {
                 Scan::Block { end: seen.fields }
             } else {
                 Scan::NoBlock
@@ -224,8 +246,10 @@ fn may_become_field(front: &[u8]) -> bool {
 
 /// A block has at least one of these (RFC 3875, section 6.2); without the rule
 /// any text that begins with `word: …` and a blank line would be one.
-fn is_cgi_field(name: &[u8]) -> bool {
-    [b"content-type".as_slice(), b"location", b"status"].contains(&name)
+fn has_cgi_field(block: &[u8]) -> bool {
+    fields(block).any(|(name, _)| {
+        [b"content-type".as_slice(), b"location", b"status"].contains(&name.as_slice())
+    })
 }
 
 fn trim_end(line: &[u8]) -> &[u8] {

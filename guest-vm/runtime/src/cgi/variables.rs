@@ -48,6 +48,11 @@ pub(crate) fn variables(request: &RequestHead) -> Vec<Pair> {
     set("SCRIPT_NAME", &request.script_name);
     set("PATH_INFO", &percent_decoded(path));
     set("QUERY_STRING", query);
+    // No variable of the RFC, but one that servers have in common: it alone has the path as it was sent.
+    set(
+        "REQUEST_URI",
+        &[&*request.script_name, &*request.path_and_query].concat(),
+    );
     set("REMOTE_ADDR", &request.remote_address);
     set("REMOTE_HOST", &request.remote_address);
     if request.scheme == b"https" {
@@ -205,6 +210,7 @@ mod tests {
             ("SCRIPT_NAME", "/fn"),
             ("PATH_INFO", "/a b/c"),
             ("QUERY_STRING", "x=%20&y"),
+            ("REQUEST_URI", "/fn/a%20b/c?x=%20&y"),
             ("CONTENT_TYPE", "text/plain"),
             ("CONTENT_LENGTH", "3"),
             ("SERVER_NAME", "example.org"),

@@ -13,7 +13,8 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::RequestHead;
 use wasmtime::{Result, format_err};
 
-use super::{Entry, Ready, run_cli};
+use super::command::run_cli;
+use super::{Entry, Ready};
 use crate::cgi::Output;
 use crate::failure::Failure;
 use crate::platform::Platform;
@@ -66,7 +67,6 @@ impl<P: Platform> Ready<P> {
                 Failure::new(Outcome::LoadFailed, what)
             }));
         }
-        ended?;
-        self.finish_command()
+        self.conclude_command(ended)
     }
 }

@@ -159,9 +159,25 @@ fn a_block_without_an_end_is_a_body_in_the_end() {
     for line in long.split_inclusive('\n') {
         output.write(line.as_bytes(), false, &mut platform).unwrap();
     }
-    assert!(matches!(output, Output::Body));
+    assert!(matches!(
+        output,
+        Output::Body {
+            tells_failure: false
+        }
+    ));
     output.finish(false, &mut platform).unwrap();
     assert_eq!(platform.response_body, long.as_bytes());
+}
+
+#[test]
+fn a_block_that_is_too_long_is_shown_to_nobody() {
+    let fields = "Set-Cookie: x\n".repeat(MAX_BLOCK / 10);
+    let output = format!("Content-Type: text/plain\n{fields}\nbody");
+    let (result, platform) = respond(output.as_bytes(), &[100]);
+    let failure = result.unwrap_err();
+    assert_eq!(failure.outcome, Outcome::BadResponse);
+    assert!(failure.report.contains("65536 bytes"), "{failure}");
+    assert!(platform.response_head.is_none() && platform.response_body.is_empty());
 }
 
 #[test]

@@ -1,0 +1,66 @@
+//! How a command answers: by running from its start to its end.
+
+use core::mem;
+
+use faasw_abi::outcome::Outcome;
+use faasw_abi::wire::RequestHead;
+use wasmtime::{Result, Store};
+
+use super::{CliEntry, Ready};
+use crate::failure::{Ended, Failure};
+use crate::platform::Platform;
+use crate::state::{State, Stdio};
+
+/// Runs a component's command.
+pub(super) fn run_cli<P: Platform>(run: &CliEntry, store: &mut Store<State<P>>) -> Result<()> {
+    match run.call(store, ())? {
+        (Ok(()),) => Ok(()),
+        (Err(()),) => Err(Ended::Exit(1).into()),
+    }
+}
+
+impl<P: Platform> Ready<P> {
+    /// Has a command `run` answer the request.
+    pub(super) fn handle_command(
+        &mut self,
+        request: &RequestHead,
+        run: impl FnOnce(&mut Store<State<P>>) -> Result<()>,
+    ) -> Result<(), Failure> {
+        self.store.data_mut().begin_command(request);
+        let ran = run(&mut self.store);
+        let ended = self.ended_well(ran);
+        self.conclude_command(ended)
+    }
+
+    /// The command has `ended`. The code that it exits with says nothing new to a client that it has told of its failure
+    /// by itself: that response is whole, and the code is for the function's owner.
+    pub(super) fn conclude_command(&mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
+        match &ended {
+            Ok(()) => self.finish_command(),
+            Err(failure) if failure.outcome == Outcome::Exit && self.has_told_failure() => {
+                self.finish_command()?;
+                ended
+            }
+            Err(_) => ended,
+        }
+    }
+
+    fn has_told_failure(&self) -> bool {
+        match &self.store.data().stdio {
+            Stdio::Command(output) => output.tells_failure(),
+            Stdio::Log => false,
+        }
+    }
+
+    /// Ends the response of a command.
+    fn finish_command(&mut self) -> Result<(), Failure> {
+        let state = self.store.data_mut();
+        let Stdio::Command(output) = mem::replace(&mut state.stdio, Stdio::Log) else {
+            return Err(Failure::new(
+                Outcome::GuestFailed,
+                "the command has answered a request already",
+            ));
+        };
+        output.finish(state.exchange.is_head, &mut state.platform)
+    }
+}
