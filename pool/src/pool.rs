@@ -392,7 +392,7 @@ impl Pool {
         let turn = match call.client.within {
             None => Some(self.inner.admission().turn(wanted).await),
             // Whoever waits for it may have the last one.
-            Some(_) => None,
+            Some(_) => self.inner.admission().try_turn(wanted),
         };
         // Steps that few requests have to take are boxed: each future in this one is moved
         // with it, whether it runs or not.

@@ -67,7 +67,7 @@ pub struct Destination {
 pub enum RequestError {
     /// A scheme that nobody speaks here.
     Scheme,
-    /// No authority; it is never filled in from elsewhere.
+    /// No authority; it is never filled in from what a client has said.
     NoAuthority,
     /// The authority has user information.
     UserInformation,

@@ -183,9 +183,10 @@ impl Hosts {
             if below.contains('*') {
                 return Err(GrantError::Wildcard);
             }
-            return Name::parse(below)
-                .map(Self::Below)
-                .map_err(GrantError::Host);
+            return match Name::parse(below).map_err(GrantError::Host)? {
+                name if name.is_all() => Err(GrantError::OwnByOther),
+                name => Ok(Self::Below(name)),
+            };
         }
         if text.contains('*') {
             return Err(GrantError::Wildcard);
@@ -193,6 +194,9 @@ impl Hosts {
         match Host::parse(text).map_err(GrantError::Host)? {
             Host::Address(address) => Ok(Self::Network(address.into())),
             Host::Name(name) if name.is_all() => Ok(Self::Own),
+            Host::Name(name) if name.function().is_some_and(|label| !is_label(label)) => {
+                Err(GrantError::OwnByOther)
+            }
             Host::Name(name) => Ok(Self::Name(name)),
         }
     }
@@ -221,6 +225,11 @@ impl Hosts {
             _ => false,
         }
     }
+}
+
+/// Whether it is one part of a name.
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && !text.contains('.')
 }
 
 impl Ports {

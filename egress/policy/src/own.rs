@@ -51,7 +51,7 @@ impl Name {
 
     /// The part that names a function of the node. That there is none of this name, or that it cannot be one, is not
     /// looked at: it is no name of anybody else.
-    fn function(&self) -> Option<&str> {
+    pub(crate) fn function(&self) -> Option<&str> {
         let before = self.as_str().strip_suffix(DOMAIN)?;
         match before {
             "" => Some(before),

@@ -238,6 +238,6 @@ impl WithoutBackend {
                 &core.limits,
             );
         }
-        Ok(Node::of(core, servers))
+        Ok(Node::of(core, servers).whole())
     }
 }

@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Unfit;
+use super::{Unfit, Within};
 
 /// How much of a body that is too large is read and thrown away, and for how
 /// long, so that a client that sends before it listens still gets its answer
@@ -62,9 +62,9 @@ where
 }
 
 /// Takes what a client sends before it listens, so that it hears the answer. One
-/// that asked first has not sent anything.
+/// that asked first has not sent anything, and a function hears it in any case.
 pub(crate) async fn refuse<B: Body>(request: Request<B>) {
-    if !asks_first(&request) {
+    if !asks_first(&request) && request.extensions().get::<Within>().is_none() {
         discard(request.into_body()).await;
     }
 }

@@ -108,6 +108,18 @@ pub(crate) struct Core {
     /// Turns to read code.
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
+    /// Nobody has the node any more.
+    gone: watch::Sender<bool>,
+}
+
+/// Says that the node is gone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Here(watch::Sender<bool>);
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
 }
 
 impl Core {
@@ -149,6 +161,7 @@ impl Core {
             moves: Moves::default(),
             reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),
+            gone: watch::Sender::new(false),
         });
         core.take_up(functions);
         Ok(core)
@@ -523,6 +536,20 @@ impl Core {
     /// From now on requests and deployments are refused.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
+    }
+
+    /// What says that the node is there, for as long as it is.
+    pub(crate) fn here(&self) -> Here {
+        Here(self.gone.clone())
+    }
+
+    /// Waits until nobody has the node any more.
+    pub(super) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut gone = self.gone.subscribe();
+        async move {
+            // Whoever says it has said it when it is not there to say more.
+            let _ = gone.wait_for(|gone| *gone).await;
+        }
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -10,7 +10,7 @@ use faasw_control::{
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
-use super::core::Core;
+use super::core::{Core, Here};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
@@ -44,6 +44,8 @@ use crate::{
 pub struct Node {
     pub(super) core: Arc<Core>,
     servers: Arc<Servers>,
+    /// What functions ask each other has the core while it runs, and goes on as long as this is there.
+    _here: Option<Arc<Here>>,
 }
 
 impl Node {
@@ -52,6 +54,16 @@ impl Node {
         Self {
             core,
             servers: Arc::new(servers),
+            _here: None,
+        }
+    }
+
+    /// The handle that whoever starts the node gets: it is gone when its last clone is.
+    pub(crate) fn whole(self) -> Self {
+        let here = Some(Arc::new(self.core.here()));
+        Self {
+            _here: here,
+            ..self
         }
     }
 

@@ -144,7 +144,9 @@ impl Core {
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
         let account = self.account(function, &parts);
-        let has_room = || function.made.get().is_none_or(|made| made.has_room());
+        // Who has a place already does not wait until others give theirs back.
+        let has_room =
+            || within.is_some() || function.made.get().is_none_or(|made| made.has_room());
         let is_whole = body.is_end_stream();
         // Heads of requests that wait are as much in memory as bodies.
         let head_room = account.try_lease(message::head_cost(&parts.headers));
@@ -152,7 +154,8 @@ impl Core {
             Box::pin(message::refuse(Request::from_parts(parts, body))).await;
             return Err(Failure::NoRoom);
         }
-        let gathered = match is_whole || asks_first && wanted == Wanted::Signs {
+        let is_to_begin = asks_first || within.is_some();
+        let gathered = match is_whole || is_to_begin && wanted == Wanted::Signs {
             // Whoever waits for a word is not to be told to send in vain.
             true => Gathered {
                 is_early: !is_whole,
@@ -278,6 +281,7 @@ impl Core {
     fn account(&self, function: &Function, parts: &http::request::Parts) -> Account {
         let connection = match parts.extensions.get() {
             Some(Connection(connection)) => connection.clone(),
+            None if parts.extensions.get::<Within>().is_some() => self.backlog.call(),
             None => self.backlog.connection(),
         };
         Account::new(function.backlog.clone(), connection)

@@ -77,6 +77,12 @@ impl Share {
         Self(version.holding().number())
     }
 
+    /// That of this function.
+    #[cfg(test)]
+    pub(crate) fn by(number: FunctionNumber) -> Self {
+        Self(number)
+    }
+
     /// Which function it is.
     pub(crate) fn number(self) -> FunctionNumber {
         self.0

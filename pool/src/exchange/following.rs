@@ -18,10 +18,10 @@ use tokio::sync::mpsc::Permit;
 use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
 
-use super::admission::{self, Wait, Waits};
+use super::admission::{self, Wait, Waits, Who};
 use super::backlog::{Account, Lease};
 use super::body::{self, Incoming, PART_BYTES, Part, PartSender, ReplyBody};
-use super::call::{Client, Reply};
+use super::call::{Client, Reply, Share};
 use super::calls::{self, Calls};
 use super::end::{Ended, Left, begin_stream, response_trailers};
 use super::limits::CallLimits;
@@ -449,7 +449,8 @@ impl Exchange {
         };
         if since.is_some() && self.wait.is_none() {
             let function = self.version.holding().number();
-            self.wait = Some(self.waits.add(function));
+            let share = self.client.within.map_or(function, Share::number);
+            self.wait = Some(self.waits.add(Who { function, share }));
         }
         if let Some(wait) = &self.wait {
             wait.set(since, waits && self.client.is_early && !self.pump.has_end());

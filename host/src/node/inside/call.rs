@@ -25,7 +25,7 @@ use crate::message::Body;
 const PIECE: usize = 64 << 10;
 
 /// Comes to the answer.
-type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send>>;
 
 /// A request under way. Dropping it ends the instance that answers it.
 pub(super) struct InsideCall {
@@ -59,7 +59,7 @@ impl InsideCall {
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Result<AnswerPart, Failure>> {
         match &mut self.answer {
             Stage::Waiting(answering) => {
-                let response = ready!(answering.as_mut().poll(context));
+                let response = ready!(answering.as_mut().poll(context))?;
                 let (head, body) = head_of(response)?;
                 let held = Bytes::new();
                 self.answer = Stage::Answering { body, held };
@@ -190,4 +190,82 @@ fn of_size(code: FailureCode, bytes: u64) -> Failure {
 
 fn incomplete() -> Failure {
     Failure::new(FailureCode::HttpResponseIncomplete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, poll_fn, ready};
+
+    fn call(answering: Answering, timeouts: Timeouts) -> InsideCall {
+        InsideCall::new(answering, None, timeouts)
+    }
+
+    async fn next(call: &mut InsideCall) -> AnswerPart {
+        poll_fn(|context| call.poll_answer(context)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_function_that_is_late_fails_by_the_callers_times() {
+        let begun = Instant::now();
+        let timeouts = Timeouts {
+            first_byte: 2_000_000_000,
+            ..Timeouts::default()
+        };
+        let mut late = call(Box::pin(pending()), timeouts);
+        let AnswerPart::Failed(failure) = next(&mut late).await else {
+            panic!("it has not failed");
+        };
+        assert_eq!(failure.code, FailureCode::HttpResponseTimeout);
+        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+        // Without a word of the caller's it is waited for.
+        let mut waiting = call(Box::pin(pending()), Timeouts::default());
+        let hour = tokio::time::timeout(Duration::from_secs(3600), next(&mut waiting));
+        assert!(hour.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_answer_comes_in_pieces_that_a_ring_has_room_for() {
+        let bytes = vec![7; 3 * PIECE + 1];
+        let response = Response::new(Body::from(bytes.clone()));
+        let mut call = call(Box::pin(ready(Ok(response))), Timeouts::default());
+        let AnswerPart::Head(head) = next(&mut call).await else {
+            panic!("no head");
+        };
+        let Ok(Answer::Response(head)) = Answer::decode(&head) else {
+            panic!("no response");
+        };
+        let length = (3 * PIECE + 1).to_string();
+        assert_eq!(head.headers, [(b"content-length".to_vec(), length.into())]);
+        let mut got = Vec::new();
+        loop {
+            match next(&mut call).await {
+                AnswerPart::Data(data) => {
+                    assert!((1..=PIECE).contains(&data.len()));
+                    got.extend_from_slice(&data);
+                }
+                AnswerPart::End(tail) => break assert!(tail.is_empty()),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(got, bytes);
+    }
+
+    #[tokio::test]
+    async fn a_head_that_no_guest_has_room_for_is_a_failure() {
+        let mut response = Response::new(Body::empty());
+        for number in 0..3000 {
+            let name = header::HeaderName::try_from(format!("x-{number}")).unwrap();
+            let value = header::HeaderValue::from_static("a value of some length");
+            response.headers_mut().insert(name, value);
+        }
+        let mut call = call(Box::pin(ready(Ok(response))), Timeouts::default());
+        let AnswerPart::Failed(failure) = next(&mut call).await else {
+            panic!("it has not failed");
+        };
+        assert_eq!(failure.code, FailureCode::HttpResponseHeaderSectionSize);
+        let gone = Err(Failure::new(FailureCode::ConnectionTerminated));
+        let mut call = super::tests::call(Box::pin(ready(gone)), Timeouts::default());
+        assert!(matches!(next(&mut call).await, AnswerPart::Failed(_)));
+    }
 }

@@ -2,14 +2,15 @@
 //!
 //! A request of this kind is one like any other, to another instance in a microVM of its own; what makes it apart is that
 //! somebody waits for it who keeps a place meanwhile. So its place counts for whoever began it, and where none is
-//! free it is refused and not waited for; it takes no turn. How often one comes to another is bounded by
-//! `CDN-Loop`, which the node writes ([`Hops`](crate::services::outbound::Hops)).
+//! free it is refused and not waited for, nor is a turn. How often one comes to another is bounded by
+//! `CDN-Loop`, which the node writes ([`Hops`](crate::services::outbound::Hops)); what waits for whoever asked, as
+//! [`call`](faasw_pool::Backlog::call) says.
 
 mod call;
 mod request;
 mod sent;
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use faasw_abi::outgoing::{Failure, FailureCode};
 use faasw_pool::{Outbound, OutgoingCall, OutgoingRequest, Share};
@@ -49,14 +50,25 @@ impl Inside {
         let core = core.ok_or_else(|| Failure::new(FailureCode::ConnectionTerminated))?;
         let Asked {
             name,
+            uri,
             mut request,
             sending,
             timeouts,
         } = asked(&request.head, request.is_whole)?;
         request.extensions_mut().insert(Within(self.share));
-        let sent = Correlation::new(request.headers(), Some(self.known.request_id));
-        let response = Box::pin(async move { answer(core, &name, request, sent).await });
-        Ok(InsideCall::new(response, sending, timeouts))
+        let known = Correlation::new(request.headers(), Some(self.known.request_id));
+        let follow = core.follow(&request, &known);
+        *request.uri_mut() = uri;
+        let answering = async move {
+            let gone = core.gone();
+            let mut response = tokio::select! {
+                response = core.invoke(&name, request, &known, follow) => response,
+                () = gone => return Err(Failure::new(FailureCode::ConnectionTerminated)),
+            };
+            known.tell(response.headers_mut());
+            Ok(response)
+        };
+        Ok(InsideCall::new(Box::pin(answering), sending, timeouts))
     }
 }
 
@@ -67,14 +79,4 @@ impl Outbound for Inside {
             Err(failure) => Box::new(Refused::new(failure)),
         }
     }
-}
-
-async fn answer(
-    core: Arc<Core>,
-    name: &str,
-    request: http::Request<sent::Sent>,
-    known: Correlation,
-) -> http::Response<crate::message::Body> {
-    let follow = core.follow(&request, &known);
-    core.invoke(name, request, &known, follow).await
 }

@@ -18,6 +18,9 @@ const TARGET_BYTES: usize = 16 << 10;
 pub(super) struct Asked {
     /// Which function it is for; there need not be one.
     pub(super) name: String,
+    /// The URI that it sees.
+    pub(super) uri: Uri,
+    /// With the URI as it was asked for.
     pub(super) request: Request<Sent>,
     /// Where its body goes in; nothing where it has none.
     pub(super) sending: Option<Sending>,
@@ -43,12 +46,12 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
         _ => None,
     };
     let target = target.ok_or_else(fail(FailureCode::HttpRequestUriInvalid))?;
-    let uri = Uri::from(target);
+    let asked_for = Uri::from(target);
     let (name, uri, has_host) = match destination.own() {
-        Some(Own::Function(name)) => (name.to_owned(), uri, true),
-        Some(Own::ByPath) => match Named::of(&uri) {
+        Some(Own::Function(name)) => (name.to_owned(), asked_for.clone(), true),
+        Some(Own::ByPath) => match Named::of(&asked_for) {
             Some(Named { name, uri, .. }) => (name, uri, false),
-            None => (String::new(), uri, false),
+            None => (String::new(), asked_for.clone(), false),
         },
         None => return Err(Failure::new(FailureCode::HttpRequestDenied)),
     };
@@ -72,7 +75,7 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
     }
     let mut request = Request::new(body);
     *request.method_mut() = method;
-    *request.uri_mut() = uri;
+    *request.uri_mut() = asked_for;
     *request.headers_mut() = headers;
     request.extensions_mut().insert(Arrival {
         scheme: Scheme::HTTP,
@@ -80,6 +83,7 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
     });
     Ok(Asked {
         name,
+        uri,
         request,
         sending,
         timeouts: head.timeouts,
@@ -101,7 +105,7 @@ fn fields(head: &OutgoingHead) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// How long the function says that the body is.
+/// How long the function says that the body is, once or several times alike.
 fn declared(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(value) = values.next() else {
@@ -110,8 +114,8 @@ fn declared(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
     let text = value.to_str().ok();
     let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let length = digits.and_then(|text| text.parse().ok());
-    match (length, values.next()) {
-        (Some(length), None) => Ok(Some(length)),
+    match length {
+        Some(length) if values.all(|other| other == value) => Ok(Some(length)),
         _ => Err(Failure::new(FailureCode::HttpRequestBodySize)),
     }
 }

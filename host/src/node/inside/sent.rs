@@ -16,7 +16,7 @@ use tokio_util::sync::PollSender;
 use crate::message::trailers;
 
 /// Pieces that wait to be taken: whoever sends is not to be faster than whoever reads.
-const PIECES: usize = 2;
+const PIECES: usize = 1;
 
 /// The largest of them.
 const PIECE: usize = 64 << 10;

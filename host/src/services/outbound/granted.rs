@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
 use faasw_control::SecretName;
-use faasw_egress_policy::{Destination, Grant, RequestError};
+use faasw_egress_policy::{Destination, Grant, Own, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -149,8 +149,13 @@ impl Granted {
             Failure::new(code)
         })?;
         if !self.grants.iter().any(|grant| grant.allows(&destination)) {
+            let grant = match destination.own() {
+                None => destination.to_string(),
+                Some(Own::ByPath) => "http://self".to_owned(),
+                Some(Own::Function(name)) => format!("http://{name}.spin.internal"),
+            };
             self.hears.refused(&format!(
-                "a request to {destination} was denied: no grant allows it (deploy with --allow-outbound {destination})"
+                "a request to {destination} was denied: no grant allows it (deploy with --allow-outbound {grant})"
             ));
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
@@ -207,10 +212,11 @@ impl Outbound for Granted {
     fn begin(&self, mut request: OutgoingRequest) -> Box<dyn OutgoingCall> {
         let admitted = self.admit(&mut request.head).and_then(|admitted| {
             let filled = self.fill(&request.head, &admitted.0)?;
-            let maker = self.maker.as_ref();
-            if admitted.0.own().is_none() && maker.is_none() {
-                return Err(Failure::new(FailureCode::HttpRequestDenied));
-            }
+            let maker = match (admitted.0.own(), &self.maker) {
+                (Some(_), _) => None,
+                (None, Some(maker)) => Some(maker),
+                (None, None) => return Err(Failure::new(FailureCode::HttpRequestDenied)),
+            };
             self.hears.made();
             Ok((admitted, filled, maker))
         });
@@ -218,13 +224,13 @@ impl Outbound for Granted {
             Ok(admitted) => admitted,
             Err(failure) => return Box::new(Refused::new(failure)),
         };
-        let outbound = match (destination.own(), maker) {
-            (None, Some(Maker::Egress(slot))) => {
+        let outbound = match maker {
+            Some(Maker::Egress(slot)) => {
                 let call = EgressCall::new(slot, request, filled, destination, places);
                 return Box::new(call);
             }
-            (None, Some(Maker::Embedder(outbound))) => outbound,
-            (Some(_), _) | (None, None) => &self.inside,
+            Some(Maker::Embedder(outbound)) => outbound,
+            None => &self.inside,
         };
         let head = filled.map_or(request.head, Filled::into_head);
         let request = OutgoingRequest {

@@ -5,7 +5,7 @@
 //! comes back with as many words as it has turns, through the node's own functions and through others' servers alike.
 
 use faasw_abi::{outgoing::OutgoingHead, wire::Pair};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The field's name.
 const CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
@@ -51,8 +51,7 @@ impl Hops {
         if self.own >= Self::MOST {
             return false;
         }
-        let is_it = |(name, _): &Pair| name.eq_ignore_ascii_case(CDN_LOOP.as_str().as_bytes());
-        head.headers.retain(|field| !is_it(field));
+        head.headers.retain(|field| !is_in_the_way(field));
         let value = match self.said.as_slice() {
             [] => WORD.into(),
             said => [said, b", ", WORD.as_bytes()].concat(),
@@ -60,6 +59,17 @@ impl Hops {
         head.headers.push((CDN_LOOP.as_str().into(), value));
         true
     }
+}
+
+/// Whether a field of a function's is this one, or says that it is of one connection: whoever sends the request on would
+/// take it out (RFC 9110, 7.6.1).
+fn is_in_the_way((name, value): &Pair) -> bool {
+    let is_it = |text: &[u8]| {
+        text.trim_ascii()
+            .eq_ignore_ascii_case(CDN_LOOP.as_str().as_bytes())
+    };
+    let is_nominating = name.eq_ignore_ascii_case(header::CONNECTION.as_str().as_bytes());
+    is_it(name) || is_nominating && value.split(|byte| *byte == b',').any(is_it)
 }
 
 /// Whether an item of the list is the node's word, whatever parameters are behind it.
@@ -99,7 +109,12 @@ mod tests {
     fn each_request_says_where_it_has_been_whatever_the_function_says() {
         let first = next(
             &of(&[]),
-            &[("a", "b"), ("CDN-Loop", "nobody"), ("cdn-loop", "x")],
+            &[
+                ("a", "b"),
+                ("CDN-Loop", "nobody"),
+                ("connection", "close, Cdn-Loop"),
+                ("cdn-loop", "x"),
+            ],
         );
         assert_eq!(first.unwrap(), ["a: b", "cdn-loop: faasw"]);
         let others = of(&["one; v=1", "Faasw;x, two"]);

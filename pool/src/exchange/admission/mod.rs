@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::places::Places;
 pub use self::places::{Place, Wanted};
-pub use self::waits::{Wait, Waits};
+pub use self::waits::{Wait, Waits, Who};
 use super::call::Share;
 use crate::error::InvokeError;
 use crate::seeds::FunctionVersion;
@@ -98,8 +98,9 @@ impl Admission {
     pub fn evict(&self, version: &FunctionVersion) -> bool {
         let function = version.holding().number();
         // Whoever asks waits for one.
-        self.waits
-            .cut_longest(function, usize::MAX, |other, _, _| other == function)
+        self.waits.cut_longest(function, usize::MAX, |other, _, _| {
+            other.function == function
+        })
     }
 
     /// A place. Whoever finds none waits a moment, and has an exchange cut that waits for
@@ -161,9 +162,18 @@ impl Admission {
         let taken_by = |function| taken.get(&function).copied().unwrap_or_default();
         let own = taken_by(asking);
         self.waits
-            .cut_longest(asking, waiting, |function, pending, own_pending| {
-                function == asking || pending.left_of(taken_by(function)) > own_pending.left_of(own)
+            .cut_longest(asking, waiting, |who, pending, own_pending| {
+                let left = pending.left_of(taken_by(who.share));
+                who.share == asking || left > own_pending.left_of(own)
             })
+    }
+
+    /// The right to run before others, if nobody else has it.
+    pub fn try_turn(&self, wanted: Wanted) -> Option<Place> {
+        self.turns.try_place(Wanted {
+            memory: 0,
+            ..wanted
+        })
     }
 
     /// The right to run before others, in turn.
@@ -191,6 +201,33 @@ pub fn wanted(version: &FunctionVersion) -> Wanted {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_place_waits_for_no_other_and_both_count_for_one() {
+        let memory = MemoryStats {
+            max: 1 << 40,
+            ..MemoryStats::default()
+        };
+        let admission = Admission::new(2, memory, 1);
+        let of = |function| Wanted {
+            function,
+            memory: 1,
+        };
+        let begun = Instant::now();
+        let own = admission.place(of(1)).await.unwrap();
+        let within = admission.place_within(Share::by(1), of(2)).unwrap();
+        assert_eq!(admission.places.taken_by_each().get(&1), Some(&2));
+        let none = admission.place_within(Share::by(1), of(2));
+        assert!(matches!(none, Err(InvokeError::OverCapacity(2))));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        drop((own, within));
+        assert_eq!(admission.taken(), 0);
+        // The same of turns.
+        let turn = admission.turn(of(1)).await;
+        assert!(admission.try_turn(of(2)).is_none());
+        drop(turn);
+        assert!(admission.try_turn(of(2)).is_some());
+    }
+
     /// A function whose exchanges all wait for their clients, and a burst of another.
     #[tokio::test(start_paused = true)]
     async fn a_burst_of_one_function_leaves_another_its_share() {
@@ -207,7 +244,7 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..MOST {
             let place = admission.place(of(1)).await.unwrap();
-            let wait = admission.waits().add(1);
+            let wait = admission.waits().add(Who::alone(1));
             wait.set(Some(Instant::now()), true);
             held.push((place, wait));
         }

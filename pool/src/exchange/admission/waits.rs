@@ -55,6 +55,26 @@ impl Pending {
     }
 }
 
+/// Whose an exchange is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// The function that answers.
+    pub function: FunctionNumber,
+    /// The function that its place counts for.
+    pub share: FunctionNumber,
+}
+
+impl Who {
+    /// A function for itself.
+    #[cfg(test)]
+    pub fn alone(function: FunctionNumber) -> Self {
+        Self {
+            function,
+            share: function,
+        }
+    }
+}
+
 /// One exchange among them, from its side.
 #[derive(Debug)]
 pub struct Wait {
@@ -65,7 +85,7 @@ pub struct Wait {
 
 #[derive(Debug)]
 struct Shared {
-    function: FunctionNumber,
+    who: Who,
     state: Mutex<State>,
     /// The function that it was cut for, once it was.
     cut_for: OnceLock<FunctionNumber>,
@@ -87,9 +107,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Waits {
     /// One more exchange.
-    pub fn add(self: &Arc<Self>, function: FunctionNumber) -> Wait {
+    pub fn add(self: &Arc<Self>, who: Who) -> Wait {
         let shared = Arc::new(Shared {
-            function,
+            who,
             state: Mutex::new(State {
                 since: None,
                 is_early: false,
@@ -114,13 +134,13 @@ impl Waits {
     }
 
     /// Cuts the exchange that has waited longest for a request of the function `asking`,
-    /// `waiting` of whose requests wait, of those whose function `may_lose` one, by what
-    /// is pending for it and for the asking one; says whether there was one.
+    /// `waiting` of whose requests wait, of those that `may_lose` their places, by what
+    /// is pending for whom those count for and for the asking one; says whether there was one.
     pub fn cut_longest(
         &self,
         asking: FunctionNumber,
         waiting: usize,
-        may_lose: impl Fn(FunctionNumber, Pending, Pending) -> bool,
+        may_lose: impl Fn(Who, Pending, Pending) -> bool,
     ) -> bool {
         let now = Instant::now();
         let mut exchanges = lock(&self.exchanges);
@@ -138,8 +158,8 @@ impl Waits {
                 (state.since?, state.is_early)
             };
             let is_long = is_early || now.saturating_duration_since(since) >= AT_WORK;
-            let function = shared.function;
-            let may_go = is_long && may_lose(function, exchanges.pending_of(function), own);
+            let who = shared.who;
+            let may_go = is_long && may_lose(who, exchanges.pending_of(who.share), own);
             may_go.then_some((!is_early, since, shared))
         });
         let longest = may_go.min_by_key(|(is_usual, since, _)| (*is_usual, *since));
@@ -147,7 +167,7 @@ impl Waits {
             return false;
         };
         let _ = shared.cut_for.set(asking);
-        exchanges.change(shared.function, |pending| pending.lost += 1);
+        exchanges.change(shared.who.share, |pending| pending.lost += 1);
         exchanges.change(asking, |pending| pending.gained += 1);
         shared.cut.notify_one();
         self.cut.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +215,7 @@ impl Drop for Wait {
         let mut exchanges = lock(&self.waits.exchanges);
         exchanges.by_number.remove(&self.number);
         if let Some(asking) = self.shared.cut_for.get() {
-            exchanges.change(self.shared.function, |pending| pending.lost -= 1);
+            exchanges.change(self.shared.who.share, |pending| pending.lost -= 1);
             exchanges.change(*asking, |pending| pending.gained -= 1);
         }
     }
@@ -212,7 +232,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_one_that_has_waited_longest_goes_and_early_ones_before() {
         let waits = Arc::new(Waits::default());
-        let [long, longer, early, at_work, not_waiting] = [1, 1, 1, 1, 1].map(|of| waits.add(of));
+        let [long, longer, early, at_work, not_waiting] =
+            [1, 1, 1, 1, 1].map(|of| waits.add(Who::alone(of)));
         let start = Instant::now();
         tokio::time::advance(Duration::from_secs(9)).await;
         longer.set(Some(start), false);
@@ -220,7 +241,7 @@ mod tests {
         early.set(Some(Instant::now()), true);
         at_work.set(Some(Instant::now()), false);
         not_waiting.set(None, true);
-        let to_come = waits.add(1);
+        let to_come = waits.add(Who::alone(1));
         to_come.set(Some(Instant::now() + Duration::from_secs(1)), false);
         for expected in [&early, &longer, &long] {
             assert!(!is_cut(expected));
@@ -236,20 +257,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_functions_that_may_lose_one_do() {
         let waits = Arc::new(Waits::default());
-        let (one, other) = (waits.add(1), waits.add(2));
+        let (one, other) = (waits.add(Who::alone(1)), waits.add(Who::alone(2)));
         for wait in [&one, &other] {
             wait.set(Some(Instant::now()), true);
         }
-        assert!(waits.cut_longest(9, 9, |function, _, _| function == 2));
+        assert!(waits.cut_longest(9, 9, |who, _, _| who.function == 2));
         assert!(is_cut(&other) && !is_cut(&one));
         drop((one, other));
         assert!(!waits.cut_longest(9, 9, |_, _, _| true));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_place_is_lost_by_whom_it_counts_for() {
+        let waits = Arc::new(Waits::default());
+        let who = Who {
+            function: 2,
+            share: 1,
+        };
+        let wait = waits.add(who);
+        wait.set(Some(Instant::now()), true);
+        assert!(waits.cut_longest(9, 9, |other, _, _| other == who));
+        let pending = |function| lock(&waits.exchanges).pending_of(function);
+        assert_eq!((pending(1).lost, pending(2).lost), (1, 0));
+        drop(wait);
+        assert_eq!(pending(1), Pending::default());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn no_more_are_cut_than_requests_wait_for() {
         let waits = Arc::new(Waits::default());
-        let held = [1, 1, 1].map(|of| waits.add(of));
+        let held = [1, 1, 1].map(|of| waits.add(Who::alone(of)));
         for wait in &held {
             wait.set(Some(Instant::now()), true);
         }

@@ -79,6 +79,8 @@ pub struct FunctionBacklog {
 pub struct ConnectionBacklog {
     node: Arc<Backlog>,
     connection: Arc<Connection>,
+    /// Bytes that may wait for it.
+    most: u64,
     /// Something was freed of what it holds.
     room: Notify,
 }
@@ -124,11 +126,23 @@ impl Backlog {
     /// One more connection.
     #[must_use]
     pub fn connection(self: &Arc<Self>) -> Arc<ConnectionBacklog> {
+        self.of_most(self.limits.connection)
+    }
+
+    /// One more request of a function to another. That one takes what it likes and cannot be made to take more, so what
+    /// waits for it is what any connection may hold however full the budgets are: 64 KiB.
+    #[must_use]
+    pub fn call(self: &Arc<Self>) -> Arc<ConnectionBacklog> {
+        self.of_most(self.limits.connection.min(SMALL))
+    }
+
+    fn of_most(self: &Arc<Self>, most: u64) -> Arc<ConnectionBacklog> {
         let connection = Arc::<Connection>::default();
         self.closing.list(&connection);
         Arc::new(ConnectionBacklog {
             node: self.clone(),
             connection,
+            most,
             room: Notify::new(),
         })
     }
@@ -211,7 +225,7 @@ impl ConnectionBacklog {
     /// Whether as much waits for its client as may.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.held() >= self.node.limits.connection
+        self.held() >= self.most
     }
 
     /// Waits until less waits for its client than may.
@@ -261,7 +275,7 @@ impl ConnectionBacklog {
     pub fn release(&self, bytes: u64) {
         let before = self.connection.release(bytes);
         self.node.held.fetch_sub(bytes, Ordering::Relaxed);
-        if before >= self.node.limits.connection {
+        if before >= self.most {
             self.room.notify_waiters();
         }
         if self.node.waiting.load(Ordering::Acquire) > 0 {
@@ -306,7 +320,7 @@ impl Account {
     /// Whether it is up to the connection's client that there is no room for so many bytes.
     pub(crate) fn waits_for_client(&self, bytes: u64) -> bool {
         let held = self.connection.held().saturating_add(bytes);
-        held > self.connection.node.limits.connection
+        held > self.connection.most
     }
 
     /// Room for so many bytes, or the budget that is full.
@@ -323,7 +337,7 @@ impl Account {
         let limits = &node.limits;
         let held = connection.hold(bytes);
         let give_back = || connection.connection.release(bytes);
-        if held > limits.connection {
+        if held > connection.most {
             give_back();
             return Err(Full::Connection);
         }
