@@ -79,10 +79,10 @@ fn processes(name: &str) -> Vec<u32> {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
         comm.is_ok_and(|comm| comm.trim() == name)
     };
-    descendants(std::process::id())
-        .into_iter()
-        .filter(is_it)
-        .collect()
+    let all = descendants(std::process::id()).into_iter();
+    let mut found: Vec<_> = all.filter(is_it).collect();
+    found.sort_unstable();
+    found
 }
 
 fn kill(pid: u32) {

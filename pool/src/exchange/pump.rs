@@ -141,6 +141,10 @@ impl Pump {
         if !self.held.is_empty() {
             put = mailbox.put(self.channel, guest, &self.held)?;
             self.held.advance(put);
+            if self.held.is_empty() {
+                // Nothing of it keeps the room that all of it took.
+                self.held = Bytes::new();
+            }
         }
         if self.held.is_empty()
             && !self.end_told

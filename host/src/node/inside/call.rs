@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -80,7 +81,11 @@ impl InsideCall {
                         }
                     }
                 }
-                let piece = held.split_to(held.len().min(PIECE));
+                // An empty rest would keep the room of what it was a part of.
+                let piece = match held.len() {
+                    ..=PIECE => mem::take(held),
+                    _ => held.split_to(PIECE),
+                };
                 Poll::Ready(Ok(AnswerPart::Data(piece)))
             }
             Stage::Over => Poll::Pending,
