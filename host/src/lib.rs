@@ -110,9 +110,7 @@ pub use node::{FunctionService, Node, SecretError};
 pub use registry::RegistryError;
 pub use server::TlsError;
 pub use services::{
-    key_value::{
-        Dial, Dialing, KeyValueServer, KeyValueServerError, ServerAddress, StoreError,
-    },
+    key_value::{Dial, Dialing, KeyValueServer, KeyValueServerError, ServerAddress, StoreError},
     outbound::OutboundOptions,
     trust::TrustError,
 };

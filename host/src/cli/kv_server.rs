@@ -33,8 +33,7 @@ pub fn read(serving: &Serving) -> Result<Option<KeyValueServer>, Exit> {
         return Ok(None);
     };
     let server = url.parse::<KeyValueServer>();
-    let mut server =
-        server.map_err(|error| Exit::usage(format_args!("--kv-server is {error}")))?;
+    let mut server = server.map_err(|error| Exit::usage(format_args!("--kv-server is {error}")))?;
     if let Some(path) = &serving.kv_password_file {
         let file = PrivateFile {
             what: "the key-value server's password",
@@ -47,7 +46,9 @@ pub fn read(serving: &Serving) -> Result<Option<KeyValueServer>, Exit> {
         if password.contains('\n') {
             return Err(file.wrong("has more than one line"));
         }
-        server = server.password(password).map_err(|error| file.wrong(format_args!("is of no use: {error}")))?;
+        server = server
+            .password(password)
+            .map_err(|error| file.wrong(format_args!("is of no use: {error}")))?;
     }
     for path in &serving.kv_ca {
         let failed = |error: &dyn fmt::Display| {
@@ -81,7 +82,10 @@ mod tests {
         assert_eq!(server.to_string(), "redis://store:7000/1");
         let refused = read(&serving("serve --kv-server http://:hush@store")).unwrap_err();
         let told = format!("{refused} {refused:?}");
-        assert!(told.contains("redis://") && !told.contains("hush"), "{told}");
+        assert!(
+            told.contains("redis://") && !told.contains("hush"),
+            "{told}"
+        );
         for line in [
             "serve --kv-password-file f",
             "serve --kv-ca f",
@@ -113,7 +117,10 @@ mod tests {
             (&[b'h'; PASSWORD_BYTES + 1], 0o600, "1 to 4096 bytes"),
         ] {
             let refused = with(content, mode).unwrap_err().to_string();
-            assert!(refused.contains(why) && !refused.contains("hush"), "{refused}");
+            assert!(
+                refused.contains(why) && !refused.contains("hush"),
+                "{refused}"
+            );
         }
     }
 }

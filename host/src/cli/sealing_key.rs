@@ -40,7 +40,8 @@ impl SealingKey {
                 .hint("keep it where copies of the data directory do not take it along"));
         }
         let bytes = bytes.as_slice().try_into().map_err(|_| {
-            file.wrong(format_args!("has not {BYTES} bytes")).hint(&hint)
+            file.wrong(format_args!("has not {BYTES} bytes"))
+                .hint(&hint)
         })?;
         Ok(Self(bytes))
     }

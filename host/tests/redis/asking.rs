@@ -105,7 +105,9 @@ impl Asking {
     pub async fn keys(&self) -> (Vec<Vec<u8>>, usize) {
         let (mut all, mut pages) = (Vec::<Vec<u8>>::new(), 0);
         loop {
-            let from = all.last().map_or(ListFrom::Start, |key| ListFrom::Behind(key));
+            let from = all
+                .last()
+                .map_or(ListFrom::Start, |key| ListFrom::Behind(key));
             let Told::Keys(keys, more) = self.ask(Operation::Keys(from)).await else {
                 panic!("no keys");
             };

@@ -65,9 +65,9 @@ async fn write_on(node: Asking, writer: usize, ends: Arc<AtomicBool>) -> Acknowl
 
 fn number(told: &Told) -> u64 {
     match told {
-        Told::Values(values) => values[0].as_ref().map_or(0, |text| {
-            str::from_utf8(text).unwrap().parse().unwrap()
-        }),
+        Told::Values(values) => values[0]
+            .as_ref()
+            .map_or(0, |text| str::from_utf8(text).unwrap().parse().unwrap()),
         _ => 0,
     }
 }
@@ -141,7 +141,9 @@ pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
                     _ => node.ask(Operation::Increment(b"n", 1)).await,
                 };
                 match told {
-                    Told::Failed(why) if why == UNKNOWN => drop(count.fetch_add(1, Ordering::Relaxed)),
+                    Told::Failed(why) if why == UNKNOWN => {
+                        drop(count.fetch_add(1, Ordering::Relaxed))
+                    }
                     told => assert_eq!(told, failed(AWAY)),
                 }
             })
@@ -167,12 +169,18 @@ pub async fn connections_that_are_cut_and_scripts_that_are_forgotten_are_made_ag
     let mut server = Server::start();
     let node = Asking::of(&server, Limits::default()).await;
     for round in 1..=3 {
-        assert_eq!(node.ask(Operation::Increment(b"n", 1)).await, Told::Number(2 * round - 1));
+        assert_eq!(
+            node.ask(Operation::Increment(b"n", 1)).await,
+            Told::Number(2 * round - 1)
+        );
         server.tell("CLIENT KILL TYPE normal SKIPME yes");
         server.tell("SCRIPT FLUSH");
         // The node may hear of it later than it asks: then this read is asked again.
         assert!(matches!(node.get("n").await, Told::Values(_)));
-        assert_eq!(node.ask(Operation::Increment(b"n", 1)).await, Told::Number(2 * round));
+        assert_eq!(
+            node.ask(Operation::Increment(b"n", 1)).await,
+            Told::Number(2 * round)
+        );
     }
     server.kill();
     assert_eq!(node.get("n").await, failed(AWAY));
@@ -195,7 +203,10 @@ pub async fn a_full_server_refuses_writes_whole_and_takes_removals() {
     }
     let own = &node.node.stores().await.unwrap()[0];
     assert_eq!((own.keys, own.bytes), (2, 4));
-    let told = node.node.set_store_value(&own.store, "c", Some("1".into())).await;
+    let told = node
+        .node
+        .set_store_value(&own.store, "c", Some("1".into()))
+        .await;
     let told = told.unwrap_err().to_string();
     assert!(told.contains("OOM"), "{told}");
     assert_eq!(node.get("a").await, value(Some("1")));
@@ -221,7 +232,10 @@ pub async fn a_server_that_becomes_a_replica_is_read() {
     }
     assert_eq!(node.get("a").await, value(Some("1")));
     server.tell("REPLICAOF NO ONE");
-    assert_eq!(node.ask(Operation::Increment(b"a", 1)).await, Told::Number(2));
+    assert_eq!(
+        node.ask(Operation::Increment(b"a", 1)).await,
+        Told::Number(2)
+    );
     node.end().await;
 }
 
@@ -244,7 +258,9 @@ pub async fn what_others_did_to_its_keys_is_no_answer() {
     }
     // A key that no function can have.
     server.tell("ZADD faasw:kv:{function/f}:keys 0 \"\\xff\"");
-    let told = node.ask(Operation::Keys(faasw_abi::store::ListFrom::Start)).await;
+    let told = node
+        .ask(Operation::Keys(faasw_abi::store::ListFrom::Start))
+        .await;
     assert_eq!(told, failed(FAILED));
     server.tell("FLUSHALL");
     assert_eq!(node.set("k", "1").await, Told::Done);
@@ -265,7 +281,10 @@ pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
     let told = refusal(at()).await;
     assert!(told.contains("NOAUTH") && told.contains(&shown), "{told}");
     let told = refusal(at().password("wrong").unwrap()).await;
-    assert!(told.contains("user and password") && told.contains(&shown), "{told}");
+    assert!(
+        told.contains("user and password") && told.contains(&shown),
+        "{told}"
+    );
     let in_url = format!("redis://:hush%2F%23%3F@127.0.0.1:{}", server.port);
     for right in [at().password("hush/#?").unwrap(), in_url.parse().unwrap()] {
         let builder = Node::builder().key_value_server(right);
@@ -278,7 +297,10 @@ pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
     refusal(nobody.parse().unwrap()).await;
     let elsewhere = "redis://:hush@127.0.0.1:1".parse().unwrap();
     let told = refusal(elsewhere).await;
-    assert!(told.contains("127.0.0.1:1") && told.contains("refused"), "{told}");
+    assert!(
+        told.contains("127.0.0.1:1") && told.contains("refused"),
+        "{told}"
+    );
     let told = refusal("redis://:hush@store.invalid".parse().unwrap()).await;
     assert!(told.contains("store.invalid:6379"), "{told}");
 }
@@ -294,7 +316,10 @@ pub async fn a_user_of_these_rights_is_enough() {
     let builder = Node::builder().key_value_server(url.parse().unwrap());
     let node = Asking::on(builder).await.unwrap();
     assert_eq!(node.set("k", "1").await, Told::Done);
-    assert_eq!(node.ask(Operation::Increment(b"k", 1)).await, Told::Number(2));
+    assert_eq!(
+        node.ask(Operation::Increment(b"k", 1)).await,
+        Told::Number(2)
+    );
     let swap = Operation::Swap {
         key: b"k",
         seen: Some(b"2"),
@@ -323,11 +348,23 @@ pub async fn tls_is_for_the_name_and_the_authority() {
     // The port is TLS's from now on.
     let port = server.port.to_string();
     server.with_options(&[
-        "--port", "0", "--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key,
-        "--tls-auth-clients", "no",
+        "--port",
+        "0",
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+        "--tls-auth-clients",
+        "no",
     ]);
     server.run();
-    let at = |host: &str| format!("rediss://{host}:{port}").parse::<KeyValueServer>().unwrap();
+    let at = |host: &str| {
+        format!("rediss://{host}:{port}")
+            .parse::<KeyValueServer>()
+            .unwrap()
+    };
     let pem = std::fs::read(&files.certificate).unwrap();
     let builder = Node::builder().key_value_server(at("localhost").trust(&pem).unwrap());
     let node = Asking::on(builder).await.unwrap();

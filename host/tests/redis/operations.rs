@@ -26,7 +26,11 @@ async fn on_both(limits: Limits, steps: &[(Operation<'_>, Told)]) {
     ] {
         for (number, (operation, expected)) in steps.iter().enumerate() {
             let told = node.ask(operation.clone()).await;
-            assert_eq!(told, *expected, "step {number} of {:?}: {operation:?}", node.node);
+            assert_eq!(
+                told, *expected,
+                "step {number} of {:?}: {operation:?}",
+                node.node
+            );
         }
         node.end().await;
     }
@@ -38,7 +42,12 @@ fn keys(keys: &[&str], more: bool) -> Told {
 }
 
 fn values(values: &[Option<&[u8]>]) -> Told {
-    Told::Values(values.iter().map(|value| value.map(<[u8]>::to_vec)).collect())
+    Told::Values(
+        values
+            .iter()
+            .map(|value| value.map(<[u8]>::to_vec))
+            .collect(),
+    )
 }
 
 pub async fn values_are_set_read_and_removed() {
@@ -94,7 +103,10 @@ pub async fn numbers_are_exact_and_spelled_alike() {
         (Get(vec![b"n"]), value(Some("-1"))),
         (Set(vec![(b"n", b"9007199254740992")]), Told::Done),
         (Increment(b"n", 1), Told::Number(9_007_199_254_740_993)),
-        (Increment(b"n", 9_007_199_254_740_993), Told::Number(18_014_398_509_481_986)),
+        (
+            Increment(b"n", 9_007_199_254_740_993),
+            Told::Number(18_014_398_509_481_986),
+        ),
         (Increment(b"m", i64::MAX), Told::Number(i64::MAX)),
         (Increment(b"m", 1), failed(NO_NUMBER)),
         (Get(vec![b"m"]), value(Some(&most))),
@@ -176,9 +188,15 @@ pub async fn what_passes_a_quota_leaves_nothing() {
     on_both(
         narrow(3, 20),
         &[
-            (Set(vec![(b"a", b""), (b"b", b""), (b"c", b""), (b"d", b"")]), keys_full()),
+            (
+                Set(vec![(b"a", b""), (b"b", b""), (b"c", b""), (b"d", b"")]),
+                keys_full(),
+            ),
             (Keys(ListFrom::Start), keys(&[], false)),
-            (Set(vec![(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]), Told::Done),
+            (
+                Set(vec![(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]),
+                Told::Done,
+            ),
             (Increment(b"d", 1), keys_full()),
             (swap(b"d", None, b"1"), keys_full()),
             (swap(b"d", Some(b"1"), b"1"), value(None)),
@@ -210,8 +228,14 @@ pub async fn what_passes_a_quota_leaves_nothing() {
     let three = vec![(&b"a"[..], &b"123"[..]), (b"b", b"123"), (b"c", b"123")];
     assert_eq!(wide.ask(Set(three)).await, Told::Done);
     assert_eq!(less.set("a", "12").await, Told::Done);
-    assert_eq!(less.set("a", "123").await, failed("the store would have more than 1 bytes"));
-    assert_eq!(less.set("d", "").await, failed("the store would have more than 1 keys"));
+    assert_eq!(
+        less.set("a", "123").await,
+        failed("the store would have more than 1 bytes")
+    );
+    assert_eq!(
+        less.set("d", "").await,
+        failed("the store would have more than 1 keys")
+    );
     assert_eq!(less.ask(Delete(vec![b"a", b"b"])).await, Told::Done);
     for node in [wide, less] {
         let uses = node.node.stores().await.unwrap();
@@ -227,7 +251,10 @@ pub async fn the_largest_of_all_passes() {
     let key = "k".repeat(1024);
     let set = Operation::Set(vec![(key.as_bytes(), &large)]);
     assert_eq!(node.ask(set).await, Told::Done);
-    assert_eq!(node.ask(Operation::Get(vec![key.as_bytes()])).await, values(&[Some(&large)]));
+    assert_eq!(
+        node.ask(Operation::Get(vec![key.as_bytes()])).await,
+        values(&[Some(&large)])
+    );
     assert_eq!(node.set("l", "x").await, Told::Done);
     let both = Operation::Get(vec![key.as_bytes(), b"l"]);
     let much = "the values take more than 1048576 bytes together: ask for fewer at a time";
@@ -238,9 +265,15 @@ pub async fn the_largest_of_all_passes() {
         value: b"",
     };
     assert_eq!(node.ask(swap).await, values(&[Some(&large)]));
-    assert_eq!(node.ask(Operation::Delete(vec![key.as_bytes(), b"l"])).await, Told::Done);
+    assert_eq!(
+        node.ask(Operation::Delete(vec![key.as_bytes(), b"l"]))
+            .await,
+        Told::Done
+    );
     // As many keys as a page has, all as long as they may be, and some more.
-    let names: Vec<_> = (0..2_500).map(|number| format!("{number:0>1000}")).collect();
+    let names: Vec<_> = (0..2_500)
+        .map(|number| format!("{number:0>1000}"))
+        .collect();
     for some in names.chunks(1_000) {
         let pairs = some.iter().map(|name| (name.as_bytes(), &b"v"[..]));
         assert_eq!(node.ask(Operation::Set(pairs.collect())).await, Told::Done);
@@ -275,8 +308,20 @@ pub async fn chance_finds_no_difference() {
     let [embedded, one, other] = &nodes;
     let names = ["a", "b", "c}", "{d", "e\n", "\u{e9}", "g\0", "h"];
     let texts = [
-        "", "0", "1", "-1", "+7", "007", "-0", "99", "9223372036854775807", "-9223372036854775808",
-        "x", "x\0y", "a longer text", "9999999999999999999",
+        "",
+        "0",
+        "1",
+        "-1",
+        "+7",
+        "007",
+        "-0",
+        "99",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "x",
+        "x\0y",
+        "a longer text",
+        "9999999999999999999",
     ];
     let deltas = [0, 1, -1, 90, i64::MAX, i64::MIN];
     for step in 0..3_000 {
@@ -306,7 +351,10 @@ pub async fn chance_finds_no_difference() {
         let node = if random.bool() { one } else { other };
         let expected = embedded.ask_of(store, operation.clone()).await;
         let told = node.ask_of(store, operation.clone()).await;
-        assert_eq!(told, expected, "step {step}, seed {seed}: {store} {operation:?}");
+        assert_eq!(
+            told, expected,
+            "step {step}, seed {seed}: {store} {operation:?}"
+        );
     }
     let uses = embedded.node.stores().await.unwrap();
     for node in [one, other] {

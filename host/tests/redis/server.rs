@@ -66,7 +66,8 @@ impl Server {
 
     /// Adds options for when it is run next; the last of a kind holds.
     pub fn with_options(&mut self, options: &[&str]) {
-        self.options.extend(options.iter().map(|&word| word.to_owned()));
+        self.options
+            .extend(options.iter().map(|&word| word.to_owned()));
     }
 
     /// By its socket.

@@ -20,7 +20,10 @@ pub async fn what_one_node_writes_another_reads() {
     let set = Operation::Set(vec![(b"k", b"shared")]);
     assert_eq!(one.ask_of(SHARED, set).await, Told::Done);
     let get = Operation::Get(vec![b"k"]);
-    assert_eq!(other.ask_of(SHARED, get.clone()).await, value(Some("shared")));
+    assert_eq!(
+        other.ask_of(SHARED, get.clone()).await,
+        value(Some("shared"))
+    );
     assert_eq!(one.get("k").await, value(Some("2")));
     assert_eq!(one.ask_of("others", get).await, Told::Denied);
     // What the operator sees, from either.
@@ -30,18 +33,31 @@ pub async fn what_one_node_writes_another_reads() {
         .iter()
         .map(|info| (info.store.path(), info.keys, info.bytes))
         .collect();
-    let expected = [("kv/functions/f".to_owned(), 1, 2), (format!("kv/shared/{SHARED}"), 1, 7)];
+    let expected = [
+        ("kv/functions/f".to_owned(), 1, 2),
+        (format!("kv/shared/{SHARED}"), 1, 7),
+    ];
     assert_eq!(shown, expected);
     let own = &stores[0].store;
-    other.node.set_store_value(own, "by hand", Some("v".into())).await.unwrap();
+    other
+        .node
+        .set_store_value(own, "by hand", Some("v".into()))
+        .await
+        .unwrap();
     assert_eq!(one.get("by hand").await, value(Some("v")));
     let keys = one.node.store_keys(own, "a").await.unwrap();
-    assert_eq!((keys.keys, keys.has_more), (vec!["by hand".to_owned(), "k".to_owned()], false));
+    assert_eq!(
+        (keys.keys, keys.has_more),
+        (vec!["by hand".to_owned(), "k".to_owned()], false)
+    );
     // A function that is removed leaves its store, which is the other node's function's, too.
     one.node.remove("f").await.unwrap();
     assert_eq!(one.get("k").await, Told::Denied);
     assert_eq!(other.get("k").await, value(Some("2")));
-    one.node.deploy("f", "keeps", FunctionOptions::default()).await.unwrap();
+    one.node
+        .deploy("f", "keeps", FunctionOptions::default())
+        .await
+        .unwrap();
     let kept = one.node.store_value(own, "k").await.unwrap();
     assert_eq!(kept.unwrap(), b"2");
     one.end().await;
@@ -54,7 +70,9 @@ pub async fn databases_and_what_others_keep_there_are_apart() {
     server.tell("HSET elsewhere k v");
     let at = |database: u8| format!("{}?db={database}", server.url()).parse().unwrap();
     let node = |database| async move {
-        Asking::on(faasw::Node::builder().key_value_server(database)).await.unwrap()
+        Asking::on(faasw::Node::builder().key_value_server(database))
+            .await
+            .unwrap()
     };
     let (one, other) = (node(at(0)).await, node(at(1)).await);
     assert_eq!(one.set("k", "1").await, Told::Done);
@@ -87,7 +105,8 @@ pub async fn counts_and_swaps_of_many_on_two_nodes_are_exact() {
                     let text = number.to_string();
                     let pair = vec![(&b"a"[..], text.as_bytes()), (b"b", text.as_bytes())];
                     assert_eq!(node.ask(Operation::Set(pair)).await, Told::Done);
-                    let Told::Values(pair) = node.ask(Operation::Get(vec![b"a", b"b"])).await else {
+                    let Told::Values(pair) = node.ask(Operation::Get(vec![b"a", b"b"])).await
+                    else {
                         panic!("no values");
                     };
                     assert_eq!(pair[0], pair[1]);
@@ -114,7 +133,9 @@ pub async fn counts_and_swaps_of_many_on_two_nodes_are_exact() {
 async fn swap_on(node: &Asking) {
     let mut seen: Option<Vec<u8>> = None;
     loop {
-        let text = seen.as_deref().map_or("0", |text| str::from_utf8(text).unwrap());
+        let text = seen
+            .as_deref()
+            .map_or("0", |text| str::from_utf8(text).unwrap());
         let next = (text.parse::<u64>().unwrap() + 1).to_string();
         let swap = Operation::Swap {
             key: b"swapped",

@@ -75,7 +75,7 @@ impl Dialer {
         )?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("faasw-dial").arg(COMMAND).env_clear();
+        command.arg0("faasw-dial").args([COMMAND, "--"]).env_clear();
         match address {
             ServerAddress::Tcp(host, port) => command.arg(host).arg(port.to_string()),
             ServerAddress::Unix(path) => command.arg(path),
@@ -236,7 +236,9 @@ fn hand_over(node: BorrowedFd<'_>, text: &str, socket: Option<&OwnedFd>) -> Resu
 /// Gives up all that connecting to this address does not take.
 fn confine(address: &ServerAddress) -> Result<(), Exit> {
     let failed = |error: &dyn std::fmt::Display| {
-        Exit::failure(format_args!("the key-value server's dialer is not confined: {error}"))
+        Exit::failure(format_args!(
+            "the key-value server's dialer is not confined: {error}"
+        ))
     };
     let kept = match address {
         // Who may connect to a socket of the file system is for its permissions to say, which root goes past.

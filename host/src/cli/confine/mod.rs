@@ -85,7 +85,11 @@ impl Confinement {
     pub fn begin(needs: &Needs) -> Result<Self, Exit> {
         let launcher = Launcher::start()
             .map_err(|error| Exit::failure(format_args!("the launcher does not start: {error}")))?;
-        let dialer = needs.key_value_server.as_ref().map(Dialer::start).transpose();
+        let dialer = needs
+            .key_value_server
+            .as_ref()
+            .map(Dialer::start)
+            .transpose();
         let dialer = dialer.map_err(|error| {
             Exit::failure(format_args!(
                 "what connects to the key-value server does not start: {error}"

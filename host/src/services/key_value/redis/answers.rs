@@ -128,7 +128,10 @@ mod tests {
     #[test]
     fn answers_are_what_scripts_say() {
         let number = array([text("number"), text("-9223372036854775808")]);
-        assert_eq!(outcome(number), Ok(Outcome::Changed(Changed::Number(i64::MIN))));
+        assert_eq!(
+            outcome(number),
+            Ok(Outcome::Changed(Changed::Number(i64::MIN)))
+        );
         let stale = array([text("stale"), Value::Nil]);
         assert_eq!(outcome(stale), Ok(Outcome::Changed(Changed::Stale(None))));
         let found = array([text("values"), array([text("a"), Value::Nil])]);

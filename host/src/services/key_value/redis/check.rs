@@ -3,13 +3,7 @@
 
 use ::redis::{Value, cmd};
 
-use super::{
-    super::StoreError,
-    Redis, answers,
-    link::Command,
-    links::Links,
-    scripts::SCRIPTS,
-};
+use super::{super::StoreError, Redis, answers, link::Command, links::Links, scripts::SCRIPTS};
 
 /// The first version whose scripts say in their first line what they do.
 const NEEDED: u64 = 7;
@@ -19,18 +13,25 @@ impl Links {
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         let server = self.text(&["INFO", "server"]).await?;
         let version = field(&server, "redis_version").unwrap_or("of no known version");
-        let major = version.split('.').next().and_then(|major| major.parse().ok());
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok());
         if !major.is_some_and(|major: u64| major >= NEEDED) {
             return Err(self.refused(format!(
                 "it is Redis {version}, and {NEEDED}.0 or newer is needed"
             )));
         }
         if field(&server, "redis_mode") == Some("cluster") {
-            return Err(self.refused("it is one of a cluster, and a node speaks to one server that has all keys"));
+            return Err(self.refused(
+                "it is one of a cluster, and a node speaks to one server that has all keys",
+            ));
         }
         let replication = self.text(&["INFO", "replication"]).await?;
         if field(&replication, "role") == Some("slave") {
-            tracing::warn!("the key-value server is a replica: functions can read there, and write nothing");
+            tracing::warn!(
+                "the key-value server is a replica: functions can read there, and write nothing"
+            );
         }
         // That scripts run, and that whoever logs in may run them.
         let names = Redis::names("");
@@ -91,7 +92,9 @@ fn command(words: &[&str]) -> Command<'static> {
 /// A field of what `INFO` says.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = info.lines().filter_map(|line| line.split_once(':'));
-    fields.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
+    fields
+        .find(|(field, _)| *field == name)
+        .map(|(_, value)| value.trim())
 }
 
 #[cfg(test)]
@@ -100,7 +103,8 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_their_whole_names() {
-        let info = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nx_redis_mode:cluster\r\n";
+        let info =
+            "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nx_redis_mode:cluster\r\n";
         assert_eq!(field(info, "redis_version"), Some("7.0.15"));
         assert_eq!(field(info, "redis_mode"), Some("standalone"));
         assert_eq!(field(info, "mode"), None);

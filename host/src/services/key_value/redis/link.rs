@@ -100,7 +100,8 @@ pub(super) fn tls(server: &KeyValueServer) -> Result<Option<TlsConnector>, Strin
         added.map_err(|error| error.to_string())?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| error.to_string())?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
     Ok(Some(TlsConnector::from(Arc::new(config))))

@@ -159,7 +159,9 @@ impl Turn<'_> {
                     return Err(self.links.refused(why));
                 }
                 Ok(Err(Unanswered::Broken(_))) if again => again = false,
-                Ok(Err(Unanswered::Broken(why))) => return Err(self.lost(command, self.links.away(why))),
+                Ok(Err(Unanswered::Broken(why))) => {
+                    return Err(self.lost(command, self.links.away(why)));
+                }
                 Err(_) => {
                     self.links.idle().clear();
                     return Err(self.lost(command, self.late()));
@@ -180,7 +182,10 @@ impl Turn<'_> {
     }
 
     fn late(&self) -> StoreError {
-        self.links.away(format!("no answer came within {} s", self.links.time.as_secs_f64()))
+        self.links.away(format!(
+            "no answer came within {} s",
+            self.links.time.as_secs_f64()
+        ))
     }
 
     fn failed(&self, error: StoreError) -> StoreError {

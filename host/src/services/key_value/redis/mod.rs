@@ -147,7 +147,9 @@ impl Redis {
         loop {
             let turn = self.links.turn().await?;
             let mut scan = cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg([BEGIN, "*", VALUES].concat());
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg([BEGIN, "*", VALUES].concat());
             scan.arg("COUNT").arg(STEP).arg("TYPE").arg("hash");
             let answer = turn.ask(&Command::Read(scan)).await?;
             drop(turn);
@@ -236,7 +238,9 @@ fn script(names: &Names, quota: Quota, change: &Change) -> ScriptInvocation<'sta
     };
     match change {
         Change::Put(pairs) => {
-            let set = pairs.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+            let set = pairs
+                .iter()
+                .filter_map(|(key, value)| Some((key, value.as_ref()?)));
             let count = set.clone().count();
             let mut script = match count {
                 0 => begin(&SCRIPTS.remove),

@@ -5,10 +5,7 @@ use std::{
     future::Future,
     io,
     net::{TcpStream, ToSocketAddrs as _},
-    os::{
-        fd::OwnedFd,
-        unix::net::UnixStream,
-    },
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
     pin::Pin,
     str::FromStr,
@@ -174,7 +171,9 @@ impl FromStr for KeyValueServer {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = |why| Err(KeyValueServerError::Url(why));
         // TLS is ours: the library's would bring its own choice of cryptography and authorities.
-        let plain = text.strip_prefix("rediss://").map(|rest| format!("redis://{rest}"));
+        let plain = text
+            .strip_prefix("rediss://")
+            .map(|rest| format!("redis://{rest}"));
         let has_tls = plain.is_some();
         let url = plain.as_deref().unwrap_or(text);
         let is_socket = url.starts_with("unix:") || url.starts_with("redis+unix:");
@@ -184,7 +183,11 @@ impl FromStr for KeyValueServer {
         if url.contains('#') || (!is_socket && url.contains('?')) {
             return refuse("? and # of a password are written as %3F and %23");
         }
-        let known = |pair: &str| ["db=", "user=", "pass="].iter().any(|name| pair.starts_with(name));
+        let known = |pair: &str| {
+            ["db=", "user=", "pass="]
+                .iter()
+                .any(|name| pair.starts_with(name))
+        };
         let (_, query) = url.split_once('?').unwrap_or_default();
         if !query.is_empty() && !query.split('&').all(known) {
             return refuse("behind the path there may be db=, user= and pass=");

@@ -71,7 +71,9 @@ fn good(message: &str) -> Option<Vec<u8>> {
     if has("PING") {
         Some(b"+PONG\r\n".to_vec())
     } else if has("INFO") {
-        Some(bulk("redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\n"))
+        Some(bulk(
+            "redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\n",
+        ))
     } else if has("CONFIG") {
         Some(b"-NOPERM no\r\n".to_vec())
     } else if has("probe") {
@@ -135,7 +137,9 @@ async fn a_server_that_hangs_is_not_waited_for() {
     let change = put();
     let all = (0..64).map(|_| redis.change("n", QUOTA, &change));
     let all = in_time(futures(all)).await;
-    let away = all.iter().filter(|lost| matches!(lost, Err(StoreError::Away { .. })));
+    let away = all
+        .iter()
+        .filter(|lost| matches!(lost, Err(StoreError::Away { .. })));
     assert_eq!(away.count(), 48);
 }
 
@@ -151,7 +155,9 @@ async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T
             }
         }
         match all.iter().all(|(_, done)| done.is_some()) {
-            true => std::task::Poll::Ready(all.iter_mut().filter_map(|(_, done)| done.take()).collect()),
+            true => {
+                std::task::Poll::Ready(all.iter_mut().filter_map(|(_, done)| done.take()).collect())
+            }
             false => std::task::Poll::Pending,
         }
     })
@@ -161,19 +167,32 @@ async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T
 #[tokio::test]
 async fn what_a_server_refuses_is_told_and_changes_nothing() {
     for (says, kind) in [
-        ("-OOM command not allowed when used memory > 'maxmemory'.", "OOM"),
-        ("-READONLY You can't write against a read only replica.", "READONLY"),
+        (
+            "-OOM command not allowed when used memory > 'maxmemory'.",
+            "OOM",
+        ),
+        (
+            "-READONLY You can't write against a read only replica.",
+            "READONLY",
+        ),
         ("-LOADING Redis is loading the dataset in memory", "LOADING"),
         ("-NOAUTH Authentication required.", "NOAUTH"),
-        ("-MISCONF Redis is configured to save RDB snapshots", "MISCONF"),
+        (
+            "-MISCONF Redis is configured to save RDB snapshots",
+            "MISCONF",
+        ),
         ("-ERR a\tkey", "a\\tkey"),
     ] {
         let answer = format!("{says}\r\n").into_bytes();
-        let (address, _) = serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
+        let (address, _) =
+            serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
         let redis = redis(address).await.unwrap();
         let refused = redis.change("n", QUOTA, &put()).await.unwrap_err();
         let told = refused.to_string();
-        assert!(matches!(refused, StoreError::Refused { .. }) && told.contains(kind), "{told}");
+        assert!(
+            matches!(refused, StoreError::Refused { .. }) && told.contains(kind),
+            "{told}"
+        );
         assert!(told.contains(&address.to_string()), "{told}");
         assert!(!refused.to_function().contains(kind));
     }
@@ -183,7 +202,8 @@ async fn what_a_server_refuses_is_told_and_changes_nothing() {
 async fn an_answer_that_cannot_be_is_none() {
     let endless = [b"$9000000\r\n".to_vec(), vec![b'x'; 9_000_000]].concat();
     for answer in [endless, b"nonsense\r\n".to_vec()] {
-        let (address, _) = serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
+        let (address, _) =
+            serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
         let redis = redis(address).await.unwrap();
         let lost = redis.change("n", QUOTA, &put()).await;
         assert!(matches!(lost, Err(StoreError::Unknown)), "{lost:?}");
@@ -193,13 +213,19 @@ async fn an_answer_that_cannot_be_is_none() {
     let (address, _) = serve(|message| good(message).unwrap_or_else(|| b"+OK\r\n".to_vec())).await;
     let redis = redis(address).await.unwrap();
     let refused = redis.get("n", &[b"k".to_vec()], 9).await;
-    assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Refused { .. })),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_good_for_it_is_refused_at_the_start() {
     for (says, why) in [
-        ("redis_version:6.2.7\r\nredis_mode:standalone\r\n", "7.0 or newer"),
+        (
+            "redis_version:6.2.7\r\nredis_mode:standalone\r\n",
+            "7.0 or newer",
+        ),
         ("redis_version:7.0.15\r\nredis_mode:cluster\r\n", "cluster"),
         ("nothing", "7.0 or newer"),
     ] {
@@ -210,12 +236,18 @@ async fn a_server_that_is_not_good_for_it_is_refused_at_the_start() {
         })
         .await;
         let told = redis(address).await.unwrap_err().to_string();
-        assert!(told.contains(why) && told.contains(&address.to_string()), "{told}");
+        assert!(
+            told.contains(why) && told.contains(&address.to_string()),
+            "{told}"
+        );
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
     let server = format!("redis://me:hush@{address}").parse().unwrap();
     let told = Redis::connect(server).await.unwrap_err().to_string();
-    assert!(told.contains("Connection refused") && !told.contains("hush"), "{told}");
+    assert!(
+        told.contains("Connection refused") && !told.contains("hush"),
+        "{told}"
+    );
 }

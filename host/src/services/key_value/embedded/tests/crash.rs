@@ -18,7 +18,8 @@ use super::*;
 const FILE: &str = "FAASW_TEST_STORE";
 
 /// The child, by its name among tests.
-const CHILD: &str = "services::key_value::embedded::tests::crash::the_child_writes_until_it_is_killed";
+const CHILD: &str =
+    "services::key_value::embedded::tests::crash::the_child_writes_until_it_is_killed";
 
 /// How many write at once.
 const WRITERS: usize = 8;
