@@ -11,9 +11,9 @@ use std::{
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::CommandExt as _,
+        unix::{net::UnixStream as BlockingUnix, process::CommandExt as _},
     },
-    process::{Child, Command, ExitCode, Stdio},
+    process::{Child, Command, ExitCode},
     sync::Arc,
 };
 
@@ -25,9 +25,9 @@ use rustix::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
         SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     },
-    process::{Gid, Pid, PidfdFlags, Uid, pidfd_open},
+    process::{Gid, Uid},
 };
-use tokio::{io::unix::AsyncFd, sync::Mutex};
+use tokio::{io::Interest, net::UnixStream, sync::Mutex};
 
 use super::{files, filter};
 use crate::cli::{args::DialKv, exit::Exit};
@@ -48,8 +48,8 @@ const NOBODY: u32 = 65_534;
 #[derive(Debug)]
 pub struct Dialer {
     asked: Arc<Mutex<Asked>>,
-    /// Readable when it has ended.
-    ending: OwnedFd,
+    /// Its standard output, of which it says nothing: readable when it has ended.
+    ending: BlockingUnix,
     child: Child,
 }
 
@@ -57,8 +57,8 @@ pub struct Dialer {
 #[derive(Debug)]
 enum Asked {
     /// There was no runtime yet.
-    Nothing(Option<OwnedFd>),
-    Before(AsyncFd<OwnedFd>),
+    Nothing(Option<BlockingUnix>),
+    Before(UnixStream),
 }
 
 impl Dialer {
@@ -73,7 +73,10 @@ impl Dialer {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        rustix::io::ioctl_fionbio(&ours, true)?;
+        let asked = BlockingUnix::from(ours);
+        asked.set_nonblocking(true)?;
+        let (ending, end) = BlockingUnix::pair()?;
+        ending.set_nonblocking(true)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("faasw-dial").args([COMMAND, "--"]).env_clear();
         match address {
@@ -81,13 +84,11 @@ impl Dialer {
             ServerAddress::Unix(path) => command.arg(path),
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let child = command.stdin(theirs).stdout(Stdio::null()).spawn()?;
-        let number = i32::try_from(child.id()).map_err(io::Error::other)?;
-        let number = Pid::from_raw(number).ok_or(io::ErrorKind::NotFound)?;
+        command.stdin(theirs).stdout(OwnedFd::from(end));
         Ok(Self {
-            asked: Arc::new(Mutex::new(Asked::Nothing(Some(ours)))),
-            ending: pidfd_open(number, PidfdFlags::NONBLOCK)?,
-            child,
+            asked: Arc::new(Mutex::new(Asked::Nothing(Some(asked)))),
+            ending,
+            child: command.spawn()?,
         })
     }
 
@@ -96,8 +97,8 @@ impl Dialer {
     /// # Errors
     /// The system's, when it cannot be waited for.
     pub async fn ended(&self) -> io::Result<()> {
-        let ending = AsyncFd::new(self.ending.try_clone()?)?;
-        ending.readable().await.map(|_| ())
+        let ending = UnixStream::from_std(self.ending.try_clone()?)?;
+        ending.readable().await
     }
 }
 
@@ -126,7 +127,7 @@ impl Asked {
     async fn ask(&mut self) -> io::Result<OwnedFd> {
         if let Self::Nothing(socket) = self {
             let socket = socket.take().ok_or(io::ErrorKind::NotConnected)?;
-            *self = Self::Before(AsyncFd::new(socket)?);
+            *self = Self::Before(UnixStream::from_std(socket)?);
         }
         let Self::Before(socket) = self else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -134,9 +135,10 @@ impl Asked {
         let sent = rustix::net::send(&*socket, b"?", SendFlags::NOSIGNAL);
         sent.map_err(|_| gone())?;
         loop {
-            let mut ready = socket.readable().await?;
-            if let Ok(answer) = ready.try_io(|socket| receive(socket.as_fd())) {
-                return answer;
+            socket.readable().await?;
+            match socket.try_io(Interest::READABLE, || receive(socket.as_fd())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                answer => return answer,
             }
         }
     }

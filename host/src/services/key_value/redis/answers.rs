@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(values(array([text("too much")]), 2), Ok(None));
         let keys = array([text("a"), text("b")]);
         assert_eq!(page(keys.clone(), 1), Ok((vec![b"a".to_vec()], true)));
-        assert_eq!(page(keys, 2).unwrap().1, false);
+        assert!(!page(keys, 2).unwrap().1);
     }
 
     #[test]

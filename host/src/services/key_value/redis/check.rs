@@ -17,7 +17,7 @@ impl Links {
             .split('.')
             .next()
             .and_then(|major| major.parse().ok());
-        if !major.is_some_and(|major: u64| major >= NEEDED) {
+        if major.is_none_or(|major: u64| major < NEEDED) {
             return Err(self.refused(format!(
                 "it is Redis {version}, and {NEEDED}.0 or newer is needed"
             )));

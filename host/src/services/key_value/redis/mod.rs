@@ -24,7 +24,7 @@ mod tests;
 
 use std::time::Duration;
 
-use ::redis::{ScriptInvocation, Value, cmd};
+use ::redis::{ScriptInvocation, cmd};
 use tokio::time::timeout;
 
 use super::{Change, Changed, Page, Quota, Start, StoreError, Use, Values};
