@@ -7,14 +7,16 @@
 
 use std::{
     ffi::OsStr,
-    io::{self, IoSlice, IoSliceMut},
+    io::{self, IoSlice, IoSliceMut, Read as _},
     mem::MaybeUninit,
+    net::Shutdown,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{net::UnixStream as BlockingUnix, process::CommandExt as _},
     },
     process::{Child, Command, ExitCode},
     sync::Arc,
+    time::Duration,
 };
 
 use faasw::{Dial, Dialing, ServerAddress};
@@ -41,6 +43,9 @@ const TEXT: usize = 512;
 /// What it says beside a connection.
 const CONNECTED: &str = "connected";
 
+/// Time for it to end when the node does.
+const END: Duration = Duration::from_secs(1);
+
 /// Nobody in particular.
 const NOBODY: u32 = 65_534;
 
@@ -50,6 +55,8 @@ pub struct Dialer {
     asked: Arc<Mutex<Asked>>,
     /// Its standard output, of which it says nothing: readable when it has ended.
     ending: BlockingUnix,
+    /// What it is asked over, whoever asks.
+    socket: BlockingUnix,
     child: Child,
 }
 
@@ -75,6 +82,7 @@ impl Dialer {
         )?;
         let asked = BlockingUnix::from(ours);
         asked.set_nonblocking(true)?;
+        let socket = asked.try_clone()?;
         let (ending, end) = BlockingUnix::pair()?;
         ending.set_nonblocking(true)?;
         let mut command = Command::new("/proc/self/exe");
@@ -88,6 +96,7 @@ impl Dialer {
         Ok(Self {
             asked: Arc::new(Mutex::new(Asked::Nothing(Some(asked)))),
             ending,
+            socket,
             child: command.spawn()?,
         })
     }
@@ -104,9 +113,16 @@ impl Dialer {
 
 impl Drop for Dialer {
     fn drop(&mut self) {
-        // Somebody may be asking still, whose end of the socket would have it live on.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.socket.shutdown(Shutdown::Both);
+        let told = self
+            .ending
+            .set_nonblocking(false)
+            .and_then(|()| self.ending.set_read_timeout(Some(END)))
+            .and_then(|()| self.ending.read(&mut [0]));
+        // One that is in the middle of connecting is reaped by whoever takes over what this process leaves.
+        if told.is_ok() {
+            let _ = self.child.wait();
+        }
     }
 }
 
