@@ -9,8 +9,8 @@ use std::{
 };
 
 use ::redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, RedisError, RedisResult, ScriptInvocation, Value,
-    aio::MultiplexedConnection, cmd,
+    AsyncConnectionConfig, Cmd, ErrorKind, RedisError, RedisResult, ScriptInvocation,
+    ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
 };
 use faasw_abi::store::RECORD_MAX;
 use faasw_text::Line;
@@ -62,6 +62,8 @@ impl Command<'_> {
 pub(super) enum Unanswered {
     /// The server has refused, and this is what it says. The connection is good.
     Refused(String),
+    /// The same by a server that has become a replica: behind its name there may be another one by now.
+    Demoted(String),
     /// The connection is of no use any more.
     Broken(String),
 }
@@ -69,6 +71,9 @@ pub(super) enum Unanswered {
 impl From<RedisError> for Unanswered {
     fn from(error: RedisError) -> Self {
         match error.kind() {
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
+                Self::Demoted(words_of(&error))
+            }
             ErrorKind::Server(_) | ErrorKind::Extension => Self::Refused(words_of(&error)),
             ErrorKind::AuthenticationFailed => {
                 Self::Refused("it lets nobody in: are user and password right?".to_owned())

@@ -124,7 +124,9 @@ impl Links {
             match timeout(PING, link.ask(&Command::Read(cmd("PING")))).await {
                 Ok(Ok(_)) => return Ok(link),
                 // Loading its data, say: another connection would hear the same.
-                Ok(Err(Unanswered::Refused(why))) => return Err(Unanswered::Refused(why)),
+                Ok(Err(refused @ (Unanswered::Refused(_) | Unanswered::Demoted(_)))) => {
+                    return Err(refused);
+                }
                 // The others are as old, or older.
                 Ok(Err(Unanswered::Broken(_))) | Err(_) => self.idle().clear(),
             }
@@ -144,7 +146,9 @@ impl Turn<'_> {
             let link = timeout_at(self.until, self.links.link()).await;
             let mut link = match link {
                 Ok(Ok(link)) => link,
-                Ok(Err(Unanswered::Refused(why))) => return Err(self.links.refused(why)),
+                Ok(Err(Unanswered::Refused(why) | Unanswered::Demoted(why))) => {
+                    return Err(self.links.refused(why));
+                }
                 Ok(Err(Unanswered::Broken(why))) => return Err(self.failed(self.links.away(why))),
                 Err(_) => return Err(self.failed(self.late())),
             };
@@ -158,9 +162,17 @@ impl Turn<'_> {
                     self.links.idle().push(link);
                     return Err(self.links.refused(why));
                 }
-                Ok(Err(Unanswered::Broken(_))) if again => again = false,
+                Ok(Err(Unanswered::Demoted(why))) => {
+                    self.links.idle().clear();
+                    return Err(self.links.refused(why));
+                }
+                // Others are to the same server, and would hear no more.
                 Ok(Err(Unanswered::Broken(why))) => {
-                    return Err(self.lost(command, self.links.away(why)));
+                    self.links.idle().clear();
+                    match again {
+                        true => again = false,
+                        false => return Err(self.lost(command, self.links.away(why))),
+                    }
                 }
                 Err(_) => {
                     self.links.idle().clear();

@@ -21,8 +21,9 @@ use tokio::sync::Semaphore;
 
 use crate::services::trust::{TrustError, authorities};
 
-/// How long is waited for an address of the server to take a connection.
-const CONNECT: Duration = Duration::from_secs(2);
+/// How long is waited for an address of the server to take a connection: of several that do not, others are to be tried
+/// within the time of whoever waits.
+const CONNECT: Duration = Duration::from_secs(1);
 
 /// Connections that this process makes at once.
 const DIALS: usize = 4;
@@ -95,7 +96,7 @@ pub trait Dial: fmt::Debug + Send + Sync {
 
 impl ServerAddress {
     /// Connects, and waits for that: a name is resolved as the system does it, each time, and of its addresses the
-    /// first is taken that takes a connection within two seconds. Blocks.
+    /// first is taken that takes a connection within a second. Blocks.
     ///
     /// # Errors
     /// The system's, for the last address that was tried.

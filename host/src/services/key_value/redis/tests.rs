@@ -199,6 +199,30 @@ async fn what_a_server_refuses_is_told_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_server_that_has_become_a_replica_is_looked_for_anew() {
+    let (connections, refused) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+    let count = connections.clone();
+    let (address, _) = serve(move |message| {
+        if message.contains("PING") {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        good(message).unwrap_or_else(|| match refused.fetch_add(1, Ordering::Relaxed) {
+            0 => b"-READONLY You can't write against a read only replica.\r\n".to_vec(),
+            _ => b"*1\r\n$4\r\ndone\r\n".to_vec(),
+        })
+    })
+    .await;
+    let redis = redis(address).await.unwrap();
+    assert!(redis.change("n", QUOTA, &put()).await.is_err());
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    for _ in 0..2 {
+        let changed = redis.change("n", QUOTA, &put()).await.unwrap();
+        assert_eq!(changed, Changed::Done);
+        assert_eq!(connections.load(Ordering::Relaxed), 2);
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_cannot_be_is_none() {
     let endless = [b"$9000000\r\n".to_vec(), vec![b'x'; 9_000_000]].concat();
     for answer in [endless, b"nonsense\r\n".to_vec()] {
