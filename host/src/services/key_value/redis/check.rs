@@ -38,6 +38,7 @@ impl Links {
         let mut probe = SCRIPTS.get.key(&names.values);
         probe.arg(0).arg("probe");
         self.turn().await?.ask(&Command::ReadBy(probe)).await?;
+        tracing::info!(server = %self.server, version, "key-value stores are on a server");
         self.say_what_is_kept().await;
         Ok(())
     }

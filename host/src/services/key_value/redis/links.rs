@@ -37,7 +37,7 @@ const PING: Duration = Duration::from_secs(1);
 
 /// All connections.
 pub(super) struct Links {
-    server: KeyValueServer,
+    pub(super) server: KeyValueServer,
     tls: Option<TlsConnector>,
     /// Time for a command.
     time: Duration,
