@@ -3,7 +3,7 @@
 //! They are in one of two places: a file of the node's own ([`embedded`]), or a Redis server, which several nodes
 //! may share ([`redis`]). Who asks notices no difference: the same changes have the same results, the same limits
 //! and the same errors, a change is there whole or not at all when it is answered, and one that failed is not
-//! there unless its error says that this is not known. `tests/` holds both to that.
+//! there unless its error says that this is not known. `host/tests/redis` holds both to that.
 
 mod change;
 mod embedded;
