@@ -17,7 +17,7 @@ use crate::{
     log::{Event, Observer},
     node::{Node, Telling},
     server::{Pair, Proxies},
-    services::outbound::OutboundOptions,
+    services::{key_value::KeyValueServer, outbound::OutboundOptions},
 };
 
 /// What something is sealed with; whoever prints a builder is not to see it.
@@ -54,6 +54,7 @@ pub struct NodeBuilder {
     image_disk: Option<u64>,
     image_key: Option<SealingKey>,
     secret_key: Option<SealingKey>,
+    key_value_server: Option<KeyValueServer>,
     observer: Observer,
     proxies: Proxies,
     outbound: OutboundOptions,
@@ -250,6 +251,14 @@ impl NodeBuilder {
     /// read, and none can be set: requests of their functions fail until the right key is back, or all secrets are removed.
     pub fn secret_key(mut self, key: [u8; 32]) -> Self {
         self.secret_key = Some(SealingKey(key));
+        self
+    }
+
+    /// Has functions' key-value stores on this server, which other nodes may share, in place of the data directory's file,
+    /// or of memory where there is none. The node starts only if the server is there and good for it; one that goes
+    /// away later has functions' calls fail until it is back.
+    pub fn key_value_server(mut self, server: KeyValueServer) -> Self {
+        self.key_value_server = Some(server);
         self
     }
 

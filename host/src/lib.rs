@@ -110,8 +110,9 @@ pub use node::{FunctionService, Node, SecretError};
 pub use registry::RegistryError;
 pub use server::TlsError;
 pub use services::{
-    key_value::StoreError,
-    outbound::{OutboundOptions, TrustError},
+    key_value::{Dial, Dialing, KeyValueServer, KeyValueServerError, ServerAddress, StoreError},
+    outbound::OutboundOptions,
+    trust::TrustError,
 };
 
 pub use faasw_control::{

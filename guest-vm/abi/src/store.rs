@@ -148,7 +148,7 @@ pub enum ListFrom<'a> {
 /// What the node answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// It is done; what was written is on disk.
+    /// It is done; what was written is there to stay, as far as the store's place keeps things.
     Done,
     /// Values, or nothing where a key is not there.
     Values(Vec<Option<&'a [u8]>>),

@@ -109,6 +109,12 @@ fn problem(error: StoreError) -> Problem {
             "No space is left",
             detail,
         ),
+        StoreError::Away { .. } => Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store-away",
+            "The key-value server cannot be reached",
+            detail,
+        ),
         _ => Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "platform-failure",

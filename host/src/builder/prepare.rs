@@ -55,9 +55,10 @@ impl NodeBuilder {
             Some(directory) => Registry::open(directory)?,
             None => Registry::in_memory()?,
         };
-        let key_value = match &directory {
-            Some(directory) => KeyValue::in_file(directory.key_value())?,
-            None => KeyValue::in_memory()?,
+        let key_value = match (&self.key_value_server, &directory) {
+            (Some(server), _) => KeyValue::on_server(server).await?,
+            (None, Some(directory)) => KeyValue::in_file(directory.key_value())?,
+            (None, None) => KeyValue::in_memory()?,
         };
         // Read once: there may be many.
         let functions = registry.functions()?;

@@ -15,7 +15,7 @@ use self::engine::engine_file;
 pub use self::{
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
-    kv::{Kv, KvGet, KvLs, KvRm, KvSet},
+    kv::{DialKv, Kv, KvGet, KvLs, KvRm, KvSet},
     secret::{Secret, SecretLs, SecretRm, SecretSet},
 };
 use super::{
@@ -144,6 +144,9 @@ Examples:
     New(New),
     /// Say what this host offers, and run a function as a test
     Doctor(Doctor),
+    /// Connect to a key-value server for the node that starts this
+    #[command(hide = true)]
+    DialKv(DialKv),
 }
 
 #[derive(Debug, Args)]
@@ -414,7 +417,7 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 /// What a line of words asks for.
 #[cfg(test)]
-fn parse(line: &str) -> Result<Command, clap::Error> {
+pub fn parse(line: &str) -> Result<Command, clap::Error> {
     let words = std::iter::once("faasw").chain(line.split_whitespace());
     Cli::try_parse_from(words).map(|cli| cli.command)
 }

@@ -70,7 +70,7 @@ impl Prepared {
 
 /// What `up` needs of the system once it runs.
 pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
-    let mut needs = needs(&args.serving, args.data_dir.clone());
+    let mut needs = needs(&args.serving, &prepared.given, args.data_dir.clone());
     let folder = prepared.folder.as_ref();
     needs.files.passing = folder.map(|folder| folder.path().to_owned());
     if args.watch {
@@ -85,12 +85,12 @@ pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
 ///
 /// # Errors
 /// When no data directory is known.
-pub fn needs_of_serve(args: &Serve) -> Result<Needs, Exit> {
+pub fn needs_of_serve(args: &Serve, given: &Given) -> Result<Needs, Exit> {
     let data_dir = data_dir(args.node.clone())?;
-    Ok(needs(&args.serving, Some(data_dir)))
+    Ok(needs(&args.serving, given, Some(data_dir)))
 }
 
-fn needs(serving: &Serving, data_dir: Option<PathBuf>) -> Needs {
+fn needs(serving: &Serving, given: &Given, data_dir: Option<PathBuf>) -> Needs {
     let addresses = [Some(serving.listen), serving.redirect_http, serving.metrics];
     let ports = addresses.iter().flatten().map(SocketAddr::port);
     #[cfg(feature = "ablation")]
@@ -103,6 +103,8 @@ fn needs(serving: &Serving, data_dir: Option<PathBuf>) -> Needs {
         .filter(|path| path != Path::new(STDOUT))
         .into_iter()
         .collect();
+    let server = given.key_value_server.as_ref();
+    needs.key_value_server = server.map(|server| server.address().clone());
     needs
 }
 
@@ -119,9 +121,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     let is_followed = args.watch && args.format.json;
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::default(), given)?
-        .timing(true)
-        .launcher(confinement.launcher.clone());
+    let builder = builder(&args.serving, Limits::default(), given, &confinement)?.timing(true);
     let mut builder = observed(builder, Some(log), access_log.as_ref());
     let admin = match (&args.data_dir, &folder) {
         (Some(data_dir), _) => {
@@ -194,9 +194,8 @@ pub async fn serve(args: Serve, given: Given, confinement: Confinement) -> Resul
     let mut stop = Stop::new()?;
     let hangup = hangup(&args.serving)?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::from(args.own), given)?
+    let builder = builder(&args.serving, Limits::from(args.own), given, &confinement)?
         .timing(args.timing)
-        .launcher(confinement.launcher.clone())
         .data_dir(data_dir(args.node)?)
         .admin(true);
     let builder = observed(builder, None, access_log.as_ref());
@@ -249,7 +248,12 @@ pub fn given_to_serve(args: &Serve) -> Result<Given, Exit> {
     Given::read(&args.serving, Some(&data_dir))
 }
 
-fn builder(serving: &Serving, mut limits: Limits, given: Given) -> Result<NodeBuilder, Exit> {
+fn builder(
+    serving: &Serving,
+    mut limits: Limits,
+    given: Given,
+    confinement: &Confinement,
+) -> Result<NodeBuilder, Exit> {
     let (certificates, keys) = (&serving.tls_cert, &serving.tls_key);
     if certificates.len() != keys.len() {
         return Err(Exit::usage(format_args!(
@@ -286,7 +290,13 @@ fn builder(serving: &Serving, mut limits: Limits, given: Given) -> Result<NodeBu
         Some(address) => builder.redirect_http(address),
         None => builder,
     };
-    let builder = builder.outbound(given.outbound);
+    let builder = builder
+        .outbound(given.outbound)
+        .launcher(confinement.launcher.clone());
+    let builder = match (given.key_value_server, &confinement.dialer) {
+        (Some(server), Some(dialer)) => builder.key_value_server(server.dial_by(dialer.clone())),
+        _ => builder,
+    };
     let builder = match given.image_key {
         Some(key) => builder.image_key(key.bytes()),
         None => builder,

@@ -5,15 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw::OutboundOptions;
+use faasw::{KeyValueServer, OutboundOptions};
 
-use super::{exit::Exit, sealing_key::SealingKey, serving::Serving};
+use super::{exit::Exit, kv_server, sealing_key::SealingKey, serving::Serving};
 
 /// What was read.
 pub struct Given {
     pub image_key: Option<SealingKey>,
     pub secret_key: Option<SealingKey>,
     pub outbound: OutboundOptions,
+    pub key_value_server: Option<KeyValueServer>,
 }
 
 impl Given {
@@ -31,6 +32,7 @@ impl Given {
             image_key: read("images", &serving.image_key)?,
             secret_key: read("secrets", &serving.secret_key)?,
             outbound: outbound(serving)?,
+            key_value_server: kv_server::read(serving)?,
         })
     }
 }

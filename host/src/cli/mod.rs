@@ -22,12 +22,14 @@ mod image;
 mod inspect;
 mod invoke;
 mod kv;
+mod kv_server;
 mod logs;
 mod new;
 mod observed;
 mod options;
 mod output;
 mod printer;
+mod private_file;
 mod script;
 mod sealing_key;
 mod secret;
@@ -54,6 +56,9 @@ use given::Given;
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     // While there is one thread.
+    if let Command::DialKv(args) = &cli.command {
+        return confine::dial_for_a_node(args);
+    }
     let task = match begin(cli.command) {
         Ok(task) => task,
         Err(exit) => return exit.report(),
@@ -90,7 +95,8 @@ fn begin(command: Command) -> Result<Task, Exit> {
         }
         Command::Serve(args) => {
             let given = foreground::given_to_serve(&args)?;
-            let confinement = Confinement::begin(&foreground::needs_of_serve(&args)?)?;
+            let needs = foreground::needs_of_serve(&args, &given)?;
+            let confinement = Confinement::begin(&needs)?;
             Task::Serve(args, given, confinement)
         }
         other => Task::Other(other),
@@ -108,8 +114,8 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Task::Other(command) => command,
     };
     match command {
-        // They are tasks of their own.
-        Command::Up(_) | Command::Serve(_) => Ok(()),
+        // They are done otherwise.
+        Command::Up(_) | Command::Serve(_) | Command::DialKv(_) => Ok(()),
         Command::Deploy(args) => functions::deploy(*args).await,
         Command::Invoke(args) => invoke::invoke(args).await,
         Command::Ls(args) => functions::list(args).await,

@@ -1,20 +1,11 @@
 //! `--image-key` and `--secret-key`: what images and functions' secrets are sealed with, in files of the operator's.
 
-use std::{
-    fmt,
-    fs::{self, File},
-    io::{self, Read as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
-    path::Path,
-};
+use std::{fmt, fs, path::Path};
 
-use super::exit::Exit;
+use super::{exit::Exit, private_file::PrivateFile};
 
 /// Bytes of a key.
 const BYTES: usize = 32;
-
-/// What a file has to be for its user alone.
-const OTHERS: u32 = 0o077;
 
 /// A key that was read; nothing prints it.
 #[derive(Clone, Copy)]
@@ -33,48 +24,24 @@ impl SealingKey {
     /// # Errors
     /// What is wrong with the file, and what to do.
     pub fn read(what: &str, path: &Path, data_dir: Option<&Path>) -> Result<Self, Exit> {
-        let shown = path.display();
-        let failed = |error: io::Error| {
-            Exit::failure(format_args!(
-                "the key of {what}, {shown}, cannot be read: {error}"
-            ))
-            .hint(format_args!(
-                "make one with: (umask 077; head -c {BYTES} /dev/urandom > {shown})"
-            ))
+        let (what, shown) = (format!("the key of {what}"), path.display());
+        let hint = format!("make one with: (umask 077; head -c {BYTES} /dev/urandom > {shown})");
+        let file = PrivateFile {
+            what: &what,
+            path,
+            hint: &hint,
         };
-        // Whoever waits for a pipe waits for ever.
-        let mut file = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(path)
-            .map_err(failed)?;
-        let known = file.metadata().map_err(failed)?;
-        let wrong = |why: fmt::Arguments<'_>| {
-            Exit::failure(format_args!("the key of {what}, {shown}, {why}"))
-        };
-        if !known.is_file() {
-            return Err(wrong(format_args!("is no file")));
-        }
-        if known.mode() & OTHERS != 0 {
-            return Err(wrong(format_args!("can be read or written by others"))
-                .hint(format_args!("chmod 600 {shown}")));
-        }
+        let bytes = file.read(BYTES)?;
         let images = data_dir.and_then(|folder| fs::canonicalize(folder.join("images")).ok());
-        let real = fs::canonicalize(path).map_err(failed)?;
+        let real = fs::canonicalize(path).map_err(|error| file.failed(&error))?;
         if images.is_some_and(|images| real.starts_with(images)) {
-            return Err(wrong(format_args!("is among the images"))
+            return Err(file
+                .wrong("is among the images")
                 .hint("keep it where copies of the data directory do not take it along"));
         }
-        let mut bytes = Vec::new();
-        let most = BYTES as u64 + 1;
-        (&mut file)
-            .take(most)
-            .read_to_end(&mut bytes)
-            .map_err(failed)?;
-        let bytes = bytes.try_into().map_err(|_| {
-            wrong(format_args!("has not {BYTES} bytes")).hint(format_args!(
-                "make one with: (umask 077; head -c {BYTES} /dev/urandom > {shown})"
-            ))
+        let bytes = bytes.as_slice().try_into().map_err(|_| {
+            file.wrong(format_args!("has not {BYTES} bytes"))
+                .hint(&hint)
         })?;
         Ok(Self(bytes))
     }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     clients::Clients,
+    kv_server::{Hidden, hidden},
     values::{at_least_one, at_least_one_use, host, network, poll, time},
 };
 
@@ -107,6 +108,18 @@ pub struct Serving {
     /// Let each key-value store have this many keys
     #[arg(long, value_name = "KEYS", default_value_t = 1_000_000)]
     pub kv_keys: u64,
+    /// Have key-value stores on this Redis server, which other nodes may share, instead of in the data directory:
+    /// redis://[USER@]HOST[:PORT][/DB], the same with rediss:// for TLS, or unix:///PATH. A password may be in it,
+    /// which others see unless it comes by the environment
+    #[arg(long, value_name = "URL", env = "FAASW_KV_SERVER", hide_env_values = true, value_parser = hidden)]
+    pub kv_server: Option<Hidden>,
+    /// Log in to the key-value server with the password in this file, which only its user may read
+    #[arg(long, value_name = "FILE", requires = "kv_server")]
+    pub kv_password_file: Option<PathBuf>,
+    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, where the key-value
+    /// server is rediss://
+    #[arg(long, value_name = "FILE", requires = "kv_server")]
+    pub kv_ca: Vec<PathBuf>,
     /// Let functions' requests reach this network of private or special addresses, any number of times, such as
     /// 10.1.0.0/16; whether a function makes them is for its --allow-outbound to say
     #[arg(long, value_name = "NETWORK", value_parser = network)]

@@ -11,7 +11,7 @@ use super::{core::Core, function::Function, handle::Node};
 use crate::{
     registry::VersionRecord,
     services::key_value::{
-        Change, FunctionStores, KeyValue, Quota, Start, StoreError, namespace_of, store_of,
+        Change, FunctionStores, Quota, Start, StoreError, namespace_of, store_of,
     },
 };
 
@@ -69,9 +69,9 @@ impl Node {
     /// The key-value stores that have anything, functions' own before those that are shared.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the store cannot be read.
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, StoreError> {
-        let uses = self.core.storage.key_value.read(KeyValue::uses).await?;
+        let uses = self.core.storage.key_value.uses().await?;
         let infos = uses.into_iter().filter_map(|uses| {
             Some(StoreInfo {
                 store: store_of(&uses.namespace)?,
@@ -85,11 +85,11 @@ impl Node {
     /// At most [`STORE_PAGE`] keys of a store in their order, behind `after`, which may be empty.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the store cannot be read.
     pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, StoreError> {
         let (namespace, start) = (namespace_of(store), Start::Behind(after.into()));
-        let read = move |store: &KeyValue| store.keys(&namespace, &start, STORE_PAGE);
-        let page = self.core.storage.key_value.read(read).await?;
+        let stores = &self.core.storage.key_value;
+        let page = stores.keys(namespace, start, STORE_PAGE).await?;
         let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         Ok(StoreKeys {
             keys: page.0.iter().map(text).collect(),
@@ -100,19 +100,19 @@ impl Node {
     /// The value of a key, if there is one.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the store cannot be read.
     pub async fn store_value(
         &self,
         store: &Store,
         key: &str,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let (namespace, keys) = (namespace_of(store), [key.as_bytes().to_vec()]);
-        let read = move |store: &KeyValue| store.get(&namespace, &keys, VALUE_MAX);
-        let values = self.core.storage.key_value.read(read).await?;
+        let (namespace, keys) = (namespace_of(store), vec![key.as_bytes().to_vec()]);
+        let stores = &self.core.storage.key_value;
+        let values = stores.get(namespace, keys, VALUE_MAX).await?;
         Ok(values.into_iter().next().flatten())
     }
 
-    /// Sets a key, or removes it; comes back when that is on disk.
+    /// Sets a key, or removes it; comes back when that is on disk, or the key-value server has done it.
     ///
     /// # Errors
     /// When the store is full or cannot be written.

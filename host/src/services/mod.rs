@@ -3,3 +3,4 @@
 pub(crate) mod key_value;
 pub(crate) mod outbound;
 pub(crate) mod secrets;
+pub(crate) mod trust;

@@ -1,5 +1,7 @@
 //! What `kv` takes.
 
+use std::ffi::OsString;
+
 use clap::{Args, Subcommand};
 use faasw_control::{FunctionName, Store, StoreName};
 
@@ -12,7 +14,7 @@ pub enum Kv {
     Ls(KvLs),
     /// Print the value of a key, as it is
     Get(KvGet),
-    /// Set a key; it is on disk when this comes back
+    /// Set a key; it is on disk, or on the key-value server, when this comes back
     Set(KvSet),
     /// Remove keys of a store, or all of them
     Rm(KvRm),
@@ -88,6 +90,14 @@ pub struct KvRm {
     pub all: bool,
     #[command(flatten)]
     pub which: Which,
+}
+
+/// Where a node has its connections to. Over its standard input it asks for them.
+#[derive(Debug, Args)]
+pub struct DialKv {
+    /// A name or an address and a port, or a socket's path
+    #[arg(num_args = 1..=2)]
+    pub at: Vec<OsString>,
 }
 
 #[cfg(test)]

@@ -9,9 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw::host::{Finding, State};
+use faasw::{
+    ServerAddress,
+    host::{Finding, State},
+};
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, LandlockStatus, RestrictionStatus, Ruleset,
+    ABI, Access as _, AccessFs, AccessNet, LandlockStatus, NetPort, RestrictionStatus, Ruleset,
     RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, Scope, path_beneath_rules,
 };
 
@@ -35,6 +38,44 @@ const READ: &[&str] = &[
 
 /// Devices.
 const USED: &[&str] = &["/dev/kvm", "/dev/null", "/dev/urandom"];
+
+/// Where the C library, and what it loads for it, reads how names are resolved.
+const NAMES: &[&str] = &[
+    "/etc",
+    "/run",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/nix/store",
+    "/gnu/store",
+];
+
+/// Where servers of names answer what is too long for a datagram.
+const DNS: u16 = 53;
+
+/// Allows this process what finding and calling this address takes.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn restrict_dialer(address: &ServerAddress) -> Result<(), RulesetError> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let (names, ports) = match address {
+        ServerAddress::Tcp(_, port) => (NAMES, vec![*port, DNS]),
+        // The path of a socket that is connected to is not held to rules.
+        _ => (&[][..], Vec::new()),
+    };
+    let port = |port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp));
+    Ruleset::default()
+        .handle_access(AccessFs::from_all(VERSION))?
+        .handle_access(AccessNet::from_all(VERSION))?
+        .scope(Scope::from_all(VERSION))?
+        .create()?
+        .add_rules(path_beneath_rules(names, read))?
+        .add_rules(ports.into_iter().map(port))?
+        .restrict_self()
+        .map(|_| ())
+}
 
 /// The files of a node.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@
 //! derived from the end-to-end suites and from what the C library and the runtime come to
 //! in other circumstances; what is missing fails with `ENOSYS`, as on an older kernel.
 
+use faasw::ServerAddress;
 use faasw_cell::dangerous::{DANGEROUS, MAKERS};
 use faasw_cell::filter::{Filter, Must, Rule, rule};
 use faasw_cell::ordinary::ORDINARY;
@@ -176,8 +177,77 @@ const MFD_EXEC: u64 = 0x10;
 /// # Errors
 /// Why there is no such filter.
 pub fn filter() -> Result<Filter, String> {
+    compile(&rules())
+}
+
+fn compile(rules: &[Rule]) -> Result<Filter, String> {
     let dangerous: Vec<_> = [DANGEROUS, MAKERS].concat();
-    Filter::compile_lenient(&rules(), &dangerous).map_err(|error| error.to_string())
+    Filter::compile_lenient(rules, &dangerous).map_err(|error| error.to_string())
+}
+
+/// What connecting to a key-value server comes to beside [`ORDINARY`]. The C library asks for names in ways that it is
+/// configured to, by libraries that it loads for that: these are mapped to be executed.
+const DIALING: &[libc::c_long] = &[
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_shutdown,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_fadvise64,
+];
+
+/// The filter of what connects to a key-value server at such an address.
+///
+/// # Errors
+/// Why there is no such filter.
+pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
+    use Must::Be;
+    let families: &[i32] = match address {
+        // Servers of names are asked by all of them, and the system which addresses it has.
+        ServerAddress::Tcp(..) => &[
+            libc::AF_INET,
+            libc::AF_INET6,
+            libc::AF_UNIX,
+            libc::AF_NETLINK,
+        ],
+        _ => &[libc::AF_UNIX],
+    };
+    let free = ORDINARY.iter().chain(DIALING);
+    let mut rules: Vec<_> = free.map(|call| rule("connect", *call, &[])).collect();
+    rules.extend(families.iter().map(|family| {
+        let must = [Be(0, family.cast_unsigned())];
+        rule("make a socket", libc::SYS_socket, &must)
+    }));
+    for command in [
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+    ] {
+        let must = [Be(1, command.cast_unsigned())];
+        rules.push(rule("ask about a descriptor", libc::SYS_fcntl, &must));
+    }
+    for request in [libc::FIONBIO, libc::FIONREAD] {
+        let must = [Be(1, request as u32)];
+        rules.push(rule("ask about a stream", libc::SYS_ioctl, &must));
+    }
+    let own = std::process::id();
+    rules.push(rule("abort", libc::SYS_tgkill, &[Be(0, own)]));
+    compile(&rules)
 }
 
 #[cfg(test)]

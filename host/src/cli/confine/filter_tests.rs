@@ -166,3 +166,47 @@ fn what_serving_takes_is_let_through() {
         assert_eq!(closed, Outcome::Gave(-libc::EBADF), "{number}");
     }
 }
+
+#[test]
+fn what_connects_to_a_server_makes_the_sockets_of_its_address_and_is_no_other_program() {
+    let stream = libc::c_long::from(libc::SOCK_STREAM);
+    let family = |family: i32| with(&[family.into(), stream]);
+    let tcp = of_dialer(&ServerAddress::Tcp("store".into(), 6379)).unwrap();
+    let unix = of_dialer(&ServerAddress::Unix("/run/redis.sock".into())).unwrap();
+    let refused = Outcome::Gave(-libc::ENOSYS);
+    for (filter, families) in [
+        (&tcp, &[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX][..]),
+        (&unix, &[libc::AF_UNIX]),
+    ] {
+        for number in DANGEROUS.iter().chain(MAKERS) {
+            assert_eq!(call(filter, *number, NONE), Outcome::Ended, "{number}");
+        }
+        for each in [
+            libc::AF_INET,
+            libc::AF_INET6,
+            libc::AF_UNIX,
+            libc::AF_PACKET,
+            libc::AF_VSOCK,
+            libc::AF_ALG,
+        ] {
+            let made = call(filter, libc::SYS_socket, family(each));
+            assert_eq!(made != refused, families.contains(&each), "{each} {made:?}");
+        }
+        for (number, arguments) in [
+            (libc::SYS_listen, NONE),
+            (libc::SYS_accept4, NONE),
+            (libc::SYS_clone, with(&[libc::SIGCHLD.into()])),
+            (libc::SYS_clone3, NONE),
+            (libc::SYS_kill, with(&[1, 0])),
+            (libc::SYS_pidfd_open, with(&[1])),
+            (libc::SYS_prctl, with(&[libc::PR_SET_DUMPABLE.into(), 1])),
+            (libc::SYS_fcntl, with(&[0, libc::F_SETOWN.into(), 1])),
+            (libc::SYS_unlink, NONE),
+            (libc::SYS_rename, NONE),
+        ] {
+            assert_eq!(call(filter, number, arguments), refused, "{number}");
+        }
+        let closed = call(filter, libc::SYS_connect, with(&[-1]));
+        assert_eq!(closed, Outcome::Gave(-libc::EBADF));
+    }
+}

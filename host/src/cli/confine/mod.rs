@@ -5,17 +5,20 @@
 //! the launcher, which keeps what making cells takes, and gives up what threads inherit.
 //! [`Confinement::complete`] comes when the node serves, for all threads at once.
 
+mod dialer;
 mod files;
 mod filter;
 
 use std::{path::PathBuf, sync::Arc};
 
-use faasw::Launcher;
+use faasw::{Launcher, ServerAddress};
 use faasw_cell::{CapabilitySet, confine_daemon};
 
+pub use dialer::dial_for_a_node;
 pub use files::{Files, finding};
 
 use super::exit::Exit;
+use dialer::Dialer;
 
 /// Ports below are for who has a privilege (ip(7)), unless the system says otherwise.
 const PRIVILEGED_PORTS: u16 = 1024;
@@ -30,6 +33,8 @@ pub struct Needs {
     /// Whether it is to read others' files again, as root may: those that a developer
     /// works on.
     pub others_files: bool,
+    /// The key-value server that it is to have connections to.
+    pub key_value_server: Option<ServerAddress>,
 }
 
 impl Needs {
@@ -42,6 +47,7 @@ impl Needs {
             },
             ports: ports.into_iter().collect(),
             others_files: false,
+            key_value_server: None,
         }
     }
 
@@ -66,10 +72,12 @@ impl Needs {
 pub struct Confinement {
     /// What starts spawners.
     pub launcher: Arc<Launcher>,
+    /// What connects to the key-value server, if there is to be one.
+    pub dialer: Option<Arc<Dialer>>,
 }
 
 impl Confinement {
-    /// Starts the launcher and gives up all that threads inherit. The process must have
+    /// Starts the launcher, and what connects to a key-value server, and gives up all that threads inherit. The process must have
     /// one thread.
     ///
     /// # Errors
@@ -77,12 +85,23 @@ impl Confinement {
     pub fn begin(needs: &Needs) -> Result<Self, Exit> {
         let launcher = Launcher::start()
             .map_err(|error| Exit::failure(format_args!("the launcher does not start: {error}")))?;
+        let dialer = needs
+            .key_value_server
+            .as_ref()
+            .map(Dialer::start)
+            .transpose();
+        let dialer = dialer.map_err(|error| {
+            Exit::failure(format_args!(
+                "what connects to the key-value server does not start: {error}"
+            ))
+        })?;
         confine_daemon(needs.capabilities()).map_err(|error| {
             Exit::failure(format_args!("privileges cannot be given up: {error}"))
         })?;
         needs.files.restrict()?;
         Ok(Self {
             launcher: Arc::new(launcher),
+            dialer: dialer.map(Arc::new),
         })
     }
 
@@ -97,15 +116,27 @@ impl Confinement {
         })
     }
 
-    /// Waits until the launcher has ended, which only somebody else can bring about, and
-    /// says so. From then on a spawner that ends is not replaced.
+    /// Waits until a process has ended that the node cannot start again, which only somebody else can bring about, and
+    /// says so: of the launcher, without which a spawner that ends is not replaced, and of what connects to the key-value
+    /// server, without which no connection is.
     pub async fn broken(&self) -> Exit {
-        if let Err(error) = self.launcher.ended().await {
-            tracing::warn!(%error, "nobody notices if the launcher ends");
+        let dialer = async {
+            match &self.dialer {
+                Some(dialer) => dialer.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        let (ended, what) = tokio::select! {
+            ended = self.launcher.ended() => {
+                (ended, "the launcher has ended, and with it what makes microVMs")
+            }
+            ended = dialer => (ended, "what connects to the key-value server has ended"),
+        };
+        if let Err(error) = ended {
+            tracing::warn!(%error, "nobody notices if the launcher or what connects to the key-value server ends");
             return std::future::pending().await;
         }
-        Exit::failure("the launcher has ended, and with it what makes microVMs")
-            .hint("start the node again")
+        Exit::failure(what).hint("start the node again")
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why the key-value store failed.
 
 use std::{
+    borrow::Cow,
     io,
     path::{Path, PathBuf},
 };
@@ -39,15 +40,42 @@ pub enum StoreError {
     /// A list would begin behind more keys than are counted.
     #[error("a list begins behind {0} keys at most; the newer draft's go on behind a key")]
     TooFar(u64),
-    /// Writing failed in its last step, and the file cannot be read either.
+    /// Writing failed in its last step, and the file cannot be read either; or a server was asked and did not answer.
     #[error("the key-value store failed, and whether this was written is not known")]
     Unknown,
+    /// There is no way to the server, or no answer of it in time: nothing was changed.
+    #[error("the key-value server {server} cannot be reached: {why}")]
+    Away {
+        /// The server, without whom it knows.
+        server: String,
+        /// What the system says.
+        why: String,
+    },
+    /// The server answers, and does not do it: nothing was changed.
+    #[error("the key-value server {server} refuses: {why}")]
+    Refused {
+        /// The server, without whom it knows.
+        server: String,
+        /// What it says.
+        why: String,
+    },
     /// The writer ended, or the file was closed after somebody else's failure.
     #[error("the key-value store's work was interrupted")]
     Interrupted,
 }
 
 impl StoreError {
+    /// What a function hears: what it can do something about, and nothing of files and servers.
+    pub(super) fn to_function(&self) -> Cow<'static, str> {
+        match self {
+            Self::File { .. } | Self::Refused { .. } => {
+                Cow::Borrowed("the key-value store failed; the node's log has why")
+            }
+            Self::Away { .. } => Cow::Borrowed("the key-value store cannot be reached"),
+            error => Cow::Owned(error.to_string()),
+        }
+    }
+
     /// What redb says of the store in this file.
     pub(super) fn of(path: &Path, error: impl Into<redb::Error>) -> Self {
         match error.into() {

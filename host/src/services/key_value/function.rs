@@ -1,7 +1,7 @@
 //! The stores of one function, as its guests ask for them.
 //!
 //! What a guest sends was taken apart by its lengths; here a name becomes a namespace that the function
-//! has, or nothing. Reads are made where they may block, and writes wait for the disk.
+//! has, or nothing.
 
 use std::{collections::BTreeMap, future::ready, sync::Arc};
 
@@ -152,18 +152,12 @@ async fn run(
     match work {
         Work::Nothing => Ok(Found::Done),
         Work::Get(keys) => {
-            let read = move |store: &KeyValue| store.get(&namespace, &keys, VALUE_MAX);
-            let values = store.read(read).await;
+            let values = store.get(namespace, keys, VALUE_MAX).await;
             values.map(Found::Values)
         }
-        Work::Exists(key) => {
-            let read = move |store: &KeyValue| store.exists(&namespace, &key);
-            let is_there = store.read(read).await;
-            is_there.map(Found::Exists)
-        }
+        Work::Exists(key) => store.exists(namespace, key).await.map(Found::Exists),
         Work::Keys(start) => {
-            let read = move |store: &KeyValue| store.keys(&namespace, &start, ITEMS_MAX);
-            let page = store.read(read).await;
+            let page = store.keys(namespace, start, ITEMS_MAX).await;
             page.map(|(keys, more)| Found::Keys(keys, more))
         }
         Work::Change(change) => Ok(match store.change(namespace, quota, change).await? {
@@ -174,7 +168,7 @@ async fn run(
     }
 }
 
-/// The answer's record. A function hears what it can do something about, and nothing of files.
+/// The answer's record.
 fn spell(found: Result<Found, StoreError>) -> Result<Vec<u8>, WireError> {
     match found {
         Ok(Found::Done) => Answer::Done.encode(),
@@ -186,10 +180,7 @@ fn spell(found: Result<Found, StoreError>) -> Result<Vec<u8>, WireError> {
         Ok(Found::Keys(keys, more)) => {
             Answer::Keys(keys.iter().map(Vec::as_slice).collect(), more).encode()
         }
-        Err(StoreError::File { .. }) => {
-            Answer::Failed("the key-value store failed; the node's log has why").encode()
-        }
-        Err(error) => Answer::Failed(&error.to_string()).encode(),
+        Err(error) => Answer::Failed(&error.to_function()).encode(),
     }
 }
 

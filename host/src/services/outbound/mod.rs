@@ -15,7 +15,7 @@ mod system;
 
 pub use self::{
     egress::{NewConnector, NewWorker, Processes},
-    options::{OutboundOptions, TrustError},
+    options::OutboundOptions,
 };
 pub(crate) use self::{
     granted::{Granted, Hears, Limits, Maker, Refused},

@@ -6,8 +6,6 @@ use bytes::Bytes;
 use faasw_egress::{client::ConnectorOptions, frames::FRAME_MAX, orders::NETWORKS_MAX};
 use faasw_pool::Outbound;
 use ipnet::IpNet;
-use rustls::pki_types::{CertificateDer, pem, pem::PemObject as _};
-use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::{
@@ -16,6 +14,7 @@ use super::{
     slot::Slot,
     system::System,
 };
+use crate::services::trust::{TrustError, authorities};
 
 /// How requests that functions make are made: what may be reached beside what everybody may, who is trusted, where
 /// names are asked for. Which function makes requests to what is for its own options to say
@@ -26,20 +25,6 @@ pub struct OutboundOptions {
     servers: Option<Vec<SocketAddr>>,
     private: Vec<IpNet>,
     authorities: Vec<Bytes>,
-}
-
-/// Why certificates are not trusted.
-#[derive(Debug, Error)]
-pub enum TrustError {
-    /// The file has none.
-    #[error("there is no certificate in PEM")]
-    None,
-    /// They cannot be read.
-    #[error("a certificate in PEM cannot be read: {0}")]
-    Pem(String),
-    /// One is no authority's.
-    #[error("a certificate cannot be trusted: {0}")]
-    Certificate(String),
 }
 
 impl OutboundOptions {
@@ -76,23 +61,14 @@ impl OutboundOptions {
     /// # Errors
     /// When there is none, or one cannot be read.
     pub fn trust(mut self, pem: &[u8]) -> Result<Self, TrustError> {
-        let before = self.authorities.len();
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate =
-                certificate.map_err(|error: pem::Error| TrustError::Pem(error.to_string()))?;
-            // Now, and not when somebody wants to connect.
-            let of_authority = webpki::anchor_from_trusted_cert(&certificate).map(drop);
-            of_authority.map_err(|error| TrustError::Certificate(error.to_string()))?;
+        for certificate in authorities(pem)? {
             if certificate.len() > FRAME_MAX {
                 let error = format!("it has more than {FRAME_MAX} bytes");
                 return Err(TrustError::Certificate(error));
             }
             self.authorities.push(Bytes::copy_from_slice(&certificate));
         }
-        match self.authorities.len() > before {
-            true => Ok(self),
-            false => Err(TrustError::None),
-        }
+        Ok(self)
     }
 
     fn connector(&self) -> ConnectorOptions {
@@ -154,33 +130,5 @@ impl Outgoing {
             By::Egress(egress) => Maker::Egress(Slot::new(egress)),
             By::Embedder(outbound) => Maker::Embedder(outbound.clone()),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_certificate_is_not_trusted() {
-        for pem in [
-            "",
-            "nothing",
-            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-        ] {
-            let trusted = OutboundOptions::default().trust(pem.as_bytes());
-            assert!(
-                matches!(trusted, Err(TrustError::None)),
-                "{pem}: {trusted:?}"
-            );
-        }
-        let broken = OutboundOptions::default().trust(b"-----BEGIN CERTIFICATE-----\nAAAA\n");
-        assert!(matches!(broken, Err(TrustError::Pem(_))), "{broken:?}");
-        let other = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        let other = OutboundOptions::default().trust(other);
-        assert!(
-            matches!(other, Err(TrustError::Certificate(_))),
-            "{other:?}"
-        );
     }
 }

@@ -11,7 +11,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::change::Change;
+use super::super::Change;
 
 /// Bytes of keys and values that a namespace takes up until it forgets those that it took up before: so it has twice
 /// that at most.

@@ -18,7 +18,8 @@ use super::*;
 const FILE: &str = "FAASW_TEST_STORE";
 
 /// The child, by its name among tests.
-const CHILD: &str = "services::key_value::tests::crash::the_child_writes_until_it_is_killed";
+const CHILD: &str =
+    "services::key_value::embedded::tests::crash::the_child_writes_until_it_is_killed";
 
 /// How many write at once.
 const WRITERS: usize = 8;
@@ -35,7 +36,7 @@ fn the_child_writes_until_it_is_killed() {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let store = Arc::new(KeyValue::in_file(PathBuf::from(path)).unwrap());
+    let store = Arc::new(Embedded::in_file(PathBuf::from(path)).unwrap());
     runtime.block_on(async {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| tokio::spawn(write_on(Arc::clone(&store), writer)))
@@ -47,7 +48,7 @@ fn the_child_writes_until_it_is_killed() {
 }
 
 /// A pair that is always equal, and one number that all count up.
-async fn write_on(store: Arc<KeyValue>, writer: usize) {
+async fn write_on(store: Arc<Embedded>, writer: usize) {
     let (one, other) = (format!("{writer}/a"), format!("{writer}/b"));
     let mut last = number(get(&store, "n", &one));
     loop {
@@ -110,7 +111,7 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
         let (wrote, counted) = run_and_kill(&path, after);
         acknowledged.extend(wrote);
         all += counted;
-        let store = KeyValue::in_file(path.clone()).unwrap();
+        let store = Embedded::in_file(path.clone()).unwrap();
         for writer in 0..WRITERS {
             let has = number(get(&store, "n", &format!("{writer}/a")));
             let other = number(get(&store, "n", &format!("{writer}/b")));

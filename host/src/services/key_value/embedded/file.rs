@@ -7,27 +7,22 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    time::{Duration, Instant},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use faasw_text::Line;
 use redb::{
     Database, Key, ReadOnlyTable, ReadableDatabase as _, TableDefinition, Value,
     backends::InMemoryBackend,
 };
 
 use super::{
-    StoreError,
-    change::{COMMITS, PAIRS, USES},
+    super::{StoreError, told::Told},
+    apply::{COMMITS, PAIRS, USES},
 };
 use crate::redb_file;
 
 /// redb's page cache, in bytes; the system has its own.
 const CACHE: usize = 16 << 20;
-
-/// How often the node's log has that the file cannot be used: functions may ask without end.
-const TOLD: Duration = Duration::from_secs(10);
 
 /// A database that may be closed.
 #[derive(Debug)]
@@ -36,8 +31,7 @@ pub(super) struct StoreFile {
     path: PathBuf,
     in_memory: bool,
     database: RwLock<Option<Database>>,
-    /// When the last failure was told.
-    told: Mutex<Option<Instant>>,
+    told: Told,
 }
 
 impl StoreFile {
@@ -48,7 +42,7 @@ impl StoreFile {
             path,
             in_memory: false,
             database: RwLock::new(None),
-            told: Mutex::default(),
+            told: Told::default(),
         }
     }
 
@@ -64,7 +58,7 @@ impl StoreFile {
             path,
             in_memory: true,
             database: RwLock::new(Some(database)),
-            told: Mutex::default(),
+            told: Told::default(),
         })
     }
 
@@ -91,7 +85,7 @@ impl StoreFile {
         if let Err(error) = &done
             && error.closes()
         {
-            self.tell(error);
+            self.told.failed(error);
             if !self.in_memory {
                 self.close();
             }
@@ -117,15 +111,6 @@ impl StoreFile {
         let closed = open.take();
         // One that has panicked may do so again.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(closed)));
-    }
-
-    /// Says in the node's log that the file cannot be used, now and then.
-    fn tell(&self, error: &StoreError) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|told| told.elapsed() >= TOLD) {
-            *told = Some(Instant::now());
-            tracing::error!(error = %Line(error), "the key-value stores of functions cannot be used");
-        }
     }
 
     /// The database, open for as long as what is returned is held.

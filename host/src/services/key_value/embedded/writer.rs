@@ -6,8 +6,8 @@ use redb::{Database, ReadableTable, WriteTransaction};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    StoreError,
-    change::{COMMITS, Change, Changed, LAST, Quota, apply},
+    super::{Change, Changed, Quota, StoreError},
+    apply::{COMMITS, LAST, apply},
     file::StoreFile,
     recent::Recent,
 };

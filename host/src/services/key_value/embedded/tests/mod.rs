@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicI64, Ordering},
 };
 
-use super::*;
+use super::{super::COUNTED, *};
 
 mod crash;
 
@@ -22,7 +22,7 @@ fn put(pairs: &[(&str, Option<&str>)]) -> Change {
     Change::Put(pairs.collect::<BTreeMap<_, _>>())
 }
 
-async fn set(store: &KeyValue, namespace: &str, key: &str, value: &str) {
+async fn set(store: &Embedded, namespace: &str, key: &str, value: &str) {
     let change = put(&[(key, Some(value))]);
     let done = store.change(namespace.into(), WIDE, change).await;
     assert_eq!(done.unwrap(), Changed::Done);
@@ -32,7 +32,7 @@ fn first() -> Start {
     Start::Behind(Vec::new())
 }
 
-fn get(store: &KeyValue, namespace: &str, key: &str) -> Option<Vec<u8>> {
+fn get(store: &Embedded, namespace: &str, key: &str) -> Option<Vec<u8>> {
     let keys = [key.as_bytes().to_vec()];
     let mut values = store.get(namespace, &keys, 1 << 20).unwrap();
     values.pop().unwrap()
@@ -43,19 +43,19 @@ async fn namespaces_are_apart_and_a_restart_keeps_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv.redb");
     {
-        let store = KeyValue::in_file(path.clone()).unwrap();
+        let store = Embedded::in_file(path.clone()).unwrap();
         set(&store, "a", "k", "1").await;
         set(&store, "b", "k", "2").await;
         assert_eq!(get(&store, "c", "k"), None);
     }
-    let store = KeyValue::in_file(path).unwrap();
+    let store = Embedded::in_file(path).unwrap();
     assert_eq!(get(&store, "a", "k").unwrap(), b"1");
     assert_eq!(get(&store, "b", "k").unwrap(), b"2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn increments_of_many_are_exact() {
-    let store = Arc::new(KeyValue::in_memory().unwrap());
+    let store = Arc::new(Embedded::in_memory().unwrap());
     let clients: Vec<_> = (0..24)
         .map(|_| {
             let store = Arc::clone(&store);
@@ -79,7 +79,7 @@ async fn increments_of_many_are_exact() {
 
 #[tokio::test]
 async fn a_swap_takes_what_was_seen_only() {
-    let store = KeyValue::in_memory().unwrap();
+    let store = Embedded::in_memory().unwrap();
     let swap = |seen: Option<&str>, value: &str| Change::Swap {
         key: b"k".to_vec(),
         seen: seen.map(|seen| seen.as_bytes().to_vec()),
@@ -96,7 +96,7 @@ async fn a_swap_takes_what_was_seen_only() {
 
 #[tokio::test]
 async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
-    let store = KeyValue::in_memory().unwrap();
+    let store = Embedded::in_memory().unwrap();
     let quota = Quota { keys: 2, bytes: 10 };
     let three = put(&[("a", Some("")), ("b", Some("")), ("c", Some(""))]);
     let refused = store.change("n".into(), quota, three).await;
@@ -125,7 +125,7 @@ async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
 
 #[tokio::test]
 async fn keys_come_in_pages() {
-    let store = KeyValue::in_memory().unwrap();
+    let store = Embedded::in_memory().unwrap();
     for key in ["a", "b", "c"] {
         set(&store, "n", key, "").await;
     }
@@ -169,7 +169,7 @@ async fn keys_come_in_pages() {
 
 #[tokio::test]
 async fn reads_wait_for_their_turn_and_who_goes_leaves_the_queue() {
-    let store = Arc::new(KeyValue::in_memory().unwrap());
+    let store = Arc::new(Embedded::in_memory().unwrap());
     set(&store, "n", "k", "1").await;
     let most = store.reading.available_permits();
     assert_eq!(most, readers());
@@ -187,7 +187,7 @@ async fn reads_wait_for_their_turn_and_who_goes_leaves_the_queue() {
         }));
         assert!(read.as_mut().poll(&mut context).is_pending());
     }
-    let mut read = std::pin::pin!(store.read(KeyValue::uses));
+    let mut read = std::pin::pin!(store.read(Embedded::uses));
     assert!(read.as_mut().poll(&mut context).is_pending());
     drop(all);
     assert_eq!(read.await.unwrap().len(), 1);
@@ -201,7 +201,7 @@ async fn a_damaged_file_is_named_and_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv.redb");
     fs::write(&path, "no database").unwrap();
-    let store = KeyValue::in_file(path.clone()).unwrap();
+    let store = Embedded::in_file(path.clone()).unwrap();
     let refused = store.get("a", &[b"k".to_vec()], 9).unwrap_err().to_string();
     assert!(refused.contains("kv.redb"), "{refused}");
     let change = put(&[("k", Some("1"))]);
@@ -214,7 +214,7 @@ async fn a_damaged_file_is_named_and_tried_again() {
 
 #[tokio::test]
 async fn values_that_are_too_much_for_an_answer_are_refused() {
-    let store = KeyValue::in_memory().unwrap();
+    let store = Embedded::in_memory().unwrap();
     set(&store, "n", "a", "1234").await;
     set(&store, "n", "b", "1234").await;
     let keys = [b"a".to_vec(), b"b".to_vec()];
@@ -228,7 +228,7 @@ async fn values_that_are_too_much_for_an_answer_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_may_wait_is_written_all_the_same() {
-    let store = Arc::new(KeyValue::in_memory().unwrap());
+    let store = Arc::new(Embedded::in_memory().unwrap());
     let wide = Quota {
         keys: 1_000,
         bytes: 1 << 30,
@@ -253,7 +253,7 @@ async fn more_than_may_wait_is_written_all_the_same() {
 
 #[tokio::test]
 async fn what_nobody_waits_for_is_not_begun() {
-    let store = KeyValue::in_memory().unwrap();
+    let store = Embedded::in_memory().unwrap();
     {
         let mut abandoned =
             std::pin::pin!(store.change("n".into(), WIDE, put(&[("a", Some("1"))])));
@@ -272,7 +272,7 @@ async fn what_nobody_waits_for_is_not_begun() {
 /// before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_known_is_no_older_than_what_was_acknowledged() {
-    let store = Arc::new(KeyValue::in_memory().unwrap());
+    let store = Arc::new(Embedded::in_memory().unwrap());
     let acknowledged = Arc::new(AtomicI64::new(0));
     set(&store, "a", "n", "0").await;
     let readers: Vec<_> = (0..4)
@@ -306,7 +306,7 @@ async fn what_is_known_is_no_older_than_what_was_acknowledged() {
 
 #[tokio::test]
 async fn what_was_read_is_known_until_it_is_changed() {
-    let store = KeyValue::in_memory().unwrap();
+    let store = Embedded::in_memory().unwrap();
     let known = |key: &str| store.known("a", &[key.as_bytes().to_vec()]);
     set(&store, "a", "k", "1").await;
     assert_eq!(known("k"), None);

@@ -1,0 +1,124 @@
+//! One change of a namespace, within the writer's transaction: whole, or not at all.
+
+use std::{collections::BTreeMap, path::Path};
+
+use redb::{ReadableTable as _, TableDefinition, WriteTransaction};
+
+use super::super::{Change, Changed, Quota, StoreError};
+
+/// Namespace and key → value.
+pub(super) const PAIRS: TableDefinition<'_, (&str, &[u8]), &[u8]> = TableDefinition::new("pairs");
+/// Namespace → how many keys it has, and bytes of keys and values.
+pub(super) const USES: TableDefinition<'_, &str, (u64, u64)> = TableDefinition::new("uses");
+/// How often anything was written: by that a failed commit is told from one that is there.
+pub(super) const COMMITS: TableDefinition<'_, &str, u64> = TableDefinition::new("commits");
+/// The one key of [`COMMITS`].
+pub(super) const LAST: &str = "last";
+
+/// Does a change. After an error that does not close the store nothing of it was done, so
+/// that others of the same transaction may be committed.
+pub(super) fn apply(
+    transaction: &WriteTransaction,
+    path: &Path,
+    namespace: &str,
+    quota: Quota,
+    change: Change,
+) -> Result<Changed, StoreError> {
+    match change {
+        Change::Put(pairs) => {
+            put(transaction, path, namespace, quota, &pairs)?;
+            Ok(Changed::Done)
+        }
+        Change::Increment(key, delta) => {
+            let number = match value(transaction, path, namespace, &key)? {
+                None => 0,
+                Some(text) => number(&text).ok_or(StoreError::NoNumber)?,
+            };
+            let number = number.checked_add(delta).ok_or(StoreError::NoNumber)?;
+            let text = number.to_string().into_bytes();
+            let pairs = BTreeMap::from([(key, Some(text))]);
+            put(transaction, path, namespace, quota, &pairs)?;
+            Ok(Changed::Number(number))
+        }
+        Change::Swap {
+            key,
+            seen,
+            value: new,
+        } => {
+            let now = value(transaction, path, namespace, &key)?;
+            if now != seen {
+                return Ok(Changed::Stale(now));
+            }
+            let pairs = BTreeMap::from([(key, Some(new))]);
+            put(transaction, path, namespace, quota, &pairs)?;
+            Ok(Changed::Done)
+        }
+    }
+}
+
+/// A number as it is stored: in decimal digits, as other stores have it.
+fn number(text: &[u8]) -> Option<i64> {
+    str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn value(
+    transaction: &WriteTransaction,
+    path: &Path,
+    namespace: &str,
+    key: &[u8],
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let failed = |error| StoreError::of(path, error);
+    let pairs = transaction
+        .open_table(PAIRS)
+        .map_err(|error| StoreError::of(path, error))?;
+    let value = pairs.get((namespace, key)).map_err(failed)?;
+    Ok(value.map(|value| value.value().to_vec()))
+}
+
+fn put(
+    transaction: &WriteTransaction,
+    path: &Path,
+    namespace: &str,
+    quota: Quota,
+    changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+) -> Result<(), StoreError> {
+    let failed = |error| StoreError::of(path, error);
+    let opened = |error| StoreError::of(path, error);
+    let mut pairs = transaction.open_table(PAIRS).map_err(opened)?;
+    let mut uses = transaction.open_table(USES).map_err(opened)?;
+    let before = uses.get(namespace).map_err(failed)?;
+    let (had_keys, had_bytes) = before.map_or((0, 0), |uses| uses.value());
+    let (mut keys, mut bytes) = (had_keys, had_bytes);
+    // Counted whole before the first is written: what does not fit leaves nothing behind.
+    for (key, value) in changes {
+        if let Some(old) = pairs.get((namespace, key.as_slice())).map_err(failed)? {
+            keys = keys.saturating_sub(1);
+            bytes = bytes.saturating_sub((key.len() + old.value().len()) as u64);
+        }
+        if let Some(value) = value {
+            keys += 1;
+            bytes += (key.len() + value.len()) as u64;
+        }
+    }
+    // What makes it smaller is never refused, not even when the quota was lowered.
+    if keys > quota.keys && keys > had_keys {
+        let (what, most) = ("keys", quota.keys);
+        return Err(StoreError::Full { what, most });
+    }
+    if bytes > quota.bytes && bytes > had_bytes {
+        let (what, most) = ("bytes", quota.bytes);
+        return Err(StoreError::Full { what, most });
+    }
+    for (key, value) in changes {
+        let key = (namespace, key.as_slice());
+        match value {
+            Some(value) => drop(pairs.insert(key, value.as_slice()).map_err(failed)?),
+            None => drop(pairs.remove(key).map_err(failed)?),
+        }
+    }
+    match keys {
+        0 => drop(uses.remove(namespace).map_err(failed)?),
+        _ => drop(uses.insert(namespace, (keys, bytes)).map_err(failed)?),
+    }
+    Ok(())
+}

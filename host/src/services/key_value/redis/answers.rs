@@ -1,0 +1,169 @@
+//! What the server answers, taken for what it is to be: somebody else may have written to its keys.
+
+use ::redis::Value;
+use faasw_abi::store::{KEY_MAX, VALUE_MAX};
+
+use super::super::{Changed, Page, Values};
+
+/// It answers something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unfit;
+
+/// What a script has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Changed(Changed),
+    /// It would have more keys than it may.
+    Keys,
+    /// It would have more bytes than it may.
+    Bytes,
+    /// What was to be counted up is no number, or would be none.
+    NoNumber,
+}
+
+/// A number.
+pub(super) fn number(answer: &Value) -> Result<u64, Unfit> {
+    match answer {
+        Value::Int(number) => u64::try_from(*number).map_err(|_| Unfit),
+        Value::BulkString(text) => parsed(text),
+        Value::Nil => Ok(0),
+        _ => Err(Unfit),
+    }
+}
+
+fn parsed<T: std::str::FromStr>(text: &[u8]) -> Result<T, Unfit> {
+    let text = str::from_utf8(text).map_err(|_| Unfit)?;
+    text.parse().map_err(|_| Unfit)
+}
+
+/// Items, one behind the other.
+pub(super) fn items(answer: Value) -> Result<Vec<Value>, Unfit> {
+    match answer {
+        Value::Array(items) => Ok(items),
+        _ => Err(Unfit),
+    }
+}
+
+/// Bytes.
+pub(super) fn bytes(answer: Value) -> Result<Vec<u8>, Unfit> {
+    match answer {
+        Value::BulkString(bytes) => Ok(bytes),
+        _ => Err(Unfit),
+    }
+}
+
+/// A word, and what comes with it.
+fn word(answer: Value) -> Result<(Vec<u8>, Option<Value>), Unfit> {
+    let mut items = items(answer)?.into_iter();
+    let word = bytes(items.next().ok_or(Unfit)?)?;
+    let with = items.next();
+    match items.next() {
+        None => Ok((word, with)),
+        Some(_) => Err(Unfit),
+    }
+}
+
+fn value(answer: Value) -> Result<Option<Vec<u8>>, Unfit> {
+    match answer {
+        Value::Nil => Ok(None),
+        Value::BulkString(value) if value.len() <= VALUE_MAX => Ok(Some(value)),
+        _ => Err(Unfit),
+    }
+}
+
+/// Values of so many keys; nothing where they are too much.
+pub(super) fn values(answer: Value, count: usize) -> Result<Option<Values>, Unfit> {
+    match word(answer)? {
+        (word, None) if word == b"too much" => Ok(None),
+        (word, Some(found)) if word == b"values" => {
+            let values = items(found)?.into_iter().map(value);
+            let values = values.collect::<Result<Values, _>>()?;
+            (values.len() == count).then_some(Some(values)).ok_or(Unfit)
+        }
+        _ => Err(Unfit),
+    }
+}
+
+/// At most `most` keys, and whether there is one more.
+pub(super) fn page(answer: Value, most: usize) -> Result<Page, Unfit> {
+    let keys = items(answer)?.into_iter().map(|key| {
+        let key = bytes(key)?;
+        let is_one = (1..=KEY_MAX).contains(&key.len()) && str::from_utf8(&key).is_ok();
+        is_one.then_some(key).ok_or(Unfit)
+    });
+    let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let more = keys.len() > most;
+    keys.truncate(most);
+    Ok((keys, more))
+}
+
+/// What came of a change.
+pub(super) fn outcome(answer: Value) -> Result<Outcome, Unfit> {
+    let (word, with) = word(answer)?;
+    Ok(match (word.as_slice(), with) {
+        (b"done", None) => Outcome::Changed(Changed::Done),
+        (b"number", Some(Value::BulkString(text))) => {
+            Outcome::Changed(Changed::Number(parsed(&text)?))
+        }
+        (b"stale", Some(now)) => Outcome::Changed(Changed::Stale(value(now)?)),
+        (b"keys", None) => Outcome::Keys,
+        (b"bytes", None) => Outcome::Bytes,
+        (b"no number", None) => Outcome::NoNumber,
+        _ => return Err(Unfit),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn array<const N: usize>(items: [Value; N]) -> Value {
+        Value::Array(items.into())
+    }
+
+    #[test]
+    fn answers_are_what_scripts_say() {
+        let number = array([text("number"), text("-9223372036854775808")]);
+        assert_eq!(
+            outcome(number),
+            Ok(Outcome::Changed(Changed::Number(i64::MIN)))
+        );
+        let stale = array([text("stale"), Value::Nil]);
+        assert_eq!(outcome(stale), Ok(Outcome::Changed(Changed::Stale(None))));
+        let found = array([text("values"), array([text("a"), Value::Nil])]);
+        assert_eq!(values(found, 2), Ok(Some(vec![Some(b"a".to_vec()), None])));
+        assert_eq!(values(array([text("too much")]), 2), Ok(None));
+        let keys = array([text("a"), text("b")]);
+        assert_eq!(page(keys.clone(), 1), Ok((vec![b"a".to_vec()], true)));
+        assert!(!page(keys, 2).unwrap().1);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_none() {
+        for answer in [
+            Value::Nil,
+            Value::Okay,
+            text("done"),
+            array([]),
+            array([Value::Int(1)]),
+            array([text("done"), Value::Nil]),
+            array([text("number")]),
+            array([text("number"), text("9223372036854775808")]),
+            array([text("stale"), Value::Int(1)]),
+            array([text("stale"), text(&"x".repeat(VALUE_MAX + 1))]),
+            array([text("keys"), text("a"), text("b")]),
+        ] {
+            assert_eq!(outcome(answer.clone()), Err(Unfit), "{answer:?}");
+            assert_eq!(values(answer, 1), Err(Unfit));
+        }
+        let large = text(&"x".repeat(KEY_MAX + 1));
+        for key in [text(""), large, Value::BulkString(vec![0xff]), Value::Nil] {
+            assert_eq!(page(array([key]), 9), Err(Unfit));
+        }
+        assert_eq!(values(array([text("values"), array([])]), 1), Err(Unfit));
+    }
+}

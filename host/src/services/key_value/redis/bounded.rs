@@ -1,0 +1,110 @@
+//! A connection of which so many bytes are read and no more, until somebody asks again.
+//!
+//! The library takes an answer apart once it is whole, however long that is. Since one question is asked at a time,
+//! what comes until the next one is its answer, and an answer has a largest size.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How many bytes may come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allowance(Arc<AtomicUsize>);
+
+impl Allowance {
+    /// So many from now on.
+    pub(super) fn set(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes these away; says whether there were as many.
+    fn take(&self, bytes: usize) -> bool {
+        let left = self.0.load(Ordering::Relaxed).checked_sub(bytes);
+        // Nobody sets it while an answer comes.
+        self.set(left.unwrap_or_default());
+        left.is_some()
+    }
+}
+
+/// Both directions of a connection, of whatever kind.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection whose other side is held to an allowance.
+pub(super) struct Bounded {
+    stream: Box<dyn Duplex>,
+    allowance: Allowance,
+}
+
+impl Bounded {
+    pub(super) fn new(stream: Box<dyn Duplex>, allowance: Allowance) -> Self {
+        Self { stream, allowance }
+    }
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let came = buffer.filled().len().saturating_sub(before);
+        Poll::Ready(match self.allowance.take(came) {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it says more than an answer can have",
+            )),
+        })
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn more_than_is_allowed_ends_it() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let allowance = Allowance::default();
+        let mut bounded = Bounded::new(Box::new(near), allowance.clone());
+        far.write_all(b"12345").await.unwrap();
+        allowance.set(5);
+        let mut buffer = [0; 5];
+        bounded.read_exact(&mut buffer).await.unwrap();
+        far.write_all(b"6").await.unwrap();
+        let refused = bounded.read_u8().await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,113 @@
+//! What is asked of a server when a node starts: whether it can do what scripts need, and whether it keeps what it
+//! acknowledges.
+
+use ::redis::{Value, cmd};
+
+use super::{super::StoreError, Redis, answers, link::Command, links::Links, scripts::SCRIPTS};
+
+/// The first version whose scripts say in their first line what they do.
+const NEEDED: u64 = 7;
+
+impl Links {
+    /// Refuses a server that scripts do not run on, and says in the node's log what its operator may not know.
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        let server = self.text(&["INFO", "server"]).await?;
+        let version = field(&server, "redis_version").unwrap_or("of no known version");
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok());
+        if major.is_none_or(|major: u64| major < NEEDED) {
+            return Err(self.refused(format!(
+                "it is Redis {version}, and {NEEDED}.0 or newer is needed"
+            )));
+        }
+        if field(&server, "redis_mode") == Some("cluster") {
+            return Err(self.refused(
+                "it is one of a cluster, and a node speaks to one server that has all keys",
+            ));
+        }
+        let replication = self.text(&["INFO", "replication"]).await?;
+        if field(&replication, "role") == Some("slave") {
+            tracing::warn!(
+                "the key-value server is a replica: functions can read there, and write nothing"
+            );
+        }
+        // That scripts run, and that whoever logs in may run them.
+        let names = Redis::names("");
+        let mut probe = SCRIPTS.get.key(&names.values);
+        probe.arg(0).arg("probe");
+        self.turn().await?.ask(&Command::ReadBy(probe)).await?;
+        tracing::info!(server = %self.server, version, "key-value stores are on a server");
+        self.say_what_is_kept().await;
+        Ok(())
+    }
+
+    /// Warns of a server that forgets. One that does not say how it is configured is not complained of.
+    async fn say_what_is_kept(&self) {
+        if self.setting("appendonly").await.as_deref() == Some("no") {
+            tracing::warn!(
+                "the key-value server has no append-only file (appendonly no): what functions write may be gone when it restarts"
+            );
+        }
+        let policy = self.setting("maxmemory-policy").await;
+        if let Some(policy) = policy.filter(|policy| policy.starts_with("allkeys")) {
+            tracing::warn!(
+                policy,
+                "the key-value server removes whole stores when its memory is full (maxmemory-policy): noeviction has it refuse writes instead"
+            );
+        }
+    }
+
+    async fn text(&self, words: &[&str]) -> Result<String, StoreError> {
+        let answer = self.turn().await?.ask(&command(words)).await?;
+        let text = answers::bytes(answer).ok().map(String::from_utf8);
+        match text {
+            Some(Ok(text)) => Ok(text),
+            _ => Err(self.refused("it says nothing of itself")),
+        }
+    }
+
+    async fn setting(&self, name: &str) -> Option<String> {
+        let turn = self.turn().await.ok()?;
+        // Many operators, and those who have Redis for rent, let nobody see that.
+        let answer = turn.ask_quietly(&command(&["CONFIG", "GET", name])).await?;
+        let mut items = answers::items(answer).ok()?.into_iter();
+        items.next();
+        match items.next()? {
+            Value::BulkString(text) => String::from_utf8(text).ok(),
+            _ => None,
+        }
+    }
+}
+
+fn command(words: &[&str]) -> Command<'static> {
+    let mut words = words.iter();
+    let mut command = cmd(words.next().copied().unwrap_or_default());
+    for word in words {
+        command.arg(*word);
+    }
+    Command::Read(command)
+}
+
+/// A field of what `INFO` says.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    fields
+        .find(|(field, _)| *field == name)
+        .map(|(_, value)| value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_names() {
+        let info =
+            "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nx_redis_mode:cluster\r\n";
+        assert_eq!(field(info, "redis_version"), Some("7.0.15"));
+        assert_eq!(field(info, "redis_mode"), Some("standalone"));
+        assert_eq!(field(info, "mode"), None);
+    }
+}

@@ -1,0 +1,272 @@
+//! Stores on a Redis server, which other nodes may use at the same time.
+//!
+//! A namespace is three keys of the server: a hash of its keys and values, a sorted set of its keys, by which they
+//! are listed in their order, and how many bytes it has. Their names have the namespace in braces, so that all three
+//! are in one place of whatever divides keys among servers. Each change is one script ([`scripts`]), and each read
+//! one command: so nothing is ever seen by half, and nothing is remembered here between two of them.
+//!
+//! The server is the operator's, and believed: it has all functions' data. What it answers is held to the largest
+//! size that an answer has ([`bounded`]), and to what it is to be ([`answers`]).
+//!
+//! - [`server`]: which one, and who connects to it. [`link`]: a connection. [`links`]: all of them, whose turn it is,
+//!   and how long anything may take.
+//! - [`check`]: what a server has to be.
+
+mod answers;
+mod bounded;
+mod check;
+mod link;
+mod links;
+mod scripts;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use ::redis::{ScriptInvocation, cmd};
+use tokio::time::timeout;
+
+use super::{Change, Changed, Page, Quota, Start, StoreError, Use, Values};
+use answers::{Outcome, Unfit};
+use link::Command;
+use links::Links;
+use scripts::SCRIPTS;
+pub use server::{Dial, Dialing, KeyValueServer, KeyValueServerError, ServerAddress};
+
+/// What the names of all keys begin with.
+const BEGIN: &str = "faasw:kv:{";
+
+/// What the name of a namespace's hash ends with.
+const VALUES: &str = "}:values";
+
+/// How many of the server's keys one step of a search looks at.
+const STEP: usize = 1_000;
+
+/// Time for a command, from when it is wanted to its answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Time to look for all namespaces among the server's keys.
+const SEARCH: Duration = Duration::from_secs(15);
+
+/// The stores on a server.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    links: Links,
+}
+
+/// The server's keys of a namespace.
+#[derive(Debug)]
+struct Names {
+    values: String,
+    keys: String,
+    bytes: String,
+}
+
+impl Redis {
+    /// Connects to the server and looks whether it is good for it.
+    pub(super) async fn connect(server: KeyValueServer) -> Result<Self, StoreError> {
+        Self::connect_with(server, ANSWER).await
+    }
+
+    /// The same where a command has this time.
+    async fn connect_with(server: KeyValueServer, time: Duration) -> Result<Self, StoreError> {
+        let links = Links::new(server, time)?;
+        links.check().await?;
+        Ok(Self { links })
+    }
+
+    fn names(namespace: &str) -> Names {
+        let name = |end| [BEGIN, namespace, end].concat();
+        Names {
+            values: name(VALUES),
+            keys: name("}:keys"),
+            bytes: name("}:bytes"),
+        }
+    }
+
+    pub(super) async fn get(
+        &self,
+        namespace: &str,
+        keys: &[Vec<u8>],
+        most: usize,
+    ) -> Result<Values, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let turn = self.links.turn().await?;
+        let mut script = SCRIPTS.get.key(Self::names(namespace).values);
+        script.arg(most).arg(keys);
+        let answer = turn.ask(&Command::ReadBy(script)).await?;
+        let values = self.fit(answers::values(answer, keys.len()))?;
+        values.ok_or(StoreError::TooMuch(most))
+    }
+
+    pub(super) async fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
+        let turn = self.links.turn().await?;
+        let mut exists = cmd("HEXISTS");
+        exists.arg(Self::names(namespace).values).arg(key);
+        let answer = turn.ask(&Command::Read(exists)).await?;
+        Ok(self.fit(answers::number(&answer))? == 1)
+    }
+
+    pub(super) async fn keys(
+        &self,
+        namespace: &str,
+        start: &Start,
+        most: usize,
+    ) -> Result<Page, StoreError> {
+        let passed = start.counted()?;
+        let turn = self.links.turn().await?;
+        let mut range = cmd("ZRANGE");
+        range.arg(Self::names(namespace).keys);
+        match start {
+            // No key is empty.
+            Start::Behind(key) if key.is_empty() => range.arg("-"),
+            Start::Behind(key) => range.arg([b"(", key.as_slice()].concat()),
+            Start::Number(_) => range.arg(passed).arg(passed.saturating_add(most as u64)),
+        };
+        if let Start::Behind(_) = start {
+            let limit = range.arg("+").arg("BYLEX").arg("LIMIT");
+            limit.arg(0).arg(most.saturating_add(1));
+        }
+        let answer = turn.ask(&Command::Read(range)).await?;
+        self.fit(answers::page(answer, most))
+    }
+
+    pub(super) async fn uses(&self) -> Result<Vec<Use>, StoreError> {
+        let found = timeout(SEARCH, self.search()).await;
+        found.unwrap_or_else(|_| {
+            let why = "it has so many keys that those of functions' stores were not found in time";
+            Err(self.links.refused(why))
+        })
+    }
+
+    async fn search(&self) -> Result<Vec<Use>, StoreError> {
+        let (mut cursor, mut uses) = (b"0".to_vec(), Vec::new());
+        loop {
+            let turn = self.links.turn().await?;
+            let mut scan = cmd("SCAN");
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg([BEGIN, "*", VALUES].concat());
+            scan.arg("COUNT").arg(STEP).arg("TYPE").arg("hash");
+            let answer = turn.ask(&Command::Read(scan)).await?;
+            drop(turn);
+            let mut items = self.fit(answers::items(answer))?.into_iter();
+            let (next, found) = (items.next(), items.next());
+            cursor = self.fit(answers::bytes(next.unwrap_or_default()))?;
+            for name in self.fit(answers::items(found.unwrap_or_default()))? {
+                let name = String::from_utf8(self.fit(answers::bytes(name))?);
+                // What is no text is none of ours.
+                let Ok(name) = name else { continue };
+                let namespace = name.strip_prefix(BEGIN);
+                if let Some(namespace) = namespace.and_then(|name| name.strip_suffix(VALUES))
+                    && let Some(of) = self.size(namespace).await?
+                {
+                    uses.push(of);
+                }
+            }
+            if cursor == b"0" {
+                break;
+            }
+        }
+        uses.sort_by(|one: &Use, other| one.namespace.cmp(&other.namespace));
+        // A search tells of a key twice where the server's table has grown meanwhile.
+        uses.dedup_by(|one, other| one.namespace == other.namespace);
+        Ok(uses)
+    }
+
+    /// What a namespace has; nothing where that is nothing.
+    async fn size(&self, namespace: &str) -> Result<Option<Use>, StoreError> {
+        let turn = self.links.turn().await?;
+        let Names { values, bytes, .. } = Self::names(namespace);
+        let mut script = SCRIPTS.size.key(values);
+        script.key(bytes);
+        let answer = turn.ask(&Command::ReadBy(script)).await?;
+        let items = self.fit(answers::items(answer))?;
+        let numbers = items.iter().map(answers::number);
+        let numbers = self.fit(numbers.collect::<Result<Vec<_>, _>>())?;
+        match *numbers.as_slice() {
+            [0, _] => Ok(None),
+            [keys, bytes] => Ok(Some(Use {
+                namespace: namespace.to_owned(),
+                keys,
+                bytes,
+            })),
+            _ => self.fit(Err(Unfit)),
+        }
+    }
+
+    pub(super) async fn change(
+        &self,
+        namespace: &str,
+        quota: Quota,
+        change: &Change,
+    ) -> Result<Changed, StoreError> {
+        let turn = self.links.turn().await?;
+        let command = Command::Change(script(&Self::names(namespace), quota, change));
+        let answer = turn.ask(&command).await?;
+        match self.fit(answers::outcome(answer))? {
+            Outcome::Changed(changed) => Ok(changed),
+            Outcome::Keys => Err(StoreError::Full {
+                what: "keys",
+                most: quota.keys,
+            }),
+            Outcome::Bytes => Err(StoreError::Full {
+                what: "bytes",
+                most: quota.bytes,
+            }),
+            Outcome::NoNumber => Err(StoreError::NoNumber),
+        }
+    }
+
+    fn fit<T>(&self, answer: Result<T, Unfit>) -> Result<T, StoreError> {
+        answer.map_err(|Unfit| {
+            self.links.refused("it has what no node writes: did somebody else change keys that begin with faasw:kv:?")
+        })
+    }
+}
+
+/// The script that does a change.
+fn script(names: &Names, quota: Quota, change: &Change) -> ScriptInvocation<'static> {
+    let begin = |script: &'static ::redis::Script| {
+        let mut script = script.key(&names.values);
+        script.key(&names.keys).key(&names.bytes);
+        script.arg(quota.keys).arg(quota.bytes);
+        script
+    };
+    match change {
+        Change::Put(pairs) => {
+            let set = pairs
+                .iter()
+                .filter_map(|(key, value)| Some((key, value.as_ref()?)));
+            let count = set.clone().count();
+            let mut script = match count {
+                0 => begin(&SCRIPTS.remove),
+                _ => begin(&SCRIPTS.put),
+            };
+            script.arg(count);
+            for (key, value) in set {
+                script.arg(key.as_slice()).arg(value.as_slice());
+            }
+            for (key, _) in pairs.iter().filter(|(_, value)| value.is_none()) {
+                script.arg(key.as_slice());
+            }
+            script
+        }
+        Change::Increment(key, delta) => {
+            let mut script = begin(&SCRIPTS.increment);
+            script.arg(key.as_slice()).arg(*delta);
+            script
+        }
+        Change::Swap { key, seen, value } => {
+            let mut script = begin(&SCRIPTS.swap);
+            script.arg(key.as_slice()).arg(value.as_slice());
+            if let Some(seen) = seen {
+                script.arg(seen.as_slice());
+            }
+            script
+        }
+    }
+}

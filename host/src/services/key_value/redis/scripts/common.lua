@@ -1,0 +1,37 @@
+-- What every change begins with: the keys of a namespace, what it may have, and what it has.
+--
+-- All that can fail is asked before anything is written: Redis does not take back what a script wrote before it
+-- failed. That there is memory, and that this server takes writes at all, Redis looks at itself before a script
+-- whose first line has no flag that says otherwise.
+local values, names, size = KEYS[1], KEYS[2], KEYS[3]
+local most_keys, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
+local had_keys, had_bytes = redis.call('HLEN', values), 0
+redis.call('ZCARD', names)
+if had_keys > 0 then
+    had_bytes = tonumber(redis.call('GET', size)) or 0
+end
+
+-- What makes it smaller is never refused, not even when the quota was lowered.
+local function refusal(keys, bytes)
+    if keys > most_keys and keys > had_keys then
+        return { 'keys' }
+    end
+    if bytes > most_bytes and bytes > had_bytes then
+        return { 'bytes' }
+    end
+    return nil
+end
+
+local function put(key, value)
+    redis.call('ZADD', names, 0, key)
+    redis.call('HSET', values, key, value)
+end
+
+-- Notes how much there is from now on.
+local function note(keys, bytes)
+    if keys == 0 then
+        redis.call('DEL', size)
+    else
+        redis.call('SET', size, string.format('%.0f', math.max(bytes, 0)))
+    end
+end

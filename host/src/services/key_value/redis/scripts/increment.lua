@@ -1,0 +1,53 @@
+-- The number of the key ARGV[3] is counted up by ARGV[4]. Numbers of Lua are not exact beyond 2^53, so it is
+-- Redis that counts, and nothing here calculates with what it counted.
+local key, was = ARGV[3], redis.call('HGET', values, ARGV[3])
+local spelled = '0'
+if was then
+    -- As the embedded store reads numbers: with a sign, and with zeros in front.
+    local sign, digits = string.match(was, '^([+-]?)(%d+)$')
+    if not digits then
+        return { 'no number' }
+    end
+    digits = string.match(digits, '^0*(%d+)$')
+    if sign == '-' and digits ~= '0' then
+        spelled = sign .. digits
+    else
+        spelled = digits
+    end
+    if spelled ~= was then
+        redis.call('HSET', values, key, spelled)
+    end
+end
+
+local function undo()
+    if was then
+        redis.call('HSET', values, key, was)
+    else
+        redis.call('HDEL', values, key)
+    end
+end
+
+local counted = redis.pcall('HINCRBY', values, key, ARGV[4])
+if type(counted) == 'table' and counted.err then
+    undo()
+    -- It is no integer of 64 bits, or would be none.
+    if string.find(counted.err, 'integer', 1, true) or string.find(counted.err, 'overflow', 1, true) then
+        return { 'no number' }
+    end
+    return counted
+end
+local now = redis.call('HGET', values, key)
+local keys, bytes = had_keys, had_bytes + #now
+if was then
+    bytes = bytes - #was
+else
+    keys, bytes = keys + 1, bytes + #key
+end
+local refused = refusal(keys, bytes)
+if refused then
+    undo()
+    return refused
+end
+put(key, now)
+note(keys, bytes)
+return { 'number', now }

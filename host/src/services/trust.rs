@@ -1,0 +1,62 @@
+//! Certificates of authorities that an operator trusts.
+
+use rustls::pki_types::{CertificateDer, pem, pem::PemObject as _};
+use thiserror::Error;
+
+/// Why certificates are not trusted.
+#[derive(Debug, Error)]
+pub enum TrustError {
+    /// The file has none.
+    #[error("there is no certificate in PEM")]
+    None,
+    /// They cannot be read.
+    #[error("a certificate in PEM cannot be read: {0}")]
+    Pem(String),
+    /// One is no authority's.
+    #[error("a certificate cannot be trusted: {0}")]
+    Certificate(String),
+}
+
+/// The certificates of a file of PEM, at least one. They are looked at now, and not when somebody wants to connect.
+pub(crate) fn authorities(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let mut all = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate =
+            certificate.map_err(|error: pem::Error| TrustError::Pem(error.to_string()))?;
+        let of_authority = webpki::anchor_from_trusted_cert(&certificate).map(drop);
+        of_authority.map_err(|error| TrustError::Certificate(error.to_string()))?;
+        all.push(certificate.into_owned());
+    }
+    match all.is_empty() {
+        false => Ok(all),
+        true => Err(TrustError::None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_certificate_is_not_trusted() {
+        for pem in [
+            "",
+            "nothing",
+            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        ] {
+            let trusted = authorities(pem.as_bytes());
+            assert!(
+                matches!(trusted, Err(TrustError::None)),
+                "{pem}: {trusted:?}"
+            );
+        }
+        let broken = authorities(b"-----BEGIN CERTIFICATE-----\nAAAA\n");
+        assert!(matches!(broken, Err(TrustError::Pem(_))), "{broken:?}");
+        let other = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let other = authorities(other);
+        assert!(
+            matches!(other, Err(TrustError::Certificate(_))),
+            "{other:?}"
+        );
+    }
+}

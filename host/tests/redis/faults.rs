@@ -1,0 +1,381 @@
+//! A server that ends, hangs, is full, or refuses: what functions are told, and what is there afterwards.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use faasw::{KeyValueServer, Limits, Node};
+use faasw_abi::store::Operation;
+
+use crate::{
+    asking::{Asking, Told, failed, value},
+    common::{time_limit, tls},
+    server::Server,
+};
+
+const AWAY: &str = "the key-value store cannot be reached";
+const FAILED: &str = "the key-value store failed; the node's log has why";
+const UNKNOWN: &str = "the key-value store failed, and whether this was written is not known";
+
+/// Longest that anybody may wait for an answer, and some time for a slow machine.
+fn at_most() -> Duration {
+    Duration::from_secs(3) + time_limit(2)
+}
+
+/// Pairs that writers were told are written, and how often they counted.
+#[derive(Debug, Default)]
+struct Acknowledged {
+    pairs: BTreeMap<usize, u64>,
+    counted: u64,
+    /// How often nobody knows.
+    unknown: u64,
+}
+
+/// Writes until it is told to end.
+async fn write_on(node: Asking, writer: usize, ends: Arc<AtomicBool>) -> Acknowledged {
+    let (one, other) = (format!("{writer}/a"), format!("{writer}/b"));
+    let mut acknowledged = Acknowledged::default();
+    let mut next = number(&node.get(&one).await);
+    while !ends.load(Ordering::Relaxed) {
+        next += 1;
+        let text = next.to_string();
+        let pair = vec![
+            (one.as_bytes(), text.as_bytes()),
+            (other.as_bytes(), text.as_bytes()),
+        ];
+        match node.ask(Operation::Set(pair)).await {
+            Told::Done => drop(acknowledged.pairs.insert(writer, next)),
+            Told::Failed(_) => {}
+            other => panic!("{other:?}"),
+        }
+        match node.ask(Operation::Increment(b"all", 1)).await {
+            Told::Number(_) => acknowledged.counted += 1,
+            Told::Failed(why) if why == UNKNOWN => acknowledged.unknown += 1,
+            Told::Failed(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    acknowledged
+}
+
+fn number(told: &Told) -> u64 {
+    match told {
+        Told::Values(values) => values[0]
+            .as_ref()
+            .map_or(0, |text| str::from_utf8(text).unwrap().parse().unwrap()),
+        _ => 0,
+    }
+}
+
+pub async fn what_was_acknowledged_survives_a_server_that_is_killed() {
+    const WRITERS: usize = 4;
+    const KILLS: u64 = 4;
+    let mut server = Server::start();
+    let nodes = [
+        Asking::of(&server, Limits::default()).await,
+        Asking::of(&server, Limits::default()).await,
+    ];
+    let (mut all, mut told) = (0, BTreeMap::new());
+    for kill in 1..=KILLS {
+        let ends = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| tokio::spawn(write_on(nodes[writer % 2].clone(), writer, ends.clone())))
+            .collect();
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(20..250))).await;
+        server.kill();
+        ends.store(true, Ordering::Relaxed);
+        let (mut counted, mut unknown) = (0, 0);
+        for writer in writers {
+            let acknowledged = writer.await.unwrap();
+            told.extend(acknowledged.pairs);
+            counted += acknowledged.counted;
+            unknown += acknowledged.unknown;
+        }
+        server.run();
+        nodes[0].until_it_works().await;
+        let has = number(&nodes[0].get("all").await);
+        assert!(
+            (all + counted..=all + counted + unknown).contains(&has),
+            "{all} and {counted} and perhaps {unknown}, has {has}"
+        );
+        all = has;
+        for writer in 0..WRITERS {
+            let get = |end: &str| format!("{writer}/{end}");
+            let (one, other) = (get("a"), get("b"));
+            let pair = Operation::Get(vec![one.as_bytes(), other.as_bytes()]);
+            let Told::Values(pair) = nodes[1].ask(pair).await else {
+                panic!("no values");
+            };
+            assert_eq!(pair[0], pair[1], "a batch by half");
+            let has = number(&Told::Values(pair));
+            let least = told.get(&writer).copied().unwrap_or(0);
+            assert!((least..=least + kill).contains(&has), "{least} {has}");
+            told.insert(writer, has);
+        }
+    }
+    assert!(all > 0, "nobody came to write anything");
+    for node in nodes {
+        node.end().await;
+    }
+}
+
+pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
+    let server = Server::start();
+    let node = Asking::of(&server, Limits::default()).await;
+    assert_eq!(node.set("k", "1").await, Told::Done);
+    server.signal("STOP");
+    let begun = Instant::now();
+    let count = Arc::new(AtomicU64::new(0));
+    // More than there are connections, reading and writing.
+    let all: Vec<_> = (0..40)
+        .map(|number: u64| {
+            let (node, count) = (node.clone(), count.clone());
+            tokio::spawn(async move {
+                let told = match number % 2 {
+                    0 => node.get("k").await,
+                    _ => node.ask(Operation::Increment(b"n", 1)).await,
+                };
+                match told {
+                    Told::Failed(why) if why == UNKNOWN => {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    told => assert_eq!(told, failed(AWAY)),
+                }
+            })
+        })
+        .collect();
+    for each in all {
+        each.await.unwrap();
+    }
+    assert!(begun.elapsed() < at_most(), "{:?}", begun.elapsed());
+    // The operator is told who does not answer.
+    let away = node.node.stores().await.unwrap_err().to_string();
+    assert!(away.contains(&server.url()), "{away}");
+    server.signal("CONT");
+    node.until_it_works().await;
+    assert_eq!(node.get("k").await, value(Some("1")));
+    // What may have been done was done once, or not at all.
+    let done = number(&node.get("n").await);
+    assert!(done <= count.load(Ordering::Relaxed), "{done}");
+    node.end().await;
+}
+
+pub async fn connections_that_are_cut_and_scripts_that_are_forgotten_are_made_again() {
+    let mut server = Server::start();
+    let node = Asking::of(&server, Limits::default()).await;
+    for round in 1..=3 {
+        assert_eq!(
+            node.ask(Operation::Increment(b"n", 1)).await,
+            Told::Number(2 * round - 1)
+        );
+        server.tell("CLIENT KILL TYPE normal SKIPME yes");
+        server.tell("SCRIPT FLUSH");
+        // The node may hear of it later than it asks: then this read is asked again.
+        assert!(matches!(node.get("n").await, Told::Values(_)));
+        assert_eq!(
+            node.ask(Operation::Increment(b"n", 1)).await,
+            Told::Number(2 * round)
+        );
+    }
+    server.kill();
+    assert_eq!(node.get("n").await, failed(AWAY));
+    assert_eq!(node.set("k", "1").await, failed(AWAY));
+    server.run();
+    assert_eq!(node.get("n").await, value(Some("6")));
+    assert_eq!(node.get("k").await, value(None));
+    node.end().await;
+}
+
+pub async fn a_full_server_refuses_writes_whole_and_takes_removals() {
+    let server = Server::start();
+    let node = Asking::of(&server, Limits::default()).await;
+    assert_eq!(node.set("a", "1").await, Told::Done);
+    assert_eq!(node.set("b", "1").await, Told::Done);
+    server.tell("CONFIG SET maxmemory 1");
+    let mixed = Operation::Set(vec![(b"c", b"1"), (b"a", b"2")]);
+    for refused in [mixed, Operation::Increment(b"a", 1)] {
+        assert_eq!(node.ask(refused).await, failed(FAILED));
+    }
+    let own = &node.node.stores().await.unwrap()[0];
+    assert_eq!((own.keys, own.bytes), (2, 4));
+    let told = node
+        .node
+        .set_store_value(&own.store, "c", Some("1".into()))
+        .await;
+    let told = told.unwrap_err().to_string();
+    assert!(told.contains("OOM"), "{told}");
+    assert_eq!(node.get("a").await, value(Some("1")));
+    assert_eq!(node.ask(Operation::Delete(vec![b"a"])).await, Told::Done);
+    server.tell("CONFIG SET maxmemory 0");
+    assert_eq!(node.set("c", "1").await, Told::Done);
+    let (keys, _) = node.keys().await;
+    assert_eq!(keys, [b"b", b"c"]);
+    node.end().await;
+}
+
+pub async fn a_server_that_becomes_a_replica_is_read() {
+    let server = Server::start();
+    let node = Asking::of(&server, Limits::default()).await;
+    assert_eq!(node.set("a", "1").await, Told::Done);
+    server.tell("REPLICAOF 127.0.0.1 1");
+    for refused in [
+        Operation::Increment(b"a", 1),
+        Operation::Delete(vec![b"a"]),
+        Operation::Set(vec![(b"b", b"1")]),
+    ] {
+        assert_eq!(node.ask(refused).await, failed(FAILED));
+    }
+    assert_eq!(node.get("a").await, value(Some("1")));
+    server.tell("REPLICAOF NO ONE");
+    assert_eq!(
+        node.ask(Operation::Increment(b"a", 1)).await,
+        Told::Number(2)
+    );
+    node.end().await;
+}
+
+pub async fn what_others_did_to_its_keys_is_no_answer() {
+    let server = Server::start();
+    let node = Asking::of(&server, Limits::default()).await;
+    // Another kind of value in the place of each.
+    for (name, other) in [("keys", "SET"), ("values", "SET"), ("bytes", "SADD")] {
+        server.tell(&format!("{other} faasw:kv:{{function/f}}:{name} x"));
+        let told = match name {
+            // It is looked at where there are keys.
+            "bytes" => {
+                server.tell("HSET faasw:kv:{function/f}:values k v");
+                node.set("k", "1").await
+            }
+            _ => node.set("k", "1").await,
+        };
+        assert_eq!(told, failed(FAILED), "{name}");
+        server.tell("FLUSHALL");
+    }
+    // A key that no function can have.
+    server.tell("ZADD faasw:kv:{function/f}:keys 0 \"\\xff\"");
+    let told = node
+        .ask(Operation::Keys(faasw_abi::store::ListFrom::Start))
+        .await;
+    assert_eq!(told, failed(FAILED));
+    server.tell("FLUSHALL");
+    assert_eq!(node.set("k", "1").await, Told::Done);
+    node.end().await;
+}
+
+async fn refusal(server: KeyValueServer) -> String {
+    let node = Asking::on(Node::builder().key_value_server(server)).await;
+    let told = node.unwrap_err().to_string();
+    assert!(!told.contains("hush") && !told.contains("wrong"), "{told}");
+    told
+}
+
+pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
+    let server = Server::with(&["--requirepass", "hush/#?"]);
+    let at = || server.tcp().parse::<KeyValueServer>().unwrap();
+    let shown = server.tcp();
+    let told = refusal(at()).await;
+    assert!(told.contains("NOAUTH") && told.contains(&shown), "{told}");
+    let told = refusal(at().password("wrong").unwrap()).await;
+    assert!(
+        told.contains("user and password") && told.contains(&shown),
+        "{told}"
+    );
+    let in_url = format!("redis://:hush%2F%23%3F@127.0.0.1:{}", server.port);
+    for right in [at().password("hush/#?").unwrap(), in_url.parse().unwrap()] {
+        let builder = Node::builder().key_value_server(right);
+        assert!(!format!("{builder:?}").contains("hush"));
+        let node = Asking::on(builder).await.unwrap();
+        assert_eq!(node.set("k", "1").await, Told::Done);
+        node.end().await;
+    }
+    let nobody = format!("redis://nobody:hush@127.0.0.1:{}", server.port);
+    refusal(nobody.parse().unwrap()).await;
+    let elsewhere = "redis://:hush@127.0.0.1:1".parse().unwrap();
+    let told = refusal(elsewhere).await;
+    assert!(
+        told.contains("127.0.0.1:1") && told.contains("refused"),
+        "{told}"
+    );
+    let told = refusal("redis://:hush@store.invalid".parse().unwrap()).await;
+    assert!(told.contains("store.invalid:6379"), "{told}");
+}
+
+/// What operating.md says that a node's user has to be allowed.
+pub async fn a_user_of_these_rights_is_enough() {
+    let server = Server::start();
+    server.tell(
+        "ACL SETUSER faasw on >hush ~faasw:kv:* +ping +select +info +scan +evalsha +script|load +hlen +zcard \
+         +hexists +hstrlen +hget +hset +hdel +hmget +hincrby +zadd +zrem +zrange +get +set +del",
+    );
+    let url = format!("redis://faasw:hush@127.0.0.1:{}", server.port);
+    let builder = Node::builder().key_value_server(url.parse().unwrap());
+    let node = Asking::on(builder).await.unwrap();
+    assert_eq!(node.set("k", "1").await, Told::Done);
+    assert_eq!(
+        node.ask(Operation::Increment(b"k", 1)).await,
+        Told::Number(2)
+    );
+    let swap = Operation::Swap {
+        key: b"k",
+        seen: Some(b"2"),
+        value: b"3",
+    };
+    assert_eq!(node.ask(swap).await, Told::Done);
+    assert_eq!(node.ask(Operation::Exists(b"k")).await, Told::Exists(true));
+    assert_eq!(node.get("k").await, value(Some("3")));
+    assert_eq!(node.keys().await.0, [b"k"]);
+    assert_eq!(node.node.stores().await.unwrap().len(), 1);
+    assert_eq!(node.ask(Operation::Delete(vec![b"k"])).await, Told::Done);
+    node.end().await;
+    server.tell("ACL SETUSER faasw -evalsha");
+    let told = refusal(url.parse().unwrap()).await;
+    assert!(told.contains("NOPERM"), "{told}");
+}
+
+pub async fn tls_is_for_the_name_and_the_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = tls::Files::new(folder.path(), "redis");
+    files.write(&["localhost"]);
+    let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let (certificate, key) = (path(&files.certificate), path(&files.key));
+    let mut server = Server::start();
+    server.kill();
+    // The port is TLS's from now on.
+    let port = server.port.to_string();
+    server.with_options(&[
+        "--port",
+        "0",
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+        "--tls-auth-clients",
+        "no",
+    ]);
+    server.run();
+    let at = |host: &str| {
+        format!("rediss://{host}:{port}")
+            .parse::<KeyValueServer>()
+            .unwrap()
+    };
+    let pem = std::fs::read(&files.certificate).unwrap();
+    let builder = Node::builder().key_value_server(at("localhost").trust(&pem).unwrap());
+    let node = Asking::on(builder).await.unwrap();
+    assert_eq!(node.set("k", "1").await, Told::Done);
+    assert_eq!(node.get("k").await, value(Some("1")));
+    node.end().await;
+    for stranger in [at("localhost"), at("127.0.0.1").trust(&pem).unwrap()] {
+        let told = refusal(stranger).await;
+        assert!(told.contains("certificate"), "{told}");
+    }
+    // Who speaks no TLS is not understood.
+    let plain = format!("redis://localhost:{port}").parse().unwrap();
+    refusal(plain).await;
+}

@@ -1,0 +1,366 @@
+//! Each operation by both kinds of stores: what the embedded one answers is what the server's has to.
+
+use faasw::Limits;
+use faasw_abi::store::{ListFrom, Operation, VALUE_MAX};
+
+use crate::{
+    asking::{Asking, SHARED, Told, failed, value},
+    server::Server,
+};
+
+const NO_NUMBER: &str = "the value is no number of 64 bits";
+
+fn narrow(keys: u64, bytes: u64) -> Limits {
+    let mut limits = Limits::default();
+    limits.store_keys = keys;
+    limits.store_bytes = bytes;
+    limits
+}
+
+/// Does the same on both.
+async fn on_both(limits: Limits, steps: &[(Operation<'_>, Told)]) {
+    let server = Server::start();
+    for node in [
+        Asking::embedded(limits.clone()).await,
+        Asking::of(&server, limits).await,
+    ] {
+        for (number, (operation, expected)) in steps.iter().enumerate() {
+            let told = node.ask(operation.clone()).await;
+            assert_eq!(
+                told, *expected,
+                "step {number} of {:?}: {operation:?}",
+                node.node
+            );
+        }
+        node.end().await;
+    }
+}
+
+fn keys(keys: &[&str], more: bool) -> Told {
+    let keys = keys.iter().map(|key| key.as_bytes().to_vec());
+    Told::Keys(keys.collect(), more)
+}
+
+fn values(values: &[Option<&[u8]>]) -> Told {
+    Told::Values(
+        values
+            .iter()
+            .map(|value| value.map(<[u8]>::to_vec))
+            .collect(),
+    )
+}
+
+pub async fn values_are_set_read_and_removed() {
+    use Operation::{Delete, Exists, Get, Keys, Set};
+    // Lines, braces, and what a text may have that others take for its end.
+    const ODD: &[u8] = "a\nb}:values\0{x} \u{1f980}\r\n$3".as_bytes();
+    let all: Vec<u8> = (0..=u8::MAX).collect();
+    on_both(
+        Limits::default(),
+        &[
+            (Operation::Open, Told::Done),
+            (Get(vec![b"k"]), value(None)),
+            (Exists(b"k"), Told::Exists(false)),
+            (Delete(vec![b"k"]), Told::Done),
+            (Keys(ListFrom::Start), keys(&[], false)),
+            (Set(vec![(b"k", b"1"), (b"l", b"")]), Told::Done),
+            (Get(vec![b"k", b"x", b"l", b"k"]), values(&[Some(b"1"), None, Some(b""), Some(b"1")])),
+            (Exists(b"l"), Told::Exists(true)),
+            (Set(vec![(b"k", b"first"), (b"k", b"last")]), Told::Done),
+            (Get(vec![b"k"]), value(Some("last"))),
+            (Set(vec![(ODD, &all), (b"\0", ODD)]), Told::Done),
+            (Get(vec![ODD, b"\0"]), values(&[Some(&all), Some(ODD)])),
+            (
+                Keys(ListFrom::Start),
+                Told::Keys([b"\0", ODD, b"k", b"l"].map(<[u8]>::to_vec).into(), false),
+            ),
+            (Keys(ListFrom::Behind(ODD)), keys(&["k", "l"], false)),
+            (Keys(ListFrom::Behind(b"b")), keys(&["k", "l"], false)),
+            (Keys(ListFrom::Number(3)), keys(&["l"], false)),
+            (Keys(ListFrom::Number(100_000)), keys(&[], false)),
+            (
+                Keys(ListFrom::Number(100_001)),
+                failed("a list begins behind 100000 keys at most; the newer draft's go on behind a key"),
+            ),
+            (Delete(vec![ODD, b"nothing", b"k", b"k"]), Told::Done),
+            (Get(vec![ODD, b"k", b"l"]), values(&[None, None, Some(b"")])),
+            (Set(vec![]), Told::Done),
+            (Get(vec![]), values(&[])),
+            (Delete(vec![]), Told::Done),
+            (Delete(vec![b"l", b"\0"]), Told::Done),
+            (Keys(ListFrom::Start), keys(&[], false)),
+        ],
+    )
+    .await;
+}
+
+pub async fn numbers_are_exact_and_spelled_alike() {
+    use Operation::{Get, Increment, Set};
+    let (most, least) = (i64::MAX.to_string(), i64::MIN.to_string());
+    let mut steps = vec![
+        (Increment(b"n", 41), Told::Number(41)),
+        (Increment(b"n", -42), Told::Number(-1)),
+        (Get(vec![b"n"]), value(Some("-1"))),
+        (Set(vec![(b"n", b"9007199254740992")]), Told::Done),
+        (Increment(b"n", 1), Told::Number(9_007_199_254_740_993)),
+        (
+            Increment(b"n", 9_007_199_254_740_993),
+            Told::Number(18_014_398_509_481_986),
+        ),
+        (Increment(b"m", i64::MAX), Told::Number(i64::MAX)),
+        (Increment(b"m", 1), failed(NO_NUMBER)),
+        (Get(vec![b"m"]), value(Some(&most))),
+        (Increment(b"m", i64::MIN), Told::Number(-1)),
+        (Increment(b"m", i64::MIN), failed(NO_NUMBER)),
+        (Increment(b"m", -i64::MAX), Told::Number(i64::MIN)),
+        (Get(vec![b"m"]), value(Some(&least))),
+        (Increment(b"m", i64::MAX), Told::Number(-1)),
+    ];
+    let zeros = format!("+{}5", "0".repeat(100));
+    let over = "+9223372036854775807";
+    for (text, counted) in [
+        ("+5", Some(6)),
+        ("007", Some(8)),
+        ("-0", Some(1)),
+        ("-000", Some(1)),
+        ("-01", Some(0)),
+        (zeros.as_str(), Some(6)),
+        ("-9223372036854775808", Some(-9_223_372_036_854_775_807)),
+        (over, None),
+        ("9223372036854775808", None),
+        ("", None),
+        ("+", None),
+        ("-", None),
+        ("--1", None),
+        ("+-1", None),
+        (" 1", None),
+        ("1 ", None),
+        ("1\n", None),
+        ("1\0", None),
+        ("1.0", None),
+        ("1e3", None),
+        ("0x10", None),
+        ("\u{0661}", None),
+        ("many", None),
+    ] {
+        steps.push((Set(vec![(b"t", text.as_bytes())]), Told::Done));
+        steps.push((
+            Increment(b"t", 1),
+            counted.map_or(failed(NO_NUMBER), Told::Number),
+        ));
+        let now = counted.map(|number| number.to_string());
+        let now = now.unwrap_or_else(|| text.to_owned());
+        steps.push((Get(vec![b"t"]), value(Some(&now))));
+    }
+    on_both(Limits::default(), &steps).await;
+}
+
+pub async fn swaps_take_what_was_seen() {
+    use Operation::{Get, Swap};
+    let swap = |seen, value| Swap {
+        key: b"k",
+        seen,
+        value,
+    };
+    let binary: &[u8] = &[0, 0xff, b'\n'];
+    on_both(
+        Limits::default(),
+        &[
+            (swap(Some(b""), b"1"), value(None)),
+            (swap(None, b""), Told::Done),
+            (swap(None, b"2"), value(Some(""))),
+            (swap(Some(b"x"), b"2"), value(Some(""))),
+            (swap(Some(b""), binary), Told::Done),
+            (swap(Some(&[0, 0xff]), b"3"), values(&[Some(binary)])),
+            (swap(Some(binary), binary), Told::Done),
+            (swap(Some(binary), b"3"), Told::Done),
+            (Get(vec![b"k"]), value(Some("3"))),
+        ],
+    )
+    .await;
+}
+
+pub async fn what_passes_a_quota_leaves_nothing() {
+    use Operation::{Delete, Get, Increment, Keys, Set, Swap};
+    let keys_full = || failed("the store would have more than 3 keys");
+    let bytes_full = || failed("the store would have more than 20 bytes");
+    let swap = |key, seen, value| Swap { key, seen, value };
+    on_both(
+        narrow(3, 20),
+        &[
+            (
+                Set(vec![(b"a", b""), (b"b", b""), (b"c", b""), (b"d", b"")]),
+                keys_full(),
+            ),
+            (Keys(ListFrom::Start), keys(&[], false)),
+            (
+                Set(vec![(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]),
+                Told::Done,
+            ),
+            (Increment(b"d", 1), keys_full()),
+            (swap(b"d", None, b"1"), keys_full()),
+            (swap(b"d", Some(b"1"), b"1"), value(None)),
+            (Set(vec![(b"a", &[b'x'; 15])]), Told::Done),
+            (Set(vec![(b"b", b"22")]), bytes_full()),
+            (swap(b"b", Some(b"2"), b"22"), bytes_full()),
+            (Increment(b"b", 8), bytes_full()),
+            (Get(vec![b"b"]), value(Some("2"))),
+            (Increment(b"b", -3), bytes_full()),
+            (Increment(b"b", 7), Told::Number(9)),
+            (Set(vec![(b"b", b"+9")]), bytes_full()),
+            (Delete(vec![b"a"]), Told::Done),
+            (Set(vec![(b"b", b"+9")]), Told::Done),
+            (Increment(b"b", 90), Told::Number(99)),
+            (Set(vec![(b"a", &[b'x'; 14])]), Told::Done),
+            (Increment(b"b", 1), bytes_full()),
+            (Get(vec![b"b"]), value(Some("99"))),
+            (Increment(b"b", -98), Told::Number(1)),
+            (Delete(vec![b"a", b"b", b"c"]), Told::Done),
+            (Set(vec![(b"d", &[b'x'; 19])]), Told::Done),
+            (Set(vec![(b"d", &[b'x'; 20])]), bytes_full()),
+        ],
+    )
+    .await;
+    // What makes it smaller is never refused, not even by a node that allows less.
+    let server = Server::start();
+    let wide = Asking::of(&server, narrow(3, 20)).await;
+    let less = Asking::of(&server, narrow(1, 1)).await;
+    let three = vec![(&b"a"[..], &b"123"[..]), (b"b", b"123"), (b"c", b"123")];
+    assert_eq!(wide.ask(Set(three)).await, Told::Done);
+    assert_eq!(less.set("a", "12").await, Told::Done);
+    assert_eq!(
+        less.set("a", "123").await,
+        failed("the store would have more than 1 bytes")
+    );
+    assert_eq!(
+        less.set("d", "").await,
+        failed("the store would have more than 1 keys")
+    );
+    assert_eq!(less.ask(Delete(vec![b"a", b"b"])).await, Told::Done);
+    for node in [wide, less] {
+        let uses = node.node.stores().await.unwrap();
+        assert_eq!((uses[0].keys, uses[0].bytes), (1, 4));
+        node.end().await;
+    }
+}
+
+pub async fn the_largest_of_all_passes() {
+    let server = Server::start();
+    let node = Asking::of(&server, Limits::default()).await;
+    let large = vec![0xff; VALUE_MAX];
+    let key = "k".repeat(1024);
+    let set = Operation::Set(vec![(key.as_bytes(), &large)]);
+    assert_eq!(node.ask(set).await, Told::Done);
+    assert_eq!(
+        node.ask(Operation::Get(vec![key.as_bytes()])).await,
+        values(&[Some(&large)])
+    );
+    assert_eq!(node.set("l", "x").await, Told::Done);
+    let both = Operation::Get(vec![key.as_bytes(), b"l"]);
+    let much = "the values take more than 1048576 bytes together: ask for fewer at a time";
+    assert_eq!(node.ask(both).await, failed(much));
+    let swap = Operation::Swap {
+        key: key.as_bytes(),
+        seen: None,
+        value: b"",
+    };
+    assert_eq!(node.ask(swap).await, values(&[Some(&large)]));
+    assert_eq!(
+        node.ask(Operation::Delete(vec![key.as_bytes(), b"l"]))
+            .await,
+        Told::Done
+    );
+    // As many keys as a page has, all as long as they may be, and some more.
+    let names: Vec<_> = (0..2_500)
+        .map(|number| format!("{number:0>1000}"))
+        .collect();
+    for some in names.chunks(1_000) {
+        let pairs = some.iter().map(|name| (name.as_bytes(), &b"v"[..]));
+        assert_eq!(node.ask(Operation::Set(pairs.collect())).await, Told::Done);
+    }
+    let (keys, pages) = node.keys().await;
+    let expected: Vec<_> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+    assert!(keys == expected && pages == 3);
+    let behind = node.ask(Operation::Keys(ListFrom::Number(2_499))).await;
+    assert_eq!(behind, Told::Keys(vec![expected[2_499].clone()], false));
+    for some in names.chunks(1_000) {
+        let keys = some.iter().map(String::as_bytes).collect();
+        assert_eq!(node.ask(Operation::Delete(keys)).await, Told::Done);
+    }
+    assert_eq!(node.node.stores().await.unwrap(), []);
+    assert_eq!(server.tell("DBSIZE"), ":0");
+    node.end().await;
+}
+
+/// Whatever is asked, in whatever order.
+pub async fn chance_finds_no_difference() {
+    let seed = std::env::var("FAASW_TEST_SEED").ok();
+    let seed = seed.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("FAASW_TEST_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let server = Server::start();
+    let limits = narrow(6, 60);
+    let nodes = [
+        Asking::embedded(limits.clone()).await,
+        Asking::of(&server, limits.clone()).await,
+        Asking::of(&server, limits).await,
+    ];
+    let [embedded, one, other] = &nodes;
+    let names = ["a", "b", "c}", "{d", "e\n", "\u{e9}", "g\0", "h"];
+    let texts = [
+        "",
+        "0",
+        "1",
+        "-1",
+        "+7",
+        "007",
+        "-0",
+        "99",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "x",
+        "x\0y",
+        "a longer text",
+        "9999999999999999999",
+    ];
+    let deltas = [0, 1, -1, 90, i64::MAX, i64::MIN];
+    for step in 0..3_000 {
+        let mut key = || random.choice(names).unwrap().as_bytes();
+        let (first, second, third) = (key(), key(), key());
+        let mut text = || random.choice(texts).unwrap().as_bytes();
+        let (was, new) = (text(), text());
+        let delta = random.choice(deltas).unwrap();
+        let operation = match random.u8(0..12) {
+            0 | 1 => Operation::Set(vec![(first, new)]),
+            2 => Operation::Set(vec![(first, new), (second, was), (third, b"1")]),
+            3 => Operation::Delete(vec![first]),
+            4 => Operation::Delete(vec![first, second, third]),
+            5 => Operation::Get(vec![first, second]),
+            6 => Operation::Exists(first),
+            7 => Operation::Keys(ListFrom::Behind(first)),
+            8 => Operation::Keys(ListFrom::Number(u64::from(random.u8(0..4)))),
+            9 | 10 => Operation::Increment(first, delta),
+            _ => Operation::Swap {
+                key: first,
+                seen: random.bool().then_some(was),
+                value: new,
+            },
+        };
+        let store = if random.bool() { SHARED } else { "default" };
+        // Either node of the server does what the embedded store does.
+        let node = if random.bool() { one } else { other };
+        let expected = embedded.ask_of(store, operation.clone()).await;
+        let told = node.ask_of(store, operation.clone()).await;
+        assert_eq!(
+            told, expected,
+            "step {step}, seed {seed}: {store} {operation:?}"
+        );
+    }
+    let uses = embedded.node.stores().await.unwrap();
+    for node in [one, other] {
+        assert_eq!(node.node.stores().await.unwrap(), uses, "seed {seed}");
+    }
+    for node in nodes {
+        node.end().await;
+    }
+}
