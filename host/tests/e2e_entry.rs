@@ -19,7 +19,7 @@ use e2e::{
     limits,
 };
 use faasw::{
-    DeployError, FreezePolicy, FunctionOptions, Node, SeedError, WarmUpRequest,
+    DeployError, FreezePolicy, FunctionOptions, Node, NodeBuilder, SeedError, WarmUpRequest,
     files::{Files, Kind},
 };
 
@@ -203,10 +203,19 @@ fn a_file_that_is_opened_may_be_the_point() {
             assert!(matches!(bad, DeployError::Options(_)), "{bad}");
         }
     });
-    // Without a seed each request runs all of it.
-    let bench = Bench::start(Node::builder().seed_memory(0), limits());
+    // Without a seed each request runs all of it; and it belongs to what is kept.
+    let folder = tempfile::tempdir().unwrap();
+    let start = |builder: NodeBuilder| Bench::start(builder.data_dir(folder.path()), limits());
+    let bench = start(Node::builder().seed_memory(0));
     bench.deploy("f", &upload, at("/request"));
     asked(&bench);
+    bench.end();
+    drop(bench);
+    let bench = start(Node::builder());
+    asked(&bench);
+    let details = bench.block_on(bench.node.inspect("f")).unwrap();
+    let files = details.function.files.unwrap();
+    assert_eq!(files.freeze_at.as_deref(), Some("/request"));
     bench.end();
 }
 
