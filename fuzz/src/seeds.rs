@@ -165,6 +165,7 @@ fn messages() -> Vec<Seed> {
         files: Some(SeedFiles {
             bytes: 8192,
             mount: "/f".into(),
+            freeze_at: Some("/f/a".into()),
         }),
     };
     let commands = Commands::of(&[

@@ -99,7 +99,9 @@ pub enum FilesRefused {
     #[error("a script has no files beside its own: they are for modules and components")]
     OfScript,
     /// There are none.
-    #[error("it was said where its files are to be, but none were sent")]
+    #[error(
+        "it was said where its files are to be, or at which of them it is to be frozen, but none were sent"
+    )]
     Missing,
 }
 

@@ -18,7 +18,10 @@ use e2e::{
     initialised::{TABLE_SET, assert_got_there, by, with, with_node},
     limits,
 };
-use faasw::{DeployError, FreezePolicy, FunctionOptions, Node, SeedError, WarmUpRequest};
+use faasw::{
+    DeployError, FreezePolicy, FunctionOptions, Node, NodeBuilder, SeedError, WarmUpRequest,
+    files::{Files, Kind},
+};
 
 const COMMAND: &str = "fixtures/entry-c.wasm";
 const COMPONENT: &str = "host/tests/e2e/entered-component.wat";
@@ -169,6 +172,53 @@ fn warmed_up() -> FunctionOptions {
     by_nothing().warm_up(WarmUpRequest::new("/").unwrap())
 }
 
+/// For programs that can be told nothing else: an interpreter's script opens the file.
+fn a_file_that_is_opened_may_be_the_point() {
+    let mut files = Files::default();
+    files.add(Kind::File, "request", b"");
+    let upload = files.before(&e2e::file("fixtures/wat/entry-file.wasm"));
+    let at = |path: &str| by_nothing().freeze_at(path);
+    let asked = |bench: &Bench| {
+        for number in 0..5 {
+            let body = bench.text(&format!("/f/{number}?a=b"));
+            let variables: Vec<_> = body.split('\0').collect();
+            let path = format!("PATH_INFO=/{number}");
+            assert!(variables.contains(&path.as_str()), "{body}");
+        }
+    };
+    with_node(|bench| {
+        let function = bench.deploy("f", &upload, at("/request")).function;
+        assert!(function.frozen_at_entry, "{function:?}");
+        asked(bench);
+        assert_eq!(bench.log("f"), ["preparing"]);
+        let before = at("/request").freeze(FreezePolicy::BeforeInit);
+        assert!(!bench.deploy("f", &upload, before).function.frozen_at_entry);
+        asked(bench);
+        let none = refused(bench, &upload, at("/none"));
+        assert!(none.to_string().contains("/none"), "{none}");
+        let without = refused(bench, &e2e::file(COMMAND), at("/request"));
+        assert!(matches!(without, DeployError::Files(_)), "{without}");
+        for path in ["request", "/", "/../request"] {
+            let bad = refused(bench, &upload, at(path));
+            assert!(matches!(bad, DeployError::Options(_)), "{bad}");
+        }
+    });
+    // Without a seed each request runs all of it; and it belongs to what is kept.
+    let folder = tempfile::tempdir().unwrap();
+    let start = |builder: NodeBuilder| Bench::start(builder.data_dir(folder.path()), limits());
+    let bench = start(Node::builder().seed_memory(0));
+    bench.deploy("f", &upload, at("/request"));
+    asked(&bench);
+    bench.end();
+    drop(bench);
+    let bench = start(Node::builder());
+    asked(&bench);
+    let details = bench.block_on(bench.node.inspect("f")).unwrap();
+    let files = details.function.files.unwrap();
+    assert_eq!(files.freeze_at.as_deref(), Some("/request"));
+    bench.end();
+}
+
 fn what_it_draws_before_is_not_shared_unasked() {
     with_node(|bench| {
         let module = e2e::file(COMMAND);
@@ -218,6 +268,7 @@ fn main() {
         an_instance_without_a_seed_runs_all_of_it,
         a_component_may_come_to_it_while_it_is_instantiated,
         a_command_may_come_to_it_while_it_is_instantiated,
+        a_file_that_is_opened_may_be_the_point,
         what_it_draws_before_is_not_shared_unasked,
         what_fails_before_is_not_deployed_and_what_fails_behind_is_502,
     ]);

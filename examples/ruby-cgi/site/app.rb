@@ -63,6 +63,9 @@ def answer(method, path)
   end
 end
 
+# With --freeze-at what stands before is done once, and this has the environment of the request; it is empty without.
+File.binread("/site/request").split("\0").each { |pair| ENV.store(*pair.split("=", 2)) }
+
 begin
   *status, type, body = answer(ENV["REQUEST_METHOD"], ENV["PATH_INFO"])
 rescue StandardError => error

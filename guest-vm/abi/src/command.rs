@@ -216,6 +216,7 @@ mod tests {
                     files: Some(SeedFiles {
                         bytes: 9,
                         mount: "/f".into(),
+                        freeze_at: Some("/f/a".into()),
                     }),
                 },
             },

@@ -94,8 +94,8 @@ pub struct SeedConfig {
     /// Whether a request is answered with what the function has become ([`crate::state`]),
     /// for which its code must have been instrumented.
     pub tells_state: bool,
-    /// Whether it imports the func-entry point ([`crate::entry`]): a command sees no request
-    /// before it comes there.
+    /// Whether it imports the func-entry point ([`crate::entry`]), or one of its files is it: a command sees no
+    /// request before it comes there.
     pub has_entry: bool,
     /// Most bytes of all linear memories and tables together.
     pub memory_limit: u64,
@@ -119,6 +119,8 @@ pub struct SeedFiles {
     pub bytes: u64,
     /// Where they are for the function: an absolute path.
     pub mount: String,
+    /// The one that is the function's func-entry point when it opens it ([`crate::entry`]), by its absolute path.
+    pub freeze_at: Option<String>,
 }
 
 /// Appends to a message.
@@ -358,14 +360,19 @@ impl SeedConfig {
         writer.pairs(&self.configuration);
         writer.strings(&self.secrets);
         writer.bytes(&[u8::from(self.files.is_some())]);
-        if let Some(SeedFiles { bytes, mount }) = &self.files {
-            writer.bytes(&bytes.to_le_bytes());
-            writer.string(mount.as_bytes());
+        if let Some(files) = &self.files {
+            writer.bytes(&files.bytes.to_le_bytes());
+            writer.string(files.mount.as_bytes());
+            // No path is empty.
+            writer.string(files.freeze_at.as_deref().unwrap_or_default().as_bytes());
         }
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let [kind, tells_state, has_entry] = reader.array()?;
+        let text = |reader: &mut Reader<'_>| {
+            String::from_utf8(reader.string()?).map_err(|_| WireError::BadValue)
+        };
         let flag = |byte| match byte {
             0 => Ok(false),
             1 => Ok(true),
@@ -383,7 +390,8 @@ impl SeedConfig {
             files: match reader.array().map(|[has_files]| flag(has_files))?? {
                 true => Some(SeedFiles {
                     bytes: u64::from_le_bytes(reader.array()?),
-                    mount: String::from_utf8(reader.string()?).map_err(|_| WireError::BadValue)?,
+                    mount: text(reader)?,
+                    freeze_at: Some(text(reader)?).filter(|path| !path.is_empty()),
                 }),
                 false => None,
             },

@@ -24,7 +24,7 @@ use core::ptr::NonNull;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::state::{INITIALISER, RESUME};
 use faasw_abi::store::RECORD_MAX;
-use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
+use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig, SeedFiles};
 use wasmtime::component::{self, Component, Resource};
 use wasmtime::error::Context;
 use wasmtime::{Engine, InstancePre, Linker, Module, Result, Store, TypedFunc};
@@ -147,7 +147,8 @@ impl<P: Platform> Prepared<P> {
     /// Links the function and makes its store. `files` is the bundle that `config` speaks of, where it does.
     ///
     /// # Errors
-    /// When it imports something that there is not, or something of another type; when its bundle is none.
+    /// When it imports something that there is not, or something of another type; when its bundle is none, or has no
+    /// file where it is to be frozen.
     pub fn new(
         linkers: &Linkers<P>,
         loaded: Loaded,
@@ -156,15 +157,10 @@ impl<P: Platform> Prepared<P> {
         platform: P,
     ) -> Result<Self, Unready<P>> {
         let files = files.zip(config.files.take());
-        let files = files.map(|(bundle, config)| Files::new(bundle, config.mount));
+        let files = files.map(|(bundle, config)| files_of(bundle, config));
         let files = match files.transpose() {
             Ok(files) => files,
-            Err(error) => {
-                return Err(Unready {
-                    platform,
-                    failure: Failure::new(Outcome::LoadFailed, format!("{error}")),
-                });
-            }
+            Err(failure) => return Err(Unready { platform, failure }),
         };
         let linked = match Linked::new(linkers, &loaded.code) {
             Ok(linked) => linked,
@@ -238,6 +234,22 @@ type HttpEntry = component::TypedFunc<(Resource<IncomingRequest>, Resource<Respo
 
 /// `wasi:cli/run#run`.
 type CliEntry = component::TypedFunc<(), (Result<(), ()>,)>;
+
+/// The files of a bundle, as a function is to find them.
+fn files_of(bundle: &'static [u8], config: SeedFiles) -> Result<Files, Failure> {
+    let refused = |report| Failure::new(Outcome::LoadFailed, report);
+    let files = Files::new(bundle, config.mount);
+    let mut files = files.map_err(|error| refused(format!("{error}")))?;
+    if let Some(path) = config.freeze_at {
+        let found = files.freeze_at(&path);
+        found.map_err(|_| {
+            refused(format!(
+                "it is to be frozen at {path}, which is no file of it"
+            ))
+        })?;
+    }
+    Ok(files)
+}
 
 /// What answers a request.
 #[derive(Clone)]

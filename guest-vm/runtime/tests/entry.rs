@@ -13,7 +13,7 @@ use faasw_abi::outcome::Outcome;
 use faasw_runtime::platform::LogStream;
 use faasw_runtime::testing::MemoryPlatform;
 
-use support::{Call, CgiModule, HttpComponent, compile, fixture, get};
+use support::{Call, CgiModule, HttpComponent, Kind, compile, fixture, get};
 
 const COMPONENT: &str = "host/tests/e2e/entered-component.wat";
 
@@ -54,6 +54,62 @@ fn assert_is_answered(platform: &MemoryPlatform) {
     );
     assert_eq!(platform.response_head.as_ref().unwrap().status, 200);
     assert_eq!(platform.finished, Some(vec![]));
+}
+
+/// A command that opens `/d/request`, which is to be its entry point if it is at this path.
+fn opening(path: &str) -> (Vec<u8>, Call) {
+    let code = compile(CgiModule, &fixture("fixtures/wat/entry-file.wasm"));
+    let files: [(Kind, &str, &[u8]); 2] = [
+        (Kind::File, "request", b"what was deployed"),
+        (Kind::File, "other", b""),
+    ];
+    let mut call = get(CgiModule, "/p?q").environment("MODE", "a");
+    call = call.files("/d", &files);
+    call.config.has_entry = true;
+    let files = call.config.files.as_mut().unwrap();
+    files.freeze_at = Some(path.to_owned());
+    (code, call)
+}
+
+#[test]
+fn a_file_that_is_opened_may_be_it_and_has_the_requests_variables() {
+    for is_ahead in [true, false] {
+        let (code, call) = opening("/d/request");
+        let mut ready = call.ready(&code).unwrap();
+        ready.platform_mut().request_head = call.request.clone();
+        match is_ahead {
+            true => ready.run_ahead().unwrap(),
+            false => ready.handle(call.request).unwrap(),
+        }
+        let platform = ready.platform();
+        assert_eq!(platform.frozen.len(), 1);
+        assert_eq!(platform.logged(LogStream::Out), b"preparing\n");
+        let variables = platform.response_body.split(|byte| *byte == 0);
+        let variables: Vec<_> = variables.collect();
+        for variable in [
+            "MODE=a",
+            "REQUEST_METHOD=GET",
+            "PATH_INFO=/p",
+            "QUERY_STRING=q",
+        ] {
+            assert!(variables.contains(&variable.as_bytes()), "{variable}");
+        }
+        assert_eq!(variables.last().unwrap(), b"");
+        assert_eq!(platform.finished, Some(vec![]));
+    }
+}
+
+#[test]
+fn who_opens_another_file_does_not_come_there() {
+    let (code, call) = opening("/d/other");
+    let failure = call.ready(&code).unwrap().run_ahead().unwrap_err();
+    assert_eq!(failure.outcome, Outcome::LoadFailed);
+    for path in ["/d", "/d/none", "/request", "/dx/request"] {
+        let (code, call) = opening(path);
+        let failure = call.ready(&code).err().unwrap();
+        assert_eq!(failure.outcome, Outcome::LoadFailed, "{path}");
+        assert!(failure.report.contains(path), "{failure}");
+    }
 }
 
 #[test]

@@ -104,6 +104,9 @@ pub struct FunctionInfo {
 pub struct FilesInfo {
     /// Where it finds them.
     pub at: String,
+    /// The one at which the function is frozen when it opens it, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze_at: Option<String>,
     /// Of the bundle that they are packed to.
     pub digest: Digest,
     /// How many files, folders and links there are.

@@ -95,6 +95,8 @@ pub struct FunctionOptions {
     /// Where its files are, if somewhere else than at `/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     files_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    freeze_at: Option<String>,
 }
 
 /// Whether a text can be a key of a configuration.
@@ -152,6 +154,9 @@ pub enum OptionsError {
         "{0:?} is no place for files: that is / or an absolute path, without a slash at its end, . and .."
     )]
     FilesAt(String),
+    /// What is no absolute path of a file.
+    #[error("{0:?} is no file to be frozen at: that is an absolute path, without . and ..")]
+    FreezeAt(String),
     /// What it asks for by this name would be one or the other.
     #[error("{0} cannot be both a secret and a key of the configuration")]
     SecretInConfiguration(SecretName),
@@ -387,6 +392,20 @@ impl FunctionOptions {
         self.files_at.as_deref()
     }
 
+    /// Has the function be frozen where it opens this of its files, by its absolute path: what it did before is done
+    /// once. A command finds the variables of its request in it, each with a zero byte behind it.
+    #[must_use]
+    pub fn freeze_at(mut self, path: impl Into<String>) -> Self {
+        self.freeze_at = Some(path.into());
+        self
+    }
+
+    /// Which of its files it is to be frozen at, if at one.
+    #[must_use]
+    pub fn own_freeze_at(&self) -> Option<&str> {
+        self.freeze_at.as_deref()
+    }
+
     /// The environment, in its order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
@@ -476,6 +495,10 @@ impl FunctionOptions {
         }
         if let Some(path) = self.files_at.as_ref().filter(|path| !is_mount(path)) {
             return Err(OptionsError::FilesAt(path.clone()));
+        }
+        let is_file = |path: &&String| path.as_str() != "/" && is_mount(path);
+        if let Some(path) = self.freeze_at.as_ref().filter(|path| !is_file(path)) {
+            return Err(OptionsError::FreezeAt(path.clone()));
         }
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));

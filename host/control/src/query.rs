@@ -76,6 +76,7 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
             }
             "arg" => options.argument(value),
             "files-at" => options.files_at(value),
+            "freeze-at" => options.freeze_at(value),
             "env" => {
                 let (name, value) = value
                     .split_once('=')
@@ -141,6 +142,9 @@ pub fn write_options(options: &FunctionOptions) -> String {
     }
     if let Some(path) = options.own_files_at() {
         query.append_pair("files-at", path);
+    }
+    if let Some(path) = options.own_freeze_at() {
+        query.append_pair("freeze-at", path);
     }
     for (name, value) in options.environment() {
         query.append_pair("env", &format!("{name}={value}"));
@@ -337,7 +341,8 @@ mod tests {
             FunctionOptions::default()
                 .argument("--a=b&c")
                 .argument("")
-                .files_at("/usr/lib/\u{e9}"),
+                .files_at("/usr/lib/\u{e9}")
+                .freeze_at("/usr/lib/\u{e9}/a&b"),
             FunctionOptions::default()
                 .warm_up(WarmUpRequest::new("/b").unwrap())
                 .warm_up(

@@ -124,6 +124,9 @@ fn text(details: &FunctionDetails) -> String {
                 files.digest
             ),
         );
+        if let Some(path) = &files.freeze_at {
+            line("freeze at", Line(path).to_string());
+        }
     }
     let pairs = function.configuration.iter();
     let pairs: Vec<_> = pairs.map(|(key, value)| format!("{key}={value}")).collect();

@@ -64,6 +64,10 @@ pub struct Options {
     /// randomness that it drew between all requests
     #[arg(long, value_name = "auto|before-init|after-init", default_value = "auto", value_parser = freeze)]
     pub freeze: FreezePolicy,
+    /// Freeze a command's seed where it opens this of its files, an absolute path: what it did
+    /// before is done once, and it finds the variables of its request there
+    #[arg(long, value_name = "PATH", requires = "folder")]
+    pub freeze_at: Option<String>,
     /// Call this export once, at deployment: every request begins with what that left.
     /// One of an exported interface is INTERFACE#NAME
     #[arg(long, value_name = "EXPORT")]
@@ -125,6 +129,9 @@ impl From<Options> for FunctionOptions {
         let mut options = Self::default().freeze(given.freeze);
         if let Some(export) = given.init {
             options = options.init(export);
+        }
+        if let Some(path) = given.freeze_at {
+            options = options.freeze_at(path);
         }
         for request in given.warm_ups {
             options = options.warm_up(request);

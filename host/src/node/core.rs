@@ -461,7 +461,8 @@ impl Core {
                 bytes: record.module_bytes,
                 files,
             }),
-            has_entry: record.imports.iter().any(|import| is_entry(import)),
+            has_entry: record.options.own_freeze_at().is_some()
+                || record.imports.iter().any(|import| is_entry(import)),
             image: Some(record.image(name)),
             files,
             ..self.spec_of(name, &record.options, init, log)

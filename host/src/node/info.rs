@@ -52,6 +52,7 @@ pub(super) fn function_info(
         arguments: options.arguments().to_vec(),
         files: record.files.as_ref().map(|files| FilesInfo {
             at: options.own_files_at().unwrap_or(ROOT).to_owned(),
+            freeze_at: options.own_freeze_at().map(ToOwned::to_owned),
             digest: files.digest,
             entries: files.entries,
             bytes: files.bytes,

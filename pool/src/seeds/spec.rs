@@ -93,6 +93,8 @@ pub struct Script {
 pub struct FunctionFiles {
     /// Where that is: an absolute path.
     pub mount: String,
+    /// The one that is the function's func-entry point when it opens it, by its absolute path.
+    pub freeze_at: Option<String>,
     /// Bytes of the bundle.
     pub bytes: u64,
     /// The bundle, as [`Pool::pack`](crate::Pool::pack) makes it.

@@ -156,6 +156,7 @@ impl Version {
             files: spec.files.as_ref().map(|files| SeedFiles {
                 bytes: files.bytes,
                 mount: files.mount.clone(),
+                freeze_at: files.freeze_at.clone(),
             }),
         };
         let length = config.encoded_len();

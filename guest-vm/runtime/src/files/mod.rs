@@ -149,6 +149,8 @@ pub(crate) struct Files {
     /// How often nodes are open.
     open: BTreeMap<Node, u32>,
     next: Node,
+    /// Who opens this comes to its func-entry point.
+    entry: Option<Node>,
 }
 
 impl Files {
@@ -164,7 +166,30 @@ impl Files {
             mount,
             changed: BTreeMap::new(),
             open: BTreeMap::new(),
+            entry: None,
         })
+    }
+
+    /// Makes the file at an absolute path the func-entry point of who opens it.
+    ///
+    /// # Errors
+    /// When there is no file.
+    pub(crate) fn freeze_at(&mut self, path: &str) -> Result<(), FileError> {
+        let mount = self.mount.strip_suffix('/').unwrap_or(&self.mount);
+        let within = path
+            .strip_prefix(mount)
+            .and_then(|rest| rest.strip_prefix('/'));
+        let node = self.find(ROOT, within.ok_or(FileError::NoEntry)?, true)?;
+        match self.kind(node)? {
+            Kind::File => self.entry = Some(node),
+            Kind::Folder | Kind::Link => return Err(FileError::IsFolder),
+        }
+        Ok(())
+    }
+
+    /// Whether a node is that file.
+    pub(crate) fn is_entry(&self, node: Node) -> bool {
+        self.entry == Some(node)
     }
 
     /// Where they are.

@@ -3,7 +3,7 @@
 //!
 //! A function may call it while it is instantiated or initialised; a command, which has no
 //! other time before its request, from within its run. What comes back from the call may be
-//! another instance, whose request is there.
+//! another instance, whose request is there. For who cannot call it, opening a certain file is it.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -11,12 +11,13 @@ use core::mem;
 use faasw_abi::channel::Channel;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::RequestHead;
-use wasmtime::{Result, format_err};
+use wasmtime::{Error, format_err};
 
 use super::command::run_cli;
 use super::{Entry, Ready};
 use crate::cgi::Output;
 use crate::failure::Failure;
+use crate::files::{FileError, Node};
 use crate::platform::Platform;
 use crate::state::{State, Stdio};
 
@@ -25,7 +26,7 @@ impl<P: Platform> State<P> {
     ///
     /// # Errors
     /// The end of a command's run, when its request cannot be read.
-    pub(crate) fn enter(&mut self) -> Result<()> {
+    pub(crate) fn enter(&mut self) -> Result<(), Error> {
         if mem::replace(&mut self.may_enter, false) {
             self.platform.inner.freeze(&self.draws);
             if mem::replace(&mut self.runs_ahead, false) {
@@ -37,6 +38,33 @@ impl<P: Platform> State<P> {
                 self.exchange.begin(&request);
                 self.begin_command(&request);
                 self.stdio = Stdio::Command(Output::default());
+            }
+        }
+        Ok(())
+    }
+
+    /// The function opens one of its files. Where it is to be frozen at that, it is, and a command finds in the file
+    /// what a process finds in its environment: each variable as `NAME=VALUE` with a NUL behind it, its request's, too.
+    ///
+    /// # Errors
+    /// As [`State::enter`]; when there is no memory for the variables.
+    pub(crate) fn opens<E: From<Error> + From<FileError>>(&mut self, node: Node) -> Result<(), E> {
+        let files = self.files.as_ref();
+        if !files.is_some_and(|files| files.is_entry(node)) {
+            return Ok(());
+        }
+        let gets_request = self.may_enter && self.runs_ahead;
+        self.enter()?;
+        if gets_request {
+            let variables = self.environment.iter();
+            let variables: Vec<u8> = variables
+                .flat_map(|(name, value)| [name, b"=".as_slice(), value, b"\0"].concat())
+                .collect();
+            if let Some((files, room, now)) = self.file_system() {
+                files.set_size(node, 0, now, room)?;
+                if files.write(node, 0, &variables, now, room)? < variables.len() {
+                    return Err(FileError::NoSpace.into());
+                }
             }
         }
         Ok(())

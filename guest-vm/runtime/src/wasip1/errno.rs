@@ -87,6 +87,12 @@ impl From<Errno> for Halt {
     }
 }
 
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::End(error)
+    }
+}
+
 impl From<FileError> for Halt {
     fn from(error: FileError) -> Self {
         Self::Errno(error.into())

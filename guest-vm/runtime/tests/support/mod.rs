@@ -194,6 +194,7 @@ impl Call {
         self.config.files = Some(SeedFiles {
             bytes: bundle.len() as u64,
             mount: mount.into(),
+            freeze_at: None,
         });
         self.files = Some(bundle.leak());
         self

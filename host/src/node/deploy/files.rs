@@ -30,6 +30,7 @@ impl Packed {
     pub(super) fn files(&self, options: &FunctionOptions) -> FunctionFiles {
         FunctionFiles {
             mount: mount(options),
+            freeze_at: options.own_freeze_at().map(ToOwned::to_owned),
             bytes: self.bundle.len() as u64,
             bundle: ScriptFiles::Here(self.bundle.clone()),
         }
@@ -69,9 +70,10 @@ pub(super) fn check_files(
     options: &FunctionOptions,
     is_script: bool,
 ) -> Result<(), DeployError> {
+    let are_named = options.own_files_at().or(options.own_freeze_at()).is_some();
     match has_files {
         true if is_script => Err(DeployError::Files(FilesRefused::OfScript)),
-        false if options.own_files_at().is_some() => Err(DeployError::Files(FilesRefused::Missing)),
+        false if are_named => Err(DeployError::Files(FilesRefused::Missing)),
         _ => Ok(()),
     }
 }
@@ -100,6 +102,7 @@ impl Core {
     pub(in crate::node) fn stored_files(&self, record: &VersionRecord) -> Option<FunctionFiles> {
         record.files.as_ref().map(|files| FunctionFiles {
             mount: mount(&record.options),
+            freeze_at: record.options.own_freeze_at().map(ToOwned::to_owned),
             bytes: files.bundle_bytes,
             bundle: ScriptFiles::Stored(Arc::new(StoredScript {
                 storage: Arc::downgrade(&self.storage),

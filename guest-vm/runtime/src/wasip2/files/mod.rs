@@ -53,6 +53,12 @@ impl From<FileError> for FileFailure {
     }
 }
 
+impl From<Error> for FileFailure {
+    fn from(error: Error) -> Self {
+        Self::Trap(error)
+    }
+}
+
 impl From<ResourceTableError> for FileFailure {
     fn from(error: ResourceTableError) -> Self {
         Self::Trap(error.into())
