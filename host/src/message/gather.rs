@@ -296,8 +296,12 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_length_is_not_waited_for_where_there_is_no_room_for_the_body() {
+    /// Nine large pieces, and an account that has room for two.
+    async fn without_room() -> (
+        http_body_util::channel::Sender<Bytes, ClientError>,
+        RequestBody,
+        Account,
+    ) {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(9);
         for _ in 0..9 {
             let part = Bytes::from(vec![b'x'; LARGE]);
@@ -309,7 +313,13 @@ mod tests {
         };
         let backlog = Backlog::new(limits);
         let account = Account::new(backlog.function(), backlog.connection());
-        let gathering = gather(RequestBody::new(body), &account, Wanted::Length, || true);
+        (sender, RequestBody::new(body), account)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_length_is_not_waited_for_where_there_is_no_room_for_the_body() {
+        let (sender, body, account) = without_room().await;
+        let gathering = gather(body, &account, Wanted::Length, || true);
         let gathered = gathering.await.ok().unwrap();
         assert_eq!((gathered.length, gathered.is_early), (None, true));
         drop(sender);
@@ -350,18 +360,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_has_no_room_stays_with_its_client_until_there_is_a_place() {
-        let (mut sender, body) = Channel::<Bytes, ClientError>::new(9);
-        for _ in 0..9 {
-            let part = Bytes::from(vec![b'x'; LARGE]);
-            sender.send_data(part).await.unwrap();
-        }
-        let limits = BacklogLimits {
-            connection: 2 * LARGE as u64,
-            ..BacklogLimits::default()
-        };
-        let backlog = Backlog::new(limits);
-        let account = Account::new(backlog.function(), backlog.connection());
-        let body = RequestBody::new(body);
+        let (sender, body, account) = without_room().await;
         let mut gathering = std::pin::pin!(gather(body, &account, Wanted::Signs, || false));
         let waiting = tokio::time::timeout(MOMENT * 20, &mut gathering);
         assert!(waiting.await.is_err());

@@ -1,0 +1,86 @@
+//! What a version's seed is made by, of its record.
+
+use std::sync::Arc;
+
+use faasw_abi::entry::is_entry;
+use faasw_control::{FunctionName, FunctionOptions, Initialised};
+use faasw_pool::{FunctionFiles, FunctionSpec, Script, ScriptFiles};
+
+use super::{core::Core, warm_up::warm_ups};
+use crate::{log::FunctionLog, registry::VersionRecord};
+
+impl Core {
+    /// What a function's seed is made by; where it is a script, of these files.
+    pub(super) fn spec(
+        &self,
+        name: &FunctionName,
+        record: &VersionRecord,
+        script: Option<ScriptFiles>,
+        files: Option<FunctionFiles>,
+        log: &Arc<FunctionLog>,
+    ) -> FunctionSpec {
+        let init = match &record.initialised {
+            Some(Initialised::InMemory { export, .. }) => Some(export.clone()),
+            Some(Initialised::AsModule { .. }) => None,
+            // Of a registry before there was another way.
+            None => record.options.init_export().map(ToOwned::to_owned),
+        };
+        let engine = record.engine.as_ref().map(|engine| engine.name.to_string());
+        let script = engine.zip(script);
+        FunctionSpec {
+            script: script.map(|(engine, files)| Script {
+                engine,
+                bytes: record.module_bytes,
+                files,
+            }),
+            has_entry: record.options.own_freeze_at().is_some()
+                || record.imports.iter().any(|import| is_entry(import)),
+            image: Some(record.image(name)),
+            files,
+            ..self.spec_of(name, &record.options, init, log)
+        }
+    }
+
+    /// What a function with these options is made of, which `init` is to initialise.
+    pub(super) fn spec_of(
+        &self,
+        name: &FunctionName,
+        options: &FunctionOptions,
+        init: Option<String>,
+        log: &Arc<FunctionLog>,
+    ) -> FunctionSpec {
+        FunctionSpec {
+            name: name.as_str().into(),
+            memory_limit: options.memory_or(self.limits.memory),
+            environment: options
+                .environment()
+                .iter()
+                .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+                .collect(),
+            configuration: options
+                .configuration()
+                .iter()
+                .map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec()))
+                .collect(),
+            secrets: options
+                .secrets()
+                .iter()
+                .chain(options.bound_secrets().keys())
+                .map(|name| name.as_str().as_bytes().to_vec())
+                .collect(),
+            freeze: options.freeze_policy(),
+            init,
+            script: None,
+            arguments: options
+                .arguments()
+                .iter()
+                .map(|argument| argument.as_bytes().to_vec())
+                .collect(),
+            files: None,
+            warm_ups: warm_ups(name, options),
+            has_entry: false,
+            image: None,
+            log: log.clone(),
+        }
+    }
+}
