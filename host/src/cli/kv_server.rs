@@ -43,6 +43,7 @@ pub fn read(serving: &Serving) -> Result<Option<KeyValueServer>, Exit> {
         let bytes = file.read(PASSWORD_BYTES)?;
         let text = str::from_utf8(&bytes).map_err(|_| file.wrong("is no text"))?;
         let password = text.strip_suffix('\n').unwrap_or(text);
+        let password = password.strip_suffix('\r').unwrap_or(password);
         if password.contains('\n') {
             return Err(file.wrong("has more than one line"));
         }

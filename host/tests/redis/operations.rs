@@ -116,7 +116,7 @@ pub async fn numbers_are_exact_and_spelled_alike() {
         (Get(vec![b"m"]), value(Some(&least))),
         (Increment(b"m", i64::MAX), Told::Number(-1)),
     ];
-    let zeros = format!("+{}5", "0".repeat(100));
+    let (zeros, long) = (format!("+{}5", "0".repeat(62)), "0".repeat(65));
     let over = "+9223372036854775807";
     for (text, counted) in [
         ("+5", Some(6)),
@@ -125,6 +125,7 @@ pub async fn numbers_are_exact_and_spelled_alike() {
         ("-000", Some(1)),
         ("-01", Some(0)),
         (zeros.as_str(), Some(6)),
+        (long.as_str(), None),
         ("-9223372036854775808", Some(-9_223_372_036_854_775_807)),
         (over, None),
         ("9223372036854775808", None),

@@ -17,7 +17,7 @@ use super::command::run_cli;
 use super::{Entry, Ready};
 use crate::cgi::Output;
 use crate::failure::Failure;
-use crate::files::{FileError, Node};
+use crate::files::Node;
 use crate::platform::Platform;
 use crate::state::{State, Stdio};
 
@@ -47,8 +47,9 @@ impl<P: Platform> State<P> {
     /// what a process finds in its environment: each variable as `NAME=VALUE` with a NUL behind it, its request's, too.
     ///
     /// # Errors
-    /// As [`State::enter`]; when there is no memory for the variables.
-    pub(crate) fn opens<E: From<Error> + From<FileError>>(&mut self, node: Node) -> Result<(), E> {
+    /// As [`State::enter`]; the end of a command's run, when there is no memory for the variables: some of them would be
+    /// taken for all.
+    pub(crate) fn opens(&mut self, node: Node) -> Result<(), Error> {
         let files = self.files.as_ref();
         if !files.is_some_and(|files| files.is_entry(node)) {
             return Ok(());
@@ -61,9 +62,12 @@ impl<P: Platform> State<P> {
                 .flat_map(|(name, value)| [name, b"=".as_slice(), value, b"\0"].concat())
                 .collect();
             if let Some((files, room, now)) = self.file_system() {
-                files.set_size(node, 0, now, room)?;
-                if files.write(node, 0, &variables, now, room)? < variables.len() {
-                    return Err(FileError::NoSpace.into());
+                let written = files.set_size(node, 0, now, room);
+                let written = written.and_then(|()| files.write(node, 0, &variables, now, room));
+                if written.ok() != Some(variables.len()) {
+                    return Err(format_err!(
+                        "it has no memory for the file that it is frozen at, which is to have its environment"
+                    ));
                 }
             }
         }

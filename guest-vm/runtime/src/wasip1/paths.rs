@@ -58,7 +58,7 @@ fn open<P: Platform>(
     };
     let (files, room, now) = state.files()?;
     let node = files.open(folder, path, opening, now, room)?;
-    state.opens::<Halt>(node)?;
+    state.opens(node)?;
     let (files, ..) = state.files()?;
     let descriptor = match files.kind(node)? {
         Kind::Folder => Descriptor::Folder {

@@ -210,7 +210,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         };
         let (files, room, now) = self.p2_files()?;
         let node = files.open(folder, &path, opening, now, room)?;
-        self.opens::<FileFailure>(node)?;
+        self.opens(node)?;
         let pushed = self.table.push(Descriptor { node, flags });
         if pushed.is_err() {
             self.close_node(node);

@@ -56,8 +56,12 @@ pub(super) fn apply(
     }
 }
 
+/// Most bytes of a number, zeros in front of it among them.
+const NUMBER_BYTES: usize = 64;
+
 /// A number as it is stored: in decimal digits, as other stores have it.
 fn number(text: &[u8]) -> Option<i64> {
+    let text = Some(text).filter(|text| text.len() <= NUMBER_BYTES)?;
     str::from_utf8(text).ok()?.parse().ok()
 }
 

@@ -37,7 +37,7 @@ impl Links {
         let names = Redis::names("");
         let mut probe = SCRIPTS.get.key(&names.values);
         probe.arg(0).arg("probe");
-        self.turn().await?.ask(&Command::ReadBy(probe)).await?;
+        self.turn("").await?.ask(&Command::ReadBy(probe)).await?;
         tracing::info!(server = %self.server, version, "key-value stores are on a server");
         self.say_what_is_kept().await;
         Ok(())
@@ -54,13 +54,13 @@ impl Links {
         if let Some(policy) = policy.filter(|policy| policy.starts_with("allkeys")) {
             tracing::warn!(
                 policy,
-                "the key-value server removes whole stores when its memory is full (maxmemory-policy): noeviction has it refuse writes instead"
+                "the key-value server removes parts of stores when its memory is full, and what is left cannot be relied upon (maxmemory-policy): noeviction has it refuse writes instead"
             );
         }
     }
 
     async fn text(&self, words: &[&str]) -> Result<String, StoreError> {
-        let answer = self.turn().await?.ask(&command(words)).await?;
+        let answer = self.turn("").await?.ask(&command(words)).await?;
         let text = answers::bytes(answer).ok().map(String::from_utf8);
         match text {
             Some(Ok(text)) => Ok(text),
@@ -69,7 +69,7 @@ impl Links {
     }
 
     async fn setting(&self, name: &str) -> Option<String> {
-        let turn = self.turn().await.ok()?;
+        let turn = self.turn("").await.ok()?;
         // Many operators, and those who have Redis for rent, let nobody see that.
         let answer = turn.ask_quietly(&command(&["CONFIG", "GET", name])).await?;
         let mut items = answers::items(answer).ok()?.into_iter();

@@ -1,20 +1,21 @@
 //! The connections to the server, and the turns of those who ask.
 //!
 //! [`LINKS`] commands are under way at once, each on a connection of its own; others wait for their turn in their
-//! order, with nothing made of what they ask yet. So a function that asks for much holds up itself and others, and
-//! takes no memory. From when it wants a turn to its answer a command has so much time altogether, whatever it waits
-//! for. What was asked on a connection that breaks is asked once more if it only reads, within the same time; a
+//! order, with nothing made of what they ask yet. So a function that asks for much holds up itself, and takes no
+//! memory; of the turns a namespace has a quarter at most, so that others wait behind few of its commands. From when it wants a turn to its
+//! answer a command has so much time altogether, whatever it waits for; a third of it is kept for the command itself. What was asked on a connection that breaks is asked once more if it only reads, within the same time; a
 //! change never is: it may be there.
 
 use std::{
     fmt,
+    hash::{BuildHasher as _, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use ::redis::{Value, cmd};
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{AcquireError, Semaphore, SemaphorePermit},
     time::{Instant, timeout, timeout_at},
 };
 use tokio_rustls::TlsConnector;
@@ -27,6 +28,13 @@ use super::{
 
 /// Connections, and so commands under way at once. The server does one after the other.
 const LINKS: usize = 16;
+
+/// Those of one namespace.
+const LINKS_EACH: usize = 4;
+
+/// Queues before the turns. A namespace has one by its name, by a function that nobody else knows: who shares one with a
+/// namespace that asks for much is few, and chosen by nobody (stochastic fair queueing, McKenney 1990).
+const QUEUES: usize = 64;
 
 /// A connection that was silent for longer is asked whether it works before a change is trusted to it: whoever
 /// closed it may not have been heard, and whether the change was made would not be known.
@@ -42,6 +50,8 @@ pub(super) struct Links {
     /// Time for a command.
     time: Duration,
     turns: Semaphore,
+    queues: [Semaphore; QUEUES],
+    hashing: RandomState,
     idle: Mutex<Vec<Link>>,
     told: Told,
 }
@@ -61,6 +71,7 @@ pub(super) struct Turn<'a> {
     links: &'a Links,
     until: Instant,
     _permit: SemaphorePermit<'a>,
+    _queue: SemaphorePermit<'a>,
 }
 
 impl Links {
@@ -72,19 +83,28 @@ impl Links {
             tls,
             time,
             turns: Semaphore::new(LINKS),
+            queues: std::array::from_fn(|_| Semaphore::new(LINKS_EACH)),
+            hashing: RandomState::new(),
             idle: Mutex::default(),
             told: Told::default(),
         })
     }
 
-    /// Waits for a turn.
-    pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
-        let until = Instant::now() + self.time;
-        match timeout_at(until, self.turns.acquire()).await {
-            Ok(Ok(permit)) => Ok(Turn {
+    /// Waits for a turn to ask about this namespace; of the node itself it is empty.
+    pub(super) async fn turn(&self, namespace: &str) -> Result<Turn<'_>, StoreError> {
+        let now = Instant::now();
+        let waiting = async {
+            let queue = self.hashing.hash_one(namespace) as usize % QUEUES;
+            let queue = self.queues.get(queue).unwrap_or(&self.turns);
+            Ok::<_, AcquireError>((queue.acquire().await?, self.turns.acquire().await?))
+        };
+        // Whoever begins with too little time left for an answer learns nothing of a change, and takes others' time.
+        match timeout_at(now + self.time * 2 / 3, waiting).await {
+            Ok(Ok((queue, permit))) => Ok(Turn {
                 links: self,
-                until,
+                until: now + self.time,
                 _permit: permit,
+                _queue: queue,
             }),
             Ok(Err(_)) => Err(StoreError::Interrupted),
             Err(_) => Err(self.told(self.away("others wait for answers, too"))),

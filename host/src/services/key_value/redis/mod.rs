@@ -94,7 +94,7 @@ impl Redis {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let turn = self.links.turn().await?;
+        let turn = self.links.turn(namespace).await?;
         let mut script = SCRIPTS.get.key(Self::names(namespace).values);
         script.arg(most).arg(keys);
         let answer = turn.ask(&Command::ReadBy(script)).await?;
@@ -103,7 +103,7 @@ impl Redis {
     }
 
     pub(super) async fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
-        let turn = self.links.turn().await?;
+        let turn = self.links.turn(namespace).await?;
         let mut exists = cmd("HEXISTS");
         exists.arg(Self::names(namespace).values).arg(key);
         let answer = turn.ask(&Command::Read(exists)).await?;
@@ -117,7 +117,7 @@ impl Redis {
         most: usize,
     ) -> Result<Page, StoreError> {
         let passed = start.counted()?;
-        let turn = self.links.turn().await?;
+        let turn = self.links.turn(namespace).await?;
         let mut range = cmd("ZRANGE");
         range.arg(Self::names(namespace).keys);
         match start {
@@ -145,7 +145,7 @@ impl Redis {
     async fn search(&self) -> Result<Vec<Use>, StoreError> {
         let (mut cursor, mut uses) = (b"0".to_vec(), Vec::new());
         loop {
-            let turn = self.links.turn().await?;
+            let turn = self.links.turn("").await?;
             let mut scan = cmd("SCAN");
             scan.arg(&cursor)
                 .arg("MATCH")
@@ -179,7 +179,7 @@ impl Redis {
 
     /// What a namespace has; nothing where that is nothing.
     async fn size(&self, namespace: &str) -> Result<Option<Use>, StoreError> {
-        let turn = self.links.turn().await?;
+        let turn = self.links.turn(namespace).await?;
         let Names { values, bytes, .. } = Self::names(namespace);
         let mut script = SCRIPTS.size.key(values);
         script.key(bytes);
@@ -204,7 +204,7 @@ impl Redis {
         quota: Quota,
         change: &Change,
     ) -> Result<Changed, StoreError> {
-        let turn = self.links.turn().await?;
+        let turn = self.links.turn(namespace).await?;
         let command = Command::Change(script(&Self::names(namespace), quota, change));
         let answer = turn.ask(&command).await?;
         match self.fit(answers::outcome(answer))? {

@@ -4,6 +4,14 @@
 -- failed. That there is memory, and that this server takes writes at all, Redis looks at itself before a script
 -- whose first line has no flag that says otherwise.
 local values, names, size = KEYS[1], KEYS[2], KEYS[3]
+for _, write in ipairs({
+    { 'SET', size, '0' }, { 'DEL', size }, { 'ZADD', names, '0', 'k' }, { 'ZREM', names, 'k' },
+    { 'HSET', values, 'k', 'v' }, { 'HDEL', values, 'k' }, { 'HINCRBY', values, 'k', '1' },
+}) do
+    if not redis.acl_check_cmd(unpack(write)) then
+        return redis.error_reply('NOPERM this user may not do all of ' .. write[1] .. ' and what else a change needs')
+    end
+end
 local most_keys, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
 local had_keys, had_bytes = redis.call('HLEN', values), 0
 redis.call('ZCARD', names)

@@ -1,6 +1,11 @@
 -- The number of the key ARGV[3] is counted up by ARGV[4]. Numbers of Lua are not exact beyond 2^53, so it is
 -- Redis that counts, and nothing here calculates with what it counted.
-local key, was = ARGV[3], redis.call('HGET', values, ARGV[3])
+local key = ARGV[3]
+-- What is so long is none, and too much to be looked at for every attempt.
+if redis.call('HSTRLEN', values, key) > 64 then
+    return { 'no number' }
+end
+local was = redis.call('HGET', values, key)
 local spelled = '0'
 if was then
     -- As the embedded store reads numbers: with a sign, and with zeros in front.
