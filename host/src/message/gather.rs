@@ -360,7 +360,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_has_no_room_stays_with_its_client_until_there_is_a_place() {
-        let (sender, body, account) = without_room().await;
+        let (mut sender, body, account) = without_room().await;
         let mut gathering = std::pin::pin!(gather(body, &account, Wanted::Signs, || false));
         let waiting = tokio::time::timeout(MOMENT * 20, &mut gathering);
         assert!(waiting.await.is_err());
