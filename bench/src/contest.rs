@@ -13,6 +13,23 @@ use crate::{
     table::Table,
 };
 
+/// Two servers that are asked the same.
+#[derive(clap::Args)]
+pub struct Pair {
+    /// Address of a function on a faasw node
+    #[arg(long, value_name = "URL")]
+    pub ours: Url,
+    /// Address of the same function on another server
+    #[arg(long, value_name = "URL")]
+    pub peer: Url,
+    /// The node's process: also tells what it takes
+    #[arg(long, value_name = "PID")]
+    pub ours_pid: Option<Pid>,
+    /// The other server's process
+    #[arg(long, value_name = "PID")]
+    pub peer_pid: Option<Pid>,
+}
+
 /// A server and what was measured of it.
 pub struct Contestant {
     /// What it is called in tables.

@@ -7,9 +7,8 @@ use serde::Serialize;
 
 use crate::{
     client::{Connections, Url},
-    contest::{self, Contestant, Rounds, Summary},
+    contest::{self, Contestant, Pair, Rounds, Summary},
     load::Until,
-    process::Pid,
     stats::Ratio,
     table::{self, Table},
 };
@@ -17,21 +16,11 @@ use crate::{
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Address of a function on a faasw node
-    #[arg(long, value_name = "URL")]
-    ours: Url,
-    /// Address of the same function on another server
-    #[arg(long, value_name = "URL")]
-    peer: Url,
+    #[command(flatten)]
+    pair: Pair,
     /// Address that answers at once: what HTTP and this program cost by themselves
     #[arg(long, value_name = "URL")]
     floor: Option<Url>,
-    /// The node's process: also tells its CPU time per answer
-    #[arg(long, value_name = "PID")]
-    ours_pid: Option<Pid>,
-    /// The other server's process
-    #[arg(long, value_name = "PID")]
-    peer_pid: Option<Pid>,
     /// Connections to each address, each of which has one request under way at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
@@ -93,8 +82,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .map(|file| fs::read(file).with_context(|| format!("{} cannot be read", file.display())));
     let post = post.transpose()?;
     let addresses = [
-        ("ours", Some(&arguments.ours), arguments.ours_pid),
-        ("peer", Some(&arguments.peer), arguments.peer_pid),
+        ("ours", Some(&arguments.pair.ours), arguments.pair.ours_pid),
+        ("peer", Some(&arguments.pair.peer), arguments.pair.peer_pid),
         ("floor", arguments.floor.as_ref(), None),
     ];
     let mut contestants: Vec<Contestant> = addresses

@@ -80,7 +80,9 @@ enum Command {
     Embedded(embedded::Arguments),
     /// What a get of a function's key-value store takes beside that floor, and durable sets beside the disk
     KeyValue(key_value::Arguments),
-    /// A body that a function passes on from an upstream to its client, against the same elsewhere
+    /// A body that a function passes on from an upstream to its client, against the same elsewhere.
+    /// UPSTREAM stands for the upstream's host and port in both addresses:
+    /// http://127.0.0.1:8080/asks/proxy/UPSTREAM/body
     Relay(relay::Arguments),
     /// What it takes to get a shell: made ahead, or when asked for with control groups
     /// that were kept or are new

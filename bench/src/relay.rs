@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::{
     client::{self, Url},
+    contest::Pair,
     interrupt,
     process::{Pid, Tree},
     stats::{self, Ratio},
@@ -28,22 +29,12 @@ const PIECE: usize = 256 << 10;
 /// How often memory is looked at while a body passes.
 const LOOK: usize = 32 << 20;
 
-/// What to measure.
+/// What to measure. Addresses have UPSTREAM in place of the upstream's host and port, such as
+/// http://127.0.0.1:8080/asks/proxy/UPSTREAM/body.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Address of a function on a faasw node that gives its client what an upstream answers, with UPSTREAM in place of
-    /// that one's host and port, such as http://127.0.0.1:8080/asks/proxy/UPSTREAM/body
-    #[arg(long, value_name = "URL")]
-    ours: Url,
-    /// Address of the same function on another server
-    #[arg(long, value_name = "URL")]
-    peer: Url,
-    /// The node's process: also tells how much more memory it takes while a body passes
-    #[arg(long, value_name = "PID")]
-    ours_pid: Option<Pid>,
-    /// The other server's process
-    #[arg(long, value_name = "PID")]
-    peer_pid: Option<Pid>,
+    #[command(flatten)]
+    pair: Pair,
     /// MiB of the body
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     mebibytes: u64,
@@ -94,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         authority: url.authority.clone(),
         path: url.path.replace(UPSTREAM, &upstream),
     };
-    let (ours, peer) = (at(&arguments.ours), at(&arguments.peer));
+    let (ours, peer) = (at(&arguments.pair.ours), at(&arguments.pair.peer));
     for url in [&ours, &peer] {
         // The first has connections to be made, and a worker to be started.
         pass(url, None, bytes)?;
@@ -103,8 +94,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for _ in 0..arguments.rounds {
         interrupt::check()?;
         rounds.push((
-            pass(&ours, arguments.ours_pid, bytes)?,
-            pass(&peer, arguments.peer_pid, bytes)?,
+            pass(&ours, arguments.pair.ours_pid, bytes)?,
+            pass(&peer, arguments.pair.peer_pid, bytes)?,
         ));
     }
     let of = |name, passed: Vec<&Passed>| {

@@ -7,10 +7,7 @@
 use faasw_control::Problem;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, header, uri::Authority};
 
-/// Longest path and query that functions are asked for. RFC 9110, section 4.1,
-/// wants 8000 bytes at least; with the largest header fields it must fit into
-/// the mailbox.
-const TARGET_BYTES: usize = 16 << 10;
+use crate::message::TARGET_BYTES;
 
 /// Why a request is refused by its head alone.
 pub(super) fn refusal<B>(request: &Request<B>) -> Option<Problem> {

@@ -47,6 +47,29 @@ impl ConnectionFields {
     }
 }
 
+/// Takes the announced length away. Where it holds, whoever called this puts it
+/// back: two lengths, or none, are never passed on.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn take_content_length(headers: &mut HeaderMap) -> Result<Option<u64>, String> {
+    let mut announced: Option<u64> = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        let length = value
+            .to_str()
+            .ok()
+            .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| format!("its content-length {value:?} is not a number"))?;
+        if announced.is_some_and(|other| other != length) {
+            return Err("it has two different content-lengths".into());
+        }
+        announced = Some(length);
+    }
+    headers.remove(header::CONTENT_LENGTH);
+    Ok(announced)
+}
+
 /// Fields that decide what a message is or how it is read, and so may not come
 /// behind it (RFC 9110, section 6.5.1).
 const NOT_BEHIND: [&str; 15] = [

@@ -54,7 +54,7 @@ pub(crate) fn response(
         .filter(|status| (200..600).contains(&status.as_u16()))
         .ok_or_else(|| bad(format!("its status is {}, not 200 to 599", head.status)))?;
     let mut headers = checked_fields(head)?;
-    let declared = take_content_length(&mut headers)?;
+    let declared = fields::take_content_length(&mut headers).map_err(bad)?;
     let body = if forbids_body(status) {
         ignore(body);
         Body::empty()
@@ -158,26 +158,6 @@ fn checked_fields(head: &ResponseHead) -> Result<HeaderMap, InvokeError> {
         }
     }
     Ok(kept)
-}
-
-/// Takes the announced length away. Where it holds, whoever called this puts it
-/// back: two lengths, or none, are never passed on.
-fn take_content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvokeError> {
-    let mut announced: Option<u64> = None;
-    for value in headers.get_all(header::CONTENT_LENGTH) {
-        let length = value
-            .to_str()
-            .ok()
-            .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| bad(format!("its content-length {value:?} is not a number")))?;
-        if announced.is_some_and(|other| other != length) {
-            return Err(bad("it has two different content-lengths".into()));
-        }
-        announced = Some(length);
-    }
-    headers.remove(header::CONTENT_LENGTH);
-    Ok(announced)
 }
 
 #[cfg(test)]

@@ -5,6 +5,11 @@ use http::HeaderMap;
 use super::Unfit;
 use crate::limits::Limits;
 
+/// Longest path and query that functions are asked for. RFC 9110, section 4.1,
+/// wants 8000 bytes at least; with the largest header fields it must fit into
+/// the mailbox.
+pub(crate) const TARGET_BYTES: usize = 16 << 10;
+
 /// What a field takes in memory beside its name and value, at least.
 const FIELD: usize = 110;
 

@@ -23,7 +23,7 @@ pub trait Outbound: fmt::Debug + Send + Sync {
 pub struct OutgoingRequest {
     /// Its head, by the guest's word: names and values were not looked at.
     pub head: OutgoingHead,
-    /// The same as the guest spelled it.
+    /// The same as bytes: as the guest spelled it, or whoever has changed it for the guest.
     pub bytes: Bytes,
     /// There is neither a body nor a tail: [`OutgoingCall::send`] and [`OutgoingCall::end`] are not called.
     pub is_whole: bool,

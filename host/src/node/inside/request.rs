@@ -8,10 +8,7 @@ use http::{
 };
 
 use super::sent::{Sending, Sent, sent};
-use crate::message::{Arrival, Named};
-
-/// The longest path and query, as for those that come from outside.
-const TARGET_BYTES: usize = 16 << 10;
+use crate::message::{Arrival, Named, TARGET_BYTES, take_content_length};
 
 /// A request, and what goes with it.
 #[derive(Debug)]
@@ -56,13 +53,10 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
         None => return Err(Failure::new(FailureCode::HttpRequestDenied)),
     };
     let mut headers = fields(head)?;
-    let length = declared(&headers)?;
+    let length = take_content_length(&mut headers)
+        .map_err(|_| Failure::new(FailureCode::HttpRequestBodySize))?;
     let (sending, body) = sent(length, is_whole)?;
-    for name in [
-        header::CONTENT_LENGTH,
-        header::EXPECT,
-        header::TRANSFER_ENCODING,
-    ] {
+    for name in [header::EXPECT, header::TRANSFER_ENCODING] {
         headers.remove(name);
     }
     let host = HeaderValue::from_str(&destination.authority());
@@ -103,19 +97,4 @@ fn fields(head: &OutgoingHead) -> Result<HeaderMap, Failure> {
         }
     }
     Ok(headers)
-}
-
-/// How long the function says that the body is, once or several times alike.
-fn declared(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
-    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    let text = value.to_str().ok();
-    let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let length = digits.and_then(|text| text.parse().ok());
-    match length {
-        Some(length) if values.all(|other| other == value) => Ok(Some(length)),
-        _ => Err(Failure::new(FailureCode::HttpRequestBodySize)),
-    }
 }

@@ -224,22 +224,24 @@ impl Outbound for Granted {
             Ok(admitted) => admitted,
             Err(failure) => return Box::new(Refused::new(failure)),
         };
-        let outbound = match maker {
+        let call = match maker {
             Some(Maker::Egress(slot)) => {
                 let call = EgressCall::new(slot, request, filled, destination, places);
                 return Box::new(call);
             }
-            Some(Maker::Embedder(outbound)) => outbound,
-            None => &self.inside,
-        };
-        let head = filled.map_or(request.head, Filled::into_head);
-        let request = OutgoingRequest {
-            bytes: head.encode().into(),
-            head,
-            is_whole: request.is_whole,
+            Some(Maker::Embedder(outbound)) => {
+                let head = filled.map_or(request.head, Filled::into_head);
+                outbound.begin(OutgoingRequest {
+                    bytes: head.encode().into(),
+                    head,
+                    is_whole: request.is_whole,
+                })
+            }
+            // Secrets are bound to others' hosts.
+            None => self.inside.begin(request),
         };
         Box::new(Counted {
-            call: outbound.begin(request),
+            call,
             _places: places,
         })
     }

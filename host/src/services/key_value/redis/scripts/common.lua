@@ -30,6 +30,17 @@ local function refusal(keys, bytes)
     return nil
 end
 
+-- What there is once a key has a value in place of the one that it had: whether it is refused, keys, bytes.
+local function counted(key, was, value)
+    local keys, bytes = had_keys, had_bytes + #value
+    if was then
+        bytes = bytes - #was
+    else
+        keys, bytes = keys + 1, bytes + #key
+    end
+    return refusal(keys, bytes), keys, bytes
+end
+
 local function put(key, value)
     redis.call('ZADD', names, 0, key)
     redis.call('HSET', values, key, value)

@@ -32,23 +32,17 @@ local function undo()
     end
 end
 
-local counted = redis.pcall('HINCRBY', values, key, ARGV[4])
-if type(counted) == 'table' and counted.err then
+local answer = redis.pcall('HINCRBY', values, key, ARGV[4])
+if type(answer) == 'table' and answer.err then
     undo()
     -- It is no integer of 64 bits, or would be none.
-    if string.find(counted.err, 'integer', 1, true) or string.find(counted.err, 'overflow', 1, true) then
+    if string.find(answer.err, 'integer', 1, true) or string.find(answer.err, 'overflow', 1, true) then
         return { 'no number' }
     end
-    return counted
+    return answer
 end
 local now = redis.call('HGET', values, key)
-local keys, bytes = had_keys, had_bytes + #now
-if was then
-    bytes = bytes - #was
-else
-    keys, bytes = keys + 1, bytes + #key
-end
-local refused = refusal(keys, bytes)
+local refused, keys, bytes = counted(key, was, now)
 if refused then
     undo()
     return refused

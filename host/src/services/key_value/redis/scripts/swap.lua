@@ -4,13 +4,7 @@ local was = redis.call('HGET', values, key)
 if was ~= seen then
     return { 'stale', was }
 end
-local keys, bytes = had_keys, had_bytes + #value
-if was then
-    bytes = bytes - #was
-else
-    keys, bytes = keys + 1, bytes + #key
-end
-local refused = refusal(keys, bytes)
+local refused, keys, bytes = counted(key, was, value)
 if refused then
     return refused
 end
